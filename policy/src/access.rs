@@ -1,0 +1,185 @@
+//! May this caller do this? One table for asking and for telling: what `status`
+//! says a person may do is what the daemon lets them do.
+
+use gpukill_proto::status::Right;
+use std::collections::BTreeSet;
+
+/// Who asks, as the kernel says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// The effective user id of the peer when it connected.
+    pub uid: u32,
+    /// Its primary and supplementary groups.
+    pub groups: BTreeSet<u32>,
+}
+
+/// To whom the admin has given what.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Roles {
+    /// The group that may end anybody's processes and reset devices.
+    pub operator_group: Option<u32>,
+    /// The group that may edit the rules.
+    pub admin_group: Option<u32>,
+    /// The person for whom the daemon runs (`--user`); they are its admin.
+    pub owner: Option<u32>,
+    /// Whether plain users may not see others' command lines.
+    pub hide_other_users: bool,
+}
+
+/// Something a caller wants done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// See devices, processes and history.
+    Look,
+    /// See the command line of a process of this owner; `None`: not known.
+    ReadCommand {
+        /// The real user id of the process.
+        owner: Option<u32>,
+    },
+}
+
+/// The answer.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ruling {
+    /// Let it be done.
+    Allow,
+    /// Do not; this right is missing.
+    Deny(Right),
+}
+
+/// Everything the caller may do, in the order of [`Right`].
+#[must_use]
+pub fn rights(caller: &Caller, roles: &Roles) -> Vec<Right> {
+    let in_group = |group: Option<u32>| group.is_some_and(|group| caller.groups.contains(&group));
+    let owns_daemon = roles.owner == Some(caller.uid);
+    // Root of the box, that is: a user namespace's root arrives here as the uid
+    // it is mapped to.
+    let is_root = caller.uid == 0;
+    let is_admin = is_root || owns_daemon || in_group(roles.admin_group);
+    let is_operator = is_root || owns_daemon || in_group(roles.operator_group);
+    let mut rights = vec![Right::Look, Right::EndOwn];
+    if is_operator {
+        rights.push(Right::EndAny);
+    }
+    if is_admin {
+        rights.push(Right::EditRules);
+    }
+    rights
+}
+
+/// May the caller do this?
+pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
+    match operation {
+        Operation::Look => Ruling::Allow,
+        Operation::ReadCommand { owner } => {
+            let sees_all = rights(caller, roles)
+                .iter()
+                .any(|right| matches!(right, Right::EndAny | Right::EditRules));
+            if !roles.hide_other_users || sees_all || owner == Some(caller.uid) {
+                Ruling::Allow
+            } else {
+                Ruling::Deny(Right::EndAny)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPERATORS: u32 = 800;
+    const ADMINS: u32 = 801;
+
+    fn caller(uid: u32, groups: &[u32]) -> Caller {
+        Caller {
+            uid,
+            groups: groups.iter().copied().collect(),
+        }
+    }
+
+    fn roles() -> Roles {
+        Roles {
+            operator_group: Some(OPERATORS),
+            admin_group: Some(ADMINS),
+            owner: None,
+            hide_other_users: true,
+        }
+    }
+
+    #[test]
+    fn rights_come_from_uid_and_groups_alone() {
+        use Right::{EditRules, EndAny, EndOwn, Look};
+        let cases = [
+            ("a plain user", caller(1000, &[1000]), vec![Look, EndOwn]),
+            (
+                "an operator",
+                caller(1000, &[1000, OPERATORS]),
+                vec![Look, EndOwn, EndAny],
+            ),
+            (
+                "an admin",
+                caller(1000, &[1000, ADMINS]),
+                vec![Look, EndOwn, EditRules],
+            ),
+            (
+                "root",
+                caller(0, &[0]),
+                vec![Look, EndOwn, EndAny, EditRules],
+            ),
+            (
+                "group root is nobody special",
+                caller(1000, &[0]),
+                vec![Look, EndOwn],
+            ),
+        ];
+        for (who, caller, expected) in cases {
+            assert_eq!(rights(&caller, &roles()), expected, "{who}");
+        }
+    }
+
+    #[test]
+    fn the_person_who_runs_their_own_daemon_is_its_admin() {
+        let mine = Roles {
+            owner: Some(1000),
+            ..roles()
+        };
+        assert_eq!(rights(&caller(1000, &[]), &mine).len(), 4);
+        assert_eq!(rights(&caller(1001, &[]), &mine).len(), 2);
+    }
+
+    #[test]
+    fn a_group_that_does_not_exist_gives_nobody_a_right() {
+        let none = Roles {
+            operator_group: None,
+            admin_group: None,
+            ..roles()
+        };
+        assert_eq!(rights(&caller(1000, &[OPERATORS, ADMINS]), &none).len(), 2);
+    }
+
+    #[test]
+    fn command_lines_are_hidden_only_from_plain_users_and_only_when_the_admin_says_so() {
+        let read = |caller: &Caller, owner, roles: &Roles| {
+            check(caller, Operation::ReadCommand { owner }, roles)
+        };
+        let plain = caller(1000, &[1000]);
+        let open = Roles {
+            hide_other_users: false,
+            ..roles()
+        };
+        assert_eq!(read(&plain, Some(1001), &open), Ruling::Allow);
+        assert_eq!(read(&plain, Some(1000), &roles()), Ruling::Allow);
+        assert_eq!(
+            read(&plain, Some(1001), &roles()),
+            Ruling::Deny(Right::EndAny)
+        );
+        assert_eq!(read(&plain, None, &roles()), Ruling::Deny(Right::EndAny));
+        assert_eq!(
+            read(&caller(1000, &[OPERATORS]), Some(1001), &roles()),
+            Ruling::Allow
+        );
+        assert_eq!(read(&caller(0, &[]), None, &roles()), Ruling::Allow);
+    }
+}

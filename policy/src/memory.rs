@@ -1,0 +1,88 @@
+//! How much of a device's memory no process explains.
+
+use gpukill_proto::reading::Reading;
+use gpukill_proto::units::Bytes;
+
+/// What used memory remains after the listed processes are subtracted.
+///
+/// A remainder within the noise is 0. Where a process's memory is unknown, so
+/// is the remainder: it would blame nobody for what that process holds.
+pub fn unattributed<'a>(
+    used: &Reading<Bytes>,
+    total: &Reading<Bytes>,
+    processes: impl IntoIterator<Item = &'a Reading<Bytes>>,
+) -> Reading<Bytes> {
+    let (Reading::Value(used), Some(total)) = (used, total.known()) else {
+        return used.clone();
+    };
+    let mut explained = 0u64;
+    for memory in processes {
+        match memory {
+            Reading::Value(bytes) => explained = explained.saturating_add(bytes.0),
+            Reading::Unsupported | Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld => {
+                return Reading::Failed("a process's memory is not known".into());
+            }
+        }
+    }
+    let remainder = Bytes(used.0.saturating_sub(explained));
+    Reading::Value(if remainder < noise(*total) {
+        Bytes(0)
+    } else {
+        remainder
+    })
+}
+
+/// Below this a remainder means nothing. Idle GPUs show some hundred MiB with
+/// no process at all: 214 MiB on a captured RTX 2080 Super with a display, about
+/// 0.6 GiB on H100s.
+fn noise(total: Bytes) -> Bytes {
+    Bytes::mib(512).max(Bytes(total.0 / 100))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn gib(n: u64) -> Reading<Bytes> {
+        Reading::Value(Bytes(n * GIB))
+    }
+
+    #[test]
+    fn what_processes_hold_is_explained_and_the_rest_is_not() {
+        let processes = [gib(15), gib(16)];
+        assert_eq!(unattributed(&gib(63), &gib(80), &processes), gib(32));
+        assert_eq!(unattributed(&gib(63), &gib(80), []), gib(63));
+    }
+
+    #[test]
+    fn a_remainder_within_the_noise_is_nothing() {
+        let used = Reading::Value(Bytes::mib(700));
+        assert_eq!(unattributed(&used, &gib(80), []), gib(0));
+        assert_eq!(unattributed(&used, &gib(8), []), used);
+    }
+
+    #[test]
+    fn processes_that_claim_more_than_is_used_leave_no_remainder() {
+        assert_eq!(unattributed(&gib(1), &gib(80), &[gib(2)]), gib(0));
+        assert_eq!(
+            unattributed(
+                &gib(1),
+                &gib(80),
+                &[Reading::Value(Bytes(u64::MAX)), gib(9)]
+            ),
+            gib(0)
+        );
+    }
+
+    #[test]
+    fn an_unknown_part_makes_the_remainder_unknown_and_never_zero() {
+        let unknown = [gib(15), Reading::Unsupported];
+        assert_eq!(unattributed(&gib(63), &gib(80), &unknown).known(), None);
+        assert_eq!(
+            unattributed(&Reading::Unsupported, &gib(80), []),
+            Reading::Unsupported
+        );
+    }
+}

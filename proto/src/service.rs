@@ -1,0 +1,45 @@
+//! Every call the daemon answers.
+//!
+//! Calls are only ever added, at the end, with a higher minor version; a call
+//! that must change gets a new name. Who calls is never in a request: the
+//! daemon asks the kernel.
+#![allow(
+    missing_docs,
+    reason = "tarpc's macro writes items that cannot carry comments"
+)]
+
+use crate::audit::{AuditPage, AuditQuery};
+use crate::refusal::Refusal;
+use crate::snapshot::Snapshot;
+use crate::status::Status;
+use serde::{Deserialize, Serialize};
+
+/// The longest a call may wait for news before it answers with what there is.
+pub const LONGEST_WAIT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// As much of a snapshot as one frame holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotPage {
+    /// Complete but for its processes, of which this is a part.
+    pub snapshot: Snapshot,
+    /// The position of the first process that is missing; `None` when none is.
+    pub next: Option<u32>,
+}
+
+/// What `gpukilld` answers.
+#[tarpc::service]
+pub trait Gpukill {
+    /// The newest snapshot. With `after`, waits until there is a newer one than
+    /// that tick, or [`LONGEST_WAIT`] is over.
+    async fn snapshot(after: Option<u64>) -> Result<SnapshotPage, Refusal>;
+
+    /// More processes of the snapshot that this connection asked for last.
+    /// [`Refusal::Expired`] if that was another tick.
+    async fn more_processes(tick: u64, start: u32) -> Result<SnapshotPage, Refusal>;
+
+    /// How the daemon stands, and what the caller may do.
+    async fn status() -> Result<Status, Refusal>;
+
+    /// What the samples say of the past.
+    async fn audit(query: AuditQuery) -> Result<AuditPage, Refusal>;
+}

@@ -1,0 +1,89 @@
+//! How the daemon stands, and what the caller may do.
+
+use crate::ProtocolVersion;
+use crate::reading::Reading;
+use crate::snapshot::{BackendReport, Fault};
+use crate::units::{Bytes, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// The answer to `gpukillctl status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The daemon's own version.
+    pub version: String,
+    /// The wire it speaks.
+    pub protocol: ProtocolVersion,
+    /// The host name of the box.
+    pub host: String,
+    /// When the daemon started.
+    pub started_at: Timestamp,
+    /// The daemon's clock now; ages are counted from it.
+    pub now: Timestamp,
+    /// Who asks.
+    pub caller: CallerReport,
+    /// True when the daemon runs for one person (`gpukilld --user`).
+    pub personal: bool,
+    /// How each backend stands.
+    pub backends: Vec<BackendReport>,
+    /// What is broken now.
+    pub faults: Vec<Fault>,
+    /// How polling goes.
+    pub polling: PollingReport,
+    /// How the store stands.
+    pub store: StoreReport,
+}
+
+/// Who asks, and what they may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallerReport {
+    /// From the kernel.
+    pub uid: u32,
+    /// The name of that user.
+    pub user: Reading<String>,
+    /// What they may do.
+    pub rights: Vec<Right>,
+    /// A group with rights that lists this user, though their session does not
+    /// have it yet: they must log in again.
+    pub log_in_again_for: Option<String>,
+}
+
+/// Something a caller may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Right {
+    /// See devices, processes and history.
+    Look,
+    /// End processes of their own.
+    EndOwn,
+    /// End anybody's processes and reset devices.
+    EndAny,
+    /// Change the rules.
+    EditRules,
+}
+
+/// How polling goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PollingReport {
+    /// The interval, in milliseconds.
+    pub interval_ms: u64,
+    /// When the last poll ended.
+    pub last_at: Option<Timestamp>,
+    /// Polls since start.
+    pub ticks: u64,
+    /// Polls that began more than half an interval late.
+    pub late: u64,
+}
+
+/// How the store stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreReport {
+    /// The directory of its files.
+    pub directory: String,
+    /// The size of the samples on disk.
+    pub samples: Bytes,
+    /// The size of the record of actions on disk.
+    pub audit: Bytes,
+    /// When samples were last written.
+    pub written_at: Option<Timestamp>,
+    /// Samples that could not be kept since start.
+    pub dropped: u64,
+}

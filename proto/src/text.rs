@@ -1,0 +1,140 @@
+//! Untrusted text made safe to show, and durations as people read them.
+
+use std::fmt::Write as _;
+
+/// The longest command line that is kept or sent, in bytes.
+pub const COMMAND_MAX: usize = 512;
+
+/// Makes bytes of unknown origin safe to print on one line of a terminal.
+///
+/// Control characters, invalid UTF-8 and the characters that reorder or hide
+/// text (Unicode bidi controls, zero-width ones) become visible escapes such as
+/// `\x1b` and `\u{202e}`. The result has at most `max` bytes, an ellipsis
+/// included where something was cut; `max` below 3 gives an empty text.
+#[must_use]
+pub fn visible(bytes: &[u8], max: usize) -> String {
+    const ELLIPSIS: char = '…';
+    let mut shown = String::with_capacity(bytes.len().min(max));
+    // The end of what still leaves room for an ellipsis.
+    let mut fits = 0;
+    for chunk in bytes.utf8_chunks() {
+        let pieces = chunk.valid().chars().map(Piece::Char);
+        let broken = chunk.invalid().iter().copied().map(Piece::Byte);
+        for piece in pieces.chain(broken) {
+            piece.write_to(&mut shown);
+            if shown.len() > max {
+                shown.truncate(fits);
+                if max >= ELLIPSIS.len_utf8() {
+                    shown.push(ELLIPSIS);
+                }
+                return shown;
+            }
+            if shown.len() + ELLIPSIS.len_utf8() <= max {
+                fits = shown.len();
+            }
+        }
+    }
+    shown
+}
+
+enum Piece {
+    Char(char),
+    Byte(u8),
+}
+
+impl Piece {
+    fn write_to(&self, shown: &mut String) {
+        // Writing to a String cannot fail.
+        let _ = match *self {
+            Piece::Byte(byte) => write!(shown, "\\x{byte:02x}"),
+            Piece::Char(c) if c.is_control() && u32::from(c) < 0x100 => {
+                write!(shown, "\\x{:02x}", u32::from(c))
+            }
+            Piece::Char(c) if c.is_control() || misleads(c) => {
+                write!(shown, "\\u{{{:x}}}", u32::from(c))
+            }
+            Piece::Char(c) => {
+                shown.push(c);
+                Ok(())
+            }
+        };
+    }
+}
+
+/// Characters that are no controls and yet change how a line looks: line
+/// separators, zero-width and bidirectional formatting characters, variation
+/// selectors and the tag block.
+const fn misleads(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// A duration in its two greatest units: `3h 12m`, `9d 4h`, `45m`, `12s`.
+#[must_use]
+pub fn duration(length: std::time::Duration) -> String {
+    let seconds = length.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, m) => format!("{m}m"),
+        (0, h, m) => format!("{h}h {m}m"),
+        (d, h, _) => format!("{d}d {h}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    #[test]
+    fn controls_and_reordering_characters_become_visible() {
+        let cases: [(&[u8], &str); 7] = [
+            (b"python train.py", "python train.py"),
+            (b"\x1b[31mred\x07", "\\x1b[31mred\\x07"),
+            (b"two\nlines\ttab", "two\\x0alines\\x09tab"),
+            (b"\xff\xfe", "\\xff\\xfe"),
+            ("a\u{202e}b\u{200b}c".as_bytes(), "a\\u{202e}b\\u{200b}c"),
+            ("csi\u{9b}31m".as_bytes(), "csi\\x9b31m"),
+            ("naïve 模型".as_bytes(), "naïve 模型"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(visible(bytes, 100), expected);
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_with_an_ellipsis_and_never_inside_a_character() {
+        assert_eq!(visible(b"abcdefgh", 8), "abcdefgh");
+        assert_eq!(visible(b"abcdefghi", 8), "abcde…");
+        assert_eq!(visible("模型模型".as_bytes(), 8), "模…");
+        assert_eq!(visible(b"abcd", 2), "");
+    }
+
+    #[test]
+    fn durations_show_their_two_greatest_units() {
+        let cases = [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (5_400, "1h 30m"),
+            (3_600, "1h 0m"),
+            (792_000, "9d 4h"),
+        ];
+        for (seconds, expected) in cases {
+            assert_eq!(duration(Duration::from_secs(seconds)), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_bytes_the_result_is_bounded_and_harmless(bytes: Vec<u8>, max in 0usize..64) {
+            let shown = visible(&bytes, max);
+            prop_assert!(shown.len() <= max);
+            prop_assert!(!shown.chars().any(|c| c.is_control() || misleads(c)));
+        }
+    }
+}

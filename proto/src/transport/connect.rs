@@ -1,0 +1,83 @@
+//! A client's way to the daemon.
+
+use super::preface::{Preface, Status};
+use super::{MAX_RESPONSE, codec};
+use crate::service::GpukillClient;
+use crate::{PROTOCOL_VERSION, ProtocolVersion};
+use std::io;
+use std::path::Path;
+use tokio::net::UnixStream;
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// Nothing listens there.
+    NoDaemon,
+    /// The socket may not be opened by this user.
+    NotPermitted,
+    /// The daemon has too many connections now.
+    Busy,
+    /// The daemon speaks another wire.
+    Version(ProtocolVersion),
+    /// What listens there is no gpukilld.
+    NotGpukilld,
+    /// Anything else.
+    Io(io::Error),
+}
+
+impl std::fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoDaemon => f.write_str("nothing listens"),
+            Self::NotPermitted => f.write_str("not permitted"),
+            Self::Busy => f.write_str("gpukilld is busy"),
+            Self::Version(daemon) => {
+                write!(
+                    f,
+                    "gpukilld speaks protocol {daemon}, this client {PROTOCOL_VERSION}"
+                )
+            }
+            Self::NotGpukilld => f.write_str("what answers is no gpukilld"),
+            Self::Io(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Self::NoDaemon,
+            io::ErrorKind::PermissionDenied => Self::NotPermitted,
+            // A full backlog: the daemon lives and cannot keep up.
+            io::ErrorKind::WouldBlock => Self::Busy,
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Self::NotGpukilld,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// Connects to the daemon at `socket` and settles the version. Makes one try;
+/// bound it with a timeout, for what listens may never answer.
+///
+/// Must run inside a tokio runtime: the client's work is spawned there.
+///
+/// # Errors
+/// One of [`ConnectError`].
+pub async fn connect(socket: &Path) -> Result<GpukillClient, ConnectError> {
+    let mut stream = UnixStream::connect(socket).await?;
+    let daemon = Preface::receive(&mut stream).await?;
+    match daemon.status {
+        Status::Welcome => {}
+        Status::Busy => return Err(ConnectError::Busy),
+        Status::Other(_) => return Err(ConnectError::Version(daemon.version)),
+    }
+    if daemon.version.major != PROTOCOL_VERSION.major {
+        return Err(ConnectError::Version(daemon.version));
+    }
+    Preface::ours(Status::Welcome, MAX_RESPONSE)
+        .send(&mut stream)
+        .await?;
+    Ok(GpukillClient::new(tarpc::client::Config::default(), codec::client(stream)).spawn())
+}
