@@ -1,0 +1,201 @@
+"""The judge of proof.sh: asks the stand-in through nvidia-ml-py, and reads what gpustat and nvitop
+printed. The expected values are those of the state file that proof.sh writes."""
+
+import json
+import os
+import re
+import sys
+from ctypes import byref, c_char_p, c_uint, c_ulonglong, c_void_p, cast, create_string_buffer
+from pathlib import Path
+
+import pynvml as nvml
+
+GIB = 1 << 30
+H100, RTX = "GPU-aaaaaaaa-0000-0000-0000-000000000001", "GPU-bbbbbbbb-0000-0000-0000-000000000002"
+scratch, (trainer, server, viewer) = Path(sys.argv[1]), map(int, sys.argv[2:])
+state_file = Path(os.environ["FAKE_NVML_STATE"])
+
+
+def same(what, got, expected):
+    if got != expected:
+        sys.exit(f"proof: {what}: got {got!r}, expected {expected!r}")
+
+
+def fails(what, code, call, *args):
+    """The call is to raise exactly this NVML error."""
+    try:
+        got = call(*args)
+    except nvml.NVMLError as error:
+        same(what, error.value, code)
+    else:
+        sys.exit(f"proof: {what}: got {got!r}, expected error {code}")
+
+
+def symbol(name):
+    """A function as it is in C, for what nvidia-ml-py does not let through."""
+    return getattr(nvml.nvmlLib, name)
+
+
+def number(handle):
+    return cast(handle, c_void_p).value
+
+
+def rename_state(change):
+    """Replaces the state as tests do: written beside it, then renamed over it."""
+    state = json.loads(state_file.read_text())
+    change(state)
+    fresh = state_file.with_suffix(".new")
+    fresh.write_text(json.dumps(state))
+    fresh.rename(state_file)
+
+
+def processes(listed):
+    unset = 0xFFFFFFFF
+    return [(p.pid, p.usedGpuMemory, p.gpuInstanceId == p.computeInstanceId == unset) for p in listed]
+
+
+def values():
+    same("driver", nvml.nvmlSystemGetDriverVersion(), "580.65.06")
+    same("NVML", nvml.nvmlSystemGetNVMLVersion(), "13.580.65.06")
+    same("CUDA", nvml.nvmlSystemGetCudaDriverVersion(), 13000)
+    same("count", nvml.nvmlDeviceGetCount(), 2)
+    h100, rtx = (nvml.nvmlDeviceGetHandleByIndex(index) for index in range(2))
+    same("name", nvml.nvmlDeviceGetName(h100), "NVIDIA H100 80GB HBM3")
+    same("uuid", nvml.nvmlDeviceGetUUID(rtx), RTX)
+    same("by uuid", number(nvml.nvmlDeviceGetHandleByUUID(RTX)), number(rtx))
+    same("by bus", number(nvml.nvmlDeviceGetHandleByPciBusId(b"0000:1c:00.0")), number(rtx))
+    same("index, minor", (nvml.nvmlDeviceGetIndex(rtx), nvml.nvmlDeviceGetMinorNumber(rtx)), (1, 1))
+    pci = nvml.nvmlDeviceGetPciInfo(h100)
+    same("pci", (pci.busId, pci.busIdLegacy, pci.bus), ("00000000:1B:00.0", "0000:1B:00.0", 0x1B))
+
+    v1 = nvml.nvmlDeviceGetMemoryInfo(h100)
+    v2 = nvml.nvmlDeviceGetMemoryInfo(h100, version=nvml.nvmlMemory_v2)
+    same("memory v1", (v1.total, v1.used, v1.free), (80 * GIB, 60 * GIB + GIB // 2, 19 * GIB + GIB // 2))
+    same("memory v2", (v2.reserved, v2.used, v2.free), (GIB // 2, 60 * GIB, 19 * GIB + GIB // 2))
+    fails("memory v3", 25, nvml.nvmlDeviceGetMemoryInfo, h100, 0x03000028)
+
+    rates = nvml.nvmlDeviceGetUtilizationRates(h100)
+    same("utilization", (rates.gpu, rates.memory), (98, 40))
+    same("temperature", nvml.nvmlDeviceGetTemperature(h100, nvml.NVML_TEMPERATURE_GPU), 71)
+    same("temperature V", nvml.nvmlDeviceGetTemperatureV(h100, nvml.NVML_TEMPERATURE_GPU), 71)
+    same("power", nvml.nvmlDeviceGetPowerUsage(h100), 688000)
+    same("limit", nvml.nvmlDeviceGetEnforcedPowerLimit(h100), 700000)
+    same("fan", nvml.nvmlDeviceGetFanSpeed(rtx), 33)
+    fails("no fan", 3, nvml.nvmlDeviceGetFanSpeed, h100)
+    uncorrected = (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+    same("ecc", nvml.nvmlDeviceGetTotalEccErrors(h100, *uncorrected), 3)
+    fails("no ecc", 3, nvml.nvmlDeviceGetTotalEccErrors, rtx, *uncorrected)
+    same("mig", nvml.nvmlDeviceGetMigMode(h100), [0, 0])
+    fails("no mig", 3, nvml.nvmlDeviceGetMigMode, rtx)
+    same("clock", nvml.nvmlDeviceGetMaxClockInfo(h100, nvml.NVML_CLOCK_SM), 1980)
+    same("field", nvml.nvmlDeviceGetFieldValues(h100, [82])[0].nvmlReturn, 3)
+    fails("a sensor nobody plays", 3, nvml.nvmlDeviceGetTemperatureThreshold, h100, 0)
+
+    both = [(trainer, 40 * GIB, True), (server, 20 * GIB, True)]
+    same("compute v2", processes(nvml.nvmlDeviceGetComputeRunningProcesses_v2(h100)), both)
+    same("compute v3", processes(nvml.nvmlDeviceGetComputeRunningProcesses_v3(h100)), both)
+    same("graphics", processes(nvml.nvmlDeviceGetGraphicsRunningProcesses(h100)), [])
+    same("compute+graphics", processes(nvml.nvmlDeviceGetGraphicsRunningProcesses(rtx)), [(viewer, None, True)])
+    samples = nvml.nvmlDeviceGetProcessUtilization(h100, 0)
+    same("samples", [(s.pid, s.smUtil, s.memUtil) for s in samples], [(trainer, 97, 38), (server, 1, 0)])
+    fails("no newer sample", 6, nvml.nvmlDeviceGetProcessUtilization, h100, samples[0].timeStamp + 10**9)
+    fails("no sample", 6, nvml.nvmlDeviceGetProcessUtilization, rtx, 0)
+    return h100, rtx
+
+
+def protocol(h100):
+    """What a careful C program relies on, and a careless one must not crash on."""
+    listing = symbol("nvmlDeviceGetComputeRunningProcesses")
+    count = c_uint(1)
+    room = (c_ulonglong * 4)(*[0xAA] * 4)
+    same("list too small", (listing(h100, byref(count), room), count.value, room[0]), (7, 2, 0xAA))
+    same("list", listing(h100, byref(count), room), 0)
+    pids = [word & 0xFFFFFFFF for word in room[::2]]  # the rest of the word is padding
+    same("v1 layout", (pids, room[1::2]), ([trainer, server], [40 * GIB, 20 * GIB]))
+    same("no count", listing(h100, None, room), 2)
+    name = create_string_buffer(8)
+    same("text too small", symbol("nvmlDeviceGetName")(h100, name, c_uint(8)), 7)
+    same("text to NULL", symbol("nvmlDeviceGetName")(h100, None, c_uint(8)), 2)
+    for handle in (None, c_void_p(1), c_void_p(number(h100) + 2)):
+        same("a handle of nobody", symbol("nvmlDeviceGetIndex")(handle, byref(count)), 2)
+    fails("index out of range", 2, nvml.nvmlDeviceGetHandleByIndex, 2)
+    fails("uuid of nobody", 6, nvml.nvmlDeviceGetHandleByUUID, "GPU-none")
+    wording = symbol("nvmlErrorString")
+    wording.restype = c_char_p
+    same("wording", (wording(15), wording(12345)), (b"GPU is lost", b"Unknown Error"))
+
+
+def events(h100):
+    events = nvml.nvmlEventSetCreate()
+    nvml.nvmlDeviceRegisterEvents(h100, nvml.nvmlDeviceGetSupportedEventTypes(h100), events)
+    fails("no event", 10, nvml.nvmlEventSetWait_v2, events, 20)
+    nvml.nvmlEventSetFree(events)
+    fails("a set that was freed", 2, nvml.nvmlEventSetWait_v2, events, 20)
+
+
+def changes(h100, rtx):
+    """The state is followed while it is played, and handles stay with their GPU."""
+    rename_state(lambda state: state["gpus"].reverse())
+    same("index after reordering", nvml.nvmlDeviceGetIndex(h100), 1)
+    rename_state(lambda state: state["gpus"][0].update(lost=True))
+    fails("lost", 15, nvml.nvmlDeviceGetTemperature, rtx, 0)
+    fails("lost, by index", 15, nvml.nvmlDeviceGetHandleByIndex, 0)
+    same("the other one", nvml.nvmlDeviceGetTemperature(h100, 0), 71)
+    rename_state(lambda state: state["gpus"][1].update(errors={"nvmlDeviceGetPowerUsage": 16}))
+    fails("named fault", 16, nvml.nvmlDeviceGetPowerUsage, h100)
+    rename_state(lambda state: state["gpus"].pop(0))
+    fails("gone", 15, nvml.nvmlDeviceGetName, rtx)
+    rename_state(lambda state: state.update(nonsense=1))
+    same("last good state", nvml.nvmlDeviceGetCount(), 1)
+
+
+def sessions(h100):
+    """nvmlInit is counted; before the first and after the last there is nothing."""
+    nvml.nvmlInit()
+    nvml.nvmlShutdown()
+    same("one user left", nvml.nvmlDeviceGetIndex(h100), 0)
+    nvml.nvmlShutdown()
+    fails("no user left", 1, nvml.nvmlDeviceGetIndex, h100)
+    fails("shutdown too many", 1, nvml.nvmlShutdown)
+    fails("invalid at init", 999, nvml.nvmlInit)
+    rename_state(lambda state: (state.pop("nonsense"), state.update(init_error=18)))
+    fails("init error", 18, nvml.nvmlInit)
+    del os.environ["FAKE_NVML_STATE"]
+    fails("no state file", 9, nvml.nvmlInit)
+
+
+def gpustat():
+    gpus = json.loads((scratch / "gpustat.json").read_text())["gpus"]
+    keys = ["uuid", "temperature.gpu", "fan.speed", "utilization.gpu", "power.draw", "memory.used", "memory.total"]
+    seen = [[gpu[key] for key in keys] for gpu in gpus]
+    same("gpustat", seen, [[H100, 71, None, 98, 688, 61440, 81920], [RTX, 44, 33, 7, 60, 1024, 24564]])
+    same("gpustat, a fault is not a 0", [gpu["utilization.enc"] for gpu in gpus], [0, None])
+    used = [{p["pid"]: p["gpu_memory_usage"] for p in gpu["processes"]} for gpu in gpus]
+    same("gpustat processes", used, [{trainer: 40960, server: 20480}, {viewer: None}])
+
+
+def nvitop():
+    text = (scratch / "nvitop.txt").read_text()
+    for line in [
+        r"Driver Version: 580\.65\.06 +CUDA Driver Version: 13\.0",
+        r"0 +H100 80GB HBM3 +Off . 00000000:1B:00\.0 Off . Disabled +3 ",
+        r"N/A +71C +P0 +688W / 700W . +60\.00GiB / 80\.00GiB . +98% ",
+        r"1 +GeForce RTX 4090 +Off . 00000000:1C:00\.0 Off . +N/A +N/A ",
+        r"33% +44C +P0 +60W / 450W . +1024MiB / 23\.99GiB . +7% ",
+        rf"0 +{trainer} C .* 40\.00GiB +97 +38 .* sleep 600",
+        rf"0 +{server} C .* 20\.00GiB +1 +0 .* sleep 601",
+        rf"1 +{viewer} X .* N/A +N/A +N/A .* sleep 602",
+    ]:
+        if not re.search(line, text):
+            sys.exit(f"proof: nvitop did not print {line!r}")
+
+
+gpustat()
+nvitop()
+nvml.nvmlInit()
+h100, rtx = values()
+protocol(h100)
+events(h100)
+changes(h100, rtx)
+sessions(h100)
+print("proof: nvidia-ml-py, gpustat and nvitop see the machine of the state file")

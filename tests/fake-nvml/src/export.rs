@@ -1,0 +1,30 @@
+//! The two macros that turn a body into an exported C function.
+//!
+//! They exist so that a function's name is written once (the state file's faults are looked up by
+//! it), and so that no function can forget the checks of [`session`](crate::session).
+
+/// Functions about the driver: `fn nvmlX(state; out: Out<u32>) { … }`, the body an `Answer`.
+macro_rules! functions {
+    ($($(#[$note:meta])* fn $name:ident($state:ident; $($arg:ident: $type:ty),*) $body:block)*) => {$(
+        $(#[$note])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> $crate::code::Code {
+            $crate::session::ask(stringify!($name), move |$state| $body)
+        }
+    )*};
+}
+
+/// Functions about one GPU, whose handle is the first argument: `fn nvmlX(gpu; out: Out<u32>) { … }`.
+macro_rules! gpu_functions {
+    ($($(#[$note:meta])* fn $name:ident($gpu:ident; $($arg:ident: $type:ty),*) $body:block)*) => {$(
+        $(#[$note])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            device: $crate::layout::Handle $(, $arg: $type)*
+        ) -> $crate::code::Code {
+            $crate::session::ask_gpu(stringify!($name), device, move |$gpu| $body)
+        }
+    )*};
+}
+
+pub(crate) use {functions, gpu_functions};

@@ -1,0 +1,67 @@
+//! What stays the same about a GPU: names, numbers, and where it sits.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use crate::code::Code;
+use crate::export::gpu_functions;
+use crate::layout::PciInfo;
+use crate::out::{Out, put, put_text};
+use crate::state::Gpu;
+
+gpu_functions! {
+    fn nvmlDeviceGetName(gpu; name: *mut c_char, length: c_uint) {
+        // SAFETY: nvml.h has the caller pass `length` bytes at `name`.
+        unsafe { put_text(&gpu.name, name, length) }
+    }
+
+    fn nvmlDeviceGetUUID(gpu; uuid: *mut c_char, length: c_uint) {
+        // SAFETY: nvml.h has the caller pass `length` bytes at `uuid`.
+        unsafe { put_text(&gpu.uuid(), uuid, length) }
+    }
+
+    fn nvmlDeviceGetSerial(gpu; serial: *mut c_char, length: c_uint) {
+        let known = gpu.serial.as_deref().ok_or(Code::NOT_SUPPORTED)?;
+        // SAFETY: nvml.h has the caller pass `length` bytes at `serial`.
+        unsafe { put_text(known, serial, length) }
+    }
+
+    fn nvmlDeviceGetIndex(gpu; index: Out<c_uint>) {
+        put(gpu.index, index)
+    }
+
+    fn nvmlDeviceGetMinorNumber(gpu; minor: Out<c_uint>) {
+        put(gpu.minor(), minor)
+    }
+
+    fn nvmlDeviceGetCudaComputeCapability(gpu; major: Out<c_int>, minor: Out<c_int>) {
+        put(gpu.compute_capability[0], major)?;
+        put(gpu.compute_capability[1], minor)
+    }
+
+    fn nvmlDeviceGetPciInfo_v3(gpu; info: Out<PciInfo>) {
+        put(pci_info(gpu), info)
+    }
+}
+
+fn pci_info(gpu: &Gpu) -> PciInfo {
+    let address = gpu.pci();
+    PciInfo {
+        bus_id_legacy: padded(&address.legacy()),
+        domain: address.domain,
+        bus: address.bus.into(),
+        device: address.device.into(),
+        pci_device_id: gpu.pci_device_id,
+        pci_subsystem_id: 0,
+        bus_id: padded(&address.to_string()),
+    }
+}
+
+/// A text in a field of fixed size; the last byte always stays NUL.
+fn padded<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
+    let mut field = [0; SIZE];
+    let room = SIZE.saturating_sub(1);
+    for (to, from) in field.iter_mut().take(room).zip(text.bytes()) {
+        *to = from as c_char;
+    }
+    field
+}

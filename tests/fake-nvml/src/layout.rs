@@ -1,0 +1,107 @@
+//! The C structs of `nvml.h` that cross the boundary, written down here a second time on purpose:
+//! sharing the daemon's bindings would hide a mistake in them.
+
+use std::ffi::{c_char, c_int, c_longlong, c_uint, c_ulonglong};
+
+use crate::code::Code;
+
+/// What NVML calls an opaque pointer: here a number that is never followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Handle(pub(crate) usize);
+
+/// The tag that versioned structs carry: their size and, in the top byte, their version.
+pub(crate) const fn version_tag<T>(version: u32) -> u32 {
+    size_of::<T>() as u32 | version << 24
+}
+
+#[repr(C)]
+pub(crate) struct PciInfo {
+    pub(crate) bus_id_legacy: [c_char; 16],
+    pub(crate) domain: c_uint,
+    pub(crate) bus: c_uint,
+    pub(crate) device: c_uint,
+    pub(crate) pci_device_id: c_uint,
+    pub(crate) pci_subsystem_id: c_uint,
+    pub(crate) bus_id: [c_char; 32],
+}
+
+#[repr(C)]
+pub(crate) struct Memory {
+    pub(crate) total: c_ulonglong,
+    pub(crate) free: c_ulonglong,
+    pub(crate) used: c_ulonglong,
+}
+
+#[repr(C)]
+pub(crate) struct MemoryV2 {
+    pub(crate) version: c_uint,
+    pub(crate) total: c_ulonglong,
+    pub(crate) reserved: c_ulonglong,
+    pub(crate) free: c_ulonglong,
+    pub(crate) used: c_ulonglong,
+}
+
+#[repr(C)]
+pub(crate) struct Utilization {
+    pub(crate) gpu: c_uint,
+    pub(crate) memory: c_uint,
+}
+
+#[repr(C)]
+pub(crate) struct Temperature {
+    pub(crate) version: c_uint,
+    pub(crate) sensor: c_uint,
+    pub(crate) celsius: c_int,
+}
+
+/// 16 bytes: the unversioned process lists.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ProcessV1 {
+    pub(crate) pid: c_uint,
+    pub(crate) used_memory: c_ulonglong,
+}
+
+/// 24 bytes: the process lists named `_v2` and, on every driver but some of R535, `_v3`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ProcessV2 {
+    pub(crate) pid: c_uint,
+    pub(crate) used_memory: c_ulonglong,
+    pub(crate) gpu_instance: c_uint,
+    pub(crate) compute_instance: c_uint,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct ProcessSample {
+    pub(crate) pid: c_uint,
+    pub(crate) timestamp: c_ulonglong,
+    pub(crate) sm: c_uint,
+    pub(crate) memory: c_uint,
+    pub(crate) encoder: c_uint,
+    pub(crate) decoder: c_uint,
+}
+
+#[repr(C)]
+pub(crate) struct FieldValue {
+    pub(crate) field: c_uint,
+    pub(crate) scope: c_uint,
+    pub(crate) timestamp: c_longlong,
+    pub(crate) latency: c_longlong,
+    pub(crate) value_type: c_uint,
+    pub(crate) code: Code,
+    pub(crate) value: c_ulonglong,
+}
+
+// The sizes that nvml.h gives on a 64-bit machine; a wrong one would be silent damage in a caller.
+const _: () = {
+    assert!(size_of::<PciInfo>() == 68);
+    assert!(version_tag::<MemoryV2>(2) == 0x0200_0028);
+    assert!(version_tag::<Temperature>(1) == 0x0100_000c);
+    assert!(size_of::<ProcessV1>() == 16);
+    assert!(size_of::<ProcessV2>() == 24);
+    assert!(size_of::<ProcessSample>() == 32);
+    assert!(size_of::<FieldValue>() == 40);
+};

@@ -1,0 +1,27 @@
+//! `nvmlInit` and `nvmlShutdown`, which are counted.
+
+use std::ffi::c_uint;
+
+use crate::code::Code;
+use crate::session;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlInit() -> Code {
+    session::open("nvmlInit")
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlInit_v2() -> Code {
+    session::open("nvmlInit_v2")
+}
+
+/// The flags (no GPUs needed, attach none) ask for less than this library needs anyway.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> Code {
+    session::open("nvmlInitWithFlags")
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlShutdown() -> Code {
+    session::close("nvmlShutdown")
+}

@@ -1,0 +1,96 @@
+//! How many GPUs there are, and the handle of one by its index, UUID, serial or PCI address.
+//!
+//! Attaching happens here and not in `nvmlInit`, so one lost GPU fails alone.
+
+use std::ffi::{CStr, c_char, c_uint};
+
+use crate::code::{Answer, Code};
+use crate::export::functions;
+use crate::fault;
+use crate::layout::Handle;
+use crate::out::{Out, put};
+use crate::pci::PciAddress;
+use crate::session;
+use crate::state::{Gpu, State};
+
+functions! {
+    fn nvmlDeviceGetCount(state; count: Out<c_uint>) {
+        put(count_of(state), count)
+    }
+
+    fn nvmlDeviceGetCount_v2(state; count: Out<c_uint>) {
+        put(count_of(state), count)
+    }
+
+    fn nvmlDeviceGetHandleByIndex(state; index: c_uint, device: Out<Handle>) {
+        attach("nvmlDeviceGetHandleByIndex", at_index(state, index)?, device)
+    }
+
+    fn nvmlDeviceGetHandleByIndex_v2(state; index: c_uint, device: Out<Handle>) {
+        attach("nvmlDeviceGetHandleByIndex_v2", at_index(state, index)?, device)
+    }
+
+    fn nvmlDeviceGetHandleByUUID(state; uuid: *const c_char, device: Out<Handle>) {
+        // SAFETY: nvml.h has the caller pass a C string.
+        let uuid = unsafe { text_at(uuid) }?;
+        attach("nvmlDeviceGetHandleByUUID", the_one(state, |gpu| gpu.uuid() == uuid)?, device)
+    }
+
+    fn nvmlDeviceGetHandleBySerial(state; serial: *const c_char, device: Out<Handle>) {
+        // SAFETY: nvml.h has the caller pass a C string.
+        let serial = unsafe { text_at(serial) }?;
+        let gpu = the_one(state, |gpu| gpu.serial.as_deref() == Some(serial))?;
+        attach("nvmlDeviceGetHandleBySerial", gpu, device)
+    }
+
+    fn nvmlDeviceGetHandleByPciBusId(state; address: *const c_char, device: Out<Handle>) {
+        // SAFETY: nvml.h has the caller pass a C string.
+        let gpu = at_address(state, unsafe { text_at(address) }?)?;
+        attach("nvmlDeviceGetHandleByPciBusId", gpu, device)
+    }
+
+    fn nvmlDeviceGetHandleByPciBusId_v2(state; address: *const c_char, device: Out<Handle>) {
+        // SAFETY: nvml.h has the caller pass a C string.
+        let gpu = at_address(state, unsafe { text_at(address) }?)?;
+        attach("nvmlDeviceGetHandleByPciBusId_v2", gpu, device)
+    }
+}
+
+/// Lost GPUs count, as with the real library.
+fn count_of(state: &State) -> c_uint {
+    state.gpus.last().map_or(0, |gpu| gpu.index + 1)
+}
+
+fn attach(function: &str, gpu: &Gpu, device: Out<Handle>) -> Answer {
+    fault::meet_gpu(gpu, function)?;
+    put(session::handle_of(gpu), device)
+}
+
+fn at_index(state: &State, index: c_uint) -> Result<&Gpu, Code> {
+    state.gpus.get(index as usize).ok_or(Code::INVALID_ARGUMENT)
+}
+
+fn at_address<'a>(state: &'a State, address: &str) -> Result<&'a Gpu, Code> {
+    let address = PciAddress::parse(address).ok_or(Code::INVALID_ARGUMENT)?;
+    the_one(state, |gpu| gpu.pci() == address)
+}
+
+fn the_one(state: &State, is_meant: impl Fn(&Gpu) -> bool) -> Result<&Gpu, Code> {
+    state
+        .gpus
+        .iter()
+        .find(|gpu| is_meant(gpu))
+        .ok_or(Code::NOT_FOUND)
+}
+
+/// # Safety
+/// `text` is NULL or a C string that outlives the call.
+unsafe fn text_at<'a>(text: *const c_char) -> Result<&'a str, Code> {
+    if text.is_null() {
+        return Err(Code::INVALID_ARGUMENT);
+    }
+    // SAFETY: the caller vouches for a C string.
+    unsafe { CStr::from_ptr(text) }
+        .to_str()
+        .map_err(|_| Code::INVALID_ARGUMENT)
+}

@@ -1,0 +1,65 @@
+//! Writing answers through the caller's pointers: NULL is checked, and no write leaves the buffer.
+
+use std::ffi::{c_char, c_uint};
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use crate::code::{Answer, Code};
+
+/// A pointer to one value to fill in. In C it is a plain pointer: `None` is NULL, and
+/// `MaybeUninit` because a caller need not have set what is behind it.
+pub(crate) type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
+
+/// Fills in one value.
+pub(crate) fn put<T>(value: T, out: Out<T>) -> Answer {
+    out.ok_or(Code::INVALID_ARGUMENT)?.write(value);
+    Ok(())
+}
+
+/// Fills in a value that this GPU may not have.
+pub(crate) fn put_known<T>(value: Option<T>, out: Out<T>) -> Answer {
+    put(value.ok_or(Code::NOT_SUPPORTED)?, out)
+}
+
+/// Fills in a text, with its NUL.
+///
+/// # Safety
+/// `buffer` is NULL, or `room` bytes there may be written.
+pub(crate) unsafe fn put_text(text: &str, buffer: *mut c_char, room: c_uint) -> Answer {
+    if buffer.is_null() {
+        return Err(Code::INVALID_ARGUMENT);
+    }
+    if text.len() >= room as usize {
+        return Err(Code::INSUFFICIENT_SIZE);
+    }
+    // SAFETY: the caller vouches for `room` bytes, and the text and its NUL fit in them.
+    unsafe {
+        ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, text.len());
+        buffer.add(text.len()).write(0);
+    }
+    Ok(())
+}
+
+/// Fills in a list by NVML's two-call protocol: `count` says how many fit, and is told how many
+/// there are; with too little room (or NULL) the caller is to come back with more.
+///
+/// # Safety
+/// `buffer` is NULL, or `count` items there may be written.
+pub(crate) unsafe fn put_list<T: Copy>(
+    list: &[T],
+    count: Option<&mut c_uint>,
+    buffer: *mut T,
+) -> Answer {
+    let count = count.ok_or(Code::INVALID_ARGUMENT)?;
+    let room = *count as usize;
+    *count = c_uint::try_from(list.len()).map_err(|_| Code::UNKNOWN)?;
+    if list.is_empty() {
+        return Ok(());
+    }
+    if buffer.is_null() || room < list.len() {
+        return Err(Code::INSUFFICIENT_SIZE);
+    }
+    // SAFETY: the caller vouches for `room` items, and the list is no longer than that.
+    unsafe { ptr::copy_nonoverlapping(list.as_ptr(), buffer, list.len()) };
+    Ok(())
+}
