@@ -1,1 +1,44 @@
-//! placeholder
+//! gpukilld: knows who uses the GPUs of this box.
+//!
+//! In reading order, lowest first; what a module may know of the others is in
+//! ARCHITECTURE.md:
+//! - [`args`], [`config`], [`clock`]: how it is started and set up
+//! - `logging`, `systemd`: how it tells the box's admin
+//! - `sensor`, `backend`: readings of devices; the sensor is a child process
+//! - `host`: what the system knows of processes and people
+//! - `audit`: the store
+//! - `faults`, `state`, `tick`, `poller`: one poll, from readings to a snapshot
+//! - `server`: the socket
+#![deny(unsafe_code)]
+
+pub mod args;
+
+pub mod config;
+
+pub mod clock;
+
+mod logging;
+
+mod systemd;
+
+mod sensor;
+
+mod backend;
+
+mod host;
+
+mod audit;
+
+mod faults;
+
+mod state;
+
+mod tick;
+
+mod poller;
+
+mod server;
+
+mod startup;
+
+pub use startup::{EXIT_USAGE, run};

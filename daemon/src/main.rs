@@ -1,1 +1,22 @@
-fn main() {}
+//! gpukilld: the process. What it does is in the library.
+#![forbid(unsafe_code)]
+
+use clap::Parser as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match gpukilld::args::Args::try_parse() {
+        Ok(args) => gpukilld::run(&args),
+        Err(error) => {
+            // Help and version are errors to clap, and are none.
+            let code = if error.use_stderr() {
+                gpukilld::EXIT_USAGE
+            } else {
+                0
+            };
+            // Nobody can be told when even this cannot be printed.
+            let _ = error.print();
+            ExitCode::from(code)
+        }
+    }
+}

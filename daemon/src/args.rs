@@ -1,0 +1,34 @@
+//! The command line of gpukilld.
+
+use clap::Parser;
+use std::path::PathBuf;
+
+/// Knows who uses the GPUs of this box, and tells gpukillctl.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "gpukilld", version, about)]
+pub struct Args {
+    /// Read settings from FILE [default: /etc/gpukill/gpukilld.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Say whether the settings are valid, and exit
+    #[arg(long)]
+    pub check_config: bool,
+
+    /// Print a commented file with all settings and their defaults, and exit
+    #[arg(long, conflicts_with = "check_config")]
+    pub print_default_config: bool,
+
+    /// How much is logged; RUST_LOG wins where it is set
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    #[arg(value_parser = ["error", "warn", "info", "debug", "trace"])]
+    pub log_level: String,
+
+    /// Run without privilege for the one person who starts it
+    #[arg(long)]
+    pub user: bool,
+
+    /// Run as the sensor over this NVML library; only gpukilld itself does so
+    #[arg(long, value_name = "LIBRARY", hide = true)]
+    pub sensor: Option<String>,
+}

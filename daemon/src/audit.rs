@@ -1,0 +1,173 @@
+//! The store: samples of devices and processes, and the record of what the
+//! daemon did. Two SQLite files, each written by one thread alone; whoever has
+//! something to store hands it over and goes on.
+
+mod database;
+
+mod query;
+
+mod reader;
+
+mod row;
+
+mod samples;
+
+mod writer;
+
+use gpukill_proto::audit::{AuditPage, AuditQuery};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::snapshot::Snapshot;
+use gpukill_proto::status::StoreReport;
+use gpukill_proto::units::{Bytes, Timestamp};
+use std::path::PathBuf;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// So many samples may wait to be written before new ones are dropped.
+const QUEUE: usize = 64;
+
+/// So many questions may wait to be answered before new ones are refused.
+const QUESTIONS: usize = 16;
+
+/// How long the end of the daemon waits for its last writes.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// What is told to the writing thread.
+enum Order {
+    Sample(Arc<Snapshot>),
+    Record(Event),
+    Keep(Duration),
+    Close(SyncSender<()>),
+}
+
+/// What the daemon did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The daemon started; its version.
+    Started(&'static str),
+    /// The daemon stopped in order.
+    Stopped,
+}
+
+/// A question, and where its answer goes.
+struct Question {
+    query: AuditQuery,
+    answer: oneshot::Sender<Result<AuditPage, Refusal>>,
+}
+
+/// The store's near side. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Store {
+    orders: SyncSender<Order>,
+    questions: SyncSender<Question>,
+    shared: Arc<Mutex<Standing>>,
+    directory: Arc<PathBuf>,
+}
+
+/// How the store stands.
+#[derive(Debug, Default)]
+struct Standing {
+    fault: Option<String>,
+    samples: Bytes,
+    audit: Bytes,
+    written_at: Option<Timestamp>,
+    dropped: u64,
+}
+
+impl Store {
+    /// Starts the store in `directory`; `boot` names this boot of the box. A
+    /// store that cannot be opened is a fault, not an error, and is tried again.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn start(directory: PathBuf, boot: String, keep: Duration) -> std::io::Result<Self> {
+        let (orders, received) = sync_channel(QUEUE);
+        let (questions, asked) = sync_channel(QUESTIONS);
+        let shared = Arc::new(Mutex::new(Standing::default()));
+        let store = Self {
+            orders,
+            questions,
+            shared: Arc::clone(&shared),
+            directory: Arc::new(directory.clone()),
+        };
+        let writer = writer::Writer::new(directory.clone(), boot, keep, shared);
+        std::thread::Builder::new()
+            .name("store-write".into())
+            .spawn(move || writer.run(&received))?;
+        std::thread::Builder::new()
+            .name("store-read".into())
+            .spawn(move || reader::run(&directory, &asked))?;
+        Ok(store)
+    }
+
+    /// Keeps a sample, unless too many wait already.
+    pub(crate) fn sample(&self, snapshot: Arc<Snapshot>) {
+        match self.orders.try_send(Order::Sample(snapshot)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                lock(&self.shared).dropped += 1
+            }
+        }
+    }
+
+    /// Records what the daemon did. Waits while the queue is full.
+    pub(crate) fn record(&self, event: Event) {
+        if self.orders.send(Order::Record(event)).is_err() {
+            tracing::error!("the store's thread is gone: not recorded");
+        }
+    }
+
+    /// Changes how long samples are kept.
+    pub(crate) fn keep(&self, length: Duration) {
+        if self.orders.try_send(Order::Keep(length)).is_err() {
+            tracing::warn!("the store is behind: the new retention waits for the next reload");
+        }
+    }
+
+    /// Answers a question about the past.
+    ///
+    /// # Errors
+    /// Why it cannot be answered.
+    pub(crate) async fn ask(&self, query: AuditQuery) -> Result<AuditPage, Refusal> {
+        let (answer, answered) = oneshot::channel();
+        self.questions
+            .try_send(Question { query, answer })
+            .map_err(|_| Refusal::Busy)?;
+        answered.await.map_err(|_| Refusal::Internal)?
+    }
+
+    /// What is wrong with the store now.
+    pub(crate) fn fault(&self) -> Option<String> {
+        lock(&self.shared).fault.clone()
+    }
+
+    /// How the store stands.
+    pub(crate) fn report(&self) -> StoreReport {
+        let standing = lock(&self.shared);
+        StoreReport {
+            directory: self.directory.display().to_string(),
+            samples: standing.samples,
+            audit: standing.audit,
+            written_at: standing.written_at,
+            dropped: standing.dropped,
+        }
+    }
+
+    /// Writes what waits and closes the files, within a second or two.
+    pub(crate) fn close(&self) {
+        let (done, wait) = sync_channel(1);
+        let closed = self.orders.try_send(Order::Close(done)).is_ok()
+            && wait.recv_timeout(CLOSE_PATIENCE).is_ok();
+        if !closed {
+            tracing::warn!("the store did not close in time");
+        }
+    }
+}
+
+fn lock(shared: &Mutex<Standing>) -> MutexGuard<'_, Standing> {
+    // Nothing panics while it holds this lock; if something did, the values in
+    // it are whole all the same.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

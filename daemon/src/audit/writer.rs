@@ -1,0 +1,209 @@
+//! The thread that writes. A file that cannot be opened or written is a fault
+//! with a reason; it is tried again until it works.
+
+use super::database::{AUDIT, Kind, SAMPLES, open};
+use super::samples::{Written, delete_before};
+use super::{Event, Order, Standing, lock};
+use gpukill_proto::snapshot::Snapshot;
+use gpukill_proto::units::{Bytes, Timestamp};
+use rusqlite::{Connection, params};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The wait before a file that failed is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// The time between two looks for old samples, and between two steps of
+/// deleting them: other orders come in between.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+const PRUNE_STEP: Duration = Duration::from_millis(20);
+
+/// The most events kept in memory while they cannot be written.
+const MOST_PENDING: usize = 10_000;
+
+/// The writing thread's own.
+pub(super) struct Writer {
+    directory: PathBuf,
+    boot: String,
+    keep: Duration,
+    shared: Arc<Mutex<Standing>>,
+    samples: Option<Connection>,
+    audit: Option<Connection>,
+    written: Written,
+    pending: VecDeque<(Timestamp, Event)>,
+    /// Why each file does not work now, and when it is tried again.
+    samples_fault: Option<String>,
+    audit_fault: Option<String>,
+    retry_at: Instant,
+    prune_at: Instant,
+}
+
+impl Writer {
+    pub(super) fn new(
+        directory: PathBuf,
+        boot: String,
+        keep: Duration,
+        shared: Arc<Mutex<Standing>>,
+    ) -> Self {
+        Self {
+            directory,
+            boot,
+            keep,
+            shared,
+            samples: None,
+            audit: None,
+            written: Written::default(),
+            pending: VecDeque::new(),
+            samples_fault: None,
+            audit_fault: None,
+            retry_at: Instant::now(),
+            prune_at: Instant::now(),
+        }
+    }
+
+    /// Writes until it is told to close, or whoever could tell it is gone.
+    pub(super) fn run(mut self, orders: &Receiver<Order>) {
+        self.open_what_is_closed();
+        self.tell();
+        loop {
+            match orders.recv_timeout(self.wait()) {
+                Ok(Order::Sample(snapshot)) => self.sample(&snapshot),
+                Ok(Order::Record(event)) => self.record(event),
+                Ok(Order::Keep(length)) => self.keep = length,
+                Ok(Order::Close(done)) => {
+                    self.flush_events();
+                    // Closing the last connection empties the write-ahead log.
+                    drop((self.samples.take(), self.audit.take()));
+                    // The asker may have gone on already.
+                    let _ = done.try_send(());
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.open_what_is_closed();
+            self.flush_events();
+            self.prune();
+            self.tell();
+        }
+    }
+
+    fn wait(&self) -> Duration {
+        let closed = self.samples.is_none() || self.audit.is_none();
+        let next = if closed {
+            self.retry_at.min(self.prune_at)
+        } else {
+            self.prune_at
+        };
+        next.saturating_duration_since(Instant::now())
+    }
+
+    fn open_what_is_closed(&mut self) {
+        if (self.samples.is_some() && self.audit.is_some()) || Instant::now() < self.retry_at {
+            return;
+        }
+        self.retry_at = Instant::now() + RETRY;
+        if self.samples.is_none() {
+            (self.samples, self.samples_fault) = split(open(&self.directory, &SAMPLES));
+        }
+        if self.audit.is_none() {
+            (self.audit, self.audit_fault) = split(open(&self.directory, &AUDIT));
+        }
+    }
+
+    fn sample(&mut self, snapshot: &Snapshot) {
+        let Some(connection) = &mut self.samples else {
+            lock(&self.shared).dropped += 1;
+            return;
+        };
+        match self.written.write(connection, &self.boot, snapshot) {
+            Ok(()) => lock(&self.shared).written_at = Some(SystemTime::now().into()),
+            Err(error) => {
+                lock(&self.shared).dropped += 1;
+                self.close_samples(&error);
+            }
+        }
+    }
+
+    fn close_samples(&mut self, error: &rusqlite::Error) {
+        self.samples_fault = Some(explain(&self.directory, &SAMPLES, error));
+        self.samples = None;
+        self.retry_at = Instant::now() + RETRY;
+    }
+
+    fn record(&mut self, event: Event) {
+        if self.pending.len() >= MOST_PENDING {
+            tracing::error!(?event, "too many events wait for the store: not recorded");
+            return;
+        }
+        self.pending.push_back((SystemTime::now().into(), event));
+        self.flush_events();
+    }
+
+    fn flush_events(&mut self) {
+        while let (Some(connection), Some((at, event))) = (&self.audit, self.pending.front()) {
+            let (kind, detail) = match event {
+                Event::Started(version) => ("started", Some(*version)),
+                Event::Stopped => ("stopped", None),
+            };
+            let insert = "INSERT INTO event (at, kind, detail) VALUES (?1, ?2, ?3)";
+            if let Err(error) = connection.execute(insert, params![at.0, kind, detail]) {
+                self.audit_fault = Some(explain(&self.directory, &AUDIT, &error));
+                self.audit = None;
+                self.retry_at = Instant::now() + RETRY;
+                return;
+            }
+            self.pending.pop_front();
+        }
+    }
+
+    fn prune(&mut self) {
+        let now = Instant::now();
+        let Some(connection) = self.samples.as_mut().filter(|_| now >= self.prune_at) else {
+            return;
+        };
+        let keep = i64::try_from(self.keep.as_secs()).unwrap_or(i64::MAX);
+        let oldest = Timestamp::from(SystemTime::now()).plus_seconds(keep.saturating_neg());
+        match delete_before(connection, oldest) {
+            Ok(more) => self.prune_at = now + if more { PRUNE_STEP } else { PRUNE_EVERY },
+            Err(error) => {
+                self.prune_at = now + PRUNE_EVERY;
+                self.close_samples(&error);
+            }
+        }
+    }
+
+    /// Makes the store's standing known.
+    fn tell(&self) {
+        let faults: Vec<&str> = [&self.samples_fault, &self.audit_fault]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect();
+        let mut standing = lock(&self.shared);
+        standing.fault = (!faults.is_empty()).then(|| faults.join("; "));
+        standing.samples = size(&self.directory, &SAMPLES);
+        standing.audit = size(&self.directory, &AUDIT);
+    }
+}
+
+fn split<T>(result: Result<T, String>) -> (Option<T>, Option<String>) {
+    match result {
+        Ok(value) => (Some(value), None),
+        Err(fault) => (None, Some(fault)),
+    }
+}
+
+fn explain(directory: &Path, kind: &Kind, error: &rusqlite::Error) -> String {
+    format!("{}: {error}", directory.join(kind.file).display())
+}
+
+/// The file and its write-ahead log.
+fn size(directory: &Path, kind: &Kind) -> Bytes {
+    let of =
+        |name: String| std::fs::metadata(directory.join(name)).map_or(0, |metadata| metadata.len());
+    Bytes(of(kind.file.to_owned()) + of(format!("{}-wal", kind.file)))
+}

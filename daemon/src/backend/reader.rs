@@ -1,0 +1,211 @@
+//! Runs a backend on a thread of its own, so that a stuck driver is a fault and
+//! not a stall: whoever asks gets the newest readings there are, and their age.
+
+use super::{Backend, Readings};
+use gpukill_proto::units::Timestamp;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+/// The asking side of a backend's thread. Dropping it ends the thread once the
+/// backend returns.
+pub(crate) struct Reader {
+    name: &'static str,
+    slot: Arc<Slot>,
+}
+
+/// The newest of a backend.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Latest {
+    /// The last good readings, and when they were taken.
+    pub(crate) readings: Option<(Arc<Readings>, Timestamp)>,
+    /// Why the last try gave none.
+    pub(crate) failure: Option<String>,
+    /// Whether this answers the round that was asked for.
+    pub(crate) on_time: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    rounds: Mutex<Rounds>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Rounds {
+    /// The last round that was asked for, and the last that was answered. One
+    /// answer serves all rounds that were asked for before it began.
+    asked: u64,
+    answered: u64,
+    latest: Latest,
+    ended: bool,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, Rounds> {
+        // Nothing panics while it holds this lock; if something did, the values
+        // in it are whole all the same.
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a round to answer; `None` when there will be none any more.
+    fn next_round(&self) -> Option<u64> {
+        let mut rounds = self.lock();
+        while rounds.asked == rounds.answered && !rounds.ended {
+            rounds = self
+                .changed
+                .wait(rounds)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        (!rounds.ended).then_some(rounds.asked)
+    }
+
+    fn answer(&self, round: u64, result: Result<Readings, String>) {
+        let now = Timestamp::from(SystemTime::now());
+        let mut rounds = self.lock();
+        rounds.answered = round;
+        match result {
+            Ok(readings) => {
+                rounds.latest.readings = Some((Arc::new(readings), now));
+                rounds.latest.failure = None;
+            }
+            Err(failure) => rounds.latest.failure = Some(failure),
+        }
+        self.changed.notify_all();
+    }
+}
+
+impl Reader {
+    /// Starts the backend's thread.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn start(mut backend: impl Backend) -> std::io::Result<Self> {
+        let name = backend.name();
+        let slot = Arc::new(Slot::default());
+        let answers = Arc::clone(&slot);
+        std::thread::Builder::new()
+            .name(format!("read-{name}"))
+            .spawn(move || {
+                while let Some(round) = answers.next_round() {
+                    answers.answer(round, backend.read());
+                }
+            })?;
+        Ok(Self { name, slot })
+    }
+
+    /// As in the configuration: `nvidia`.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Asks for new readings and returns at once.
+    pub(crate) fn ask(&self) {
+        self.slot.lock().asked += 1;
+        self.slot.changed.notify_all();
+    }
+
+    /// The answer to the last [`Self::ask`], or at `deadline` whatever there is.
+    pub(crate) fn latest(&self, deadline: Instant) -> Latest {
+        let mut rounds = self.slot.lock();
+        while rounds.answered < rounds.asked {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            rounds = self
+                .slot
+                .changed
+                .wait_timeout(rounds, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        Latest {
+            on_time: rounds.answered >= rounds.asked,
+            ..rounds.latest.clone()
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.slot.lock().ended = true;
+        self.slot.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::reading::Reading;
+    use gpukill_proto::snapshot::BackendState;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    /// Answers what it is told to, when it is told to.
+    struct Told(Receiver<Result<Readings, String>>);
+
+    impl Backend for Told {
+        fn name(&self) -> &'static str {
+            "told"
+        }
+
+        fn read(&mut self) -> Result<Readings, String> {
+            self.0
+                .recv()
+                .unwrap_or_else(|_| Err("the test is over".into()))
+        }
+    }
+
+    fn readings(cost_us: u64) -> Readings {
+        Readings {
+            state: BackendState::Ready,
+            driver: Reading::Unsupported,
+            cuda: Reading::Unsupported,
+            devices: Vec::new(),
+            faults: Vec::new(),
+            cost_us,
+        }
+    }
+
+    fn told() -> (Sender<Result<Readings, String>>, Reader) {
+        let (tell, answers) = channel();
+        (tell, Reader::start(Told(answers)).unwrap())
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(10)
+    }
+
+    #[test]
+    fn a_backend_that_hangs_delays_nobody_and_its_old_readings_remain() {
+        let (tell, reader) = told();
+        tell.send(Ok(readings(1))).unwrap();
+        reader.ask();
+        assert!(reader.latest(soon()).on_time);
+
+        reader.ask();
+        let late = reader.latest(Instant::now());
+        assert!(!late.on_time);
+        assert_eq!(late.readings.map(|(r, _)| r.cost_us), Some(1));
+
+        tell.send(Ok(readings(2))).unwrap();
+        tell.send(Ok(readings(3))).unwrap();
+        reader.ask();
+        let recovered = reader.latest(soon());
+        assert!(recovered.on_time);
+    }
+
+    #[test]
+    fn a_failure_is_told_until_the_next_good_reading() {
+        let (tell, reader) = told();
+        for (answer, failure) in [
+            (Ok(readings(1)), None),
+            (Err("no driver".to_owned()), Some("no driver")),
+            (Ok(readings(2)), None),
+        ] {
+            tell.send(answer).unwrap();
+            reader.ask();
+            assert_eq!(reader.latest(soon()).failure.as_deref(), failure);
+        }
+    }
+}

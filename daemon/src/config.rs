@@ -1,0 +1,357 @@
+//! The daemon's settings: one table of keys, from defaults, file and
+//! environment, in this order. Every mistake is told at once.
+
+mod keys;
+
+use gpukill_proto::settings::{self, Mistake};
+pub use keys::KEYS;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Everything that can be set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Polling and places.
+    pub daemon: Daemon,
+    /// Who may what.
+    pub access: Access,
+    /// What is read.
+    pub backends: Backends,
+    /// What is kept.
+    pub audit: Audit,
+    /// Set by `--user`, not by a key: run for one person.
+    pub personal: bool,
+}
+
+/// Polling and places.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Daemon {
+    /// Where clients connect.
+    pub socket: PathBuf,
+    /// Where the store lies.
+    pub state_dir: PathBuf,
+    /// The time from one poll to the next.
+    pub poll_interval: Duration,
+}
+
+/// Who may what.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The group that may end anybody's processes.
+    pub operator_group: String,
+    /// The group that may edit the rules.
+    pub admin_group: String,
+    /// Whether plain users may not see others' command lines.
+    pub hide_other_users: bool,
+}
+
+/// What is read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Backends {
+    /// Which vendors, out of [`keys::BACKENDS`].
+    pub enabled: Vec<String>,
+    /// A bare name or an absolute path.
+    pub nvidia_library: String,
+    /// `/proc`, but in tests.
+    pub procfs_root: PathBuf,
+}
+
+/// What is kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// The time from one sample to the next.
+    pub sample_interval: Duration,
+    /// How long samples are kept.
+    pub keep_samples: Duration,
+}
+
+/// Settings that cannot be used, with every reason.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// The file, where there is one.
+    pub file: Option<PathBuf>,
+    /// What is wrong with it or with the environment.
+    pub mistakes: Vec<Mistake>,
+}
+
+impl fmt::Display for Invalid {
+    /// One mistake on each line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, mistake) in self.mistakes.iter().enumerate() {
+            if position > 0 {
+                writeln!(f)?;
+            }
+            match (&self.file, mistake.line) {
+                (Some(file), Some(line)) => {
+                    write!(f, "{}:{line}: {}", file.display(), mistake.what)?
+                }
+                (Some(_), None) | (None, _) => write!(f, "{mistake}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// For whom the daemon runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// For everybody on the box.
+    Box,
+    /// For the one person who starts it.
+    Personal,
+}
+
+/// Reads the settings. `named` is the file of `--config`, which must exist; the
+/// usual one need not.
+///
+/// # Errors
+/// Every mistake in the file and in the environment.
+pub fn load(
+    named: Option<&Path>,
+    scope: Scope,
+    environment: &[(String, String)],
+) -> Result<Config, Invalid> {
+    let (mut config, mut mistakes) = defaults(scope, environment);
+    let file = named.map_or_else(|| usual_file(scope, environment), Path::to_path_buf);
+    match std::fs::read_to_string(&file) {
+        Ok(text) => mistakes.extend(settings::apply_file(KEYS, &text, &mut config)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => {}
+        Err(error) => {
+            let what = format!("cannot read {}: {error}", file.display());
+            mistakes.push(Mistake { line: None, what });
+        }
+    }
+    mistakes.extend(settings::apply_environment(
+        KEYS,
+        Some("GPUKILLD_"),
+        environment.to_vec(),
+        &mut config,
+    ));
+    if mistakes.is_empty() {
+        Ok(config)
+    } else {
+        Err(Invalid {
+            file: Some(file),
+            mistakes,
+        })
+    }
+}
+
+fn usual_file(scope: Scope, environment: &[(String, String)]) -> PathBuf {
+    match scope {
+        Scope::Box => PathBuf::from("/etc/gpukill/gpukilld.toml"),
+        Scope::Personal => {
+            base(environment, "XDG_CONFIG_HOME", ".config").join("gpukill/gpukilld.toml")
+        }
+    }
+}
+
+fn defaults(scope: Scope, environment: &[(String, String)]) -> (Config, Vec<Mistake>) {
+    let (mut config, mistakes): (Config, _) = settings::defaults(KEYS);
+    match scope {
+        Scope::Box => {}
+        Scope::Personal => {
+            config.personal = true;
+            config.daemon.socket = personal_socket(environment);
+            config.daemon.state_dir =
+                base(environment, "XDG_STATE_HOME", ".local/state").join("gpukill");
+        }
+    }
+    (config, mistakes)
+}
+
+/// Where the daemon of one person listens: the same place where `gpukillctl`
+/// looks after the box's own.
+fn personal_socket(environment: &[(String, String)]) -> PathBuf {
+    let uid = rustix::process::getuid().as_raw();
+    let runtime =
+        variable(environment, "XDG_RUNTIME_DIR").map(|base| Path::new(base).join("gpukill"));
+    runtime
+        .unwrap_or_else(|| PathBuf::from(format!("/tmp/gpukill-{uid}")))
+        .join("gpukilld.sock")
+}
+
+fn base(environment: &[(String, String)], name: &str, below_home: &str) -> PathBuf {
+    variable(environment, name).map_or_else(
+        || Path::new(variable(environment, "HOME").unwrap_or("/")).join(below_home),
+        PathBuf::from,
+    )
+}
+
+/// The XDG rules: a relative path is as good as none.
+fn variable<'a>(environment: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    let found = environment
+        .iter()
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| value.as_str());
+    found.filter(|value| value.starts_with('/'))
+}
+
+/// The commented file of `--print-default-config`.
+#[must_use]
+pub fn print_default() -> String {
+    format!(
+        "# gpukilld's settings and their defaults.\n\n{}",
+        settings::print_defaults(KEYS)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::DEFAULT_SOCKET;
+
+    fn environment(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    fn loaded(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("gpukilld.toml");
+        std::fs::write(&file, text).unwrap();
+        let result = load(Some(&file), Scope::Box, &environment(variables));
+        result.map_err(|invalid| {
+            invalid
+                .to_string()
+                .replace(&format!("{}:", file.display()), "")
+        })
+    }
+
+    #[test]
+    fn the_printed_defaults_are_the_defaults() {
+        let defaults = loaded("", &[]).unwrap();
+        assert_eq!(loaded(&print_default(), &[]), Ok(defaults.clone()));
+        let expected = Config {
+            daemon: Daemon {
+                socket: DEFAULT_SOCKET.into(),
+                state_dir: "/var/lib/gpukill".into(),
+                poll_interval: Duration::from_secs(2),
+            },
+            access: Access {
+                operator_group: "gpukill-operators".into(),
+                admin_group: "gpukill-admin".into(),
+                hide_other_users: false,
+            },
+            backends: Backends {
+                enabled: ["nvidia", "amd", "intel", "drm", "apple"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                nvidia_library: "libnvidia-ml.so.1".into(),
+                procfs_root: "/proc".into(),
+            },
+            audit: Audit {
+                sample_interval: Duration::from_secs(10),
+                keep_samples: Duration::from_secs(7 * 86_400),
+            },
+            personal: false,
+        };
+        assert_eq!(defaults, expected);
+    }
+
+    #[test]
+    fn every_mistake_is_told_at_once_with_its_line() {
+        let text = "[daemon]\npoll_interval = \"2\"\nsocket = \"relative\"\n[acess]\n[backends]\nenabled = [\"nvidea\"]\nnvidia_library = \"../evil.so\"\n[audit]\nkeep_samples = 7\n";
+        assert_eq!(
+            loaded(
+                text,
+                &[
+                    ("GPUKILLD_ACCESS_HIDE_OTHER_USERS", "maybe"),
+                    ("GPUKILLD_NONSENSE", "1")
+                ]
+            )
+            .unwrap_err(),
+            "2: daemon.poll_interval: \"2\" is not a duration from \"100ms\" to \"1h\", like \"2s\" or \"7d\"\n\
+             3: daemon.socket: \"relative\" is not an absolute path\n\
+             4: unknown key acess\n\
+             6: backends.enabled: \"nvidea\" is none of nvidia, amd, intel, drm, apple\n\
+             7: backends.nvidia_library: \"../evil.so\" is neither a bare file name nor an absolute path\n\
+             9: audit.keep_samples: 7 is not a duration from \"1h\" to \"10y\", like \"2s\" or \"7d\"\n\
+             GPUKILLD_ACCESS_HIDE_OTHER_USERS: \"maybe\" is neither true nor false\n\
+             GPUKILLD_NONSENSE overrides no setting"
+        );
+    }
+
+    #[test]
+    fn the_environment_wins_over_the_file_for_every_key() {
+        type Case = (&'static str, &'static str, fn(&Config) -> String);
+        let cases: &[Case] = &[
+            ("GPUKILLD_DAEMON_SOCKET", "/x/s", |c| {
+                c.daemon.socket.display().to_string()
+            }),
+            ("GPUKILLD_DAEMON_STATE_DIR", "/x/d", |c| {
+                c.daemon.state_dir.display().to_string()
+            }),
+            ("GPUKILLD_DAEMON_POLL_INTERVAL", "7s", |c| {
+                format!("{}s", c.daemon.poll_interval.as_secs())
+            }),
+            ("GPUKILLD_ACCESS_OPERATOR_GROUP", "ops", |c| {
+                c.access.operator_group.clone()
+            }),
+            ("GPUKILLD_ACCESS_ADMIN_GROUP", "adm", |c| {
+                c.access.admin_group.clone()
+            }),
+            ("GPUKILLD_ACCESS_HIDE_OTHER_USERS", "true", |c| {
+                c.access.hide_other_users.to_string()
+            }),
+            ("GPUKILLD_BACKENDS_ENABLED", "nvidia,drm", |c| {
+                c.backends.enabled.join(",")
+            }),
+            ("GPUKILLD_BACKENDS_NVIDIA_LIBRARY", "/x/lib.so", |c| {
+                c.backends.nvidia_library.clone()
+            }),
+            ("GPUKILLD_BACKENDS_PROCFS_ROOT", "/x/proc", |c| {
+                c.backends.procfs_root.display().to_string()
+            }),
+            ("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "77s", |c| {
+                format!("{}s", c.audit.sample_interval.as_secs())
+            }),
+            ("GPUKILLD_AUDIT_KEEP_SAMPLES", "7200s", |c| {
+                format!("{}s", c.audit.keep_samples.as_secs())
+            }),
+        ];
+        assert_eq!(cases.len(), KEYS.len());
+        for (name, value, read) in cases {
+            let config = loaded(&print_default(), &[(name, value)]).unwrap();
+            assert_eq!(read(&config), *value, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_named_must_exist_and_the_usual_one_need_not() {
+        let missing = load(Some(Path::new("/nonexistent/x.toml")), Scope::Box, &[]);
+        assert_eq!(
+            missing.unwrap_err().to_string(),
+            "cannot read /nonexistent/x.toml: No such file or directory (os error 2)"
+        );
+        let nowhere = environment(&[
+            ("XDG_CONFIG_HOME", "/nonexistent"),
+            ("HOME", "/nonexistent"),
+        ]);
+        assert!(load(None, Scope::Personal, &nowhere).is_ok());
+    }
+
+    #[test]
+    fn a_personal_daemon_lives_in_its_owners_directories() {
+        let variables = environment(&[("XDG_RUNTIME_DIR", "/run/user/7"), ("HOME", "/home/ann")]);
+        let config = load(None, Scope::Personal, &variables).unwrap();
+        assert_eq!(
+            config.daemon.socket,
+            Path::new("/run/user/7/gpukill/gpukilld.sock")
+        );
+        assert_eq!(
+            config.daemon.state_dir,
+            Path::new("/home/ann/.local/state/gpukill")
+        );
+        let without = load(
+            None,
+            Scope::Personal,
+            &environment(&[("HOME", "/home/ann")]),
+        )
+        .unwrap();
+        assert!(without.daemon.socket.starts_with("/tmp"));
+    }
+}

@@ -1,0 +1,152 @@
+//! Every key of the daemon's settings: name, default, help, and its check.
+
+use super::Config;
+use gpukill_proto::settings::{Key, value};
+use std::path::PathBuf;
+use std::time::Duration;
+use toml::Value;
+
+/// The vendors that can be named.
+pub(super) const BACKENDS: [&str; 5] = ["nvidia", "amd", "intel", "drm", "apple"];
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+/// All keys, in the order of the printed file.
+pub const KEYS: &[Key<Config>] = &[
+    Key {
+        section: "daemon",
+        name: "socket",
+        variable: "GPUKILLD_DAEMON_SOCKET",
+        default: "\"/run/gpukill/gpukilld.sock\"",
+        help: "Where gpukillctl connects. Needs a restart.",
+        set: |config, v| absolute(v).map(|path| config.daemon.socket = path),
+    },
+    Key {
+        section: "daemon",
+        name: "state_dir",
+        variable: "GPUKILLD_DAEMON_STATE_DIR",
+        default: "\"/var/lib/gpukill\"",
+        help: "Where samples and the record of actions are stored. Needs a restart.",
+        set: |config, v| absolute(v).map(|path| config.daemon.state_dir = path),
+    },
+    Key {
+        section: "daemon",
+        name: "poll_interval",
+        variable: "GPUKILLD_DAEMON_POLL_INTERVAL",
+        default: "\"2s\"",
+        help: "How often GPUs and processes are read.",
+        set: |config, v| {
+            value::duration(v, Duration::from_millis(100), HOUR)
+                .map(|length| config.daemon.poll_interval = length)
+        },
+    },
+    Key {
+        section: "access",
+        name: "operator_group",
+        variable: "GPUKILLD_ACCESS_OPERATOR_GROUP",
+        default: "\"gpukill-operators\"",
+        help: "Members may end anybody's GPU processes and reset GPUs.",
+        set: |config, v| value::text(v).map(|name| config.access.operator_group = name),
+    },
+    Key {
+        section: "access",
+        name: "admin_group",
+        variable: "GPUKILLD_ACCESS_ADMIN_GROUP",
+        default: "\"gpukill-admin\"",
+        help: "Members may edit the rules.",
+        set: |config, v| value::text(v).map(|name| config.access.admin_group = name),
+    },
+    Key {
+        section: "access",
+        name: "hide_other_users",
+        variable: "GPUKILLD_ACCESS_HIDE_OTHER_USERS",
+        default: "false",
+        help: "Hide other users' command lines from plain users.",
+        set: |config, v| value::truth(v).map(|hide| config.access.hide_other_users = hide),
+    },
+    Key {
+        section: "backends",
+        name: "enabled",
+        variable: "GPUKILLD_BACKENDS_ENABLED",
+        default: "[\"nvidia\", \"amd\", \"intel\", \"drm\", \"apple\"]",
+        help: "Which vendors to look for. This version reads nvidia; status names the others\nas not in this version. Needs a restart.",
+        set: |config, v| backends(v).map(|names| config.backends.enabled = names),
+    },
+    Key {
+        section: "backends",
+        name: "nvidia_library",
+        variable: "GPUKILLD_BACKENDS_NVIDIA_LIBRARY",
+        default: "\"libnvidia-ml.so.1\"",
+        help: "NVML: a file name that the dynamic linker finds, or an absolute path.\nNeeds a restart.",
+        set: |config, v| library(v).map(|library| config.backends.nvidia_library = library),
+    },
+    Key {
+        section: "backends",
+        name: "procfs_root",
+        variable: "GPUKILLD_BACKENDS_PROCFS_ROOT",
+        default: "\"/proc\"",
+        help: "Where processes are read. Another root is for tests. Needs a restart.",
+        set: |config, v| absolute(v).map(|path| config.backends.procfs_root = path),
+    },
+    Key {
+        section: "audit",
+        name: "sample_interval",
+        variable: "GPUKILLD_AUDIT_SAMPLE_INTERVAL",
+        default: "\"10s\"",
+        help: "How often a sample of all GPUs and their processes is stored.",
+        set: |config, v| {
+            value::duration(v, Duration::from_secs(1), HOUR)
+                .map(|length| config.audit.sample_interval = length)
+        },
+    },
+    Key {
+        section: "audit",
+        name: "keep_samples",
+        variable: "GPUKILLD_AUDIT_KEEP_SAMPLES",
+        default: "\"7d\"",
+        help: "How long samples are kept.",
+        set: |config, v| {
+            value::duration(v, HOUR, 10 * YEAR).map(|length| config.audit.keep_samples = length)
+        },
+    },
+];
+
+fn absolute(v: &Value) -> Result<PathBuf, String> {
+    let path = PathBuf::from(value::text(v)?);
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(format!("{v} is not an absolute path"))
+    }
+}
+
+/// What dlopen takes without asking where it is called from.
+fn library(v: &Value) -> Result<String, String> {
+    let text = value::text(v)?;
+    let fine = text.starts_with('/') || !text.contains('/');
+    if fine {
+        Ok(text)
+    } else {
+        Err(format!(
+            "{v} is neither a bare file name nor an absolute path"
+        ))
+    }
+}
+
+fn backends(v: &Value) -> Result<Vec<String>, String> {
+    let list = v
+        .as_array()
+        .ok_or_else(|| format!("{v} is not a list of names"))?;
+    let mut names = Vec::new();
+    for item in list {
+        let name = value::text(item)?;
+        if !BACKENDS.contains(&name.as_str()) {
+            return Err(format!("{item} is none of {}", BACKENDS.join(", ")));
+        }
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}

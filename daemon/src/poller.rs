@@ -1,0 +1,160 @@
+//! The thread that polls: one tick at each interval, and nothing that a client,
+//! a disk or a name service does can delay it.
+
+use crate::audit::Store;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::state::{Published, Publisher, whole_milliseconds};
+use crate::systemd;
+use crate::tick::Ticker;
+use gpukill_proto::snapshot::Snapshot;
+use gpukill_proto::status::PollingReport;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// What can happen to the poller, besides its time.
+pub(crate) enum Event {
+    /// New settings; those that need a restart are ignored.
+    Reload(Arc<Config>),
+    /// Finish the tick and return.
+    Stop,
+}
+
+/// The longest a tick waits for a slow backend, however long the interval.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Everything a tick touches.
+pub(crate) struct Poller {
+    pub(crate) ticker: Ticker,
+    pub(crate) publisher: Publisher,
+    pub(crate) store: Store,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) config: Arc<Config>,
+}
+
+impl Poller {
+    /// Polls until it is told to stop, or whoever could tell it is gone.
+    pub(crate) fn run(mut self, events: &Receiver<Event>) {
+        let mut schedule = Schedule::starting(Instant::now());
+        let mut last_sample = None;
+        loop {
+            let wait = schedule.wait(Instant::now(), systemd::watchdog_interval());
+            match events.recv_timeout(wait) {
+                Ok(Event::Reload(config)) => self.config = config,
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    let now = Instant::now();
+                    let interval = self.config.daemon.poll_interval;
+                    if schedule.is_due(now) {
+                        schedule.begin(now, interval);
+                        let snapshot = self.tick(&schedule);
+                        self.sample(&snapshot, now, &mut last_sample);
+                    }
+                }
+            }
+            // Only here: a tick that is stuck lets the watchdog bite.
+            systemd::pet_watchdog();
+        }
+    }
+
+    fn tick(&mut self, schedule: &Schedule) -> Arc<Snapshot> {
+        let interval = self.config.daemon.poll_interval;
+        let others = self.store.fault().map(|fault| ("store".to_owned(), fault));
+        let patience = (interval / 2).min(LONGEST_PATIENCE);
+        let snapshot = self
+            .ticker
+            .tick(patience, self.clock.now(), others.into_iter().collect());
+        let polling = PollingReport {
+            interval_ms: whole_milliseconds(interval),
+            last_at: Some(self.clock.now()),
+            ticks: schedule.begun,
+            late: schedule.late,
+        };
+        if schedule.begun == 1 {
+            systemd::ready();
+        }
+        systemd::status(&snapshot);
+        let snapshot = Arc::new(snapshot);
+        self.publisher.send_replace(Published {
+            snapshot: Arc::clone(&snapshot),
+            polling,
+        });
+        snapshot
+    }
+
+    fn sample(&mut self, snapshot: &Arc<Snapshot>, now: Instant, last: &mut Option<Instant>) {
+        let interval = self.config.audit.sample_interval;
+        // Half a poll early is on time: the samples would drift by a whole poll.
+        let slack = self.config.daemon.poll_interval / 2;
+        if last.is_none_or(|last| now.saturating_duration_since(last) + slack >= interval) {
+            *last = Some(now);
+            self.store.sample(Arc::clone(snapshot));
+        }
+    }
+}
+
+/// When ticks are due, and how many began late.
+struct Schedule {
+    due: Instant,
+    begun: u64,
+    late: u64,
+}
+
+impl Schedule {
+    fn starting(now: Instant) -> Self {
+        Self {
+            due: now,
+            begun: 0,
+            late: 0,
+        }
+    }
+
+    fn wait(&self, now: Instant, at_most: Option<Duration>) -> Duration {
+        let until_due = self.due.saturating_duration_since(now);
+        at_most.map_or(until_due, |most| until_due.min(most))
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        now >= self.due
+    }
+
+    fn begin(&mut self, now: Instant, interval: Duration) {
+        let behind = now.saturating_duration_since(self.due);
+        self.begun += 1;
+        self.late += u64::from(behind > interval / 2);
+        // Ticks that were missed are not made up for.
+        self.due = if behind > interval {
+            now + interval
+        } else {
+            self.due + interval
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn ticks_keep_their_rhythm_and_missed_ones_are_not_made_up_for() {
+        let start = Instant::now();
+        let mut schedule = Schedule::starting(start);
+        schedule.begin(start, SECOND);
+        // A little late: the next is due when it would have been.
+        schedule.begin(start + SECOND + SECOND / 10, SECOND);
+        assert_eq!((schedule.due, schedule.late), (start + 2 * SECOND, 0));
+        schedule.begin(start + 9 * SECOND, SECOND);
+        assert_eq!(
+            (schedule.due, schedule.begun, schedule.late),
+            (start + 10 * SECOND, 3, 1)
+        );
+        assert!(!schedule.is_due(start + 9 * SECOND));
+        assert_eq!(
+            schedule.wait(start + 9 * SECOND, Some(SECOND / 4)),
+            SECOND / 4
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! The sensor's own side: give up every privilege, then answer polls until the
+//! daemon goes away.
+
+use super::message::{self, Request};
+use super::nvml::Nvml;
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// How long an answer may wait for the daemon to read it.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs as the sensor over this NVML library, with the socket pair as standard
+/// input, until the daemon closes it.
+///
+/// # Errors
+/// When privileges cannot be given up or the socket fails.
+pub(crate) fn run(library: &str) -> io::Result<()> {
+    end_with_the_daemon()?;
+    drop_privileges()?;
+    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut nvml = Nvml::new(library);
+    loop {
+        socket.set_read_timeout(None)?;
+        // A day: the daemon polls every few seconds, and its end closes the socket.
+        let forever = Instant::now() + Duration::from_secs(86_400);
+        match message::receive(&mut socket, forever) {
+            Ok(Request::Poll) => {
+                let readings = nvml.poll();
+                message::send(&mut socket, &readings, Instant::now() + ANSWER_PATIENCE)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The kernel kills the sensor when the daemon ends, however it ends.
+fn end_with_the_daemon() -> io::Result<()> {
+    let parent = getppid();
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have ended before the line above took effect.
+    if getppid() == parent {
+        Ok(())
+    } else {
+        Err(io::Error::other("the daemon is gone"))
+    }
+}
+
+/// No capability in any set, and none to be had by executing anything.
+fn drop_privileges() -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    for capability in CapabilitySet::all().iter() {
+        // Needs CAP_SETPCAP, and fails for capabilities the kernel does not
+        // know; no_new_privs and the empty sets below hold without it.
+        let _ = rustix::thread::remove_capability_from_bounding_set(capability);
+    }
+    let none = CapabilitySet::empty();
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )?;
+    // The ambient set is emptied by the kernel with the permitted one.
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! The socket: who may connect, how many at once, and what they are answered.
+
+mod limits;
+
+pub(crate) mod listener;
+
+mod peer;
+
+mod session;
+
+mod snapshot_pages;
+
+use crate::audit::Store;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::host::users::Users;
+use crate::state;
+use gpukill_policy::access::{Caller, Roles, rights};
+use gpukill_proto::status::Right;
+use gpukill_proto::transport::preface::{Preface, Status};
+use gpukill_proto::units::Timestamp;
+use limits::Limits;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+
+/// What every session reads.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) state: state::Reader,
+    pub(crate) config: watch::Receiver<Arc<Config>>,
+    pub(crate) users: Users,
+    pub(crate) store: Store,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) started_at: Timestamp,
+}
+
+impl Shared {
+    /// Who may what, by the settings and groups as they are now.
+    fn roles(&self) -> Roles {
+        let config = self.config.borrow().clone();
+        let gid = |name: &str| self.users.group(name).map(|group| group.gid);
+        Roles {
+            operator_group: gid(&config.access.operator_group),
+            admin_group: gid(&config.access.admin_group),
+            owner: config.personal.then(|| rustix::process::getuid().as_raw()),
+            hide_other_users: config.access.hide_other_users,
+        }
+    }
+}
+
+/// How long a peer may take for its preface.
+const PREFACE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The pause after the system refused a connection, for want of descriptors
+/// mostly: accepting again at once would only spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers clients until `stop` is ready.
+pub(crate) async fn serve(listener: UnixListener, shared: Shared, stop: impl Future<Output = ()>) {
+    let limits = Limits::default();
+    tokio::pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut stop => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => admit(stream, &shared, &limits),
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn admit(stream: UnixStream, shared: &Shared, limits: &Limits) {
+    // Before any byte is read: who is this?
+    let caller = match peer::caller(&stream) {
+        Ok(caller) => caller,
+        Err(error) => {
+            tracing::warn!(%error, "cannot tell who connects: refused");
+            return;
+        }
+    };
+    let privileged = is_privileged(&caller, &shared.roles());
+    match limits.admit(caller.uid, privileged) {
+        Some(slot) => {
+            let shared = shared.clone();
+            tokio::spawn(async move {
+                session::run(stream, caller, shared).await;
+                drop(slot);
+            });
+        }
+        None => refuse(stream),
+    }
+}
+
+fn is_privileged(caller: &Caller, roles: &Roles) -> bool {
+    rights(caller, roles)
+        .iter()
+        .any(|right| matches!(right, Right::EndAny | Right::EditRules))
+}
+
+/// Says "busy" if that can be said at once: a fresh socket has room for sixteen
+/// bytes, and nobody waits for one that has not.
+fn refuse(stream: UnixStream) {
+    // A peer that went away needs no answer.
+    let _ = stream.try_write(&Preface::ours(Status::Busy, 0).encode());
+}

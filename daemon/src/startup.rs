@@ -1,0 +1,301 @@
+//! From the command line to a running daemon, and in order back again.
+
+use crate::args::Args;
+use crate::audit::{Event as Recorded, Store};
+use crate::backend::nvidia::Nvidia;
+use crate::backend::reader::Reader;
+use crate::clock::{Clock, SystemClock};
+use crate::config::{self, Config, Scope};
+use crate::host::process::Processes;
+use crate::host::users::{System, Users};
+use crate::logging::{self, Log};
+use crate::poller::{Event, Poller};
+use crate::server::listener::{Listening, listen};
+use crate::server::{Shared, serve};
+use crate::tick::Ticker;
+use crate::{sensor, state, systemd};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fmt::Display;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio::sync::{oneshot, watch};
+
+/// The exit code for bad arguments and bad settings.
+pub const EXIT_USAGE: u8 = 3;
+
+/// The exit code for everything else that failed.
+const EXIT_FAILED: u8 = 1;
+
+/// How long the end waits for a poll that is under way.
+const STOP_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Runs what the command line asks for; returns when the daemon has stopped.
+#[must_use]
+pub fn run(args: &Args) -> ExitCode {
+    if let Some(library) = &args.sensor {
+        return exit_after(sensor::child::run(library), EXIT_FAILED);
+    }
+    if args.print_default_config {
+        return exit_after(print(&config::print_default()), EXIT_FAILED);
+    }
+    let config = match settings(args) {
+        Ok(config) => config,
+        Err(invalid) => return exit_after(Err(invalid), EXIT_USAGE),
+    };
+    if args.check_config {
+        return ExitCode::SUCCESS;
+    }
+    let log = match logging::start(&args.log_level) {
+        Ok(log) => log,
+        Err(error) => return exit_after(Err(error), EXIT_USAGE),
+    };
+    let result = daemon(args, config, &log);
+    log.flush();
+    exit_after(result, EXIT_FAILED)
+}
+
+/// The daemon, from its first file to its last.
+fn daemon(args: &Args, config: Config, log: &Log) -> Result<(), String> {
+    // Before any thread starts: all of them inherit what is blocked.
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(about("cannot catch signals"))?;
+    let directory_mode = if config.personal { 0o700 } else { 0o755 };
+    let listening =
+        listen(&config.daemon.socket, directory_mode).map_err(|error| error.to_string())?;
+    let config = Arc::new(config);
+    let running = Running::start(&config)?;
+    running
+        .store
+        .record(Recorded::Started(env!("CARGO_PKG_VERSION")));
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        socket = %config.daemon.socket.display(),
+        state_dir = %config.daemon.state_dir.display(),
+        personal = config.personal,
+        "gpukilld started"
+    );
+    let result = running.serve(args.clone(), signals, &listening);
+    systemd::stopping();
+    // No client is served from here on; the socket's name goes first.
+    drop(listening);
+    running.stop();
+    tracing::info!("gpukilld stopped");
+    log.flush();
+    result
+}
+
+/// The parts that run.
+struct Running {
+    shared: Shared,
+    store: Store,
+    settings: watch::Sender<Arc<Config>>,
+    events: mpsc::Sender<Event>,
+    polling_ended: mpsc::Receiver<()>,
+}
+
+impl Running {
+    fn start(config: &Arc<Config>) -> Result<Self, String> {
+        let thread = about("cannot start a thread");
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        let host = gpukill_proto::text::visible(host.as_bytes(), 64);
+        let users = Users::start(System).map_err(&thread)?;
+        let procfs = &config.backends.procfs_root;
+        let store = Store::start(
+            config.daemon.state_dir.clone(),
+            boot_id(procfs),
+            config.audit.keep_samples,
+        )
+        .map_err(&thread)?;
+        let (publisher, published) = state::channel(host.clone(), config.daemon.poll_interval);
+        let (readers, not_built) = backends(config).map_err(&thread)?;
+        let poller = Poller {
+            ticker: Ticker::new(
+                readers,
+                not_built,
+                Processes::new(procfs.clone()),
+                users.clone(),
+                host,
+            ),
+            publisher,
+            store: store.clone(),
+            clock: Arc::clone(&clock),
+            config: Arc::clone(config),
+        };
+        let (events, received) = mpsc::channel();
+        let (ended, polling_ended) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("poll".into())
+            .spawn(move || {
+                poller.run(&received);
+                // The other end may have stopped waiting.
+                let _ = ended.send(());
+            })
+            .map_err(&thread)?;
+        let (settings, settings_read) = watch::channel(Arc::clone(config));
+        let started_at = clock.now();
+        let shared = Shared {
+            state: published,
+            config: settings_read,
+            users,
+            store: store.clone(),
+            clock,
+            started_at,
+        };
+        Ok(Self {
+            shared,
+            store,
+            settings,
+            events,
+            polling_ended,
+        })
+    }
+
+    /// Answers clients until a signal says stop.
+    fn serve(&self, args: Args, mut signals: Signals, listening: &Listening) -> Result<(), String> {
+        let (stop, stopped) = oneshot::channel();
+        let (store, settings, events) = (
+            self.store.clone(),
+            self.settings.clone(),
+            self.events.clone(),
+        );
+        let handle_signals = move || {
+            for signal in signals.forever() {
+                match signal {
+                    SIGHUP => reload(&args, &settings, &events, &store),
+                    // SIGTERM and SIGINT; no other was asked for.
+                    _ => break,
+                }
+            }
+            // The server may have ended by itself.
+            let _ = stop.send(());
+        };
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(handle_signals)
+            .map_err(about("cannot start a thread"))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(about("cannot start the server"))?;
+        runtime.block_on(async {
+            let listener = listening
+                .listener
+                .try_clone()
+                .and_then(UnixListener::from_std);
+            let listener = listener.map_err(about("cannot serve the socket"))?;
+            // Either way of ending, by a signal or by a dropped sender, is a stop.
+            serve(listener, self.shared.clone(), async { drop(stopped.await) }).await;
+            Ok(())
+        })
+    }
+
+    fn stop(self) {
+        // Gone already is as good.
+        let _ = self.events.send(Event::Stop);
+        if self.polling_ended.recv_timeout(STOP_PATIENCE).is_err() {
+            tracing::warn!("the poll under way did not end in time");
+        }
+        self.store.record(Recorded::Stopped);
+        self.store.close();
+    }
+}
+
+/// SIGHUP: bad settings keep the old ones and say so.
+fn reload(
+    args: &Args,
+    current: &watch::Sender<Arc<Config>>,
+    events: &mpsc::Sender<Event>,
+    store: &Store,
+) {
+    systemd::reloading();
+    match settings(args) {
+        Ok(new) => {
+            let before = current.borrow().clone();
+            if before.daemon.socket != new.daemon.socket
+                || before.daemon.state_dir != new.daemon.state_dir
+                || before.backends != new.backends
+            {
+                tracing::warn!(
+                    "some of the changed settings need a restart: see gpukilld --print-default-config"
+                );
+            }
+            let new = Arc::new(new);
+            store.keep(new.audit.keep_samples);
+            // A poller that has ended needs no settings.
+            let _ = events.send(Event::Reload(Arc::clone(&new)));
+            current.send_replace(new);
+            tracing::info!("settings reloaded");
+        }
+        Err(invalid) => {
+            for line in invalid.to_string().lines() {
+                tracing::error!(mistake = line, "settings not reloaded, the old ones hold");
+            }
+        }
+    }
+    systemd::ready();
+}
+
+fn settings(args: &Args) -> Result<Config, config::Invalid> {
+    let environment: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let scope = if args.user {
+        Scope::Personal
+    } else {
+        Scope::Box
+    };
+    config::load(args.config.as_deref(), scope, &environment)
+}
+
+/// The backends that this version has, running, and the names of the others.
+fn backends(config: &Config) -> std::io::Result<(Vec<Reader>, Vec<String>)> {
+    let (mut readers, mut not_built) = (Vec::new(), Vec::new());
+    for name in &config.backends.enabled {
+        match name.as_str() {
+            "nvidia" => readers.push(Reader::start(Nvidia::new(
+                config.backends.nvidia_library.clone(),
+            ))?),
+            _ => not_built.push(name.clone()),
+        }
+    }
+    Ok((readers, not_built))
+}
+
+/// Names this boot, so that start times of different boots do not mix.
+fn boot_id(procfs: &std::path::Path) -> String {
+    let text = std::fs::read_to_string(procfs.join("sys/kernel/random/boot_id"));
+    text.map_or_else(
+        |_| "unknown".to_owned(),
+        |text| gpukill_proto::text::visible(text.trim().as_bytes(), 64),
+    )
+}
+
+fn about<E: Display>(what: &'static str) -> impl Fn(E) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+fn print(text: &str) -> std::io::Result<()> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn exit_after<E: Display>(result: Result<(), E>, code: u8) -> ExitCode {
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
+    };
+    for line in error.to_string().lines() {
+        // Nobody can be told when even this cannot be written.
+        let _ = writeln!(std::io::stderr().lock(), "gpukilld: {line}");
+    }
+    ExitCode::from(code)
+}

@@ -1,0 +1,354 @@
+//! Puts readings and identities together into a snapshot, and finds what is
+//! broken in it.
+
+use crate::backend::reader::Latest;
+use crate::backend::{DeviceReadings, ProcessReadings, Readings};
+use crate::host::process::{Identity, Processes};
+use crate::host::users::Users;
+use gpukill_policy::memory::unattributed;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{
+    BackendReport, BackendState, Device, DeviceId, GpuProcess, Loss, ProcessKey, Snapshot,
+};
+use gpukill_proto::units::Timestamp;
+use std::collections::BTreeMap;
+use std::io;
+
+/// What one poll remembers for the next.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// When each process was first seen on each device.
+    first_seen: BTreeMap<(DeviceId, ProcessKey), Timestamp>,
+    lost_since: BTreeMap<DeviceId, Timestamp>,
+    backends: BTreeMap<&'static str, (BackendState, Timestamp)>,
+}
+
+impl Memory {
+    /// One snapshot out of what the backends have. Its tick, host and faults are
+    /// still to be filled in.
+    pub(super) fn assemble(
+        &mut self,
+        latest: &[(&'static str, Latest)],
+        processes: &mut Processes,
+        users: &Users,
+        now: Timestamp,
+    ) -> Snapshot {
+        let mut snapshot = Snapshot {
+            host: String::new(),
+            taken_at: now,
+            tick: 0,
+            devices: Vec::new(),
+            processes: Vec::new(),
+            backends: Vec::new(),
+            faults: Vec::new(),
+        };
+        for (name, latest) in latest {
+            snapshot.backends.push(self.backend(name, latest, now));
+            let Some((readings, taken_at)) = &latest.readings else {
+                continue;
+            };
+            let fresh = latest.on_time && latest.failure.is_none();
+            let age =
+                (!fresh).then(|| u32::try_from(now.since(*taken_at).as_secs()).unwrap_or(u32::MAX));
+            for read in &readings.devices {
+                let rows = self.processes(read, age, processes, users, now);
+                let device = self.device(read, &rows, age, now);
+                snapshot.devices.push(device);
+                snapshot.processes.extend(rows);
+            }
+        }
+        snapshot.devices.sort_by_key(|device| device.index);
+        self.forget_what_ended(&snapshot);
+        snapshot
+    }
+
+    fn backend(&mut self, name: &'static str, latest: &Latest, now: Timestamp) -> BackendReport {
+        let readings = latest.readings.as_ref().map(|(readings, _)| readings);
+        let state = match (&latest.failure, readings) {
+            (Some(failure), _) => BackendState::Failed(failure.clone()),
+            (None, Some(readings)) => readings.state.clone(),
+            (None, None) => BackendState::Starting,
+        };
+        let known = self
+            .backends
+            .get(name)
+            .filter(|(before, _)| *before == state);
+        let since = known.map_or(now, |(_, since)| *since);
+        self.backends.insert(name, (state.clone(), since));
+        let text = |pick: fn(&Readings) -> &Reading<String>| {
+            readings.map_or(Reading::Unsupported, |readings| pick(readings).clone())
+        };
+        BackendReport {
+            name: name.to_owned(),
+            state,
+            since,
+            devices: readings.map_or(0, |readings| {
+                u32::try_from(readings.devices.len()).unwrap_or(u32::MAX)
+            }),
+            driver: text(|readings| &readings.driver),
+            cuda: text(|readings| &readings.cuda),
+            poll_cost_us: readings.map_or(0, |readings| readings.cost_us),
+        }
+    }
+
+    fn device(
+        &mut self,
+        read: &DeviceReadings,
+        rows: &[GpuProcess],
+        age: Option<u32>,
+        now: Timestamp,
+    ) -> Device {
+        let unattributed = match &read.processes {
+            Reading::Value(_) => {
+                let explained = rows.iter().map(|row| &row.memory);
+                // Rows may be stale already; the device's own readings are not
+                // yet, so that both are compared as they were taken.
+                let fresh: Vec<_> = explained.map(|memory| unaged(memory.clone())).collect();
+                unattributed(&read.memory.used, &read.memory.total, &fresh)
+            }
+            Reading::Unsupported => Reading::Unsupported,
+            Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld => {
+                Reading::Failed("the list of processes failed".into())
+            }
+        };
+        let lost = read.lost.as_ref().map(|reason| {
+            let since = *self.lost_since.entry(read.id.clone()).or_insert(now);
+            Loss {
+                since,
+                reason: reason.clone(),
+            }
+        });
+        if lost.is_none() {
+            self.lost_since.remove(&read.id);
+        }
+        Device {
+            id: read.id.clone(),
+            index: read.index,
+            vendor: read.vendor,
+            name: read.name.clone(),
+            pci: read.pci.clone(),
+            memory_total: aged(&read.memory.total, age),
+            memory_used: aged(&read.memory.used, age),
+            memory_reserved: aged(&read.memory.reserved, age),
+            memory_unattributed: aged(&unattributed, age),
+            memory_unified: read.memory.unified,
+            utilization: aged(&read.utilization, age),
+            temperature: aged(&read.temperature, age),
+            power: aged(&read.power, age),
+            power_limit: aged(&read.power_limit, age),
+            ecc_volatile: aged(&read.ecc_volatile, age),
+            lost,
+        }
+    }
+
+    fn processes(
+        &mut self,
+        read: &DeviceReadings,
+        age: Option<u32>,
+        processes: &mut Processes,
+        users: &Users,
+        now: Timestamp,
+    ) -> Vec<GpuProcess> {
+        let Reading::Value(listed) = &read.processes else {
+            return Vec::new();
+        };
+        let mut rows: Vec<GpuProcess> = listed
+            .iter()
+            .filter_map(|process| {
+                let identity = processes.identify(process.pid, now);
+                if identity.is_err() && age.is_some() {
+                    // An old list may name processes that have ended since.
+                    return None;
+                }
+                Some(self.row(&read.id, process, identity, age, users, now))
+            })
+            .collect();
+        rows.sort_by_key(|row| row.pid);
+        rows
+    }
+
+    fn row(
+        &mut self,
+        device: &DeviceId,
+        read: &ProcessReadings,
+        identity: io::Result<Identity>,
+        age: Option<u32>,
+        users: &Users,
+        now: Timestamp,
+    ) -> GpuProcess {
+        let mut row = GpuProcess {
+            device: device.clone(),
+            pid: read.pid,
+            start_ticks: nobody(),
+            started_at: nobody(),
+            first_seen: now,
+            used_for: read.used_for,
+            memory: aged(&read.memory, age),
+            utilization: aged(&read.utilization, age),
+            uid: nobody(),
+            user: nobody(),
+            name: nobody(),
+            executable: nobody(),
+            command: nobody(),
+            container: nobody(),
+        };
+        if let Ok(identity) = identity {
+            row.start_ticks = Reading::Value(identity.key.start_ticks);
+            row.started_at = identity.started_at;
+            row.first_seen = *self
+                .first_seen
+                .entry((device.clone(), identity.key))
+                .or_insert(now);
+            row.user = match &identity.uid {
+                Reading::Value(uid) => users.name(*uid),
+                unknown => unknown.clone().map(|_| String::new()),
+            };
+            row.uid = identity.uid;
+            row.name = Reading::Value(identity.name);
+            row.executable = identity.executable;
+            row.command = identity.command;
+            row.container = identity.container;
+        }
+        row
+    }
+
+    fn forget_what_ended(&mut self, snapshot: &Snapshot) {
+        let present: std::collections::BTreeSet<(DeviceId, ProcessKey)> = snapshot
+            .processes
+            .iter()
+            .filter_map(|row| Some((row.device.clone(), row.key()?)))
+            .collect();
+        self.first_seen.retain(|row, _| present.contains(row));
+    }
+}
+
+/// The driver names a pid that this box does not have: it has just ended, or it
+/// is of another PID namespace.
+fn nobody<T>() -> Reading<T> {
+    Reading::Failed("no such process here".into())
+}
+
+fn aged<T: Clone>(reading: &Reading<T>, age: Option<u32>) -> Reading<T> {
+    match age {
+        Some(seconds) => reading.clone().aged(seconds),
+        None => reading.clone(),
+    }
+}
+
+fn unaged<T>(reading: Reading<T>) -> Reading<T> {
+    match reading {
+        Reading::Stale(value, _) => Reading::Value(value),
+        other @ (Reading::Value(_)
+        | Reading::Unsupported
+        | Reading::Failed(_)
+        | Reading::Withheld) => other,
+    }
+}
+
+/// A backend that the configuration wants and this version does not have.
+pub(super) fn not_built(name: &str, now: Timestamp) -> BackendReport {
+    BackendReport {
+        name: name.to_owned(),
+        state: BackendState::NotBuilt,
+        since: now,
+        devices: 0,
+        driver: Reading::Unsupported,
+        cuda: Reading::Unsupported,
+        poll_cost_us: 0,
+    }
+}
+
+/// Every pid that a backend names.
+pub(super) fn pids(latest: &[(&'static str, Latest)]) -> impl Iterator<Item = u32> {
+    let readings = latest
+        .iter()
+        .filter_map(|(_, latest)| latest.readings.as_ref());
+    let devices = readings.flat_map(|(readings, _)| &readings.devices);
+    devices
+        .filter_map(|device| device.processes.known())
+        .flatten()
+        .map(|process| process.pid)
+}
+
+/// What is broken in a snapshot: backends, devices, and single readings.
+pub(super) fn faults(
+    latest: &[(&'static str, Latest)],
+    snapshot: &Snapshot,
+) -> impl Iterator<Item = (String, String)> {
+    let backends = snapshot
+        .backends
+        .iter()
+        .filter_map(|backend| match &backend.state {
+            BackendState::Failed(why) => Some((backend.name.clone(), why.clone())),
+            BackendState::Ready
+            | BackendState::Starting
+            | BackendState::Absent(_)
+            | BackendState::NotBuilt => None,
+        });
+    let late = latest
+        .iter()
+        .filter(|(_, latest)| !latest.on_time && latest.failure.is_none());
+    let late = late.map(|(name, _)| {
+        (
+            (*name).to_owned(),
+            "does not answer in time: readings are old".to_owned(),
+        )
+    });
+    let beyond = latest
+        .iter()
+        .filter_map(|(name, latest)| Some((name, latest.readings.as_ref()?)));
+    let beyond = beyond.flat_map(|(name, (readings, _))| {
+        readings
+            .faults
+            .iter()
+            .map(move |fault| ((*name).to_owned(), fault.clone()))
+    });
+    let lists = latest
+        .iter()
+        .filter_map(|(_, latest)| latest.readings.as_ref());
+    let lists = lists
+        .flat_map(|(readings, _)| &readings.devices)
+        .filter(|device| device.lost.is_none());
+    let lists = lists.filter_map(|device| match &device.processes {
+        Reading::Failed(why) => {
+            Some((format!("GPU {}", device.index), format!("processes: {why}")))
+        }
+        Reading::Value(_) | Reading::Unsupported | Reading::Stale(..) | Reading::Withheld => None,
+    });
+    let devices = snapshot.devices.iter().flat_map(of_device);
+    backends
+        .chain(late)
+        .chain(beyond)
+        .chain(lists)
+        .chain(devices)
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+fn of_device(device: &Device) -> Vec<(String, String)> {
+    let part = format!("GPU {}", device.index);
+    if let Some(loss) = &device.lost {
+        return vec![(part, format!("lost: {}", loss.reason))];
+    }
+    let failures = [
+        ("name", failure(&device.name)),
+        ("PCI address", failure(&device.pci)),
+        ("memory", failure(&device.memory_used)),
+        ("utilization", failure(&device.utilization)),
+        ("temperature", failure(&device.temperature)),
+        ("power", failure(&device.power)),
+        ("power limit", failure(&device.power_limit)),
+        ("ECC errors", failure(&device.ecc_volatile)),
+    ];
+    let failed = failures
+        .into_iter()
+        .filter_map(|(what, why)| Some(format!("{what}: {}", why?)));
+    failed.map(|what| (part.clone(), what)).collect()
+}
+
+fn failure<T>(reading: &Reading<T>) -> Option<&str> {
+    match reading {
+        Reading::Failed(why) => Some(why),
+        Reading::Value(_) | Reading::Unsupported | Reading::Stale(..) | Reading::Withheld => None,
+    }
+}
