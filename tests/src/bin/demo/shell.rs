@@ -1,0 +1,28 @@
+//! A shell in which `gpukillctl` speaks to the demo's daemon.
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+/// Runs the person's shell until they leave it.
+pub(crate) fn run(socket: &Path, gpukillctl: &Path) -> io::Result<()> {
+    println!("This shell's gpukillctl speaks to the demo. Try:");
+    println!("    gpukillctl list --watch");
+    println!("    gpukillctl list --gpu 6 -o json");
+    println!("    gpukillctl audit --hours 1");
+    println!("Leave with exit or Ctrl-D; then everything is cleaned up.\n");
+    let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
+    let ours = gpukillctl.parent().unwrap_or_else(|| Path::new("."));
+    let mut path = ours.as_os_str().to_owned();
+    if let Some(rest) = std::env::var_os("PATH") {
+        path.push(":");
+        path.push(rest);
+    }
+    // How the shell ends is the person's business.
+    Command::new(shell)
+        .env("PATH", path)
+        .env("GPUKILL_SOCKET", socket)
+        .status()?;
+    println!("\nStopping the demo.");
+    Ok(())
+}

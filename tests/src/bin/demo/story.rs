@@ -1,0 +1,157 @@
+//! A box of eight H100s: a training job of four workers, an inference server, a
+//! forgotten notebook, and memory that no process explains.
+
+use crate::role::Role;
+use gpukill_tests::harness::built;
+use serde_json::{Value, json};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The story while it is told. Ends when dropped.
+pub(crate) struct Story {
+    /// The stand-in NVML.
+    pub(crate) library: PathBuf,
+    /// What it plays.
+    pub(crate) state: PathBuf,
+    stop: Option<Sender<()>>,
+    teller: Option<JoinHandle<()>>,
+}
+
+/// Who is on the box.
+struct Cast {
+    workers: Vec<Role>,
+    server: Role,
+    notebook: Role,
+}
+
+const GIB: u64 = 1 << 30;
+
+/// How often the values move a little.
+const STEP: Duration = Duration::from_secs(1);
+
+impl Story {
+    pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
+        let library = directory.join("libnvidia-ml.so.1");
+        std::os::unix::fs::symlink(&built().nvml, &library)?;
+        let state = directory.join("state.json");
+        let cast = Cast {
+            workers: (0..4)
+                .map(|rank| {
+                    Role::start(&[
+                        "python",
+                        "train.py",
+                        "--model",
+                        "llama-70b",
+                        "--rank",
+                        &rank.to_string(),
+                    ])
+                })
+                .collect::<io::Result<_>>()?,
+            server: Role::start(&["vllm", "serve", "meta-llama/Llama-3-8B", "--port", "8000"])?,
+            notebook: Role::start(&["python", "-m", "ipykernel_launcher", "-f", "kernel-9a.json"])?,
+        };
+        play(&state, &cast.act(0))?;
+        let (stop, stopped) = channel();
+        let file = state.clone();
+        let teller = std::thread::spawn(move || {
+            let mut moment = 0;
+            while matches!(stopped.recv_timeout(STEP), Err(RecvTimeoutError::Timeout)) {
+                moment += 1;
+                // The directory may be gone already: the story is over then.
+                if play(&file, &cast.act(moment)).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self {
+            library,
+            state,
+            stop: Some(stop),
+            teller: Some(teller),
+        })
+    }
+}
+
+impl Drop for Story {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(teller) = self.teller.take() {
+            // A teller that panicked has said so.
+            let _ = teller.join();
+        }
+    }
+}
+
+/// In one step: the stand-in must never read half a state.
+fn play(file: &Path, state: &Value) -> io::Result<()> {
+    let new = file.with_extension("new");
+    std::fs::write(&new, state.to_string())?;
+    std::fs::rename(new, file)
+}
+
+impl Cast {
+    fn act(&self, moment: u64) -> Value {
+        // A slow wave, the same in every telling.
+        let wave = [0, 1, 2, 1, 0, 2, 3, 1][(moment % 8) as usize];
+        let process = |role: &Role, gib: f64, sm: Option<u64>| json!({"pid": role.pid(), "memory": bytes(gib), "sm": sm});
+        let mut gpus: Vec<Value> = self
+            .workers
+            .iter()
+            .map(|worker| {
+                gpu(
+                    63.1,
+                    96 + wave,
+                    69 + wave,
+                    671 + 5 * wave,
+                    &[process(worker, 62.6, Some(95 + wave))],
+                )
+            })
+            .collect();
+        gpus.push(gpu(
+            70.4,
+            12 * wave,
+            48 + wave,
+            180 + 40 * wave,
+            &[process(&self.server, 69.9, Some(12 * wave))],
+        ));
+        gpus.push(gpu(
+            48.9,
+            0,
+            41,
+            120,
+            &[process(&self.notebook, 48.3, None)],
+        ));
+        gpus.push(gpu(35.6, 0, 38, 98, &[]));
+        gpus.push(gpu(0.6, 0, 34, 72, &[]));
+        for (index, gpu) in gpus.iter_mut().enumerate() {
+            gpu["uuid"] = format!("GPU-8f3c9d2{index}-41d2-4f0e-9c1b-0a5e6c7d8e9{index}").into();
+            gpu["pci"] = format!("00000000:{:02X}:00.0", 0x1b + 0x10 * index).into();
+        }
+        json!({"driver": "580.65.06", "cuda": 13000, "gpus": gpus})
+    }
+}
+
+fn gpu(used: f64, utilization: u64, temperature: u64, watts: u64, processes: &[Value]) -> Value {
+    json!({
+        "name": "NVIDIA H100 80GB HBM3",
+        "memory": {"total": bytes(79.6), "reserved": GIB / 2, "used": bytes(used)},
+        "utilization": {"gpu": utilization, "memory": utilization / 2},
+        "temperature": temperature,
+        "power_mw": watts * 1000,
+        "power_limit_mw": 700_000,
+        "ecc": {"enabled": true},
+        "processes": processes,
+    })
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a few GiB"
+)]
+fn bytes(gib: f64) -> u64 {
+    (gib * 1024.0) as u64 * (GIB / 1024)
+}

@@ -1,0 +1,46 @@
+//! Real processes that stand for those that use a GPU.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+/// A process that does nothing until it is dropped.
+pub struct Actor(Child);
+
+impl Actor {
+    /// Starts one whose command line is `command` and the time it sleeps.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(command: &str) -> Self {
+        Self::of(Command::new("sleep").arg0(command).arg("1000"))
+    }
+
+    /// Starts any command as an actor.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn of(command: &mut Command) -> Self {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(child.expect("an actor starts"))
+    }
+
+    /// Its pid.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

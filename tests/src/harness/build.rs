@@ -1,0 +1,59 @@
+//! Builds the workspace's binaries once, in the profile of the running test.
+//! Cargo tells integration tests only of binaries of their own crate.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Where the built things lie.
+pub struct Built {
+    /// The daemon.
+    pub gpukilld: PathBuf,
+    /// The client.
+    pub gpukillctl: PathBuf,
+    /// The stand-in `libnvidia-ml.so.1`, under its own name.
+    pub nvml: PathBuf,
+}
+
+/// The binaries, built by now.
+///
+/// # Panics
+/// When they do not build.
+pub fn built() -> &'static Built {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(build)
+}
+
+fn build() -> Built {
+    let exe = std::env::current_exe().expect("a test knows its own path");
+    // target/PROFILE/deps/suite-HASH, or target/PROFILE/demo
+    let profile = exe
+        .ancestors()
+        .skip(1)
+        .find(|dir| !dir.ends_with("deps"))
+        .expect("a build directory");
+    let target = profile.parent().expect("a target directory");
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the workspace");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .current_dir(workspace)
+        .env("CARGO_TARGET_DIR", target);
+    command.args(["build", "--quiet", "--locked", "--bins", "--lib"]);
+    command.args(["-p", "gpukilld", "-p", "gpukillctl", "-p", "fake-nvml"]);
+    match profile.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => {}
+        Some(name) => {
+            command.args(["--profile", name]);
+        }
+    }
+    let status = command.status().expect("cargo can be started");
+    assert!(status.success(), "the binaries do not build");
+    Built {
+        gpukilld: profile.join("gpukilld"),
+        gpukillctl: profile.join("gpukillctl"),
+        nvml: profile.join("libnvidia_ml_stand_in.so"),
+    }
+}

@@ -1,0 +1,206 @@
+//! A directory with all that one box needs: stand-in NVML, settings, socket,
+//! store.
+
+use super::daemon::Daemon;
+use super::{built, eventually};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// One box of its own. Removed when dropped.
+pub struct Stage {
+    directory: tempfile::TempDir,
+}
+
+/// How a client ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// Its exit code.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained of.
+    pub stderr: String,
+}
+
+impl Stage {
+    /// A box that has no GPU yet.
+    ///
+    /// # Panics
+    /// When the directory cannot be made.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "it makes a directory")]
+    pub fn new() -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("gpukill-")
+            .tempdir()
+            .expect("a directory");
+        let stage = Self { directory };
+        std::fs::create_dir(stage.path("lib")).expect("a directory");
+        std::fs::create_dir(stage.path("home")).expect("a directory");
+        std::os::unix::fs::symlink(&built().nvml, stage.library()).expect("a link");
+        stage.configure("");
+        stage.play(&serde_json::json!({"gpus": []}));
+        stage
+    }
+
+    /// A path in its directory.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Its NVML.
+    #[must_use]
+    pub fn library(&self) -> PathBuf {
+        self.path("lib/libnvidia-ml.so.1")
+    }
+
+    /// Its socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.path("run/gpukilld.sock")
+    }
+
+    /// Makes the stand-in NVML play this state from now on; the format is told
+    /// in `fake-nvml/src/state.rs`.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn play(&self, state: &Value) {
+        let new = self.path("state.new");
+        std::fs::write(&new, state.to_string()).expect("a state file");
+        // In one step: the stand-in must never read half a state.
+        std::fs::rename(new, self.path("state.json")).expect("a state file");
+    }
+
+    /// Writes the daemon's settings: fast polls, and these lines of TOML after
+    /// them. A line that sets a section's key again needs `{section}` order, so
+    /// give whole sections that are not `[daemon]`, `[backends]` or `[audit]`,
+    /// or override single keys with the environment.
+    ///
+    /// # Panics
+    /// When they cannot be written.
+    pub fn configure(&self, more: &str) {
+        let text = format!(
+            "[daemon]\nsocket = {:?}\nstate_dir = {:?}\npoll_interval = \"100ms\"\n\
+             [backends]\nnvidia_library = {:?}\n[audit]\nsample_interval = \"1s\"\n{more}\n",
+            self.socket(),
+            self.path("state"),
+            self.library()
+        );
+        std::fs::write(self.path("gpukilld.toml"), text).expect("a settings file");
+    }
+
+    /// The daemon of this box, not yet started.
+    #[must_use]
+    pub fn daemon(&self) -> Command {
+        let mut command = Command::new(&built().gpukilld);
+        command.arg("--config").arg(self.path("gpukilld.toml"));
+        clean(&mut command);
+        command
+            .env("HOME", self.path("home"))
+            .env("FAKE_NVML_STATE", self.path("state.json"));
+        command
+    }
+
+    /// Starts the daemon and waits until it has polled.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn start(&self) -> Daemon {
+        self.start_with(&mut self.daemon())
+    }
+
+    /// Starts this command as the daemon and waits until it has polled.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn start_with(&self, command: &mut Command) -> Daemon {
+        let mut daemon = Daemon::start(command, &self.socket(), self.path("daemon.log"));
+        assert!(
+            daemon.ended().is_none(),
+            "the daemon ended:\n{}",
+            daemon.log()
+        );
+        eventually("the first poll", || {
+            (self.ctl(&["list", "-o", "json"]).code != 6).then_some(())
+        });
+        daemon
+    }
+
+    /// A client of this box, not yet started. Nothing of the environment of the
+    /// test reaches it.
+    #[must_use]
+    pub fn client(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&built().gpukillctl);
+        clean(&mut command);
+        command
+            .env("HOME", self.path("home"))
+            .env("GPUKILL_SOCKET", self.socket())
+            .env("LANG", "C.UTF-8");
+        command.args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a client to its end.
+    #[must_use]
+    pub fn ctl(&self, arguments: &[&str]) -> Ran {
+        Ran::of(&mut self.client(arguments))
+    }
+
+    /// What a client that prints JSON prints.
+    ///
+    /// # Panics
+    /// When it fails or prints something else.
+    #[must_use]
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let ran = self.ctl(arguments);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+impl Ran {
+    /// Runs a command to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started, is killed, or prints no UTF-8.
+    #[must_use]
+    pub fn of(command: &mut Command) -> Self {
+        let output = command.output().expect("the command starts");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        Self {
+            code: output
+                .status
+                .code()
+                .unwrap_or_else(|| panic!("{}", output.status)),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+}
+
+/// Leaves of the test's environment only what programs need to run.
+fn clean(command: &mut Command) {
+    command.env_clear();
+    for name in [
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "RUST_BACKTRACE",
+        "LLVM_PROFILE_FILE",
+        "TMPDIR",
+    ] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+}
