@@ -1,1 +1,59 @@
-//! placeholder
+//! The client of gpukilld: asks over its socket, and prints the answer.
+//!
+//! Read in this order:
+//! - [`args`], `settings`: what was typed, and what it means together with the
+//!   environment and the settings file.
+//! - [`exit`]: how a run can end, and the one mapping from failures to exit codes.
+//! - `connect`: which socket, how long to wait, when to try again.
+//! - `command`: one file for each command.
+//! - `moment`: the times that people type.
+//! - `output`: every word on the screen. Nothing else prints.
+//!
+//! The client opens no GPU, no file of another user and no database.
+#![forbid(unsafe_code)]
+
+pub mod args;
+
+mod settings;
+
+pub mod exit;
+
+mod connect;
+
+mod command;
+
+mod moment;
+
+mod output;
+
+use args::{Cli, Command};
+use clap::Parser as _;
+use exit::{Exit, Failure};
+use output::message::Messages;
+use std::ffi::OsString;
+
+/// Does what the command line asks, and says how that ended.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return output::message::usage(&error),
+    };
+    let mut messages = Messages::default();
+    match attempt(&cli, &mut messages) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            messages.failure(&failure);
+            failure.exit()
+        }
+    }
+}
+
+fn attempt(cli: &Cli, messages: &mut Messages) -> Result<Exit, Failure> {
+    // Completions need no settings, so a mistake in those must not stop them.
+    if let Command::Completions(wanted) = &cli.command {
+        return command::completions::run(wanted);
+    }
+    let settings = settings::load(cli)?;
+    *messages = Messages::new(settings.log_level);
+    command::run(&cli.command, &settings, *messages)
+}

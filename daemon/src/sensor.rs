@@ -16,19 +16,21 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// A running sensor.
 pub(crate) struct Sensor {
     child: Child,
     socket: UnixStream,
+    answered: bool,
 }
 
 /// The sensor could not be started.
 pub(crate) struct SpawnError(pub(crate) io::Error);
 
-/// How long a killed sensor may take to be gone before it counts as stuck.
+/// How long a sensor that was killed or crashed may take to be gone. One that
+/// was killed and is not counts as stuck.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Sensor {
@@ -51,6 +53,7 @@ impl Sensor {
         Ok(Self {
             child,
             socket: ours,
+            answered: false,
         })
     }
 
@@ -59,30 +62,52 @@ impl Sensor {
         self.child.id()
     }
 
+    /// Whether it has ever answered.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.answered
+    }
+
     /// Asks for one poll and waits for its answer.
     ///
     /// # Errors
     /// Why there is none, as in "the sensor …". It must be ended then.
     pub(crate) fn poll(&mut self, patience: Duration) -> Result<Readings, String> {
         let deadline = Instant::now() + patience;
-        let failed = |error: io::Error| match error.kind() {
+        let readings = message::send(&mut self.socket, &Request::Poll, deadline)
+            .and_then(|()| message::receive(&mut self.socket, deadline))
+            .map_err(|error| self.explain(&error, patience))?;
+        self.answered = true;
+        Ok(readings)
+    }
+
+    fn explain(&mut self, error: &io::Error, patience: Duration) -> String {
+        match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
                 format!("did not answer for {} s", patience.as_secs())
             }
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::BrokenPipe
-            | io::ErrorKind::ConnectionReset => "ended unexpectedly".to_owned(),
+            | io::ErrorKind::ConnectionReset => match self.last_words() {
+                Some(status) => format!("ended unexpectedly ({status})"),
+                None => "ended unexpectedly".to_owned(),
+            },
             _ => format!("answered with garbage: {error}"),
-        };
-        message::send(&mut self.socket, &Request::Poll, deadline).map_err(failed)?;
-        message::receive(&mut self.socket, deadline).map_err(|error| {
-            let text = failed(error);
-            // A crash says more than a closed socket does.
+        }
+    }
+
+    /// How it ended. The kernel closes the socket of a process that ends a
+    /// moment before it tells how.
+    fn last_words(&mut self) -> Option<ExitStatus> {
+        let deadline = Instant::now() + END_PATIENCE;
+        loop {
             match self.child.try_wait() {
-                Ok(Some(status)) => format!("ended unexpectedly ({status})"),
-                Ok(None) | Err(_) => text,
+                Ok(None) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Ok(status) => return status,
+                Err(_) => return None,
             }
-        })
+        }
     }
 
     /// Kills it and waits; false when it is still there, stuck in the kernel.

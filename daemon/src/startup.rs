@@ -21,7 +21,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::sync::{oneshot, watch};
 
@@ -33,6 +33,10 @@ const EXIT_FAILED: u8 = 1;
 
 /// How long the end waits for a poll that is under way.
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// How long the start waits for the groups of operators and admins. A name
+/// service that is slower gives them a little later.
+const GROUP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs what the command line asks for; returns when the daemon has stopped.
 #[must_use]
@@ -107,6 +111,10 @@ impl Running {
             .into_owned();
         let host = gpukill_proto::text::visible(host.as_bytes(), 64);
         let users = Users::start(System).map_err(&thread)?;
+        // Asked for before the first client comes: an operator must be one.
+        users.group(&config.access.operator_group);
+        users.group(&config.access.admin_group);
+        users.settle(Instant::now() + GROUP_PATIENCE);
         let procfs = &config.backends.procfs_root;
         let store = Store::start(
             config.daemon.state_dir.clone(),

@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 /// block single calls for seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The same for a sensor's first poll, in which NVML wakes every GPU: without
+/// persistence mode that takes seconds for each of them.
+const FIRST_PATIENCE: Duration = Duration::from_secs(120);
+
 /// The wait before a sensor that failed is started again, doubled each time it
 /// fails in a row up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
@@ -50,8 +54,13 @@ impl Nvidia {
                 )
             }
         };
+        let patience = if sensor.has_answered() {
+            PATIENCE
+        } else {
+            FIRST_PATIENCE
+        };
         sensor
-            .poll(PATIENCE)
+            .poll(patience)
             .map_err(|error| format!("the sensor {error}"))
     }
 

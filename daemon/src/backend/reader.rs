@@ -36,6 +36,8 @@ struct Rounds {
     /// answer serves all rounds that were asked for before it began.
     asked: u64,
     answered: u64,
+    /// Whether the last round was asked for while an older one was still out.
+    behind: bool,
     latest: Latest,
     ended: bool,
 }
@@ -45,6 +47,12 @@ impl Slot {
         // Nothing panics while it holds this lock; if something did, the values
         // in it are whole all the same.
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    fn is_idle(&self) -> bool {
+        let rounds = self.lock();
+        rounds.answered == rounds.asked
     }
 
     /// Waits for a round to answer; `None` when there will be none any more.
@@ -100,14 +108,18 @@ impl Reader {
 
     /// Asks for new readings and returns at once.
     pub(crate) fn ask(&self) {
-        self.slot.lock().asked += 1;
+        let mut rounds = self.slot.lock();
+        rounds.behind = rounds.answered < rounds.asked;
+        rounds.asked += 1;
         self.slot.changed.notify_all();
     }
 
     /// The answer to the last [`Self::ask`], or at `deadline` whatever there is.
+    /// Does not wait for a backend that is still busy with an older question:
+    /// one that is stuck is waited for once, and not at each poll.
     pub(crate) fn latest(&self, deadline: Instant) -> Latest {
         let mut rounds = self.slot.lock();
-        while rounds.answered < rounds.asked {
+        while rounds.answered < rounds.asked && !rounds.behind {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -187,12 +199,20 @@ mod tests {
         let late = reader.latest(Instant::now());
         assert!(!late.on_time);
         assert_eq!(late.readings.map(|(r, _)| r.cost_us), Some(1));
+        // Still stuck: nobody waits for it a second time.
+        reader.ask();
+        assert!(!reader.latest(soon()).on_time);
 
         tell.send(Ok(readings(2))).unwrap();
         tell.send(Ok(readings(3))).unwrap();
+        while !reader.slot.is_idle() {
+            std::thread::yield_now();
+        }
+        tell.send(Ok(readings(4))).unwrap();
         reader.ask();
         let recovered = reader.latest(soon());
         assert!(recovered.on_time);
+        assert!(recovered.readings.is_some_and(|(r, _)| r.cost_us > 1));
     }
 
     #[test]

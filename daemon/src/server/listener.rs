@@ -54,6 +54,7 @@ pub(crate) fn listen(path: &Path, directory_mode: u32) -> Result<Listening, Bind
         .mode(directory_mode)
         .create(directory)
         .map_err(failed)?;
+    check_directory(directory).map_err(failed)?;
     let lock = lock(path)
         .map_err(failed)?
         .ok_or_else(|| BindError::Taken(path.to_owned()))?;
@@ -76,6 +77,22 @@ pub(crate) fn listen(path: &Path, directory_mode: u32) -> Result<Listening, Bind
         inode,
         _lock: lock,
     })
+}
+
+/// A directory in which somebody else could put a socket of theirs in place of
+/// ours is no place to listen.
+fn check_directory(directory: &Path) -> io::Result<()> {
+    let metadata = std::fs::metadata(directory)?;
+    let ours = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
+    let (writable_by_all, sticky) = (metadata.mode() & 0o002 != 0, metadata.mode() & 0o1000 != 0);
+    if ours && (!writable_by_all || sticky) {
+        return Ok(());
+    }
+    let what = format!(
+        "{} belongs to another user or is writable by all",
+        directory.display()
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 
 /// The lock beside the socket; `None` when another process holds it.
@@ -132,6 +149,21 @@ mod tests {
             0o666
         );
         drop(second);
+    }
+
+    #[test]
+    fn a_directory_that_others_could_change_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = directory.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        for (mode, refused) in [(0o777, true), (0o1777, false), (0o755, false)] {
+            std::fs::set_permissions(&open, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(
+                listen(&open.join("s.sock"), 0o755).is_err(),
+                refused,
+                "{mode:o}"
+            );
+        }
     }
 
     #[test]

@@ -1,0 +1,235 @@
+//! What can be typed. What it means, together with the environment and the
+//! settings file, is decided in `settings`.
+
+use crate::settings::{Colors, Format, LogLevel, bounds};
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use gpukill_proto::snapshot::Vendor;
+use std::path::PathBuf;
+
+/// Who uses the GPUs of this box.
+#[derive(Debug, Parser)]
+#[command(name = "gpukillctl", version, max_term_width = 100)]
+pub struct Cli {
+    /// What holds for every command.
+    #[command(flatten)]
+    pub globals: Globals,
+    /// What is to be done.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options that every command takes, before or after its name.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
+pub struct Globals {
+    /// The daemon's socket
+    #[arg(long, global = true, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Read these settings instead of ~/.config/gpukill/config.toml
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// How much to say on stderr: debug shows each step, error leaves out hints
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub log_level: Option<LogLevel>,
+    /// Colour the output: auto is on a terminal only
+    #[arg(long, global = true, value_name = "WHEN")]
+    pub color: Option<Colors>,
+    /// The width of tables, in columns [default: the terminal's]
+    #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u64).range(bounds::WIDTH))]
+    pub width: Option<u64>,
+    /// How long to wait for the daemon [default: 5]
+    #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u64).range(bounds::TIMEOUT))]
+    pub timeout_secs: Option<u64>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// GPUs, and who uses them
+    List(List),
+    /// How the daemon and its parts stand, and what you may do
+    Status(Status),
+    /// What the samples say of the past
+    Audit(Audit),
+    /// Completions for a shell, to standard output
+    Completions(Completions),
+}
+
+/// `list`
+#[derive(Debug, Args)]
+pub struct List {
+    /// One row for each process instead of each GPU
+    #[arg(short, long, overrides_with = "no_details")]
+    pub details: bool,
+    /// One row for each GPU, whatever the settings say
+    #[arg(long, overrides_with = "details")]
+    pub no_details: bool,
+    /// Go on, at most every SECS seconds [default: 2]
+    #[arg(short, long, value_name = "SECS", num_args = 0..=1, value_parser = value_parser!(u64).range(bounds::WATCH))]
+    pub watch: Option<Option<u64>>,
+    /// Show containers, however narrow the table
+    #[arg(long)]
+    pub containers: bool,
+    /// Only GPUs of this vendor
+    #[arg(long)]
+    pub vendor: Option<VendorChoice>,
+    /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
+    #[arg(long, value_name = "SEL")]
+    pub gpu: Option<String>,
+    /// Only processes of this user, by name or number
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// Only processes whose name matches
+    #[arg(long, value_name = "REGEX")]
+    pub filter: Option<String>,
+    /// At most so many processes for each GPU in a table, 0 for all [default: 10]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(bounds::PROCESSES))]
+    pub max_processes: Option<u64>,
+    /// The form of the output [default: table]
+    #[arg(short, long, value_name = "FORMAT")]
+    pub output: Option<Format>,
+}
+
+/// `status`
+#[derive(Debug, Args)]
+pub struct Status {
+    /// The form of the output [default: table]
+    #[arg(short, long, value_name = "FORMAT")]
+    pub output: Option<StatusFormat>,
+}
+
+/// `audit`
+#[derive(Debug, Args)]
+pub struct Audit {
+    /// Only processes of this user, by name or number
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// Only processes whose name matches
+    #[arg(long, value_name = "REGEX")]
+    pub process: Option<String>,
+    /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
+    #[arg(long, value_name = "SEL")]
+    pub gpu: Option<String>,
+    /// The last N hours [default: 24]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..), conflicts_with = "since")]
+    pub hours: Option<u32>,
+    /// From this time: "2h ago", 2026-11-20, "2026-11-20 14:00", RFC 3339
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Before this time [default: now]
+    #[arg(long, value_name = "TIME", conflicts_with = "hours")]
+    pub until: Option<String>,
+    /// At most so many records, the newest; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub limit: u32,
+    /// The form of the output [default: table]
+    #[arg(short, long, value_name = "FORMAT")]
+    pub output: Option<Format>,
+}
+
+/// `completions`
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// The forms that `status` has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StatusFormat {
+    /// For people
+    Table,
+    /// One document
+    Json,
+}
+
+/// The vendors that can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[expect(missing_docs, reason = "the help would repeat the names")]
+pub enum VendorChoice {
+    Nvidia,
+    Amd,
+    Intel,
+    Apple,
+    Other,
+    All,
+}
+
+impl VendorChoice {
+    /// The one vendor; `None` for all.
+    #[must_use]
+    pub const fn vendor(self) -> Option<Vendor> {
+        match self {
+            Self::Nvidia => Some(Vendor::Nvidia),
+            Self::Amd => Some(Vendor::Amd),
+            Self::Intel => Some(Vendor::Intel),
+            Self::Apple => Some(Vendor::Apple),
+            Self::Other => Some(Vendor::Other),
+            Self::All => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_definition_has_no_contradictions() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn global_options_stand_before_or_after_the_command() {
+        for line in [
+            "gpukillctl --width 80 --color never list",
+            "gpukillctl list --width 80 --color never",
+        ] {
+            let cli = parse(line).expect("it is right");
+            assert_eq!(cli.globals.width, Some(80));
+            assert_eq!(cli.globals.color, Some(Colors::Never));
+        }
+    }
+
+    #[test]
+    fn watch_takes_seconds_or_none() {
+        let watch = |line| match parse(line).expect("it is right").command {
+            Command::List(list) => list.watch,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(watch("gpukillctl list"), None);
+        assert_eq!(watch("gpukillctl list --watch"), Some(None));
+        assert_eq!(watch("gpukillctl list -w -d"), Some(None));
+        assert_eq!(watch("gpukillctl list -w 5"), Some(Some(5)));
+    }
+
+    #[test]
+    fn what_contradicts_or_makes_no_sense_is_refused() {
+        for line in [
+            "gpukillctl",
+            "gpukillctl kill 1",
+            "gpukillctl list -w 0",
+            "gpukillctl list --vendor matrox",
+            "gpukillctl list --max-processes -1",
+            "gpukillctl list --width 3",
+            "gpukillctl status -o csv",
+            "gpukillctl audit --hours 0",
+            "gpukillctl audit --hours 4294967296",
+            "gpukillctl audit --hours 1 --since 2026-11-20",
+            "gpukillctl audit --hours 1 --until 2026-11-20",
+            "gpukillctl completions tcsh",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_longest_time_that_fits_is_taken() {
+        assert!(parse("gpukillctl audit --hours 4294967295").is_ok());
+    }
+}

@@ -1,0 +1,51 @@
+//! The commands, one file each: ask the daemon, judge the answer, hand it to
+//! `output`.
+
+pub(crate) mod audit;
+
+pub(crate) mod completions;
+
+pub(crate) mod list;
+
+pub(crate) mod status;
+
+use crate::args::Command;
+use crate::connect::{Daemon, Patience, choose};
+use crate::exit::{Exit, Failure};
+use crate::output::message::Messages;
+use crate::settings::Settings;
+
+/// Does what the command says.
+pub(crate) fn run(
+    command: &Command,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::System)?;
+    runtime.block_on(async {
+        match command {
+            Command::List(list) => list::run(list, settings, messages).await,
+            Command::Status(_) => status::run(settings, messages).await,
+            Command::Audit(audit) => audit::run(audit, settings, messages).await,
+            Command::Completions(wanted) => completions::run(wanted),
+        }
+    })
+}
+
+/// A connection to the daemon of the settings.
+async fn connect(
+    settings: &Settings,
+    patience: Patience,
+    messages: Messages,
+) -> Result<Daemon, Failure> {
+    let socket = choose(settings.socket.as_deref())?;
+    Daemon::connect(&socket, patience, messages).await
+}
+
+/// The wall clock.
+fn now() -> gpukill_proto::units::Timestamp {
+    std::time::SystemTime::now().into()
+}

@@ -1,0 +1,107 @@
+//! `list`: the GPUs and who uses them.
+
+mod answer;
+
+mod watch;
+
+use super::{connect, now};
+use crate::args::List;
+use crate::connect::{Daemon, Patience};
+use crate::exit::{Exit, Failure};
+use crate::output::csv::Header;
+use crate::output::look::Look;
+use crate::output::message::Messages;
+use crate::output::view::{Rows, View, lines};
+use crate::output::{csv, json, print, print_lines};
+use crate::settings::{Format, Settings};
+use answer::{Answer, answer};
+use gpukill_policy::select::{Selection, pattern};
+use gpukill_proto::document::ListDocument;
+use gpukill_proto::snapshot::Snapshot;
+
+/// What is wanted of each snapshot.
+#[derive(Debug)]
+struct Wanted {
+    selection: Selection,
+    view: View,
+    format: Format,
+}
+
+/// Asks once and prints, or goes on with `--watch`.
+pub(crate) async fn run(
+    list: &List,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    let wanted = wanted(list, settings)?;
+    if list.watch.is_some() {
+        return watch::run(&wanted, settings, messages).await;
+    }
+    let patience = Patience::lasting(settings.timeout);
+    let daemon = connect(settings, patience, messages).await?;
+    let snapshot = first(&daemon, patience).await?;
+    let Answer { snapshot, verdict } = answer(snapshot, &wanted.selection);
+    match (wanted.format, verdict) {
+        (Format::Table, Some(failure)) => Err(failure),
+        (Format::Table, None) => {
+            let look = Look::of_stdout(settings);
+            print_lines(&lines(&snapshot, &wanted.view, now(), &look), &look)?;
+            Ok(Exit::Done)
+        }
+        (Format::Json | Format::Ndjson | Format::Csv, verdict) => {
+            print(&document(&snapshot, &wanted, Header::First)?)?;
+            verdict.map_or(Ok(Exit::Done), Err)
+        }
+    }
+}
+
+fn wanted(list: &List, settings: &Settings) -> Result<Wanted, Failure> {
+    let name = list.filter.as_deref().map(pattern);
+    let selection = Selection {
+        gpu: list.gpu.clone(),
+        vendor: list.vendor.and_then(crate::args::VendorChoice::vendor),
+        user: list.user.clone(),
+        name: name.transpose().map_err(Failure::Usage)?,
+    };
+    let view = View {
+        rows: if settings.show_details {
+            Rows::Processes
+        } else {
+            Rows::Gpus
+        },
+        containers: list.containers,
+        max_processes: settings.max_processes,
+        only: answer::processes_in_words(&selection),
+    };
+    Ok(Wanted {
+        selection,
+        view,
+        format: settings.output_format,
+    })
+}
+
+/// The newest snapshot; waits for the first poll of a daemon that just started.
+async fn first(daemon: &Daemon, patience: Patience) -> Result<Snapshot, Failure> {
+    let mut snapshot = daemon.snapshot(None, patience).await?;
+    if snapshot.tick == 0 {
+        snapshot = match daemon.snapshot(Some(0), patience).await {
+            Err(Failure::TimedOut { .. }) => return Err(Failure::NothingPolled),
+            answer => answer?,
+        };
+    }
+    if snapshot.tick == 0 {
+        return Err(Failure::NothingPolled);
+    }
+    Ok(snapshot)
+}
+
+/// A snapshot for programs.
+fn document(snapshot: &Snapshot, wanted: &Wanted, header: Header) -> Result<String, Failure> {
+    let list = ListDocument::from(snapshot);
+    match (wanted.format, wanted.view.rows) {
+        (Format::Ndjson, _) => json::on_one_line(&list),
+        (Format::Csv, Rows::Gpus) => csv::gpus(&list, header),
+        (Format::Csv, Rows::Processes) => csv::processes(&list, header),
+        (Format::Json | Format::Table, _) => json::pretty(&list),
+    }
+}

@@ -1,0 +1,27 @@
+//! `status`: how the daemon stands, and what the caller may do.
+
+use super::connect;
+use crate::connect::Patience;
+use crate::exit::{Exit, Failure};
+use crate::output::look::Look;
+use crate::output::message::Messages;
+use crate::output::status::document::StatusDocument;
+use crate::output::status::lines;
+use crate::output::{json, print, print_lines};
+use crate::settings::{Format, Settings};
+
+/// Asks and prints.
+pub(crate) async fn run(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+    let patience = Patience::lasting(settings.timeout);
+    let daemon = connect(settings, patience, messages).await?;
+    let status = daemon.status(patience).await?;
+    match settings.output_format {
+        Format::Json => print(&json::pretty(&StatusDocument::from(&status))?)?,
+        // Only the settings can ask for forms that this command does not have.
+        Format::Table | Format::Ndjson | Format::Csv => {
+            let look = Look::of_stdout(settings);
+            print_lines(&lines(&status, &look), &look)?;
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,11 @@
+//! The way to the daemon: which socket, how long to wait, when to try again.
+
+mod patience;
+
+mod socket;
+
+mod daemon;
+
+pub(crate) use daemon::Daemon;
+pub(crate) use patience::Patience;
+pub(crate) use socket::choose;

@@ -1,0 +1,170 @@
+//! A connection to the daemon, and every question that is asked over it.
+
+use super::patience::{Backoff, Patience, Pause};
+use crate::exit::Failure;
+use crate::output::message::Messages;
+use gpukill_proto::audit::{AuditPage, AuditQuery};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::service::{GpukillClient, SnapshotPage};
+use gpukill_proto::snapshot::Snapshot;
+use gpukill_proto::status::Status;
+use gpukill_proto::transport::{ConnectError, connect};
+use std::path::Path;
+use tarpc::client::RpcError;
+use tarpc::context::{self, Context};
+
+/// A connection to the daemon.
+pub(crate) struct Daemon {
+    client: GpukillClient,
+    messages: Messages,
+}
+
+impl Daemon {
+    /// Connects, trying again while the daemon is busy.
+    pub(crate) async fn connect(
+        socket: &Path,
+        patience: Patience,
+        messages: Messages,
+    ) -> Result<Self, Failure> {
+        messages.debug(|| format!("connecting to {}", socket.display()));
+        let mut backoff = Backoff::new();
+        loop {
+            let one_try = tokio::time::timeout_at(patience.until().into(), connect(socket)).await;
+            match one_try {
+                Ok(Ok(client)) => return Ok(Self { client, messages }),
+                Ok(Err(ConnectError::Busy)) => match backoff.pause(patience).await {
+                    Pause::Over(length) => {
+                        messages.debug(|| format!("busy: tried again after {length:.0?}"));
+                    }
+                    Pause::OutOfPatience => {
+                        return Err(Failure::Connect(socket.to_owned(), ConnectError::Busy));
+                    }
+                },
+                Ok(Err(error)) => return Err(Failure::Connect(socket.to_owned(), error)),
+                Err(_) => {
+                    return Err(Failure::TimedOut {
+                        seconds: patience.seconds(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// A whole snapshot: the newest, or with `after` the first that is newer.
+    pub(crate) async fn snapshot(
+        &self,
+        after: Option<u64>,
+        patience: Patience,
+    ) -> Result<Snapshot, Failure> {
+        // Between two pages the daemon may poll and let the snapshot go; five
+        // times in a row means that it polls faster than it answers.
+        for _ in 0..5 {
+            if let Some(snapshot) = self.pages(after, patience).await? {
+                return Ok(snapshot);
+            }
+            self.messages
+                .debug(|| "the snapshot changed between two pages: asking again".into());
+        }
+        Err(Refusal::Expired.into())
+    }
+
+    /// All pages of one snapshot; `None` when the daemon let it go between two.
+    async fn pages(
+        &self,
+        after: Option<u64>,
+        patience: Patience,
+    ) -> Result<Option<Snapshot>, Failure> {
+        let SnapshotPage {
+            mut snapshot,
+            mut next,
+        } = self
+            .ask(patience, async |context| {
+                self.client.snapshot(context, after).await
+            })
+            .await?;
+        let tick = snapshot.tick;
+        while let Some(start) = next {
+            self.messages
+                .debug(|| format!("asking for the processes from {start} on"));
+            let more = self
+                .ask(patience, async |context| {
+                    self.client.more_processes(context, tick, start).await
+                })
+                .await;
+            let page = match more {
+                Ok(page) if page.snapshot.tick == tick => page,
+                Ok(_) | Err(Failure::Refused(Refusal::Expired)) => return Ok(None),
+                Err(failure) => return Err(failure),
+            };
+            if page.next.is_some_and(|next| next <= start) {
+                return Err(Failure::Broken("its pages do not advance".into()));
+            }
+            snapshot.processes.extend(page.snapshot.processes);
+            next = page.next;
+        }
+        Ok(Some(snapshot))
+    }
+
+    /// How the daemon stands.
+    pub(crate) async fn status(&self, patience: Patience) -> Result<Status, Failure> {
+        self.ask(patience, async |context| self.client.status(context).await)
+            .await
+    }
+
+    /// One page of records.
+    pub(crate) async fn audit(
+        &self,
+        query: &AuditQuery,
+        patience: Patience,
+    ) -> Result<AuditPage, Failure> {
+        self.ask(patience, async |context| {
+            self.client.audit(context, query.clone()).await
+        })
+        .await
+    }
+
+    /// Asks one question, again and again while the daemon is busy.
+    async fn ask<T>(
+        &self,
+        patience: Patience,
+        question: impl AsyncFn(Context) -> Result<Result<T, Refusal>, RpcError>,
+    ) -> Result<T, Failure> {
+        let mut backoff = Backoff::new();
+        loop {
+            let mut context = context::current();
+            context.deadline = patience.deadline_of_a_call();
+            match question(context).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(Refusal::Busy)) => match backoff.pause(patience).await {
+                    Pause::Over(length) => self
+                        .messages
+                        .debug(|| format!("busy: asking again after {length:.0?}")),
+                    Pause::OutOfPatience => return Err(Refusal::Busy.into()),
+                },
+                Ok(Err(refusal)) => return Err(refusal.into()),
+                Err(error) => return Err(broken(&error, patience)),
+            }
+        }
+    }
+}
+
+fn broken(error: &RpcError, patience: Patience) -> Failure {
+    match error {
+        RpcError::DeadlineExceeded => Failure::TimedOut {
+            seconds: patience.seconds(),
+        },
+        RpcError::Shutdown => Failure::Broken("it went away".into()),
+        RpcError::Channel(why) => Failure::Broken(root_cause(why)),
+        RpcError::Send(why) => Failure::Broken(root_cause(why.as_ref())),
+        RpcError::Server(why) => Failure::Broken(why.to_string()),
+    }
+}
+
+/// tarpc wraps what happened in several sentences that say nothing.
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}

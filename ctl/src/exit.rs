@@ -1,0 +1,241 @@
+//! How a run can end: the exit codes, what can go wrong, and the one mapping
+//! from the second to the first.
+
+use gpukill_policy::select::NoSuchDevice;
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::settings::Mistake;
+use gpukill_proto::transport::ConnectError;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The exit codes. Scripts rely on the numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// What was asked is done.
+    Done = 0,
+    /// It failed.
+    Failed = 1,
+    /// A vendor library or driver failed, so what was asked cannot be answered.
+    VendorFailed = 2,
+    /// The arguments or the settings are wrong.
+    BadUsage = 3,
+    /// The caller may not do this.
+    NotPermitted = 4,
+    /// This box cannot do this.
+    NotSupported = 5,
+    /// The daemon cannot be reached, is busy, or is of another version.
+    Unreachable = 6,
+    /// Some of it is done.
+    PartlyDone = 7,
+    /// Nothing matched what was asked for.
+    NoMatch = 8,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why a run ended early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// An argument that only its meaning shows to be wrong.
+    Usage(String),
+    /// Mistakes in the settings, all of them.
+    Settings {
+        /// The file that was read, if there was one.
+        file: Option<PathBuf>,
+        /// Those with a line are in the file, the others in the environment.
+        mistakes: Vec<Mistake>,
+    },
+    /// The settings file cannot be read.
+    SettingsFile(PathBuf, io::Error),
+    /// Somebody else could stand at the place of the user's own socket.
+    UnsafeSocket(PathBuf, &'static str),
+    /// There is no connection to the daemon.
+    Connect(PathBuf, ConnectError),
+    /// The daemon did not answer in time.
+    TimedOut {
+        /// How long it was waited for, in seconds.
+        seconds: u64,
+    },
+    /// The daemon has not polled for the first time yet.
+    NothingPolled,
+    /// The connection broke while an answer was awaited.
+    Broken(String),
+    /// The daemon answered with a refusal.
+    Refused(Refusal),
+    /// A selector names no device, or several.
+    NoSuchDevice(NoSuchDevice),
+    /// A filter leaves nothing.
+    NoMatch(String),
+    /// A vendor's library or driver failed, and so there is no answer.
+    Vendor(String),
+    /// The kernel refuses something that every run needs.
+    System(io::Error),
+    /// What was to be printed could not be.
+    Output(io::Error),
+    /// The reader of the output has seen enough.
+    ReaderGone,
+}
+
+impl Failure {
+    /// The exit code for it.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Usage(_) | Self::Settings { .. } | Self::SettingsFile(..) => Exit::BadUsage,
+            Self::Connect(_, ConnectError::NotPermitted) => Exit::NotPermitted,
+            Self::Connect(
+                _,
+                ConnectError::NoDaemon
+                | ConnectError::Busy
+                | ConnectError::Version(_)
+                | ConnectError::NotGpukilld
+                | ConnectError::Io(_),
+            )
+            | Self::UnsafeSocket(..)
+            | Self::TimedOut { .. }
+            | Self::NothingPolled
+            | Self::Broken(_) => Exit::Unreachable,
+            Self::Refused(refusal) => exit_of(refusal),
+            Self::NoSuchDevice(NoSuchDevice::Ambiguous { .. }) => Exit::BadUsage,
+            Self::NoSuchDevice(NoSuchDevice::Unknown { .. }) | Self::NoMatch(_) => Exit::NoMatch,
+            Self::Vendor(_) => Exit::VendorFailed,
+            Self::System(_) | Self::Output(_) => Exit::Failed,
+            Self::ReaderGone => Exit::Done,
+        }
+    }
+
+    /// What the person can do next, where there is something.
+    pub(crate) fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Connect(socket, error) => return connect_hint(socket, error),
+            Self::Refused(refusal) => return refusal.hint(),
+            Self::UnsafeSocket(..) => "name the socket yourself: --socket PATH",
+            Self::TimedOut { .. } => "wait longer: --timeout-secs 30",
+            Self::NothingPolled => "try again in a moment, or wait longer: --timeout-secs 30",
+            Self::Broken(_) => "see the daemon's log: journalctl -u gpukilld",
+            Self::Vendor(_) => "see gpukillctl status",
+            Self::NoSuchDevice(NoSuchDevice::Ambiguous { .. }) => "type more of it",
+            Self::Usage(_)
+            | Self::Settings { .. }
+            | Self::SettingsFile(..)
+            | Self::NoSuchDevice(NoSuchDevice::Unknown { .. })
+            | Self::NoMatch(_)
+            | Self::System(_)
+            | Self::Output(_)
+            | Self::ReaderGone => return None,
+        };
+        Some(hint.to_owned())
+    }
+}
+
+fn exit_of(refusal: &Refusal) -> Exit {
+    match refusal {
+        Refusal::Denied { .. } => Exit::NotPermitted,
+        Refusal::Invalid(_) => Exit::BadUsage,
+        Refusal::NoMatch(_) => Exit::NoMatch,
+        Refusal::Busy => Exit::Unreachable,
+        Refusal::Unavailable(_) | Refusal::TooSlow(_) | Refusal::Expired | Refusal::Internal => {
+            Exit::Failed
+        }
+    }
+}
+
+fn connect_hint(socket: &std::path::Path, error: &ConnectError) -> Option<String> {
+    match error {
+        ConnectError::NoDaemon => {
+            Some("systemctl status gpukilld, or run your own: gpukilld --user".into())
+        }
+        ConnectError::NotPermitted => {
+            Some(format!("see who may open it: ls -l {}", socket.display()))
+        }
+        ConnectError::Busy => Some("try again, or wait longer: --timeout-secs 30".into()),
+        ConnectError::Version(_) => {
+            Some("install both from the same release, then: systemctl restart gpukilld".into())
+        }
+        ConnectError::NotGpukilld | ConnectError::Io(_) => {
+            Some("is it the right socket? name another with --socket PATH".into())
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(what) | Self::NoMatch(what) | Self::Vendor(what) => f.write_str(what),
+            Self::Settings { file, mistakes } => write_mistakes(f, file.as_deref(), mistakes),
+            Self::SettingsFile(path, error) => {
+                write!(f, "cannot read the settings {}: {error}", path.display())
+            }
+            Self::UnsafeSocket(path, why) => {
+                write!(f, "will not use a socket in {}: {why}", path.display())
+            }
+            Self::Connect(socket, error) => {
+                let socket = socket.display();
+                match error {
+                    ConnectError::NoDaemon => write!(f, "no gpukilld at {socket}"),
+                    ConnectError::NotPermitted => write!(f, "cannot open {socket}: not permitted"),
+                    ConnectError::Busy => write!(f, "gpukilld at {socket} is busy"),
+                    ConnectError::Version(_) => write!(f, "{error}"),
+                    ConnectError::NotGpukilld => {
+                        write!(f, "what answers at {socket} is no gpukilld")
+                    }
+                    ConnectError::Io(error) => write!(f, "cannot connect to {socket}: {error}"),
+                }
+            }
+            Self::TimedOut { seconds } => write!(f, "gpukilld did not answer within {seconds} s"),
+            Self::NothingPolled => f.write_str("gpukilld has just started and has no reading yet"),
+            Self::Broken(how) => write!(f, "gpukilld ended the connection: {how}"),
+            Self::Refused(refusal) => write!(f, "{refusal}"),
+            Self::NoSuchDevice(error) => write!(f, "{error}"),
+            Self::System(error) => write!(f, "cannot run: {error}"),
+            Self::Output(error) => write!(f, "cannot write the output: {error}"),
+            Self::ReaderGone => f.write_str("the reader of the output is gone"),
+        }
+    }
+}
+
+fn write_mistakes(
+    f: &mut fmt::Formatter<'_>,
+    file: Option<&std::path::Path>,
+    mistakes: &[Mistake],
+) -> fmt::Result {
+    let ending = if mistakes.len() == 1 { "" } else { "s" };
+    write!(f, "{} mistake{ending} in the settings", mistakes.len())?;
+    for mistake in mistakes {
+        match (file, mistake.line) {
+            (Some(file), Some(_)) => write!(f, "\n  {}, {mistake}", file.display())?,
+            _ => write!(f, "\n  {mistake}")?,
+        }
+    }
+    Ok(())
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<NoSuchDevice> for Failure {
+    fn from(error: NoSuchDevice) -> Self {
+        Self::NoSuchDevice(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::ReaderGone,
+            _ => Self::Output(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

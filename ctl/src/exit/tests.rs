@@ -1,0 +1,98 @@
+//! Every failure has its exit code and its words.
+
+use super::*;
+use gpukill_proto::ProtocolVersion;
+
+fn socket() -> PathBuf {
+    PathBuf::from("/run/gpukill/gpukilld.sock")
+}
+
+#[test]
+fn every_failure_ends_with_its_exit_code() {
+    let connect = |error| Failure::Connect(socket(), error);
+    let version = ProtocolVersion { major: 2, minor: 0 };
+    let denied = Refusal::Denied {
+        asked: "look".into(),
+        ask: "root".into(),
+    };
+    let unknown = NoSuchDevice::Unknown {
+        typed: "9".into(),
+        known: vec![0],
+    };
+    let ambiguous = NoSuchDevice::Ambiguous { typed: "8f".into() };
+    let io_error = || io::Error::from(io::ErrorKind::StorageFull);
+    let cases = [
+        (Failure::Usage("x".into()), 3),
+        (
+            Failure::Settings {
+                file: None,
+                mistakes: vec![],
+            },
+            3,
+        ),
+        (Failure::SettingsFile(socket(), io_error()), 3),
+        (Failure::UnsafeSocket(socket(), "x"), 6),
+        (connect(ConnectError::NoDaemon), 6),
+        (connect(ConnectError::NotPermitted), 4),
+        (connect(ConnectError::Busy), 6),
+        (connect(ConnectError::Version(version)), 6),
+        (connect(ConnectError::NotGpukilld), 6),
+        (connect(ConnectError::Io(io_error())), 6),
+        (Failure::TimedOut { seconds: 5 }, 6),
+        (Failure::NothingPolled, 6),
+        (Failure::Broken("x".into()), 6),
+        (Failure::Refused(denied), 4),
+        (Failure::Refused(Refusal::Invalid("x".into())), 3),
+        (Failure::Refused(Refusal::NoMatch("x".into())), 8),
+        (Failure::Refused(Refusal::Busy), 6),
+        (Failure::Refused(Refusal::Unavailable("x".into())), 1),
+        (Failure::Refused(Refusal::TooSlow("x".into())), 1),
+        (Failure::Refused(Refusal::Expired), 1),
+        (Failure::Refused(Refusal::Internal), 1),
+        (Failure::NoSuchDevice(unknown), 8),
+        (Failure::NoSuchDevice(ambiguous), 3),
+        (Failure::NoMatch("x".into()), 8),
+        (Failure::Vendor("x".into()), 2),
+        (Failure::System(io_error()), 1),
+        (Failure::from(io_error()), 1),
+        (Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)), 0),
+    ];
+    for (failure, code) in cases {
+        assert_eq!(failure.exit() as u8, code, "{failure:?}");
+    }
+}
+
+#[test]
+fn a_missing_daemon_is_said_with_what_to_do_next() {
+    let failure = Failure::Connect(socket(), ConnectError::NoDaemon);
+    assert_eq!(
+        failure.to_string(),
+        "no gpukilld at /run/gpukill/gpukilld.sock"
+    );
+    assert_eq!(
+        failure.hint().as_deref(),
+        Some("systemctl status gpukilld, or run your own: gpukilld --user")
+    );
+}
+
+#[test]
+fn every_mistake_in_the_settings_is_listed_with_its_place() {
+    let mistakes = vec![
+        Mistake {
+            line: Some(3),
+            what: "unknown key colour".into(),
+        },
+        Mistake {
+            line: None,
+            what: "GPUKILL_TABLE_WIDTH: \"wide\" is no number".into(),
+        },
+    ];
+    let failure = Failure::Settings {
+        file: Some("/home/alice/config.toml".into()),
+        mistakes,
+    };
+    assert_eq!(
+        failure.to_string(),
+        "2 mistakes in the settings\n  /home/alice/config.toml, line 3: unknown key colour\n  GPUKILL_TABLE_WIDTH: \"wide\" is no number"
+    );
+}

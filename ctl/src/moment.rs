@@ -1,0 +1,120 @@
+//! The times that people type: `2h ago`, a date, a date and a time, RFC 3339.
+
+use chrono::{DateTime, Duration, LocalResult, NaiveDate, NaiveDateTime, TimeZone};
+use gpukill_proto::settings::value::parse_duration;
+use gpukill_proto::units::Timestamp;
+
+/// Reads a time; where it names no zone, it is meant in `zone`.
+///
+/// The error says what was typed and what can be.
+pub(crate) fn parse(
+    typed: &str,
+    now: Timestamp,
+    zone: &impl TimeZone,
+) -> Result<Timestamp, String> {
+    let text = typed.trim();
+    ago(text, now)
+        .or_else(|| absolute(text))
+        .or_else(|| civil(text, zone))
+        .ok_or_else(|| {
+            format!("{typed:?} is no time: write \"2h ago\", 2026-11-20, \"2026-11-20 14:00\" or RFC 3339")
+        })
+}
+
+fn ago(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let length = parse_duration(text.strip_suffix("ago")?)?;
+    let milliseconds = i64::try_from(length.as_millis()).ok()?;
+    Some(Timestamp(now.0.checked_sub(milliseconds)?))
+}
+
+fn absolute(text: &str) -> Option<Timestamp> {
+    let moment = DateTime::parse_from_rfc3339(text).ok()?;
+    Some(Timestamp(moment.timestamp_millis()))
+}
+
+fn civil(text: &str, zone: &impl TimeZone) -> Option<Timestamp> {
+    let midnight = |date: NaiveDate| date.and_hms_opt(0, 0, 0);
+    let date = NaiveDate::parse_from_str(text, "%Y-%m-%d")
+        .ok()
+        .and_then(midnight);
+    let forms = [
+        "%Y-%m-%d %H:%M",
+        "%Y-%m-%dT%H:%M",
+        "%Y-%m-%d %H:%M:%S",
+        "%Y-%m-%dT%H:%M:%S",
+    ];
+    let time = || {
+        forms
+            .iter()
+            .find_map(|form| NaiveDateTime::parse_from_str(text, form).ok())
+    };
+    in_zone(date.or_else(time)?, zone)
+}
+
+fn in_zone(time: NaiveDateTime, zone: &impl TimeZone) -> Option<Timestamp> {
+    let moment = match zone.from_local_datetime(&time) {
+        LocalResult::Single(moment) | LocalResult::Ambiguous(moment, _) => moment,
+        // The clock was put forward over this time: an hour later it exists.
+        LocalResult::None => zone
+            .from_local_datetime(&time.checked_add_signed(Duration::hours(1))?)
+            .earliest()?,
+    };
+    Some(Timestamp(moment.timestamp_millis()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::FixedOffset;
+
+    const NOW: Timestamp = Timestamp(1_795_269_751_250);
+
+    fn parsed(typed: &str) -> Option<String> {
+        let zone = FixedOffset::east_opt(3600).expect("an hour is an offset");
+        parse(typed, NOW, &zone).ok().map(Timestamp::to_rfc3339)
+    }
+
+    #[test]
+    fn times_are_read_in_every_form_that_the_help_names() {
+        assert_eq!(NOW.to_rfc3339(), "2026-11-21T14:02:31.250Z");
+        let cases = [
+            ("2h ago", "2026-11-21T12:02:31.250Z"),
+            ("7d ago", "2026-11-14T14:02:31.250Z"),
+            ("30 min ago", "2026-11-21T13:32:31.250Z"),
+            ("1.5h ago", "2026-11-21T12:32:31.250Z"),
+            ("2026-11-20", "2026-11-19T23:00:00.000Z"),
+            ("2026-11-20 14:00", "2026-11-20T13:00:00.000Z"),
+            (" 2026-11-20T14:00:05 ", "2026-11-20T13:00:05.000Z"),
+            ("2026-11-20T14:00:00Z", "2026-11-20T14:00:00.000Z"),
+            ("2026-11-20T14:00:00-05:00", "2026-11-20T19:00:00.000Z"),
+        ];
+        for (typed, expected) in cases {
+            assert_eq!(parsed(typed).as_deref(), Some(expected), "{typed}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_said_and_never_guessed() {
+        for typed in [
+            "",
+            "ago",
+            "2h",
+            "2026-13-01",
+            "2026-02-30",
+            "yesterday-ish",
+            "99999999999999999999y ago",
+            "999999999y ago",
+            "2026-11-20 25:00",
+            "-2h ago",
+        ] {
+            assert_eq!(parsed(typed), None, "{typed}");
+        }
+        let zone = FixedOffset::east_opt(0).expect("no offset is an offset");
+        assert_eq!(
+            parse("soon", NOW, &zone).err().as_deref(),
+            Some(
+                "\"soon\" is no time: write \"2h ago\", 2026-11-20, \"2026-11-20 14:00\" or RFC 3339"
+            )
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! Every word on the screen. Data goes to stdout through [`print`] and [`screen`], all else
+//! to stderr through [`message`].
+//!
+//! - [`look`]: how wide, in which characters, in colour or not.
+//! - [`line`], [`table`], [`value`], [`age`]: what tables are made of.
+//! - [`view`]: the frame of `list`; [`gpus`] and [`processes`] are its tables.
+//! - [`status`], [`history`]: the other answers, for people.
+//! - [`json`], [`csv`]: the same for programs.
+//! - [`screen`]: the terminal while `list --watch` has it.
+
+pub(crate) mod look;
+
+pub(crate) mod line;
+
+pub(crate) mod table;
+
+pub(crate) mod value;
+
+mod age;
+
+pub(crate) mod view;
+
+mod gpus;
+
+mod processes;
+
+pub(crate) mod status;
+
+pub(crate) mod history;
+
+pub(crate) mod json;
+
+pub(crate) mod csv;
+
+pub(crate) mod screen;
+
+pub(crate) mod message;
+
+#[cfg(test)]
+pub(crate) mod sample;
+
+#[cfg(test)]
+mod tests;
+
+use crate::exit::Failure;
+use line::Line;
+use look::Look;
+use std::io::{self, Write as _};
+
+/// Prints lines for people.
+pub(crate) fn print_lines(lines: &[Line], look: &Look) -> Result<(), Failure> {
+    let text: String = lines.iter().map(|line| line.paint(look) + "\n").collect();
+    print(&text)
+}
+
+/// Prints text as it is, at once.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()?;
+    Ok(())
+}

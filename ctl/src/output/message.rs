@@ -1,0 +1,94 @@
+//! What is said on stderr: failures, hints, warnings, and each step where that
+//! is wanted. A message that cannot be written is let go.
+
+use super::line::shown;
+use super::look::Symbols;
+use super::print;
+use crate::exit::{Exit, Failure};
+use crate::settings::LogLevel;
+use clap::error::ErrorKind;
+use std::io::{self, Write as _};
+
+/// Says as much as is wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Messages {
+    level: LogLevel,
+}
+
+impl Default for Messages {
+    fn default() -> Self {
+        Self::new(LogLevel::Info)
+    }
+}
+
+impl Messages {
+    /// Says what `level` asks for.
+    pub(crate) fn new(level: LogLevel) -> Self {
+        Self { level }
+    }
+
+    /// Why it ended, and what to do next.
+    pub(crate) fn failure(self, failure: &Failure) {
+        if matches!(failure, Failure::ReaderGone) {
+            // Whoever read the output has gone on purpose.
+            return;
+        }
+        say("gpukillctl: ", &failure.to_string());
+        if let (true, Some(hint)) = (self.level >= LogLevel::Warn, failure.hint()) {
+            say("hint: ", &hint);
+        }
+    }
+
+    /// Something to know that stops nothing.
+    pub(crate) fn warn(self, what: &str) {
+        if self.level >= LogLevel::Warn {
+            say("gpukillctl: ", what);
+        }
+    }
+
+    /// A step; worded only where it is said.
+    pub(crate) fn debug(self, what: impl FnOnce() -> String) {
+        if self.level >= LogLevel::Debug {
+            say("gpukillctl: debug: ", &what());
+        }
+    }
+}
+
+fn say(prefix: &str, text: &str) {
+    let mut whole = String::from(prefix);
+    for (at, line) in text.lines().enumerate() {
+        if at > 0 {
+            whole.push('\n');
+        }
+        whole.push_str(&shown(line, Symbols::Unicode));
+    }
+    whole.push('\n');
+    let _ = io::stderr().lock().write_all(whole.as_bytes());
+}
+
+/// Prints what clap has to say of a command line: help to stdout, mistakes to
+/// stderr.
+pub(crate) fn usage(error: &clap::Error) -> Exit {
+    let text = error.render().to_string();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match print(&text) {
+            Ok(()) => Exit::Done,
+            Err(failure) => {
+                Messages::default().failure(&failure);
+                failure.exit()
+            }
+        },
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            say("gpukillctl: ", "a command is missing");
+            say("", &text);
+            Exit::BadUsage
+        }
+        _ => {
+            let text = text.trim_start_matches("error: ").trim_end();
+            let text = text.trim_end_matches("For more information, try '--help'.");
+            say("gpukillctl: ", text.trim_end());
+            say("hint: ", "gpukillctl --help, or --help after a command");
+            Exit::BadUsage
+        }
+    }
+}

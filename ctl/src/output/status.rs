@@ -1,0 +1,180 @@
+//! How the daemon stands, for people.
+
+pub(crate) mod document;
+
+use super::line::{Line, Tone, shown, wrap};
+use super::look::{Look, Symbols};
+use super::value::{clock, counted, disk_size, thousands};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{BackendReport, BackendState};
+use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
+use gpukill_proto::text::duration;
+use gpukill_proto::units::Timestamp;
+use std::time::Duration;
+
+/// The lines of `gpukillctl status`.
+pub(crate) fn lines(status: &Status, look: &Look) -> Vec<Line> {
+    let mut rows: Vec<(String, String, Tone)> = Vec::new();
+    for backend in &status.backends {
+        let (what, tone) = backend_row(backend, status.now, look);
+        rows.push((backend.name.clone(), what, tone));
+    }
+    for fault in &status.faults {
+        let since = clock(fault.since, status.now, look);
+        let what = format!("fault since {since}: {}", fault.what);
+        rows.push((fault.part.clone(), what, Tone::Broken));
+    }
+    let plain = |name: &str, what| (name.to_owned(), what, Tone::Plain);
+    rows.push(plain("polling", polling(&status.polling, status.now)));
+    rows.push(plain("store", store(&status.store, status.now)));
+
+    let mut lines = vec![];
+    let heading = heading(status, look.symbols);
+    lines.extend(wrapped(&heading, 0, 2, look).into_iter().map(Line::plain));
+    if let Some(group) = &status.caller.log_in_again_for {
+        let hint = format!("you were added to group {group}: log in again for its rights");
+        let hint = wrapped(&hint, 0, 2, look);
+        lines.extend(
+            hint.into_iter()
+                .map(|text| Line::toned(text, Tone::Doubtful)),
+        );
+    }
+    lines.push(Line::default());
+    // As wide as the names of the parts that there always are, and two blanks.
+    let longest = rows.iter().map(|(name, ..)| name.chars().count()).max();
+    let column = longest.unwrap_or(0).max(7) + 3;
+    for (name, what, tone) in rows {
+        lines.extend(labelled(&name, &what, tone, column, look));
+    }
+    lines
+}
+
+fn wrapped(text: &str, first: usize, indent: usize, look: &Look) -> Vec<String> {
+    wrap(&shown(text, look.symbols), first, indent, look.width)
+}
+
+fn labelled(name: &str, what: &str, tone: Tone, column: usize, look: &Look) -> Vec<Line> {
+    let name = shown(name, look.symbols);
+    let mut texts = wrapped(what, column, column, look).into_iter();
+    let mut first = Line::toned(format!(" {name:0$}", column - 1), Tone::Strong);
+    first.push(texts.next().unwrap_or_default(), tone);
+    std::iter::once(first)
+        .chain(texts.map(|text| Line::toned(text, tone)))
+        .collect()
+}
+
+fn heading(status: &Status, symbols: Symbols) -> String {
+    let dot = symbols.dot();
+    let personal = if status.personal {
+        format!("{dot}for one person only (gpukilld --user)")
+    } else {
+        String::new()
+    };
+    format!(
+        "gpukilld {}, protocol {}{dot}up {}{personal}{dot}you are {}: {}",
+        status.version,
+        status.protocol,
+        duration(status.now.since(status.started_at)),
+        caller(&status.caller),
+        rights(&status.caller.rights),
+    )
+}
+
+fn caller(caller: &CallerReport) -> String {
+    match caller.user.last_known() {
+        Some(name) => name.clone(),
+        None => format!("uid {}", caller.uid),
+    }
+}
+
+fn rights(rights: &[Right]) -> String {
+    let ends_any = rights.contains(&Right::EndAny);
+    let words: Vec<&str> = rights
+        .iter()
+        .filter_map(|right| match right {
+            Right::Look => Some("may look"),
+            Right::EndOwn if ends_any => None,
+            Right::EndOwn => Some("may end your own processes"),
+            Right::EndAny => Some("may end anybody's processes"),
+            Right::EditRules => Some("may change the rules"),
+        })
+        .collect();
+    if words.is_empty() {
+        return "may do nothing".into();
+    }
+    words.join(", ")
+}
+
+fn backend_row(backend: &BackendReport, now: Timestamp, look: &Look) -> (String, Tone) {
+    match &backend.state {
+        BackendState::Ready => (ready(backend), Tone::Plain),
+        BackendState::Starting => ("starting".into(), Tone::Plain),
+        BackendState::Absent(why) => (why.clone(), Tone::Faint),
+        BackendState::Failed(why) => {
+            let since = clock(backend.since, now, look);
+            (format!("failed since {since}: {why}"), Tone::Broken)
+        }
+        BackendState::NotBuilt => ("not read by this version".into(), Tone::Faint),
+    }
+}
+
+fn ready(backend: &BackendReport) -> String {
+    let devices = usize::try_from(backend.devices).unwrap_or(usize::MAX);
+    let mut parts = vec![match devices {
+        0 => "no device".to_owned(),
+        several => counted(several, "GPU"),
+    }];
+    let mut version = |of: &str, reading: &Reading<String>| match reading {
+        Reading::Value(version) => parts.push(format!("{of} {version}")),
+        Reading::Stale(version, seconds) => {
+            parts.push(format!("{of} {version} ({seconds} s ago)"));
+        }
+        Reading::Failed(_) => parts.push(format!("{of} ?")),
+        Reading::Withheld => parts.push(format!("{of} hidden")),
+        Reading::Unsupported => {}
+    };
+    version("driver", &backend.driver);
+    version("CUDA", &backend.cuda);
+    let cost = Duration::from_micros(backend.poll_cost_us);
+    parts.push(format!("{:.1} ms a poll", cost.as_secs_f64() * 1000.0));
+    parts.join(", ")
+}
+
+fn polling(polling: &PollingReport, now: Timestamp) -> String {
+    let interval = match polling.interval_ms {
+        ms if ms % 1000 == 0 => format!("{} s", ms / 1000),
+        ms => format!("{ms} ms"),
+    };
+    let last = match polling.last_at {
+        Some(at) => format!("last {} ago", short(now.since(at))),
+        None => "none yet".into(),
+    };
+    let (late, ticks) = (thousands(polling.late), thousands(polling.ticks));
+    format!("every {interval}, {last}, {late} late of {ticks}")
+}
+
+fn store(store: &StoreReport, now: Timestamp) -> String {
+    let written = match store.written_at {
+        Some(at) => format!("written {} ago", short(now.since(at))),
+        None => "nothing written yet".into(),
+    };
+    let dropped = match store.dropped {
+        0 => String::new(),
+        several => format!(", {} samples dropped", thousands(several)),
+    };
+    format!(
+        "{} samples, {} audit, {written}{dropped}, in {}",
+        disk_size(store.samples),
+        disk_size(store.audit),
+        store.directory,
+    )
+}
+
+/// A length with tenths of seconds while it is short.
+fn short(length: Duration) -> String {
+    if length < Duration::from_secs(10) {
+        format!("{:.1} s", length.as_secs_f64())
+    } else {
+        duration(length)
+    }
+}

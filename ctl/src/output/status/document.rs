@@ -1,0 +1,159 @@
+//! The JSON of `gpukillctl status`. Field names are stable; fields are only
+//! added.
+
+use gpukill_proto::document::{FaultDocument, SCHEMA};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{BackendReport, BackendState};
+use gpukill_proto::status::{Right, Status};
+use gpukill_proto::units::Timestamp;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What `gpukillctl status -o json` prints.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub(crate) struct StatusDocument {
+    /// The version of this shape: that of `list`.
+    pub schema: u32,
+    pub version: String,
+    /// `1.0`
+    pub protocol: String,
+    pub host: String,
+    pub started_at: String,
+    /// The daemon's clock when it answered; ages are counted from it.
+    pub ts: String,
+    pub uptime_seconds: u64,
+    /// Whether the daemon runs for one person (`gpukilld --user`).
+    pub personal: bool,
+    pub uid: u32,
+    pub user: Option<String>,
+    /// `look`, `end_own`, `end_any`, `edit_rules`.
+    pub rights: Vec<&'static str>,
+    /// A group that gives rights after the next login.
+    pub log_in_again_for: Option<String>,
+    pub backends: Vec<BackendDocument>,
+    pub faults: Vec<FaultDocument>,
+    pub poll_interval_ms: u64,
+    pub last_poll_at: Option<String>,
+    pub polls: u64,
+    pub polls_late: u64,
+    pub store_directory: String,
+    pub store_samples_bytes: u64,
+    pub store_audit_bytes: u64,
+    pub store_written_at: Option<String>,
+    pub store_dropped: u64,
+    /// Why a field is `null`, as in `list`.
+    pub reasons: BTreeMap<&'static str, String>,
+}
+
+/// One backend.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub(crate) struct BackendDocument {
+    pub name: String,
+    /// `ready`, `starting`, `absent`, `failed`, `not_built`.
+    pub state: &'static str,
+    /// Why it is absent or failed.
+    pub why: Option<String>,
+    pub since: String,
+    pub gpus: u32,
+    pub driver: Option<String>,
+    pub cuda: Option<String>,
+    pub poll_cost_us: u64,
+    pub reasons: BTreeMap<&'static str, String>,
+}
+
+impl From<&Status> for StatusDocument {
+    fn from(status: &Status) -> Self {
+        let Status {
+            version,
+            protocol,
+            host,
+            started_at,
+            now,
+            caller,
+            personal,
+            backends,
+            faults,
+            polling,
+            store,
+        } = status;
+        let mut reasons = BTreeMap::new();
+        Self {
+            schema: SCHEMA,
+            version: version.clone(),
+            protocol: protocol.to_string(),
+            host: host.clone(),
+            started_at: started_at.to_rfc3339(),
+            ts: now.to_rfc3339(),
+            uptime_seconds: now.since(*started_at).as_secs(),
+            personal: *personal,
+            uid: caller.uid,
+            user: known("user", &caller.user, &mut reasons),
+            rights: caller.rights.iter().copied().map(right).collect(),
+            log_in_again_for: caller.log_in_again_for.clone(),
+            backends: backends.iter().map(BackendDocument::from).collect(),
+            faults: faults.iter().map(FaultDocument::from).collect(),
+            poll_interval_ms: polling.interval_ms,
+            last_poll_at: polling.last_at.map(Timestamp::to_rfc3339),
+            polls: polling.ticks,
+            polls_late: polling.late,
+            store_directory: store.directory.clone(),
+            store_samples_bytes: store.samples.0,
+            store_audit_bytes: store.audit.0,
+            store_written_at: store.written_at.map(Timestamp::to_rfc3339),
+            store_dropped: store.dropped,
+            reasons,
+        }
+    }
+}
+
+impl From<&BackendReport> for BackendDocument {
+    fn from(backend: &BackendReport) -> Self {
+        let (state, why) = match &backend.state {
+            BackendState::Ready => ("ready", None),
+            BackendState::Starting => ("starting", None),
+            BackendState::Absent(why) => ("absent", Some(why.clone())),
+            BackendState::Failed(why) => ("failed", Some(why.clone())),
+            BackendState::NotBuilt => ("not_built", None),
+        };
+        let mut reasons = BTreeMap::new();
+        Self {
+            name: backend.name.clone(),
+            state,
+            why,
+            since: backend.since.to_rfc3339(),
+            gpus: backend.devices,
+            driver: known("driver", &backend.driver, &mut reasons),
+            cuda: known("cuda", &backend.cuda, &mut reasons),
+            poll_cost_us: backend.poll_cost_us,
+            reasons,
+        }
+    }
+}
+
+fn known(
+    field: &'static str,
+    reading: &Reading<String>,
+    reasons: &mut BTreeMap<&'static str, String>,
+) -> Option<String> {
+    if let Some(reason) = reading.reason() {
+        reasons.insert(field, reason);
+    }
+    reading.known().cloned()
+}
+
+const fn right(right: Right) -> &'static str {
+    match right {
+        Right::Look => "look",
+        Right::EndOwn => "end_own",
+        Right::EndAny => "end_any",
+        Right::EditRules => "edit_rules",
+    }
+}

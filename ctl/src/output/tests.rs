@@ -1,0 +1,259 @@
+//! Whole screens against golden files in `testdata`. `GPUKILL_BLESS=1` writes
+//! them anew; look at the difference before it is kept.
+
+use super::csv::Header;
+use super::history::{self, Span};
+use super::look::{Look, Symbols};
+use super::sample::{NOW, look, records, snapshot, status};
+use super::status::document::StatusDocument;
+use super::view::{Rows, View};
+use super::*;
+use gpukill_proto::document::{AuditDocument, ListDocument};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{BackendState, ContainerId, Snapshot};
+
+fn check(name: &str, text: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("testdata")
+        .join(name);
+    if std::env::var_os("GPUKILL_BLESS").is_some() {
+        std::fs::write(&path, text).expect("testdata can be written");
+    }
+    let golden = std::fs::read_to_string(&path).expect("GPUKILL_BLESS=1 writes it");
+    assert!(text == golden, "{name} differs; it is now:\n{text}");
+}
+
+fn text(lines: &[Line], look: &Look) -> String {
+    let lines = lines.iter().map(|line| line.paint(look) + "\n");
+    lines.collect()
+}
+
+fn view(rows: Rows) -> View {
+    View {
+        rows,
+        containers: false,
+        max_processes: 10,
+        only: None,
+    }
+}
+
+fn listed(snapshot: &Snapshot, view: &View, look: &Look) -> String {
+    text(&view::lines(snapshot, view, NOW, look), look)
+}
+
+#[test]
+fn list_shows_a_row_for_each_gpu_at_every_width() {
+    for width in [120, 100, 80] {
+        let look = look(Some(width));
+        let shown = listed(&snapshot(), &view(Rows::Gpus), &look);
+        assert!(shown.lines().all(|l| line::width(l) <= width), "{width}");
+        check(&format!("list-{width}.txt"), &shown);
+    }
+    check(
+        "list-pipe.txt",
+        &listed(&snapshot(), &view(Rows::Gpus), &look(None)),
+    );
+}
+
+#[test]
+fn list_details_shows_a_row_for_each_process_at_every_width() {
+    for width in [120, 100, 80] {
+        let look = look(Some(width));
+        let shown = listed(&snapshot(), &view(Rows::Processes), &look);
+        assert!(shown.lines().all(|l| line::width(l) <= width), "{width}");
+        check(&format!("details-{width}.txt"), &shown);
+    }
+    let all = View {
+        containers: true,
+        max_processes: 0,
+        ..view(Rows::Processes)
+    };
+    check(
+        "details-containers.txt",
+        &listed(&snapshot(), &all, &look(None)),
+    );
+}
+
+#[test]
+fn list_can_be_coloured_and_can_do_without_unicode() {
+    let colored = Look {
+        color: true,
+        ..look(Some(120))
+    };
+    check(
+        "list-colored.txt",
+        &listed(&snapshot(), &view(Rows::Gpus), &colored),
+    );
+    let ascii = Look {
+        symbols: Symbols::Ascii,
+        ..look(Some(120))
+    };
+    let containers = View {
+        containers: true,
+        ..view(Rows::Gpus)
+    };
+    let shown = listed(&snapshot(), &containers, &ascii);
+    assert!(shown.is_ascii(), "{shown}");
+    check("list-ascii.txt", &shown);
+}
+
+#[test]
+fn list_of_one_users_processes_says_so_and_blames_nobody_for_the_rest() {
+    let mut snapshot = snapshot();
+    snapshot
+        .processes
+        .retain(|process| process.user == Reading::Value("bob".into()));
+    let only = |rows| View {
+        only: Some("processes of bob".into()),
+        ..view(rows)
+    };
+    let look = look(Some(100));
+    let gpus = listed(&snapshot, &only(Rows::Gpus), &look);
+    let details = listed(&snapshot, &only(Rows::Processes), &look);
+    check("list-bob.txt", &(gpus + "\n" + &details));
+}
+
+#[test]
+fn a_box_without_gpus_is_told_why() {
+    let mut none = snapshot();
+    none.devices.clear();
+    none.processes.clear();
+    none.faults.clear();
+    none.backends[0].state =
+        BackendState::Absent("no library libnvidia-ml.so.1: install the NVIDIA driver".into());
+    none.taken_at = NOW.plus_seconds(-200);
+    check(
+        "list-none.txt",
+        &listed(&none, &view(Rows::Gpus), &look(Some(60))),
+    );
+}
+
+#[test]
+fn status_names_what_is_broken_and_what_the_caller_may_do() {
+    for width in [100, 60] {
+        let look = look(Some(width));
+        let shown = text(&status::lines(&status(), &look), &look);
+        check(&format!("status-{width}.txt"), &shown);
+    }
+}
+
+#[test]
+fn audit_shows_the_newest_record_first() {
+    let span = Span {
+        since: NOW.plus_seconds(-86_400),
+        until: NOW,
+    };
+    for width in [100, 60] {
+        let look = look(Some(width));
+        let shown = text(&history::lines(&records(), span, &look), &look);
+        check(&format!("audit-{width}.txt"), &shown);
+    }
+}
+
+#[test]
+fn programs_get_every_value_and_why_one_is_missing() {
+    let list = ListDocument::from(&snapshot());
+    let records: Vec<AuditDocument> = records().iter().map(AuditDocument::from).collect();
+    let csv = [
+        csv::gpus(&list, Header::First),
+        csv::processes(&list, Header::First),
+        csv::records(&records, Header::First),
+    ];
+    let csv: Vec<String> = csv.into_iter().map(|text| text.expect("texts")).collect();
+    check("list.csv", &csv[0]);
+    check("details.csv", &csv[1]);
+    check("audit.csv", &csv[2]);
+    let document = json::pretty(&StatusDocument::from(&status()));
+    check("status.json", &document.expect("plain values"));
+    let line = json::on_one_line(&list).expect("plain values");
+    assert_eq!(line.matches('\n').count(), 1);
+}
+
+#[test]
+fn nothing_that_a_process_is_called_can_steer_the_terminal() {
+    const HOSTILE: &str = "a\x1b[2J\x1b]0;x\x07\u{9b}31m\r\n\u{202e}\u{200b}\u{7f}b";
+    let mut snapshot = snapshot();
+    let mut state = status();
+    let mut audit = records();
+    snapshot.host = HOSTILE.into();
+    for device in &mut snapshot.devices {
+        device.name = Reading::Value(HOSTILE.into());
+        device.id.0.push_str(HOSTILE);
+        if let Some(loss) = &mut device.lost {
+            loss.reason = HOSTILE.into();
+        }
+    }
+    for (process, device) in snapshot
+        .processes
+        .iter_mut()
+        .zip(snapshot.devices.iter().cycle())
+    {
+        process.device = device.id.clone();
+        for text in [&mut process.user, &mut process.name, &mut process.command] {
+            *text = Reading::Value(HOSTILE.into());
+        }
+        let [runtime, id] = [HOSTILE.into(), HOSTILE.into()];
+        process.container = Reading::Value(Some(ContainerId { runtime, id }));
+    }
+    for backend in &mut state.backends {
+        backend.name = HOSTILE.into();
+        backend.driver = Reading::Value(HOSTILE.into());
+    }
+    state.backends[1].state = BackendState::Failed(HOSTILE.into());
+    state.version = HOSTILE.into();
+    state.store.directory = HOSTILE.into();
+    state.caller.user = Reading::Value(HOSTILE.into());
+    state.caller.log_in_again_for = Some(HOSTILE.into());
+    for fault in &mut state.faults {
+        fault.part = HOSTILE.into();
+        fault.what = HOSTILE.into();
+    }
+    for record in &mut audit {
+        if let gpukill_proto::audit::AuditSubject::Process {
+            user,
+            name,
+            container,
+            ..
+        } = &mut record.subject
+        {
+            for text in [user, name, container] {
+                *text = Some(HOSTILE.into());
+            }
+        }
+    }
+
+    let look = look(None);
+    let span = Span {
+        since: NOW,
+        until: NOW,
+    };
+    let mut printed = vec![
+        text(&status::lines(&state, &look), &look),
+        text(&history::lines(&audit, span, &look), &look),
+    ];
+    for rows in [Rows::Gpus, Rows::Processes] {
+        let view = View {
+            containers: true,
+            ..view(rows)
+        };
+        printed.push(listed(&snapshot, &view, &look));
+    }
+    let mut none = snapshot.clone();
+    none.devices.clear();
+    none.backends = state.backends.clone();
+    printed.push(listed(&none, &view(Rows::Gpus), &look));
+    let list = ListDocument::from(&snapshot);
+    let documents = [
+        csv::gpus(&list, Header::First),
+        csv::processes(&list, Header::First),
+        json::pretty(&list),
+        json::pretty(&StatusDocument::from(&state)),
+    ];
+    printed.extend(documents.into_iter().map(|text| text.expect("texts")));
+    for text in printed {
+        let steering = text
+            .chars()
+            .find(|c| *c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{200b}')));
+        assert_eq!(steering, None, "{text}");
+    }
+}

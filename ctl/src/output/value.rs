@@ -1,0 +1,216 @@
+//! Single values as people read them. An unknown one is never a zero: it is
+//! `n/a` (unsupported), `?` (failed), `hidden`, or the last one known behind a
+//! `~`, with its age in a column of its own.
+
+use super::line::Tone;
+use super::look::{Look, Symbols, Zone};
+use super::table::Cell;
+use chrono::{DateTime, Local, NaiveDateTime};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::units::{Bytes, Timestamp};
+
+/// A reading in a cell.
+pub(crate) fn reading<T>(reading: &Reading<T>, text: impl FnOnce(&T) -> String) -> Cell {
+    match reading {
+        Reading::Value(value) => Cell::plain(text(value)),
+        Reading::Unsupported => Cell::toned("n/a", Tone::Faint),
+        Reading::Failed(_) => Cell::toned("?", Tone::Doubtful),
+        Reading::Stale(value, _) => Cell::toned(format!("~{}", text(value)), Tone::Doubtful),
+        Reading::Withheld => Cell::toned("hidden", Tone::Faint),
+    }
+}
+
+/// A size as people compare it: `15.8G`, below one GiB `214M`.
+pub(crate) fn size(bytes: Bytes) -> String {
+    if bytes.as_mib() >= 1024 {
+        format!("{}G", gib(bytes))
+    } else if bytes.0 == 0 || bytes.as_mib() > 0 {
+        format!("{}M", bytes.as_mib())
+    } else {
+        "<1M".into()
+    }
+}
+
+/// GiB without the unit: `63.1`.
+pub(crate) fn gib(bytes: Bytes) -> String {
+    format!("{:.1}", bytes.as_gib())
+}
+
+/// A size on disk: `61 MiB`, `4.2 GiB`, `12 KiB`.
+pub(crate) fn disk_size(bytes: Bytes) -> String {
+    match bytes.0 {
+        0 => "0 MiB".into(),
+        n if n < 1 << 20 => format!("{} KiB", n.div_ceil(1024)),
+        n if n < 10 << 20 => format!("{:.1} MiB", bytes.as_gib() * 1024.0),
+        n if n < 1 << 30 => format!("{} MiB", bytes.as_mib()),
+        _ => format!("{:.1} GiB", bytes.as_gib()),
+    }
+}
+
+/// A number with commas between thousands.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3 + 1);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// So many of something: `1 GPU`, `8 GPUs`.
+pub(crate) fn counted(number: usize, one: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        n => format!("{n} {one}s"),
+    }
+}
+
+/// How full something is, in ten characters.
+pub(crate) fn bar(used: u64, total: u64, symbols: Symbols) -> String {
+    const CELLS: u64 = 10;
+    const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    if total == 0 {
+        return String::new();
+    }
+    let part = |steps: u64| {
+        let steps = u128::from(used.min(total)) * u128::from(steps) / u128::from(total);
+        usize::try_from(steps).unwrap_or(0)
+    };
+    match symbols {
+        Symbols::Ascii => {
+            let full = part(CELLS);
+            format!("{}{}", "#".repeat(full), ".".repeat(10 - full))
+        }
+        Symbols::Unicode => {
+            let eighths = part(CELLS * 8);
+            let mut text = "█".repeat(eighths / 8);
+            if eighths % 8 > 0 {
+                text.push(EIGHTHS[eighths % 8]);
+            }
+            text + &"░".repeat(10 - eighths.div_ceil(8))
+        }
+    }
+}
+
+/// The clock time of a moment; with its date where that is not `now`'s.
+pub(crate) fn clock(moment: Timestamp, now: Timestamp, look: &Look) -> String {
+    let form = match (civil(moment, look.zone), civil(now, look.zone)) {
+        (Some(moment), Some(now)) if moment.date() == now.date() => "%H:%M:%S",
+        _ => "%Y-%m-%d %H:%M",
+    };
+    formatted(moment, form, look.zone)
+}
+
+/// Date and clock time of a moment.
+pub(crate) fn date_and_clock(moment: Timestamp, look: &Look) -> String {
+    formatted(moment, "%Y-%m-%d %H:%M:%S", look.zone)
+}
+
+fn formatted(moment: Timestamp, form: &str, zone: Zone) -> String {
+    civil(moment, zone).map_or_else(
+        || moment.to_rfc3339(),
+        |civil| civil.format(form).to_string(),
+    )
+}
+
+fn civil(moment: Timestamp, zone: Zone) -> Option<NaiveDateTime> {
+    // chrono panics where the zone's offset leads out of its calendar; nothing
+    // of ours happens outside the years 1 to 9999.
+    const YEARS: std::ops::Range<i64> = -62_135_510_400_000..253_402_214_400_000;
+    let moment = DateTime::from_timestamp_millis(moment.0).filter(|_| YEARS.contains(&moment.0))?;
+    Some(match zone {
+        Zone::Local => moment.with_timezone(&Local).naive_local(),
+        Zone::Utc => moment.naive_utc(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kinds_of_unknown_stay_apart() {
+        let text = |value: &Reading<u32>| reading(value, |n| format!("{n}%")).text;
+        let cases = [
+            (Reading::Value(0), "0%"),
+            (Reading::Unsupported, "n/a"),
+            (Reading::Failed("x".into()), "?"),
+            (Reading::Stale(7, 12), "~7%"),
+            (Reading::Withheld, "hidden"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(text(&value), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_never_shown_as_zero_when_they_are_not() {
+        let cases = [
+            (0, "0M"),
+            (1, "<1M"),
+            (214 << 20, "214M"),
+            (1 << 30, "1.0G"),
+            (16_965_120_819, "15.8G"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(size(Bytes(bytes)), expected);
+        }
+        assert_eq!(disk_size(Bytes(1)), "1 KiB");
+        assert_eq!(disk_size(Bytes::mib(61)), "61 MiB");
+        assert_eq!(disk_size(Bytes(1_258_291)), "1.2 MiB");
+        assert_eq!(disk_size(Bytes::mib(4300)), "4.2 GiB");
+    }
+
+    #[test]
+    fn a_bar_has_ten_cells_whatever_it_shows() {
+        let cases = [
+            (0, 80, "░░░░░░░░░░", ".........."),
+            (63, 80, "███████▉░░", "#######..."),
+            (80, 80, "██████████", "##########"),
+            (90, 80, "██████████", "##########"),
+            (u64::MAX, u64::MAX, "██████████", "##########"),
+        ];
+        for (used, total, blocks, ascii) in cases {
+            assert_eq!(bar(used, total, Symbols::Unicode), blocks);
+            assert_eq!(bar(used, total, Symbols::Ascii), ascii);
+        }
+        assert_eq!(bar(1, 0, Symbols::Unicode), "");
+    }
+
+    #[test]
+    fn thousands_are_set_apart() {
+        for (number, expected) in [
+            (0, "0"),
+            (999, "999"),
+            (524_118, "524,118"),
+            (1_000_000, "1,000,000"),
+        ] {
+            assert_eq!(thousands(number), expected);
+        }
+    }
+
+    #[test]
+    fn a_time_has_its_date_when_it_was_another_day_and_none_can_crash() {
+        let look = super::super::sample::look(None);
+        let now = Timestamp(1_795_269_751_250);
+        assert_eq!(clock(Timestamp(now.0 - 271_000), now, &look), "13:58:00");
+        assert_eq!(
+            clock(now.plus_seconds(-86_400), now, &look),
+            "2026-11-20 14:02"
+        );
+        for zone in [Zone::Local, Zone::Utc] {
+            let look = Look { zone, ..look };
+            for far in [
+                i64::MIN,
+                i64::MAX,
+                8_210_266_876_799_999,
+                -8_334_601_228_800_000,
+            ] {
+                assert!(!clock(Timestamp(far), now, &look).is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What `list` shows people: a heading, one table, and what is broken.
+
+use super::line::{Line, Tone, shown, wrap};
+use super::look::Look;
+use super::value::{clock, counted};
+use super::{gpus, processes};
+use gpukill_proto::snapshot::{BackendReport, BackendState, Device, Snapshot};
+use gpukill_proto::text::duration;
+use gpukill_proto::units::Timestamp;
+
+/// What of a snapshot is shown.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    /// Which table.
+    pub rows: Rows,
+    /// Whether containers have a column that stays.
+    pub containers: bool,
+    /// Processes for each GPU; 0 is all.
+    pub max_processes: usize,
+    /// Which processes were left in, in words; `None` when all were.
+    pub only: Option<String>,
+}
+
+/// Which table is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// A row for each GPU.
+    Gpus,
+    /// A row for each process on each GPU.
+    Processes,
+}
+
+/// A snapshot older than this is said to be old. Polls are seconds apart.
+const OLD: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// The lines of one snapshot.
+pub(crate) fn lines(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Look) -> Vec<Line> {
+    let mut lines = vec![heading(snapshot, view, now, look), Line::default()];
+    if snapshot.devices.is_empty() {
+        lines.extend(why_none(&snapshot.backends, look));
+    } else {
+        let table = match view.rows {
+            Rows::Gpus => gpus::table(snapshot, view, now, look),
+            Rows::Processes => processes::table(snapshot, view, now, look),
+        };
+        lines.extend(table);
+    }
+    if !snapshot.faults.is_empty() {
+        let faults = counted(snapshot.faults.len(), "fault");
+        lines.push(Line::default());
+        let line = Line::toned(format!("{faults}: gpukillctl status"), Tone::Broken);
+        lines.push(line.cut(look.width, look.symbols));
+    }
+    lines
+}
+
+fn heading(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Look) -> Line {
+    let dot = look.symbols.dot();
+    let gpus = match (snapshot.devices.len(), &view.only) {
+        (0, _) => "no GPU".to_owned(),
+        (all, None) => counted(all, "GPU"),
+        (all, Some(_)) => {
+            let used = snapshot.devices.iter();
+            let used = used.filter(|device| has_a_row(snapshot, device, view));
+            format!("{} of {}", used.count(), counted(all, "GPU"))
+        }
+    };
+    let time = clock(snapshot.taken_at, now, look);
+    let mut line = Line::toned(shown(&snapshot.host, look.symbols), Tone::Strong);
+    line.push(format!("{dot}{gpus}{dot}{time}"), Tone::Plain);
+    let old = now.since(snapshot.taken_at);
+    if old > OLD {
+        line.push(format!("{dot}{} old", duration(old)), Tone::Doubtful);
+    }
+    if let Some(only) = &view.only {
+        line.push(format!("{dot}{}", shown(only, look.symbols)), Tone::Plain);
+    }
+    line.cut(look.width, look.symbols)
+}
+
+/// Whether a device is shown: where only some processes are, only the devices
+/// that they use.
+pub(super) fn has_a_row(snapshot: &Snapshot, device: &Device, view: &View) -> bool {
+    let mut processes = snapshot.processes.iter();
+    view.only.is_none() || processes.any(|process| process.device == device.id)
+}
+
+/// Why there is no GPU to show: what each backend says.
+fn why_none(backends: &[BackendReport], look: &Look) -> Vec<Line> {
+    let names = backends.iter().map(|backend| backend.name.len());
+    let column = names.max().unwrap_or(0) + 3;
+    backends
+        .iter()
+        .flat_map(|backend| {
+            let why = match &backend.state {
+                BackendState::Ready => "no device",
+                BackendState::Starting => "starting",
+                BackendState::Absent(why) | BackendState::Failed(why) => why,
+                BackendState::NotBuilt => "not read by this version",
+            };
+            let why = shown(why, look.symbols);
+            let name = format!(" {:1$}", shown(&backend.name, look.symbols), column - 1);
+            let mut wrapped = wrap(&why, column, column, look.width);
+            if let Some(first) = wrapped.first_mut() {
+                first.insert_str(0, &name);
+            }
+            wrapped.into_iter().map(Line::plain)
+        })
+        .collect()
+}

@@ -1,0 +1,300 @@
+//! What holds for this run: flags over environment over file over defaults.
+//!
+//! [`resolve`] decides and touches nothing; `load` finds the file and the
+//! variables.
+
+mod load;
+
+pub(crate) use load::load;
+
+use crate::args::{Cli, Command, StatusFormat};
+use clap::ValueEnum;
+use gpukill_proto::settings::{Key, Mistake, apply_environment, apply_file, value};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Everything that can be set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// How much is said on stderr.
+    pub log_level: LogLevel,
+    /// The form of the output, where the command has it.
+    pub output_format: Format,
+    /// When to colour.
+    pub colors: Colors,
+    /// The width of tables; `None` is the terminal's.
+    pub table_width: Option<usize>,
+    /// How long to wait for the daemon.
+    pub timeout: Duration,
+    /// Processes for each GPU in a table; 0 is all.
+    pub max_processes: usize,
+    /// The shortest time between two frames.
+    pub watch_interval: Duration,
+    /// Processes instead of GPUs.
+    pub show_details: bool,
+    /// The daemon's socket; `None` is the usual places.
+    pub socket: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            log_level: LogLevel::Info,
+            output_format: Format::Table,
+            colors: Colors::Auto,
+            table_width: None,
+            timeout: Duration::from_secs(5),
+            max_processes: 10,
+            watch_interval: Duration::from_secs(2),
+            show_details: false,
+            socket: None,
+        }
+    }
+}
+
+/// How much is said on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum LogLevel {
+    /// Errors only
+    Error,
+    /// And hints and warnings
+    Warn,
+    /// The same, for now
+    Info,
+    /// And each step
+    Debug,
+    /// The same, for now
+    Trace,
+}
+
+/// The form of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// One document
+    Json,
+    /// One object on each line
+    Ndjson,
+    /// Comma-separated, with a header
+    Csv,
+}
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Colors {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// What values may be, in flags and settings alike.
+pub(crate) mod bounds {
+    use super::RangeInclusive;
+
+    /// Below 20 columns not even a name and a number fit.
+    pub(crate) const WIDTH: RangeInclusive<u64> = 20..=1000;
+    /// An hour is longer than any boot takes.
+    pub(crate) const TIMEOUT: RangeInclusive<u64> = 1..=3600;
+    /// A day between frames is as good as none.
+    pub(crate) const WATCH: RangeInclusive<u64> = 1..=86_400;
+    /// More than a kernel has pids by default (4194304).
+    pub(crate) const PROCESSES: RangeInclusive<u64> = 0..=10_000_000;
+}
+
+fn number(value: &toml::Value, bounds: RangeInclusive<u64>) -> Result<u64, String> {
+    value::number(value, *bounds.start(), *bounds.end())
+}
+
+fn count(value: &toml::Value, bounds: RangeInclusive<u64>) -> Result<usize, String> {
+    number(value, bounds).map(size)
+}
+
+/// On a machine where a pointer is shorter, the greatest size will do.
+fn size(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn one_of<T: ValueEnum>(value: &toml::Value) -> Result<T, String> {
+    let text = value::text(value)?;
+    T::from_str(&text, false).map_err(|_| {
+        let names: Vec<String> = T::value_variants()
+            .iter()
+            .filter_map(|variant| Some(variant.to_possible_value()?.get_name().to_owned()))
+            .collect();
+        format!("{value} is none of {}", names.join(", "))
+    })
+}
+
+/// Every key of the file and its variable.
+pub(crate) const KEYS: &[Key<Settings>] = &[
+    Key {
+        section: "",
+        name: "log_level",
+        variable: "GPUKILL_LOG_LEVEL",
+        default: "\"info\"",
+        help: "How much to say on stderr: error, warn, info, debug, trace.",
+        set: |s, v| one_of(v).map(|level| s.log_level = level),
+    },
+    Key {
+        section: "",
+        name: "output_format",
+        variable: "GPUKILL_OUTPUT_FORMAT",
+        default: "\"table\"",
+        help: "table, json, ndjson or csv; a command that lacks it prints a table.",
+        set: |s, v| one_of(v).map(|format| s.output_format = format),
+    },
+    Key {
+        section: "",
+        name: "use_colors",
+        variable: "GPUKILL_USE_COLORS",
+        default: "true",
+        help: "Colour on a terminal.",
+        set: |s, v| {
+            let wanted = value::truth(v)?;
+            s.colors = if wanted { Colors::Auto } else { Colors::Never };
+            Ok(())
+        },
+    },
+    Key {
+        section: "",
+        name: "table_width",
+        variable: "GPUKILL_TABLE_WIDTH",
+        default: "",
+        help: "The width of tables, in columns; without it the terminal's.",
+        set: |s, v| count(v, bounds::WIDTH).map(|width| s.table_width = Some(width)),
+    },
+    Key {
+        section: "",
+        name: "default_timeout_secs",
+        variable: "GPUKILL_DEFAULT_TIMEOUT",
+        default: "5",
+        help: "How long to wait for the daemon, in seconds.",
+        set: |s, v| number(v, bounds::TIMEOUT).map(|n| s.timeout = Duration::from_secs(n)),
+    },
+    Key {
+        section: "",
+        name: "max_processes_summary",
+        variable: "GPUKILL_MAX_PROCESSES",
+        default: "10",
+        help: "Processes for each GPU in a table; 0 shows all.",
+        set: |s, v| count(v, bounds::PROCESSES).map(|n| s.max_processes = n),
+    },
+    Key {
+        section: "",
+        name: "watch_interval_secs",
+        variable: "GPUKILL_WATCH_INTERVAL",
+        default: "2",
+        help: "The shortest time between two frames of list --watch, in seconds.",
+        set: |s, v| number(v, bounds::WATCH).map(|n| s.watch_interval = Duration::from_secs(n)),
+    },
+    Key {
+        section: "",
+        name: "show_details",
+        variable: "GPUKILL_SHOW_DETAILS",
+        default: "false",
+        help: "Let list show processes instead of GPUs.",
+        set: |s, v| value::truth(v).map(|wanted| s.show_details = wanted),
+    },
+    Key {
+        section: "",
+        name: "socket",
+        variable: "GPUKILL_SOCKET",
+        default: "",
+        help: "The daemon's socket; without it the box's, then your own.",
+        set: |s, v| value::text(v).map(|path| s.socket = Some(path.into())),
+    },
+];
+
+/// The settings that were typed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Flags {
+    log_level: Option<LogLevel>,
+    output_format: Option<Format>,
+    colors: Option<Colors>,
+    table_width: Option<u64>,
+    timeout_secs: Option<u64>,
+    max_processes: Option<u64>,
+    watch_interval_secs: Option<u64>,
+    show_details: Option<bool>,
+    socket: Option<PathBuf>,
+}
+
+impl From<&Cli> for Flags {
+    fn from(cli: &Cli) -> Self {
+        let globals = &cli.globals;
+        let mut flags = Self {
+            log_level: globals.log_level,
+            colors: globals.color,
+            table_width: globals.width,
+            timeout_secs: globals.timeout_secs,
+            socket: globals.socket.clone(),
+            ..Self::default()
+        };
+        match &cli.command {
+            Command::List(list) => {
+                flags.output_format = list.output;
+                flags.max_processes = list.max_processes;
+                flags.watch_interval_secs = list.watch.flatten();
+                flags.show_details = match (list.details, list.no_details) {
+                    (true, _) => Some(true),
+                    (false, true) => Some(false),
+                    (false, false) => None,
+                };
+            }
+            Command::Status(status) => {
+                flags.output_format = status.output.map(|format| match format {
+                    StatusFormat::Table => Format::Table,
+                    StatusFormat::Json => Format::Json,
+                });
+            }
+            Command::Audit(audit) => flags.output_format = audit.output,
+            Command::Completions(_) => {}
+        }
+        flags
+    }
+}
+
+/// The settings of this run, or every mistake in the file and the environment.
+pub(crate) fn resolve(
+    flags: Flags,
+    environment: impl IntoIterator<Item = (String, String)>,
+    file: Option<&str>,
+) -> Result<Settings, Vec<Mistake>> {
+    let mut settings = Settings::default();
+    let mut mistakes = file.map_or_else(Vec::new, |text| apply_file(KEYS, text, &mut settings));
+    mistakes.extend(apply_environment(KEYS, None, environment, &mut settings));
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    let seconds = |n: Option<u64>| n.map(Duration::from_secs);
+    let Flags {
+        log_level,
+        output_format,
+        colors,
+        table_width,
+        timeout_secs,
+        max_processes,
+        watch_interval_secs,
+        show_details,
+        socket,
+    } = flags;
+    Ok(Settings {
+        log_level: log_level.unwrap_or(settings.log_level),
+        output_format: output_format.unwrap_or(settings.output_format),
+        colors: colors.unwrap_or(settings.colors),
+        table_width: table_width.map(size).or(settings.table_width),
+        timeout: seconds(timeout_secs).unwrap_or(settings.timeout),
+        max_processes: max_processes.map_or(settings.max_processes, size),
+        watch_interval: seconds(watch_interval_secs).unwrap_or(settings.watch_interval),
+        show_details: show_details.unwrap_or(settings.show_details),
+        socket: socket.or(settings.socket),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Every key works from every source, and the sources have their order.
+
+use super::*;
+use clap::Parser as _;
+use gpukill_proto::settings::defaults;
+
+/// A key: its flag, variable and line, each with another value, and what the
+/// settings then hold.
+struct Case {
+    flag: (&'static str, &'static str),
+    variable: (&'static str, &'static str, &'static str),
+    line: (&'static str, &'static str),
+    default: &'static str,
+    shown: fn(&Settings) -> String,
+}
+
+const CASES: [Case; 9] = [
+    Case {
+        flag: ("--log-level debug", "Debug"),
+        variable: ("GPUKILL_LOG_LEVEL", "warn", "Warn"),
+        line: ("log_level = \"error\"", "Error"),
+        default: "Info",
+        shown: |s| format!("{:?}", s.log_level),
+    },
+    Case {
+        flag: ("-o csv", "Csv"),
+        variable: ("GPUKILL_OUTPUT_FORMAT", "json", "Json"),
+        line: ("output_format = \"ndjson\"", "Ndjson"),
+        default: "Table",
+        shown: |s| format!("{:?}", s.output_format),
+    },
+    Case {
+        flag: ("--color always", "Always"),
+        variable: ("GPUKILL_USE_COLORS", "false", "Never"),
+        line: ("use_colors = false", "Never"),
+        default: "Auto",
+        shown: |s| format!("{:?}", s.colors),
+    },
+    Case {
+        flag: ("--width 90", "Some(90)"),
+        variable: ("GPUKILL_TABLE_WIDTH", "100", "Some(100)"),
+        line: ("table_width = 110", "Some(110)"),
+        default: "None",
+        shown: |s| format!("{:?}", s.table_width),
+    },
+    Case {
+        flag: ("--timeout-secs 7", "7s"),
+        variable: ("GPUKILL_DEFAULT_TIMEOUT", "8", "8s"),
+        line: ("default_timeout_secs = 9", "9s"),
+        default: "5s",
+        shown: |s| format!("{:?}", s.timeout),
+    },
+    Case {
+        flag: ("--max-processes 0", "0"),
+        variable: ("GPUKILL_MAX_PROCESSES", "3", "3"),
+        line: ("max_processes_summary = 4", "4"),
+        default: "10",
+        shown: |s| s.max_processes.to_string(),
+    },
+    Case {
+        flag: ("--watch 11", "11s"),
+        variable: ("GPUKILL_WATCH_INTERVAL", "12", "12s"),
+        line: ("watch_interval_secs = 13", "13s"),
+        default: "2s",
+        shown: |s| format!("{:?}", s.watch_interval),
+    },
+    Case {
+        flag: ("--details", "true"),
+        variable: ("GPUKILL_SHOW_DETAILS", "true", "true"),
+        line: ("show_details = true", "true"),
+        default: "false",
+        shown: |s| s.show_details.to_string(),
+    },
+    Case {
+        flag: ("--socket /f", "Some(\"/f\")"),
+        variable: ("GPUKILL_SOCKET", "/e", "Some(\"/e\")"),
+        line: ("socket = \"/t\"", "Some(\"/t\")"),
+        default: "None",
+        shown: |s| format!("{:?}", s.socket),
+    },
+];
+
+fn flags(typed: &str) -> Flags {
+    let line = format!("gpukillctl list {typed}");
+    Flags::from(&Cli::try_parse_from(line.split_whitespace()).expect("it is right"))
+}
+
+fn settings(flag: &str, variable: Option<(&str, &str)>, file: &str) -> Settings {
+    let environment = variable.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    resolve(flags(flag), environment, Some(file)).expect("there is no mistake")
+}
+
+#[test]
+fn every_key_works_from_every_source_and_the_nearest_source_wins() {
+    assert_eq!(CASES.len(), KEYS.len());
+    for case in &CASES {
+        let (flag, by_flag) = case.flag;
+        let (name, value, by_variable) = case.variable;
+        let (line, by_file) = case.line;
+        let variable = Some((name, value));
+        let shown = |settings: &Settings| (case.shown)(settings);
+        assert_eq!(shown(&settings("", None, "")), case.default, "{name}");
+        assert_eq!(shown(&settings("", None, line)), by_file, "{line}");
+        assert_eq!(shown(&settings("", variable, "")), by_variable, "{name}");
+        assert_eq!(shown(&settings(flag, None, "")), by_flag, "{flag}");
+        assert_eq!(shown(&settings("", variable, line)), by_variable, "{name}");
+        assert_eq!(shown(&settings(flag, variable, line)), by_flag, "{flag}");
+    }
+}
+
+#[test]
+fn a_flag_can_take_back_what_the_file_turned_on_or_off() {
+    let file = "show_details = true\nuse_colors = false\n";
+    let settings = settings("--no-details --color auto", None, file);
+    assert!(!settings.show_details);
+    assert_eq!(settings.colors, Colors::Auto);
+}
+
+#[test]
+fn the_defaults_in_the_table_are_the_defaults() {
+    assert_eq!(defaults(KEYS), (Settings::default(), vec![]));
+}
+
+#[test]
+fn every_mistake_of_file_and_environment_is_named_at_once() {
+    let file = "colour = true\ntable_width = 3\noutput_format = \"xml\"\n";
+    let environment = [
+        ("GPUKILL_DEFAULT_TIMEOUT", "soon"),
+        ("GPUKILL_SHOW_DETAILS", "maybe"),
+    ];
+    let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let mistakes = resolve(Flags::default(), environment, Some(file)).expect_err("mistakes");
+    let said: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "line 1: unknown key colour",
+            "line 2: table_width: 3 is not a whole number from 20 to 1000",
+            "line 3: output_format: \"xml\" is none of table, json, ndjson, csv",
+            "GPUKILL_DEFAULT_TIMEOUT: \"soon\" is not a whole number from 1 to 3600",
+            "GPUKILL_SHOW_DETAILS: \"maybe\" is neither true nor false",
+        ]
+    );
+}
+
+#[test]
+fn a_format_that_a_command_lacks_is_a_mistake_only_when_it_is_typed() {
+    let status = |typed: &str| Cli::try_parse_from(["gpukillctl", "status", "-o", typed]);
+    assert!(status("csv").is_err());
+    assert!(status("json").is_ok());
+    let from_file = settings("", None, "output_format = \"csv\"");
+    assert_eq!(from_file.output_format, Format::Csv);
+}

@@ -1,0 +1,224 @@
+//! What the client prints, and how it ends.
+
+use crate::daemon::{Daemon, Script, backend};
+use crate::{client, run, stderr, stdout};
+use gpukill_proto::snapshot::BackendState;
+use std::io::Read as _;
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::SeqCst;
+
+fn processes(json: &str) -> usize {
+    let document: serde_json::Value = serde_json::from_str(json).expect("it is JSON");
+    document["procs"].as_array().expect("it has them").len()
+}
+
+#[test]
+fn list_gathers_all_pages_and_begins_anew_when_one_has_expired() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    daemon.script.processes.store(101, SeqCst);
+    daemon.script.expired_pages.store(2, SeqCst);
+    let output = run(&daemon.socket, "list -o json");
+    assert_eq!(
+        (output.status.code(), stderr(&output)),
+        (Some(0), String::new())
+    );
+    assert_eq!(processes(&stdout(&output)), 101);
+    daemon.script.expired_pages.store(1000, SeqCst);
+    let output = run(&daemon.socket, "list");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        stderr(&output),
+        "gpukillctl: the rest of the answer is gone\nhint: try again\n"
+    );
+}
+
+#[test]
+fn list_is_a_plain_table_on_a_pipe() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    let output = run(&daemon.socket, "list --user alice");
+    let shown = stdout(&output);
+    let (heading, table) = shown.split_once('\n').expect("several lines");
+    assert!(heading.starts_with("box · 1 of 1 GPU · "), "{heading}");
+    assert_eq!(
+        table,
+        "\n GPU  NAME                           MEMORY  UTIL  TEMP     POWER  ECC  PROCS  TOP PROCESS\
+         \n   0  H100 80GB HBM3  ▌░░░░░░░░░  4.0/79.6G   98%   71°  688/700W    0      3  alice python 1.0G\n"
+    );
+}
+
+#[test]
+fn what_matches_nothing_ends_with_8_and_documents_are_printed_still() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    let cases = [
+        ("list --gpu 9", "no GPU is called \"9\": there are 0"),
+        ("list --vendor amd", "no amd GPU here"),
+        ("list --user zoe", "no GPU here is used by processes of zoe"),
+        (
+            "list --filter ^x",
+            "no GPU here is used by processes like ^x",
+        ),
+        ("audit --user zoe", "no record matches"),
+    ];
+    for (arguments, said) in cases {
+        let output = run(&daemon.socket, arguments);
+        assert_eq!(output.status.code(), Some(8), "{arguments}");
+        assert_eq!(stderr(&output), format!("gpukillctl: {said}\n"));
+        let output = run(&daemon.socket, &format!("{arguments} -o json"));
+        assert_eq!(output.status.code(), Some(8), "{arguments}");
+        let document = serde_json::from_str::<serde_json::Value>(&stdout(&output));
+        assert!(document.is_ok(), "{arguments}");
+    }
+}
+
+#[test]
+fn a_box_without_gpus_is_an_answer_and_one_whose_driver_failed_is_none() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = |state| Script {
+        has_devices: false,
+        processes: 0.into(),
+        backends: Mutex::new(vec![backend(state)]),
+        ..Script::default()
+    };
+    let absent = script(BackendState::Absent("no library libnvidia-ml.so.1".into()));
+    let daemon = Daemon::start(directory.path(), absent);
+    let output = run(&daemon.socket, "list");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stdout(&output).ends_with("\n\n nvidia  no library libnvidia-ml.so.1\n"));
+    drop(daemon);
+    let failed = script(BackendState::Failed(
+        "driver/library version mismatch".into(),
+    ));
+    let daemon = Daemon::start(directory.path(), failed);
+    for (arguments, prints) in [("list", false), ("list -o json", true)] {
+        let output = run(&daemon.socket, arguments);
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(
+            stderr(&output),
+            "gpukillctl: nvidia failed: driver/library version mismatch\nhint: see gpukillctl status\n"
+        );
+        assert_eq!(!output.stdout.is_empty(), prints);
+    }
+}
+
+#[test]
+fn audit_asks_page_by_page_up_to_its_limit() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    let lines = |arguments: &str| {
+        let output = run(&daemon.socket, arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments}");
+        (stdout(&output).lines().count(), stderr(&output))
+    };
+    let more = || "gpukillctl: there are more records: --limit 0 shows all\n".to_owned();
+    assert_eq!(lines("audit -o ndjson"), (1000, more()));
+    assert_eq!(lines("audit -o ndjson --limit 1500"), (1500, more()));
+    assert_eq!(lines("audit -o ndjson --limit 0"), (2500, String::new()));
+    assert_eq!(lines("audit -o csv --limit 0"), (2501, String::new()));
+    assert_eq!(lines("audit --limit 0"), (2503, String::new()));
+    assert_eq!(lines("audit --limit 5 --log-level error").1, "");
+    let output = run(&daemon.socket, "audit -o json --limit 2001");
+    let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+    let records = document["records"].as_array().expect("it has them");
+    let ids: Vec<_> = records
+        .iter()
+        .filter_map(|record| record["id"].as_u64())
+        .collect();
+    assert_eq!(ids, (500..=2500).rev().collect::<Vec<_>>());
+    assert_eq!(document["more"], true);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_it_quietly() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    for arguments in [
+        "list",
+        "list --watch -o ndjson",
+        "audit --limit 0 -o csv",
+        "--help",
+        "completions bash",
+    ] {
+        let mut child = client(&daemon.socket, arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        drop(child.stdout.take());
+        let mut said = String::new();
+        let mut errors = child.stderr.take().expect("piped");
+        errors.read_to_string(&mut said).expect("UTF-8");
+        assert_eq!(
+            (child.wait().expect("it ends").code(), said.as_str()),
+            (Some(0), ""),
+            "{arguments}"
+        );
+    }
+}
+
+#[test]
+fn wrong_usage_ends_with_3_and_help_with_0() {
+    let nowhere = std::path::Path::new("/nowhere");
+    for arguments in [
+        "",
+        "kill 1",
+        "list --bogus",
+        "list --filter [",
+        "audit --since soon",
+        "--config /nowhere list",
+        "status -o csv",
+    ] {
+        let output = run(nowhere, arguments);
+        assert_eq!(output.status.code(), Some(3), "{arguments}");
+        assert!(
+            stderr(&output).starts_with("gpukillctl: ") || arguments.is_empty(),
+            "{}",
+            stderr(&output)
+        );
+        assert!(output.stdout.is_empty());
+    }
+    for arguments in ["--help", "--version", "list --help", "completions zsh"] {
+        let output = run(nowhere, arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments}");
+        assert!(!output.stdout.is_empty() && output.stderr.is_empty());
+    }
+}
+
+#[test]
+fn settings_of_the_file_and_the_environment_hold_and_their_mistakes_stop_all_but_completions() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    let config = directory.path().join("gpukill");
+    std::fs::create_dir(&config).expect("made");
+    let file = config.join("config.toml");
+    std::fs::write(&file, "output_format = \"csv\"\n").expect("written");
+    let with = |arguments: &str, variable: (&str, &str)| {
+        client(&daemon.socket, arguments)
+            .env("XDG_CONFIG_HOME", directory.path())
+            .env(variable.0, variable.1)
+            .output()
+            .expect("it runs")
+    };
+    let listed = with("list", ("TERM", "dumb"));
+    assert!(stdout(&listed).starts_with("ts,gpu_index,"));
+    let listed = with("list", ("GPUKILL_OUTPUT_FORMAT", "json"));
+    assert_eq!(processes(&stdout(&listed)), 3);
+    let status = with("status", ("TERM", "dumb"));
+    assert!(stdout(&status).starts_with("gpukilld 0.1.0"));
+    std::fs::write(&file, "output = 1\n").expect("written");
+    let wrong = with("list", ("GPUKILL_TABLE_WIDTH", "wide"));
+    assert_eq!(wrong.status.code(), Some(3));
+    assert_eq!(
+        stderr(&wrong),
+        format!(
+            "gpukillctl: 2 mistakes in the settings\n  {}, line 1: unknown key output\n  \
+             GPUKILL_TABLE_WIDTH: \"wide\" is not a whole number from 20 to 1000\n",
+            file.display()
+        )
+    );
+    let completions = with("completions fish", ("GPUKILL_TABLE_WIDTH", "wide"));
+    assert_eq!(completions.status.code(), Some(0));
+}

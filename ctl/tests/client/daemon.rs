@@ -1,0 +1,311 @@
+//! A stand-in for the daemon: the real wire over a real socket, and answers
+//! that a test writes down.
+
+use futures::StreamExt as _;
+use gpukill_proto::audit::{AuditPage, AuditQuery, AuditRecord, AuditSubject};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::service::{Gpukill, SnapshotPage};
+use gpukill_proto::snapshot::{
+    BackendReport, BackendState, Device, DeviceId, GpuProcess, Snapshot, Use, Vendor,
+};
+use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
+use gpukill_proto::transport::preface::{self, Preface};
+use gpukill_proto::transport::{MAX_REQUEST, codec};
+use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
+use gpukill_proto::{PROTOCOL_VERSION, ProtocolVersion};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+use tarpc::context::Context;
+use tarpc::server::{BaseChannel, Channel as _};
+use tokio::net::{UnixListener, UnixStream};
+
+/// 2026-11-21 14:02:31.250 UTC.
+pub(crate) const NOW: Timestamp = Timestamp(1_795_269_751_250);
+
+/// What the daemon does next, changed by tests while it runs.
+pub(crate) struct Script {
+    pub tick: AtomicU64,
+    pub processes: AtomicU32,
+    /// Connections that are told "busy" before one is welcome.
+    pub busy_connections: AtomicU32,
+    /// Calls that are told "busy" before one is answered.
+    pub busy_calls: AtomicU32,
+    /// Pages that have expired before one has not.
+    pub expired_pages: AtomicU32,
+    pub backends: Mutex<Vec<BackendReport>>,
+    pub has_devices: bool,
+    pub version: ProtocolVersion,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self {
+            tick: AtomicU64::new(1),
+            processes: AtomicU32::new(3),
+            busy_connections: AtomicU32::new(0),
+            busy_calls: AtomicU32::new(0),
+            expired_pages: AtomicU32::new(0),
+            backends: Mutex::new(vec![backend(BackendState::Ready)]),
+            has_devices: true,
+            version: PROTOCOL_VERSION,
+        }
+    }
+}
+
+pub(crate) fn backend(state: BackendState) -> BackendReport {
+    BackendReport {
+        name: "nvidia".into(),
+        state,
+        since: NOW,
+        devices: 1,
+        driver: Reading::Value("580.65.06".into()),
+        cuda: Reading::Value("13.0".into()),
+        poll_cost_us: 4_100,
+    }
+}
+
+/// A daemon in a thread; it goes away when dropped.
+pub(crate) struct Daemon {
+    pub script: Arc<Script>,
+    pub socket: PathBuf,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Daemon {
+    pub(crate) fn start(directory: &Path, script: Script) -> Self {
+        let socket = directory.join("gpukilld.sock");
+        let _ = std::fs::remove_file(&socket);
+        let script = Arc::new(script);
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let (ready, is_ready) = mpsc::channel();
+        let (place, shared) = (socket.clone(), Arc::clone(&script));
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async {
+                let listener = UnixListener::bind(place).expect("bound");
+                ready.send(()).expect("somebody waits");
+                tokio::select! {
+                    () = accept(listener, shared) => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        is_ready.recv().expect("it starts");
+        Self {
+            script,
+            socket,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it ends well");
+        }
+    }
+}
+
+async fn accept(listener: UnixListener, script: Arc<Script>) {
+    loop {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        tokio::spawn(converse(stream, Arc::clone(&script)));
+    }
+}
+
+async fn converse(mut stream: UnixStream, script: Arc<Script>) {
+    let is_busy = take_one(&script.busy_connections);
+    let status = if is_busy {
+        preface::Status::Busy
+    } else {
+        preface::Status::Welcome
+    };
+    let mut ours = Preface::ours(status, MAX_REQUEST);
+    ours.version = script.version;
+    let sent = ours.send(&mut stream).await;
+    if is_busy || sent.is_err() || Preface::receive(&mut stream).await.is_err() {
+        return;
+    }
+    BaseChannel::with_defaults(codec::server(stream))
+        .execute(Session(script).serve())
+        .for_each(|answer| async {
+            tokio::spawn(answer);
+        })
+        .await;
+}
+
+fn take_one(counter: &AtomicU32) -> bool {
+    counter
+        .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+        .is_ok()
+}
+
+#[derive(Clone)]
+struct Session(Arc<Script>);
+
+/// Processes of one page.
+const PAGE: u32 = 2;
+
+impl Session {
+    fn page(&self, start: u32) -> SnapshotPage {
+        let script = &self.0;
+        let all = script.processes.load(SeqCst);
+        let end = all.min(start + PAGE);
+        let devices = if script.has_devices {
+            vec![device()]
+        } else {
+            vec![]
+        };
+        let snapshot = Snapshot {
+            host: "box".into(),
+            taken_at: NOW,
+            tick: script.tick.load(SeqCst),
+            devices,
+            processes: (start..end).map(process).collect(),
+            backends: script.backends.lock().expect("not poisoned").clone(),
+            faults: vec![],
+        };
+        SnapshotPage {
+            snapshot,
+            next: (end < all).then_some(end),
+        }
+    }
+}
+
+impl Gpukill for Session {
+    async fn snapshot(self, _: Context, after: Option<u64>) -> Result<SnapshotPage, Refusal> {
+        if take_one(&self.0.busy_calls) {
+            return Err(Refusal::Busy);
+        }
+        while after.is_some_and(|after| self.0.tick.load(SeqCst) <= after) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(self.page(0))
+    }
+
+    async fn more_processes(self, _: Context, _: u64, start: u32) -> Result<SnapshotPage, Refusal> {
+        if take_one(&self.0.expired_pages) {
+            return Err(Refusal::Expired);
+        }
+        Ok(self.page(start))
+    }
+
+    async fn status(self, _: Context) -> Result<Status, Refusal> {
+        Ok(Status {
+            version: "0.1.0".into(),
+            protocol: PROTOCOL_VERSION,
+            host: "box".into(),
+            started_at: NOW,
+            now: NOW,
+            caller: CallerReport {
+                uid: 1000,
+                user: Reading::Value("alice".into()),
+                rights: vec![Right::Look],
+                log_in_again_for: None,
+            },
+            personal: false,
+            backends: self.0.backends.lock().expect("not poisoned").clone(),
+            faults: vec![],
+            polling: PollingReport {
+                interval_ms: 2000,
+                last_at: None,
+                ticks: 0,
+                late: 0,
+            },
+            store: StoreReport {
+                directory: "/var/lib/gpukill".into(),
+                samples: Bytes(0),
+                audit: Bytes(0),
+                written_at: None,
+                dropped: 0,
+            },
+        })
+    }
+
+    async fn audit(self, _: Context, query: AuditQuery) -> Result<AuditPage, Refusal> {
+        // 2500 records, of which only alice has any.
+        let newest = query.before.unwrap_or(2501) - 1;
+        let count = match query.user.as_deref() {
+            None | Some("alice") => newest.min(query.limit.into()),
+            Some(_) => 0,
+        };
+        let records = (0..count).map(|back| record(newest - back)).collect();
+        let next = newest + 1 - count;
+        Ok(AuditPage {
+            records,
+            next: (next > 1 && count > 0).then_some(next),
+        })
+    }
+}
+
+fn device() -> Device {
+    Device {
+        id: DeviceId("GPU-8f3c0000".into()),
+        index: 0,
+        vendor: Vendor::Nvidia,
+        name: Reading::Value("NVIDIA H100 80GB HBM3".into()),
+        pci: Reading::Unsupported,
+        memory_total: Reading::Value(Bytes::mib(81_559)),
+        memory_used: Reading::Value(Bytes::mib(4_096)),
+        memory_reserved: Reading::Unsupported,
+        memory_unattributed: Reading::Value(Bytes(0)),
+        memory_unified: false,
+        utilization: Reading::Value(Percent(98)),
+        temperature: Reading::Value(Celsius(71)),
+        power: Reading::Value(Milliwatts(688_000)),
+        power_limit: Reading::Value(Milliwatts(700_000)),
+        ecc_volatile: Reading::Value(0),
+        lost: None,
+    }
+}
+
+fn process(at: u32) -> GpuProcess {
+    GpuProcess {
+        device: DeviceId("GPU-8f3c0000".into()),
+        pid: 100 + at,
+        start_ticks: Reading::Value(1),
+        started_at: Reading::Value(NOW),
+        first_seen: NOW,
+        used_for: Use::default(),
+        memory: Reading::Value(Bytes::mib(1024)),
+        utilization: Reading::Value(Percent(9)),
+        uid: Reading::Value(1000),
+        user: Reading::Value("alice".into()),
+        name: Reading::Value("python".into()),
+        executable: Reading::Unsupported,
+        command: Reading::Value("python train.py".into()),
+        container: Reading::Value(None),
+    }
+}
+
+fn record(id: u64) -> AuditRecord {
+    AuditRecord {
+        id,
+        at: NOW,
+        device: DeviceId("GPU-8f3c0000".into()),
+        gpu_index: 0,
+        gpu_name: None,
+        memory: Reading::Value(Bytes::mib(1024)),
+        utilization: Reading::Value(Percent(9)),
+        subject: AuditSubject::Process {
+            pid: 100,
+            uid: Some(1000),
+            user: Some("alice".into()),
+            name: Some("python".into()),
+            command: Reading::Withheld,
+            container: None,
+        },
+    }
+}

@@ -1,0 +1,213 @@
+//! `list --watch`, on a stream and on a terminal.
+
+use crate::client;
+use crate::daemon::{Daemon, Script};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Stdio};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = i32::try_from(child.id()).expect("a pid");
+    kill_process(Pid::from_raw(pid).expect("not 0"), signal).expect("sent");
+}
+
+fn lines(source: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(source).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+#[test]
+fn a_stream_has_one_object_for_each_tick_through_a_restart_of_the_daemon() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    let mut child = client(&daemon.socket, "list --watch 1 -o ndjson")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let ticks = lines(child.stdout.take().expect("piped"));
+    let errors = lines(child.stderr.take().expect("piped"));
+    let tick = || {
+        let line = ticks.recv_timeout(PATIENCE).expect("a line");
+        let document: serde_json::Value = serde_json::from_str(&line).expect("it is JSON");
+        document["tick"].as_u64()
+    };
+    assert_eq!(tick(), Some(1));
+    daemon.script.tick.store(5, SeqCst);
+    assert_eq!(tick(), Some(5));
+    drop(daemon);
+    let said = errors.recv_timeout(PATIENCE).expect("it says so");
+    assert!(said.ends_with(": trying again for 30 s"), "{said}");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    assert_eq!(tick(), Some(1));
+    assert!(ticks.recv_timeout(Duration::from_millis(200)).is_err());
+    signal(&child, Signal::INT);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    drop(daemon);
+}
+
+#[test]
+fn rows_have_their_header_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    let mut child = client(&daemon.socket, "list --watch 1 -o csv")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let rows = lines(child.stdout.take().expect("piped"));
+    let begins = |with: &str| {
+        let row = rows.recv_timeout(PATIENCE).expect("a row");
+        assert!(row.starts_with(with), "{row}");
+    };
+    begins("ts,gpu_index,");
+    begins("2026-11-21T14:02:31.250Z,0,");
+    daemon.script.tick.store(2, SeqCst);
+    begins("2026-11-21T14:02:31.250Z,0,");
+    signal(&child, Signal::TERM);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+/// A terminal of 80 by 6, and what was written to it.
+struct Terminal {
+    master: File,
+    shown: Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl Terminal {
+    fn open() -> (Self, File) {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&master).expect("granted");
+        unlockpt(&master).expect("unlocked");
+        let name = ptsname(&master, Vec::new()).expect("it has a name");
+        let slave = File::options()
+            .read(true)
+            .write(true)
+            .open(name.to_str().expect("ASCII"))
+            .expect("opened");
+        let master = File::from(master);
+        let (sender, shown) = channel();
+        let mut reader = master.try_clone().expect("cloned");
+        std::thread::spawn(move || {
+            let mut buffer = [0; 65_536];
+            while let Ok(length) = reader.read(&mut buffer) {
+                if length == 0 || sender.send(buffer[..length].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        let terminal = Self {
+            master,
+            shown,
+            seen: String::new(),
+        };
+        terminal.resize(80, 6);
+        (terminal, slave)
+    }
+
+    fn resize(&self, columns: u16, rows: u16) {
+        let size = Winsize {
+            ws_row: rows,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&self.master, size).expect("resized");
+    }
+
+    /// What is written up to and with `end`.
+    fn until(&mut self, end: &str) -> String {
+        loop {
+            if let Some(at) = self.seen.find(end) {
+                let rest = self.seen.split_off(at + end.len());
+                return std::mem::replace(&mut self.seen, rest);
+            }
+            let more = self.shown.recv_timeout(PATIENCE).expect("more is written");
+            self.seen
+                .push_str(std::str::from_utf8(&more).expect("UTF-8"));
+        }
+    }
+}
+
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J";
+const LEAVE: &str = "\x1b[?2026l\x1b[?7h\x1b[?25h\x1b[?1049l";
+const END: &str = "\x1b[?2026l";
+
+#[test]
+fn a_terminal_is_taken_over_drawn_on_and_given_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    let (mut terminal, slave) = Terminal::open();
+    let mut child = client(&daemon.socket, "list --watch 1 --details --color never")
+        .env("TERM", "xterm")
+        .stdout(slave)
+        .spawn()
+        .expect("it runs");
+    assert_eq!(terminal.until(ENTER), ENTER);
+    // The terminal's driver adds a return to each newline.
+    let frame = terminal.until(END).replace("\r\r\n", "\r\n");
+    let frame = frame.strip_prefix("\x1b[?2026h\x1b[Hbox · 1 GPU · ");
+    let (_, rows) = frame
+        .and_then(|rest| rest.split_once("\r\n"))
+        .expect("a frame");
+    assert_eq!(
+        rows,
+        "\x1b[K\r\n GPU  PID  USER   MEMORY  SM  ON GPU  WHERE  COMMAND\x1b[K\
+         \r\n   0  100  alice    1.0G  9%      0s  –      python train.py\x1b[K\
+         \r\n   0  101  alice    1.0G  9%      0s  –      python train.py\x1b[K\
+         \r\n   0  102  alice    1.0G  9%      0s  –      python train.py\x1b[K\x1b[?2026l"
+    );
+
+    terminal.resize(30, 4);
+    signal(&child, Signal::WINCH);
+    assert!(
+        terminal
+            .until(END)
+            .ends_with("\n… 3 more lines\x1b[K\x1b[?2026l")
+    );
+
+    signal(&child, Signal::TSTP);
+    assert_eq!(terminal.until(LEAVE), LEAVE);
+    wait_for_state(&child, 'T');
+    signal(&child, Signal::CONT);
+    assert_eq!(terminal.until(ENTER), ENTER);
+    terminal.until(END);
+
+    drop(daemon);
+    terminal.until("trying again for 30 s");
+    signal(&child, Signal::INT);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    assert!(terminal.until(LEAVE).ends_with(LEAVE));
+}
+
+fn wait_for_state(child: &Child, state: char) {
+    let path = format!("/proc/{}/stat", child.id());
+    let begun = std::time::Instant::now();
+    loop {
+        let stat = std::fs::read_to_string(&path).expect("it lives");
+        if stat
+            .rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with(state))
+        {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it never came to {state}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,175 @@
+//! `cargo bench -p gpukill-tests --bench list`: what looking at the GPUs costs,
+//! whole process, beside other tools in the same run over the same stand-in
+//! NVML: 8 GPUs with 2 processes each.
+//!
+//! gpustat and nvitop are run by `$PYTHON` (else `python3`) where that has them,
+//! and left out with a sentence where it has not. Rounds go through all tools in
+//! turn, so that a noisy moment hits all of them.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "it prints its measurements, and ends where it cannot"
+)]
+
+use gpukill_tests::harness::{Actor, Stage, built};
+use serde_json::json;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const ROUNDS: usize = 300;
+
+/// The Python tools take a second each: fewer rounds tell as much.
+const SLOW_ROUNDS: usize = 10;
+
+struct Tool {
+    name: &'static str,
+    command: Command,
+    rounds: usize,
+    times: Vec<Duration>,
+}
+
+fn main() {
+    let stage = Stage::new();
+    let actors: Vec<Actor> = (0..16)
+        .map(|_| Actor::start("python train.py --model llama-70b"))
+        .collect();
+    let gpus: Vec<_> = actors.chunks(2).map(gpu).collect();
+    stage.play(&json!({"gpus": gpus}));
+    stage.configure("");
+    let mut command = stage.daemon();
+    // As a user runs it, not as the tests do.
+    command
+        .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
+        .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
+    let daemon = stage.start_with(&mut command);
+
+    let mut tools = tools(&stage);
+    for round in 0..ROUNDS {
+        for tool in tools
+            .iter_mut()
+            .filter(|tool| round % (ROUNDS / tool.rounds) == 0)
+        {
+            let begun = Instant::now();
+            let status = tool.command.status().unwrap();
+            tool.times.push(begun.elapsed());
+            assert!(status.success(), "{} ended with {status}", tool.name);
+        }
+    }
+    print_times(&mut tools);
+    println!();
+    for (name, path) in [
+        ("gpukilld", &built().gpukilld),
+        ("gpukillctl", &built().gpukillctl),
+    ] {
+        println!(
+            "{name:<10} {:>9} bytes",
+            std::fs::metadata(path).unwrap().len()
+        );
+    }
+    println!("\nresident memory      VmRSS   anonymous");
+    for (name, pid) in [("gpukilld", daemon.pid()), ("its sensor", daemon.sensor())] {
+        println!(
+            "{name:<14} {:>8} kB {:>8} kB",
+            status_field(pid, "VmRSS:"),
+            status_field(pid, "RssAnon:")
+        );
+    }
+    daemon.stop();
+}
+
+fn gpu(processes: &[Actor]) -> serde_json::Value {
+    let processes: Vec<_> = processes
+        .iter()
+        .map(|actor| json!({"pid": actor.pid(), "memory": 30u64 << 30, "sm": 48}))
+        .collect();
+    json!({
+        "memory": {"total": 80u64 << 30, "used": 61u64 << 30},
+        "utilization": {"gpu": 97, "memory": 40},
+        "temperature": 71, "power_mw": 688_000, "power_limit_mw": 700_000,
+        "ecc": {"enabled": true},
+        "processes": processes,
+    })
+}
+
+fn tools(stage: &Stage) -> Vec<Tool> {
+    let mut list = stage.client(&["list"]);
+    list.stdout(Stdio::null());
+    let mut details = stage.client(&["list", "--details"]);
+    details.stdout(Stdio::null());
+    let tool = |name, command, rounds| Tool {
+        name,
+        command,
+        rounds,
+        times: Vec::new(),
+    };
+    let mut tools = vec![
+        tool("/bin/true", Command::new("/bin/true"), ROUNDS),
+        tool("gpukillctl list", list, ROUNDS),
+        tool("gpukillctl list --details", details, ROUNDS),
+    ];
+    for (name, module, arguments) in [
+        ("gpustat", "gpustat", &[][..]),
+        ("nvitop -1", "nvitop", &["-1"]),
+    ] {
+        match python(stage, module, arguments) {
+            Some(command) => tools.push(tool(name, command, SLOW_ROUNDS)),
+            None => println!("left out: {name} (set PYTHON to one that has the module {module})"),
+        }
+    }
+    tools
+}
+
+fn python(stage: &Stage, module: &str, arguments: &[&str]) -> Option<Command> {
+    let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+    let mut command = Command::new(python);
+    command
+        .args(["-m", module])
+        .args(arguments)
+        .env("LD_LIBRARY_PATH", stage.path("lib"))
+        .env("FAKE_NVML_STATE", stage.path("state.json"))
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(stage.path("python.log")).unwrap());
+    command
+        .status()
+        .is_ok_and(|status| status.success())
+        .then_some(command)
+}
+
+fn print_times(tools: &mut [Tool]) {
+    println!(
+        "\n{:<26} {:>6} {:>10} {:>10} {:>12}",
+        "whole process", "runs", "median ms", "p95 ms", "x /bin/true"
+    );
+    let mut base = 0.0;
+    for tool in tools {
+        tool.times.sort_unstable();
+        let at =
+            |share: usize| tool.times[(tool.times.len() - 1) * share / 100].as_secs_f64() * 1000.0;
+        if base == 0.0 {
+            base = at(50);
+        }
+        let ratio = at(50) / base;
+        println!(
+            "{:<26} {:>6} {:>10.2} {:>10.2} {ratio:>12.1}",
+            tool.name,
+            tool.times.len(),
+            at(50),
+            at(95)
+        );
+    }
+}
+
+fn status_field(pid: u32, field: &str) -> u64 {
+    let status =
+        std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field))
+        .unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
