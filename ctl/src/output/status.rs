@@ -6,7 +6,7 @@ use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, Symbols};
 use super::value::{clock, counted, disk_size, thousands};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendReport, BackendState};
+use gpukill_proto::snapshot::{BackendReport, BackendState, Fault};
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Timestamp;
@@ -15,11 +15,27 @@ use std::time::Duration;
 /// The lines of `gpukillctl status`.
 pub(crate) fn lines(status: &Status, look: &Look) -> Vec<Line> {
     let mut rows: Vec<(String, String, Tone)> = Vec::new();
-    for backend in &status.backends {
+    let (others, built): (Vec<_>, Vec<_>) = status
+        .backends
+        .iter()
+        .partition(|backend| backend.state == BackendState::NotBuilt);
+    for backend in built {
         let (what, tone) = backend_row(backend, status.now, look);
         rows.push((backend.name.clone(), what, tone));
     }
-    for fault in &status.faults {
+    if !others.is_empty() {
+        let names: Vec<&str> = others.iter().map(|backend| backend.name.as_str()).collect();
+        let what = format!("{}: not read by this version", names.join(", "));
+        rows.push(("others".into(), what, Tone::Faint));
+    }
+    // A backend that failed has said so in its own row.
+    let still_to_say = |fault: &&Fault| {
+        let mut backends = status.backends.iter();
+        !backends.any(|backend| {
+            backend.name == fault.part && backend.state == BackendState::Failed(fault.what.clone())
+        })
+    };
+    for fault in status.faults.iter().filter(still_to_say) {
         let since = clock(fault.since, status.now, look);
         let what = format!("fault since {since}: {}", fault.what);
         rows.push((fault.part.clone(), what, Tone::Broken));

@@ -155,6 +155,17 @@ impl Users {
         }
     }
 
+    /// Whether the name of a user is asked for and not answered yet. Asks for it
+    /// where it was not asked for.
+    pub(crate) fn is_asking_for(&self, uid: u32) -> bool {
+        self.name(uid);
+        let known = self.shared.lock();
+        known
+            .users
+            .get(&uid)
+            .is_some_and(|entry| entry.answer == Answer::Pending)
+    }
+
     /// A group, if it is known. Asks for it where it is not, and never waits.
     pub(crate) fn group(&self, name: &str) -> Option<Group> {
         let mut known = self.shared.lock();

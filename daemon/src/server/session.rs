@@ -32,6 +32,10 @@ const SLOW_READER: Duration = Duration::from_secs(10);
 /// So many calls of one connection may run at once; more are refused by tarpc.
 const CALLS: usize = 4;
 
+/// How long a status waits for its caller's name, and how often it looks.
+const NAME_PATIENCE: Duration = Duration::from_millis(100);
+const NAME_STEP: Duration = Duration::from_millis(2);
+
 /// Serves one connection to its end.
 pub(super) async fn run(mut stream: UnixStream, caller: Caller, shared: Shared) {
     let greeted = tokio::time::timeout(PREFACE_PATIENCE, greet(&mut stream)).await;
@@ -125,7 +129,11 @@ impl Gpukill for Session {
     }
 
     async fn status(self, _: Context) -> Result<Status, Refusal> {
-        whole(async { Ok(self.report()) }).await
+        whole(async {
+            self.learn_own_name().await;
+            Ok(self.report())
+        })
+        .await
     }
 
     async fn audit(self, _: Context, query: AuditQuery) -> Result<AuditPage, Refusal> {
@@ -147,6 +155,15 @@ impl Gpukill for Session {
 }
 
 impl Session {
+    /// Gives the name service a moment to say what the caller is called.
+    async fn learn_own_name(&self) {
+        let mut waited = Duration::ZERO;
+        while self.shared.users.is_asking_for(self.caller.uid) && waited < NAME_PATIENCE {
+            tokio::time::sleep(NAME_STEP).await;
+            waited += NAME_STEP;
+        }
+    }
+
     fn keep(&self, snapshot: Option<Arc<Snapshot>>) {
         *self
             .asked_last
