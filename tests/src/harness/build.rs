@@ -20,11 +20,22 @@ pub struct Built {
 /// # Panics
 /// When they do not build.
 pub fn built() -> &'static Built {
-    static BUILT: OnceLock<Built> = OnceLock::new();
-    BUILT.get_or_init(build)
+    build().unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn build() -> Built {
+/// Builds the binaries, once.
+///
+/// # Errors
+/// When they do not build.
+pub fn build() -> Result<&'static Built, &'static str> {
+    static BUILT: OnceLock<Option<Built>> = OnceLock::new();
+    BUILT
+        .get_or_init(run_cargo)
+        .as_ref()
+        .ok_or("gpukill does not build")
+}
+
+fn run_cargo() -> Option<Built> {
     let exe = std::env::current_exe().expect("a test knows its own path");
     // target/PROFILE/deps/suite-HASH, or target/PROFILE/demo
     let profile = exe
@@ -50,10 +61,9 @@ fn build() -> Built {
         }
     }
     let status = command.status().expect("cargo can be started");
-    assert!(status.success(), "the binaries do not build");
-    Built {
+    status.success().then(|| Built {
         gpukilld: profile.join("gpukilld"),
         gpukillctl: profile.join("gpukillctl"),
         nvml: profile.join("libnvidia_ml_stand_in.so"),
-    }
+    })
 }

@@ -13,7 +13,7 @@ mod shell;
 
 mod story;
 
-use gpukill_tests::harness::{built, eventually};
+use gpukill_tests::harness::{build, built, eventually};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
@@ -43,7 +43,14 @@ fn demo() -> io::Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     println!("Building gpukilld and gpukillctl …");
-    let binaries = built();
+    if let Err(error) = build() {
+        let interrupted = stop.load(Ordering::Relaxed);
+        return Err(io::Error::other(if interrupted {
+            "interrupted"
+        } else {
+            error
+        }));
+    }
     let directory = tempfile::Builder::new().prefix("gpukill-demo-").tempdir()?;
     let story = if has_nvidia_driver() {
         println!("This machine has NVIDIA GPUs: what follows is real.\n");
@@ -61,7 +68,6 @@ fn demo() -> io::Result<()> {
     drop(daemon);
     drop(story);
     drop(directory);
-    let _ = binaries;
     result
 }
 
