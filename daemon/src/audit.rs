@@ -31,8 +31,10 @@ const QUEUE: usize = 64;
 /// So many questions may wait to be answered before new ones are refused.
 const QUESTIONS: usize = 16;
 
-/// How long the end of the daemon waits for its last writes.
+/// How long the end of the daemon waits for its last writes, and before that
+/// for the question that is being answered.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(1500);
+const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What is told to the writing thread.
 enum Order {
@@ -51,6 +53,12 @@ pub(crate) enum Event {
     Stopped,
 }
 
+/// What is told to the reading thread.
+enum Inquiry {
+    Question(Question),
+    Close(SyncSender<()>),
+}
+
 /// A question, and where its answer goes.
 struct Question {
     query: AuditQuery,
@@ -61,7 +69,7 @@ struct Question {
 #[derive(Clone)]
 pub(crate) struct Store {
     orders: SyncSender<Order>,
-    questions: SyncSender<Question>,
+    questions: SyncSender<Inquiry>,
     shared: Arc<Mutex<Standing>>,
     directory: Arc<PathBuf>,
 }
@@ -133,7 +141,7 @@ impl Store {
     pub(crate) async fn ask(&self, query: AuditQuery) -> Result<AuditPage, Refusal> {
         let (answer, answered) = oneshot::channel();
         self.questions
-            .try_send(Question { query, answer })
+            .try_send(Inquiry::Question(Question { query, answer }))
             .map_err(|_| Refusal::Busy)?;
         answered.await.map_err(|_| Refusal::Internal)?
     }
@@ -157,6 +165,13 @@ impl Store {
 
     /// Writes what waits and closes the files, within a second or two.
     pub(crate) fn close(&self) {
+        // The reader first: only who closes a file last can empty its
+        // write-ahead log, and the reader cannot write.
+        let (done, wait) = sync_channel(1);
+        if self.questions.try_send(Inquiry::Close(done)).is_ok() {
+            // A write-ahead log that stays is read at the next start.
+            let _ = wait.recv_timeout(ANSWER_PATIENCE);
+        }
         let (done, wait) = sync_channel(1);
         let closed = self.orders.try_send(Order::Close(done)).is_ok()
             && wait.recv_timeout(CLOSE_PATIENCE).is_ok();

@@ -3,6 +3,8 @@
 //! A backend knows devices and pids; it knows nothing of people, rules or the
 //! store. Each runs on a thread of its own, behind a [`reader::Reader`].
 
+mod lost;
+
 pub(crate) mod nvidia;
 
 pub(crate) mod reader;
@@ -37,10 +39,20 @@ pub(crate) struct Readings {
     pub(crate) cuda: Reading<String>,
     /// The devices that have a name.
     pub(crate) devices: Vec<DeviceReadings>,
+    /// The devices that are counted and cannot be reached, not even for a name.
+    pub(crate) lost: Vec<LostDevice>,
     /// What went wrong beyond a single value, such as a device without a name.
     pub(crate) faults: Vec<String>,
     /// How long it took, in microseconds.
     pub(crate) cost_us: u64,
+}
+
+/// A device that the driver counts and cannot reach.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LostDevice {
+    pub(crate) index: u32,
+    /// What the driver says.
+    pub(crate) why: String,
 }
 
 /// One device.

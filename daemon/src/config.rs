@@ -66,8 +66,11 @@ pub struct Audit {
     pub keep_samples: Duration,
 }
 
+/// With this begins every variable that overrides a key.
+pub const PREFIX: &str = "GPUKILLD_";
+
 /// Settings that cannot be used, with every reason.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Invalid {
     /// The file, where there is one.
     pub file: Option<PathBuf>,
@@ -124,7 +127,7 @@ pub fn load(
     }
     mistakes.extend(settings::apply_environment(
         KEYS,
-        Some("GPUKILLD_"),
+        Some(PREFIX),
         environment.to_vec(),
         &mut config,
     ));

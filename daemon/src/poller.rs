@@ -41,7 +41,10 @@ impl Poller {
         loop {
             let wait = schedule.wait(Instant::now(), systemd::watchdog_interval());
             match events.recv_timeout(wait) {
-                Ok(Event::Reload(config)) => self.config = config,
+                Ok(Event::Reload(config)) => {
+                    self.config = config;
+                    schedule.hurry(Instant::now(), self.config.daemon.poll_interval);
+                }
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     let now = Instant::now();
@@ -119,6 +122,11 @@ impl Schedule {
         now >= self.due
     }
 
+    /// A shorter interval holds at once, and not when the longer one is over.
+    fn hurry(&mut self, now: Instant, interval: Duration) {
+        self.due = self.due.min(now + interval);
+    }
+
     fn begin(&mut self, now: Instant, interval: Duration) {
         let behind = now.saturating_duration_since(self.due);
         self.begun += 1;
@@ -137,6 +145,17 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_shorter_interval_holds_at_once_and_a_longer_one_after_the_next_tick() {
+        let start = Instant::now();
+        let mut schedule = Schedule::starting(start);
+        schedule.begin(start, 3_600 * SECOND);
+        schedule.hurry(start + SECOND, 2 * SECOND);
+        assert_eq!(schedule.due, start + 3 * SECOND);
+        schedule.hurry(start + SECOND, 3_600 * SECOND);
+        assert_eq!(schedule.due, start + 3 * SECOND);
+    }
 
     #[test]
     fn ticks_keep_their_rhythm_and_missed_ones_are_not_made_up_for() {

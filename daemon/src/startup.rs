@@ -14,6 +14,7 @@ use crate::server::listener::{Listening, listen};
 use crate::server::{Shared, serve};
 use crate::tick::Ticker;
 use crate::{sensor, state, systemd};
+use gpukill_proto::settings::Mistake;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fmt::Display;
@@ -252,15 +253,31 @@ fn reload(
 }
 
 fn settings(args: &Args) -> Result<Config, config::Invalid> {
-    let environment: Vec<(String, String)> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
+    let (mut environment, mut unreadable) = (Vec::new(), Vec::new());
+    for (name, value) in std::env::vars_os() {
+        let shown = gpukill_proto::text::visible(name.as_encoded_bytes(), 80);
+        match (name.into_string(), value.into_string()) {
+            (Ok(name), Ok(value)) => environment.push((name, value)),
+            // Left out, it would be a silent default.
+            _ if shown.starts_with(config::PREFIX) => unreadable.push(Mistake {
+                line: None,
+                what: format!("{shown}: is not valid UTF-8"),
+            }),
+            _ => {}
+        }
+    }
     let scope = if args.user {
         Scope::Personal
     } else {
         Scope::Box
     };
-    config::load(args.config.as_deref(), scope, &environment)
+    let loaded = config::load(args.config.as_deref(), scope, &environment);
+    if unreadable.is_empty() {
+        return loaded;
+    }
+    let mut invalid = loaded.err().unwrap_or_default();
+    invalid.mistakes.append(&mut unreadable);
+    Err(invalid)
 }
 
 /// The backends that this version has, running, and the names of the others.

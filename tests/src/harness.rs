@@ -16,12 +16,24 @@ mod build;
 
 mod daemon;
 
+mod procfs;
+
 mod stage;
 
+mod stream;
+
+mod terminal;
+
+mod user;
+
 pub use actor::Actor;
-pub use build::{Built, built};
+pub use build::{Built, build, built};
 pub use daemon::Daemon;
+pub use procfs::{Invented, Procfs};
 pub use stage::{Ran, Stage};
+pub use stream::Stream;
+pub use terminal::Terminal;
+pub use user::{NOBODY, acting_as, can_act_as_others};
 
 use std::time::{Duration, Instant};
 
@@ -42,4 +54,28 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < deadline, "did not happen: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Waits until `look` gives what is expected.
+///
+/// # Panics
+/// When it gives something else for half a minute; shows the last.
+pub fn becomes<T: PartialEq + std::fmt::Debug>(expected: &T, mut look: impl FnMut() -> T) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = look();
+        if found == *expected {
+            return;
+        }
+        if Instant::now() >= deadline {
+            assert_eq!(&found, expected, "it stayed so");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Says why a test does not look at something on this machine.
+#[expect(clippy::print_stderr, reason = "whoever reads a test run should know")]
+pub fn skip(why: &str) {
+    eprintln!("skipped: {why}");
 }

@@ -1,8 +1,8 @@
 //! Opens a database file: ours and no other, brought to this version's schema.
 
 use rusqlite::{Connection, OpenFlags};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// One of the two files.
@@ -16,6 +16,13 @@ pub(super) struct Kind {
     /// Each brings the schema one version further. They never change once
     /// released; new ones are added at the end.
     migrations: &'static [&'static str],
+}
+
+impl Kind {
+    /// The version of the schema after all migrations.
+    fn newest(&self) -> i64 {
+        i64::try_from(self.migrations.len()).unwrap_or(i64::MAX)
+    }
 }
 
 /// Samples: many, and the last few may be lost.
@@ -34,6 +41,36 @@ pub(super) const AUDIT: Kind = Kind {
     migrations: &[include_str!("audit.1.sql")],
 };
 
+/// An open database, and the file it is in.
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    path: PathBuf,
+    file: Option<(u64, u64)>,
+}
+
+impl Opened {
+    /// Reads which file stands at the path right after it was opened there.
+    fn new(connection: Connection, path: PathBuf) -> Self {
+        let file = file_at(&path);
+        Self {
+            connection,
+            path,
+            file,
+        }
+    }
+
+    /// Whether its path still leads to it. SQLite goes on without a word in a
+    /// file that was moved or deleted.
+    pub(super) fn is_in_place(&self) -> bool {
+        self.file.is_some() && self.file == file_at(&self.path)
+    }
+}
+
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
 /// How long a statement waits for a lock that another process holds.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -41,11 +78,14 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// Why the file cannot be used, in words for an admin.
-pub(super) fn open(directory: &Path, kind: &Kind) -> Result<Connection, String> {
+pub(super) fn open(directory: &Path, kind: &Kind) -> Result<Opened, String> {
     let path = directory.join(kind.file);
     let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let mut make = std::fs::DirBuilder::new();
-    make.recursive(true).mode(0o750).create(directory).map_err(|error| about(&error))?;
+    make.recursive(true)
+        .mode(0o750)
+        .create(directory)
+        .map_err(|error| format!("cannot make the directory {}: {error}", directory.display()))?;
     // Created here so that nobody else may read it; SQLite's other files take
     // its mode.
     let mut create = std::fs::OpenOptions::new();
@@ -57,27 +97,33 @@ pub(super) fn open(directory: &Path, kind: &Kind) -> Result<Connection, String> 
     )
     .map_err(|error| about(&error))?;
     prepare(&mut connection, kind).map_err(|error| about(&error))?;
-    Ok(connection)
+    Ok(Opened::new(connection, path))
 }
 
 /// Opens for reading only.
 ///
 /// # Errors
 /// Why the file cannot be used, in words for an admin.
-pub(super) fn open_for_reading(directory: &Path, kind: &Kind) -> Result<Connection, String> {
+pub(super) fn open_for_reading(directory: &Path, kind: &Kind) -> Result<Opened, String> {
     let path = directory.join(kind.file);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let opened = Connection::open_with_flags(&path, flags).and_then(|connection| {
-        connection.busy_timeout(LOCK_PATIENCE)?;
-        Ok(connection)
-    });
-    opened.map_err(|error| format!("{}: {error}", path.display()))
+    let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let opened = Connection::open_with_flags(&path, flags);
+    // SQLite's own words have the path already.
+    let connection = opened.map_err(|error| error.to_string())?;
+    let version = version(&connection, kind).map_err(|error| about(&error))?;
+    if version < kind.newest() {
+        return Err(about(&"is not ready yet"));
+    }
+    Ok(Opened::new(connection, path))
 }
 
-fn prepare(connection: &mut Connection, kind: &Kind) -> Result<(), String> {
+/// The version of a file's schema, which this one can use or migrate; 0 of a
+/// file that is empty.
+fn version(connection: &Connection, kind: &Kind) -> Result<i64, String> {
     let text = |error: rusqlite::Error| error.to_string();
     connection.busy_timeout(LOCK_PATIENCE).map_err(text)?;
-    let number = |connection: &Connection, pragma: &str| -> Result<i64, String> {
+    let number = |pragma: &str| -> Result<i64, String> {
         connection
             .pragma_query_value(None, pragma, |row| row.get(0))
             .map_err(text)
@@ -85,18 +131,25 @@ fn prepare(connection: &mut Connection, kind: &Kind) -> Result<(), String> {
     let tables: i64 = connection
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
         .map_err(text)?;
-    let application = number(connection, "application_id")?;
-    if tables > 0 && application != i64::from(kind.application) {
+    if tables == 0 {
+        return Ok(0);
+    }
+    if number("application_id")? != i64::from(kind.application) {
         return Err("is not a file of gpukill: move it away".into());
     }
-    let version = number(connection, "user_version")?;
-    let known = i64::try_from(kind.migrations.len()).unwrap_or(i64::MAX);
+    let (version, known) = (number("user_version")?, kind.newest());
     if version > known {
         return Err(format!(
             "was written by a newer gpukilld (schema {version}, this one knows {known}): upgrade gpukilld"
         ));
     }
-    if tables == 0 {
+    Ok(version)
+}
+
+fn prepare(connection: &mut Connection, kind: &Kind) -> Result<(), String> {
+    let text = |error: rusqlite::Error| error.to_string();
+    let version = version(connection, kind)?;
+    if version == 0 {
         // Must come before the first table, and before WAL.
         connection
             .pragma_update(None, "auto_vacuum", "INCREMENTAL")
@@ -137,7 +190,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for kind in [&SAMPLES, &AUDIT] {
             for _ in 0..2 {
-                let connection = open(directory.path(), kind).unwrap();
+                let connection = open(directory.path(), kind).unwrap().connection;
                 let version: i64 = connection
                     .pragma_query_value(None, "user_version", |row| row.get(0))
                     .unwrap();
@@ -156,7 +209,7 @@ mod tests {
         let path = directory.path().join(SAMPLES.file);
         let refused = |expected: &str| {
             let before = std::fs::read(&path).unwrap();
-            let error = open(directory.path(), &SAMPLES).unwrap_err();
+            let error = open(directory.path(), &SAMPLES).err().unwrap();
             assert_eq!(error, format!("{}: {expected}", path.display()));
             assert_eq!(std::fs::read(&path).unwrap(), before);
         };

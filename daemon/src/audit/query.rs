@@ -62,6 +62,11 @@ fn read(connection: &Connection, query: &AuditQuery) -> Result<AuditPage, Failur
         records: Vec::new(),
         next: None,
     };
+    if query.limit == 0 {
+        // An empty page could not say where the next one begins.
+        let what = "a limit of 0 asks for nothing".into();
+        return Err(Failure::Asked(Refusal::Invalid(what)));
+    }
     let all = all_devices(connection)?;
     let wanted = wanted_devices(&all, query)?;
     let processes = wanted_processes(connection, query)?;

@@ -1,28 +1,34 @@
 //! The thread that answers questions, over a connection that can only read.
 
-use super::database::{SAMPLES, open_for_reading};
-use super::{Question, query};
+use super::database::{Opened, SAMPLES, open_for_reading};
+use super::{Inquiry, Question, query};
 use gpukill_proto::refusal::Refusal;
-use rusqlite::Connection;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 
-/// Answers until nobody can ask any more.
-pub(super) fn run(directory: &Path, questions: &Receiver<Question>) {
-    let mut connection: Option<Connection> = None;
-    while let Ok(Question { query, answer }) = questions.recv() {
-        if answer.is_closed() {
-            continue;
-        }
-        let opened = match connection.take() {
-            Some(connection) => Ok(connection),
+/// Answers until it is told to close, or nobody can ask any more.
+pub(super) fn run(directory: &Path, inquiries: &Receiver<Inquiry>) {
+    let mut kept: Option<Opened> = None;
+    while let Ok(inquiry) = inquiries.recv() {
+        let Question { query, answer } = match inquiry {
+            Inquiry::Question(question) if question.answer.is_closed() => continue,
+            Inquiry::Question(question) => question,
+            Inquiry::Close(done) => {
+                drop(kept);
+                // The asker may have gone on already.
+                let _ = done.try_send(());
+                return;
+            }
+        };
+        let opened = match kept.take().filter(Opened::is_in_place) {
+            Some(opened) => Ok(opened),
             None => open_for_reading(directory, &SAMPLES),
         };
         let result = opened.map_err(Refusal::Unavailable).and_then(|mut opened| {
-            let result = query::page(&mut opened, &query);
-            // A connection that failed may be of a file that was replaced.
+            let result = query::page(&mut opened.connection, &query);
+            // One that failed may be of a file that was replaced.
             if !matches!(result, Err(Refusal::Unavailable(_))) {
-                connection = Some(opened);
+                kept = Some(opened);
             }
             result
         });

@@ -1,7 +1,8 @@
 -- A sample is one moment in which all devices and processes were read. Its id
--- grows with each sample, whatever the clock does.
+-- grows with each sample, whatever the clock does, and is not given again when
+-- all samples were deleted.
 CREATE TABLE sample (
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     at INTEGER NOT NULL -- milliseconds since 1970
 ) STRICT;
 CREATE INDEX sample_at ON sample (at);

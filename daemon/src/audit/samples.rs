@@ -17,6 +17,9 @@ pub(super) struct Written {
 /// So many rows are deleted in one go: under 12 ms as measured.
 const DELETE_CHUNK: i64 = 5_000;
 
+/// And so many samples: their rows are mostly fewer than the chunk.
+const DELETE_SAMPLES: i64 = 100;
+
 #[derive(PartialEq, Eq)]
 struct DeviceRow {
     gpu_index: u32,
@@ -197,27 +200,43 @@ pub(super) fn delete_before(
     connection: &mut Connection,
     oldest: Timestamp,
 ) -> rusqlite::Result<bool> {
-    let newest_old: Option<i64> = connection.query_row(
-        "SELECT max(id) FROM sample WHERE at < ?1",
-        [oldest.0],
-        |row| row.get(0),
-    )?;
-    let Some(newest_old) = newest_old else {
-        return Ok(false);
-    };
-    let end = id(newest_old + 1, 0);
     let transaction = connection.transaction()?;
-    let mut deleted = 0;
-    for table in ["device_sample", "process_sample"] {
-        let some = format!(
-            "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE id < ?1 LIMIT ?2)"
-        );
-        deleted += transaction.execute(&some, [end, DELETE_CHUNK])?;
-    }
-    if deleted == 0 {
-        let some = "DELETE FROM sample WHERE id IN (SELECT id FROM sample WHERE id <= ?1 LIMIT ?2)";
-        deleted += transaction.execute(some, [newest_old, DELETE_CHUNK])?;
+    let mut left = DELETE_CHUNK;
+    // Each by its own time: a clock that was wrong for a while gave old times
+    // to samples that came after young ones.
+    let old: Vec<i64> = transaction
+        .prepare_cached("SELECT id FROM sample WHERE at < ?1 ORDER BY at LIMIT ?2")?
+        .query_map([oldest.0, DELETE_SAMPLES], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    for sample in &old {
+        for table in ["device_sample", "process_sample"] {
+            left -= delete_rows(&transaction, table, *sample, left)?;
+        }
+        if left <= 0 {
+            break;
+        }
+        transaction
+            .prepare_cached("DELETE FROM sample WHERE id = ?1")?
+            .execute([sample])?;
     }
     transaction.commit()?;
-    Ok(deleted > 0)
+    Ok(left <= 0 || i64::try_from(old.len()) == Ok(DELETE_SAMPLES))
+}
+
+/// Deletes at most so many rows of a sample, and counts them.
+fn delete_rows(
+    transaction: &Transaction<'_>,
+    table: &str,
+    sample: i64,
+    at_most: i64,
+) -> rusqlite::Result<i64> {
+    let some = format!(
+        "DELETE FROM {table} WHERE id IN
+         (SELECT id FROM {table} WHERE id >= ?1 AND id < ?2 LIMIT ?3)"
+    );
+    let deleted =
+        transaction
+            .prepare_cached(&some)?
+            .execute([id(sample, 0), id(sample + 1, 0), at_most])?;
+    Ok(i64::try_from(deleted).unwrap_or(i64::MAX))
 }

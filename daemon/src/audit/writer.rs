@@ -1,12 +1,12 @@
 //! The thread that writes. A file that cannot be opened or written is a fault
 //! with a reason; it is tried again until it works.
 
-use super::database::{AUDIT, Kind, SAMPLES, open};
+use super::database::{AUDIT, Kind, Opened, SAMPLES, open};
 use super::samples::{Written, delete_before};
 use super::{Event, Order, Standing, lock};
 use gpukill_proto::snapshot::Snapshot;
 use gpukill_proto::units::{Bytes, Timestamp};
-use rusqlite::{Connection, params};
+use rusqlite::params;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -30,8 +30,8 @@ pub(super) struct Writer {
     boot: String,
     keep: Duration,
     shared: Arc<Mutex<Standing>>,
-    samples: Option<Connection>,
-    audit: Option<Connection>,
+    samples: Option<Opened>,
+    audit: Option<Opened>,
     written: Written,
     pending: VecDeque<(Timestamp, Event)>,
     /// Why each file does not work now, and when it is tried again.
@@ -69,7 +69,10 @@ impl Writer {
         self.open_what_is_closed();
         self.tell();
         loop {
-            match orders.recv_timeout(self.wait()) {
+            let order = orders.recv_timeout(self.wait());
+            self.close_what_was_taken_away();
+            self.open_what_is_closed();
+            match order {
                 Ok(Order::Sample(snapshot)) => self.sample(&snapshot),
                 Ok(Order::Record(event)) => self.record(event),
                 Ok(Order::Keep(length)) => self.keep = length,
@@ -84,7 +87,6 @@ impl Writer {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.open_what_is_closed();
             self.flush_events();
             self.prune();
             self.tell();
@@ -101,6 +103,16 @@ impl Writer {
         next.saturating_duration_since(Instant::now())
     }
 
+    /// A file that an admin moved or deleted gets a successor at once.
+    fn close_what_was_taken_away(&mut self) {
+        for (opened, kind) in [(&mut self.samples, &SAMPLES), (&mut self.audit, &AUDIT)] {
+            if opened.take_if(|opened| !opened.is_in_place()).is_some() {
+                tracing::warn!(file = kind.file, "was moved or deleted, begins anew");
+                self.retry_at = Instant::now();
+            }
+        }
+    }
+
     fn open_what_is_closed(&mut self) {
         if (self.samples.is_some() && self.audit.is_some()) || Instant::now() < self.retry_at {
             return;
@@ -108,6 +120,8 @@ impl Writer {
         self.retry_at = Instant::now() + RETRY;
         if self.samples.is_none() {
             (self.samples, self.samples_fault) = split(open(&self.directory, &SAMPLES));
+            // It may be another file, with other ids.
+            self.written = Written::default();
         }
         if self.audit.is_none() {
             (self.audit, self.audit_fault) = split(open(&self.directory, &AUDIT));
@@ -115,7 +129,7 @@ impl Writer {
     }
 
     fn sample(&mut self, snapshot: &Snapshot) {
-        let Some(connection) = &mut self.samples else {
+        let Some(Opened { connection, .. }) = &mut self.samples else {
             lock(&self.shared).dropped += 1;
             return;
         };
@@ -144,13 +158,16 @@ impl Writer {
     }
 
     fn flush_events(&mut self) {
-        while let (Some(connection), Some((at, event))) = (&self.audit, self.pending.front()) {
+        while let (Some(opened), Some((at, event))) = (&self.audit, self.pending.front()) {
             let (kind, detail) = match event {
                 Event::Started(version) => ("started", Some(*version)),
                 Event::Stopped => ("stopped", None),
             };
             let insert = "INSERT INTO event (at, kind, detail) VALUES (?1, ?2, ?3)";
-            if let Err(error) = connection.execute(insert, params![at.0, kind, detail]) {
+            let inserted = opened
+                .connection
+                .execute(insert, params![at.0, kind, detail]);
+            if let Err(error) = inserted {
                 self.audit_fault = Some(explain(&self.directory, &AUDIT, &error));
                 self.audit = None;
                 self.retry_at = Instant::now() + RETRY;
@@ -162,12 +179,12 @@ impl Writer {
 
     fn prune(&mut self) {
         let now = Instant::now();
-        let Some(connection) = self.samples.as_mut().filter(|_| now >= self.prune_at) else {
+        let Some(opened) = self.samples.as_mut().filter(|_| now >= self.prune_at) else {
             return;
         };
         let keep = i64::try_from(self.keep.as_secs()).unwrap_or(i64::MAX);
         let oldest = Timestamp::from(SystemTime::now()).plus_seconds(keep.saturating_neg());
-        match delete_before(connection, oldest) {
+        match delete_before(&mut opened.connection, oldest) {
             Ok(more) => self.prune_at = now + if more { PRUNE_STEP } else { PRUNE_EVERY },
             Err(error) => {
                 self.prune_at = now + PRUNE_EVERY;
@@ -178,11 +195,13 @@ impl Writer {
 
     /// Makes the store's standing known.
     fn tell(&self) {
-        let faults: Vec<&str> = [&self.samples_fault, &self.audit_fault]
+        let mut faults: Vec<&str> = [&self.samples_fault, &self.audit_fault]
             .into_iter()
             .flatten()
             .map(String::as_str)
             .collect();
+        // Both files may lack the same directory.
+        faults.dedup();
         let mut standing = lock(&self.shared);
         standing.fault = (!faults.is_empty()).then(|| faults.join("; "));
         standing.samples = size(&self.directory, &SAMPLES);

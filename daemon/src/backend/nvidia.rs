@@ -1,6 +1,7 @@
 //! NVIDIA, through NVML in the sensor child. Here: keep a sensor running, ask
 //! it, and end it when it does not answer.
 
+use super::lost::Names;
 use super::{Backend, Readings};
 use crate::sensor::{Sensor, SpawnError};
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ pub(crate) struct Nvidia {
     pause: Duration,
     not_before: Option<Instant>,
     last_failure: String,
+    names: Names,
 }
 
 impl Nvidia {
@@ -40,6 +42,7 @@ impl Nvidia {
             pause: SHORTEST_PAUSE,
             not_before: None,
             last_failure: String::new(),
+            names: Names::default(),
         }
     }
 
@@ -100,7 +103,7 @@ impl Backend for Nvidia {
             Ok(readings) => {
                 self.pause = SHORTEST_PAUSE;
                 self.not_before = None;
-                Ok(readings)
+                Ok(self.names.complete(readings))
             }
             Err(failure) => {
                 self.end_sensor();

@@ -174,6 +174,7 @@ mod tests {
             driver: Reading::Unsupported,
             cuda: Reading::Unsupported,
             devices: Vec::new(),
+            lost: Vec::new(),
             faults: Vec::new(),
             cost_us,
         }

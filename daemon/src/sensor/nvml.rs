@@ -7,14 +7,13 @@ mod processes;
 
 mod translate;
 
-use crate::backend::{DeviceReadings, MemoryReadings, Readings};
+use crate::backend::{DeviceReadings, LostDevice, MemoryReadings, Readings};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, Vendor};
 use gpukill_proto::text::visible;
-use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent};
+use gpukill_proto::units::{Bytes, Milliwatts};
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor};
 use nvml_wrapper::error::NvmlError;
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 use translate::{explain, needs_restart, reading};
@@ -30,16 +29,7 @@ pub(super) struct Nvml {
     library: String,
     loaded: Option<nvml_wrapper::Nvml>,
     last_try: Option<(Instant, BackendState)>,
-    /// What each index was called when it last answered, to name it when lost.
-    names: BTreeMap<u32, Named>,
     utilization: processes::UtilizationWindows,
-}
-
-#[derive(Clone)]
-struct Named {
-    id: DeviceId,
-    name: Reading<String>,
-    pci: Reading<String>,
 }
 
 impl Nvml {
@@ -48,7 +38,6 @@ impl Nvml {
             library: library.to_owned(),
             loaded: None,
             last_try: None,
-            names: BTreeMap::new(),
             utilization: processes::UtilizationWindows::default(),
         }
     }
@@ -74,6 +63,7 @@ impl Nvml {
                 driver: Reading::Unsupported,
                 cuda: Reading::Unsupported,
                 devices: Vec::new(),
+                lost: Vec::new(),
                 faults: Vec::new(),
                 cost_us: 0,
             },
@@ -132,6 +122,7 @@ impl Nvml {
                 Reading::Value(format!("{major}.{minor}"))
             }),
             devices: Vec::new(),
+            lost: Vec::new(),
             faults: Vec::new(),
             cost_us: 0,
         };
@@ -149,11 +140,10 @@ impl Nvml {
                 Ok(device) => readings.devices.push(device),
                 Err(error) => {
                     broken |= needs_restart(&error);
-                    match self.lost(index, &error) {
-                        Some(device) => readings.devices.push(device),
-                        None => readings
-                            .faults
-                            .push(format!("GPU at index {index}: {}", explain(&error))),
+                    let why = explain(&error);
+                    match error {
+                        NvmlError::GpuLost => readings.lost.push(LostDevice { index, why }),
+                        _ => readings.faults.push(format!("GPU at index {index}: {why}")),
                     }
                 }
             }
@@ -168,16 +158,7 @@ impl Nvml {
     ) -> Result<DeviceReadings, NvmlError> {
         let device = nvml.device_by_index(index)?;
         let uuid = device.uuid()?;
-        let named = Named {
-            id: DeviceId(visible(uuid.as_bytes(), TEXT_MAX)),
-            name: reading(device.name(), |name| {
-                Reading::Value(visible(name.as_bytes(), TEXT_MAX))
-            }),
-            pci: reading(device.pci_info(), |pci| {
-                Reading::Value(sysfs_address(&pci.bus_id))
-            }),
-        };
-        self.names.insert(index, named.clone());
+        let id = DeviceId(visible(uuid.as_bytes(), TEXT_MAX));
         let ecc = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
         let temperature = device.temperature(TemperatureSensor::Gpu);
         let lost = match &temperature {
@@ -196,36 +177,14 @@ impl Nvml {
             power_limit: reading(device.enforced_power_limit(), milliwatts),
             ecc_volatile: reading(ecc, Reading::Value),
             lost,
-            processes: self.utilization.processes(&device, &named.id),
-            id: named.id,
-            name: named.name,
-            pci: named.pci,
-        })
-    }
-
-    /// A device that does not answer, under the name it had; `None` when it
-    /// never had one or the error is about something else.
-    fn lost(&self, index: u32, error: &NvmlError) -> Option<DeviceReadings> {
-        let named = self
-            .names
-            .get(&index)
-            .filter(|_| matches!(error, NvmlError::GpuLost))?;
-        let why = explain(error);
-        let failed = Reading::Failed(why.clone());
-        Some(DeviceReadings {
-            id: named.id.clone(),
-            index,
-            vendor: Vendor::Nvidia,
-            name: named.name.clone(),
-            pci: named.pci.clone(),
-            memory: MemoryReadings::unknown(&failed),
-            utilization: Reading::<Percent>::Failed(why.clone()),
-            temperature: Reading::<Celsius>::Failed(why.clone()),
-            power: Reading::<Milliwatts>::Failed(why.clone()),
-            power_limit: Reading::<Milliwatts>::Failed(why.clone()),
-            ecc_volatile: Reading::Failed(why.clone()),
-            lost: Some(why.clone()),
-            processes: Reading::Failed(why),
+            processes: self.utilization.processes(&device, &id),
+            id,
+            name: reading(device.name(), |name| {
+                Reading::Value(visible(name.as_bytes(), TEXT_MAX))
+            }),
+            pci: reading(device.pci_info(), |pci| {
+                Reading::Value(sysfs_address(&pci.bus_id))
+            }),
         })
     }
 }

@@ -288,11 +288,12 @@ pub(super) fn faults(
     let late = latest
         .iter()
         .filter(|(_, latest)| !latest.on_time && latest.failure.is_none());
-    let late = late.map(|(name, _)| {
-        (
-            (*name).to_owned(),
-            "does not answer in time: readings are old".to_owned(),
-        )
+    let late = late.map(|(name, latest)| {
+        let what = match latest.readings {
+            Some(_) => "does not answer in time: readings are old",
+            None => "has not answered yet: the driver may be waking its devices",
+        };
+        ((*name).to_owned(), what.to_owned())
     });
     let beyond = latest
         .iter()

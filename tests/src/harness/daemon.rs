@@ -48,11 +48,15 @@ impl Daemon {
     /// # Panics
     /// When it is gone.
     pub fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .expect("a pid");
-        kill_process(pid, signal).expect("the daemon runs");
+        send(self.child.id(), signal);
+    }
+
+    /// Kills its sensor as `kill -9` does.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub fn kill_sensor(&self) {
+        send(self.sensor(), Signal::KILL);
     }
 
     /// Stops it in order.
@@ -76,6 +80,19 @@ impl Daemon {
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The memory it holds, in bytes.
+    ///
+    /// # Panics
+    /// When it is gone.
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let status = status.expect("the daemon runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        kib.and_then(|kib| kib.parse::<u64>().ok()).expect("a size") * 1024
     }
 
     /// Its sensor's pid, as soon as it has one.
@@ -104,6 +121,11 @@ impl Daemon {
                 })
         })
     }
+}
+
+fn send(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    kill_process(pid.expect("a pid"), signal).expect("it runs");
 }
 
 /// A daemon that is up speaks first.

@@ -2,10 +2,12 @@
 //! store.
 
 use super::daemon::Daemon;
-use super::{built, eventually};
+use super::{PATIENCE, built, eventually};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 
 /// One box of its own. Removed when dropped.
 pub struct Stage {
@@ -119,16 +121,36 @@ impl Stage {
     /// When it does not come up.
     #[must_use]
     pub fn start_with(&self, command: &mut Command) -> Daemon {
-        let mut daemon = Daemon::start(command, &self.socket(), self.path("daemon.log"));
+        let daemon = self.launch(command, &self.socket());
+        eventually("the first poll", || {
+            (self.ctl(&["list", "-o", "json"]).code != 6).then_some(())
+        });
+        daemon
+    }
+
+    /// Starts this command as a daemon that listens here, and waits until it
+    /// answers.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn launch(&self, command: &mut Command, socket: &Path) -> Daemon {
+        let mut daemon = Daemon::start(command, socket, self.path("daemon.log"));
         assert!(
             daemon.ended().is_none(),
             "the daemon ended:\n{}",
             daemon.log()
         );
-        eventually("the first poll", || {
-            (self.ctl(&["list", "-o", "json"]).code != 6).then_some(())
-        });
         daemon
+    }
+
+    /// Lets every user reach what is in the directory.
+    ///
+    /// # Panics
+    /// When the directory is gone.
+    pub fn open_to_all(&self) {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(self.directory(), mode).expect("the directory is ours");
     }
 
     /// A client of this box, not yet started. Nothing of the environment of the
@@ -162,6 +184,43 @@ impl Stage {
         serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
     }
 
+    /// The newest list as programs read it, whatever the client's exit code.
+    ///
+    /// # Panics
+    /// When it is no JSON.
+    #[must_use]
+    pub fn list(&self) -> Value {
+        let ran = self.ctl(&["list", "-o", "json"]);
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
+    }
+
+    /// The parts and the words of all that is broken now.
+    ///
+    /// # Panics
+    /// As [`Self::list`].
+    #[must_use]
+    pub fn faults(&self) -> Vec<(String, String)> {
+        let list = self.list();
+        let faults = list["faults"].as_array().expect("a list of faults");
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        faults
+            .iter()
+            .map(|fault| (text(&fault["part"]), text(&fault["what"])))
+            .collect()
+    }
+
+    /// A table for people, without its heading, which has the host and the time.
+    ///
+    /// # Panics
+    /// When the client fails or prints no heading.
+    #[must_use]
+    pub fn table(&self, arguments: &[&str]) -> String {
+        let ran = self.ctl(arguments);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let (_, table) = ran.stdout.split_once("\n\n").expect("a heading");
+        table.to_owned()
+    }
+
     /// The directory itself.
     #[must_use]
     pub fn directory(&self) -> &Path {
@@ -173,10 +232,24 @@ impl Ran {
     /// Runs a command to its end.
     ///
     /// # Panics
-    /// When it cannot be started, is killed, or prints no UTF-8.
+    /// When it cannot be started, does not end, is killed, or prints no UTF-8.
     #[must_use]
     pub fn of(command: &mut Command) -> Self {
-        let output = command.output().expect("the command starts");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("the command starts");
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let (ended, wait) = mpsc::channel::<()>();
+        let output = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // What should have ended fails its test, and does not hang it.
+                if wait.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                    let _ = kill_process(pid.expect("a pid"), Signal::KILL);
+                }
+            });
+            let output = child.wait_with_output().expect("a child can be waited for");
+            drop(ended);
+            output
+        });
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
         Self {
             code: output

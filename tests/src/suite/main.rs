@@ -5,6 +5,22 @@
     reason = "a test that cannot go on ends with the place and the reason"
 )]
 
+mod client;
+
+mod demo;
+
+mod people;
+
+mod readings;
+
 mod see;
+
+mod store;
+
+mod wire;
+
+mod manners;
+
+mod raw;
 
 mod tidy;

@@ -1,5 +1,6 @@
 //! NVML's numbers and errors as readings. Numbers that cannot be are failures,
-//! not values.
+//! not values; the words for them hold no number, for a failure that changes
+//! its words at each poll would be a new fault each time.
 
 use crate::backend::MemoryReadings;
 use gpukill_proto::reading::Reading;
@@ -64,7 +65,7 @@ pub(super) fn percent(value: u32) -> Reading<Percent> {
     if value <= 100 {
         Reading::Value(Percent(value))
     } else {
-        Reading::Failed(format!("the driver reports {value} %"))
+        Reading::Failed("the driver reports more than 100 %".into())
     }
 }
 
@@ -72,7 +73,7 @@ pub(super) fn percent(value: u32) -> Reading<Percent> {
 pub(super) fn celsius(value: u32) -> Reading<Celsius> {
     match i32::try_from(value) {
         Ok(degrees) if degrees <= 250 => Reading::Value(Celsius(degrees)),
-        Ok(_) | Err(_) => Reading::Failed(format!("the driver reports {value} °C")),
+        Ok(_) | Err(_) => Reading::Failed("the driver reports more than 250 °C".into()),
     }
 }
 
@@ -83,9 +84,8 @@ pub(super) fn memory(total: u64, used: u64, reserved: u64) -> MemoryReadings {
         return MemoryReadings::unknown(&Reading::Unsupported);
     }
     if used > total || reserved > total {
-        let why =
-            format!("the driver reports {used} used and {reserved} reserved of {total} bytes");
-        return MemoryReadings::unknown(&Reading::Failed(why));
+        let why = "the driver reports more memory in use than there is";
+        return MemoryReadings::unknown(&Reading::Failed(why.into()));
     }
     MemoryReadings {
         total: Reading::Value(Bytes(total)),

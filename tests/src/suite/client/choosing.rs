@@ -1,0 +1,250 @@
+//! What `list` can be asked for: GPUs, people, names, forms, amounts.
+
+use super::box_of_five::{self, NAMELESS};
+use gpukill_tests::harness::{Ran, Stage};
+use serde_json::Value;
+
+/// The indices of the GPUs and the pids of the processes in a document.
+fn chosen(ran: &Ran) -> (Vec<u64>, Vec<u64>) {
+    let list: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"));
+    let numbers = |of: &str, field: &str| -> Vec<u64> {
+        let rows = list[of].as_array().unwrap();
+        rows.iter()
+            .map(|row| row[field].as_u64().unwrap())
+            .collect()
+    };
+    (numbers("gpus", "gpu_index"), numbers("procs", "pid"))
+}
+
+fn listed(stage: &Stage, arguments: &[&str]) -> Ran {
+    stage.ctl(&[&["list", "-o", "json"], arguments].concat())
+}
+
+const TRAINING: [u64; 2] = [48_213, 48_214];
+const BOARD: u64 = 50_001;
+const NOTEBOOK: u64 = 51_002;
+const FIRST: [u64; 3] = [TRAINING[0], TRAINING[1], BOARD];
+
+#[test]
+fn gpus_are_chosen_by_index_range_uuid_address_name_and_vendor() {
+    let (stage, daemon) = box_of_five::start();
+    let everybody = [&FIRST[..], &[NOTEBOOK]].concat();
+    let cases: [(&[&str], &[u64], &[u64]); 14] = [
+        (&[], &[0, 1, 2, 3, 4], &everybody),
+        (&["--gpu", "0"], &[0], &FIRST),
+        (&["--gpu", "1-3"], &[1, 2, 3], &[NOTEBOOK]),
+        (&["--gpu", "4,0"], &[0, 4], &FIRST),
+        (
+            &["--gpu", "GPU-8f3c1111-0000-0000-0000-000000000000"],
+            &[0],
+            &FIRST,
+        ),
+        (&["--gpu", "gpu-8F3C2"], &[1], &[NOTEBOOK]),
+        (&["--gpu", "9abc"], &[3], &[]),
+        (&["--gpu", "0000:43:00.0"], &[1], &[NOTEBOOK]),
+        (&["--gpu", "00000000:1B:00.0"], &[0], &FIRST),
+        (&["--gpu", "1b:00.0"], &[0], &FIRST),
+        (&["--gpu", "*2080*"], &[3], &[]),
+        (&["--gpu", "h100*"], &[0, 1, 2, 4], &everybody),
+        (&["--vendor", "nvidia"], &[0, 1, 2, 3, 4], &everybody),
+        (&["--vendor", "all", "--gpu", "1"], &[1], &[NOTEBOOK]),
+    ];
+    for (arguments, gpus, processes) in cases {
+        let ran = listed(&stage, arguments);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments:?}");
+        assert_eq!(
+            chosen(&ran),
+            (gpus.to_vec(), processes.to_vec()),
+            "{arguments:?}"
+        );
+    }
+    daemon.stop();
+}
+
+#[test]
+fn processes_are_chosen_by_user_and_by_name() {
+    let (stage, daemon) = box_of_five::start();
+    let nameless = NAMELESS.to_string();
+    let cases: [(&[&str], &[u64]); 8] = [
+        (&["--user", "root"], &FIRST),
+        (&["--user", "0"], &FIRST),
+        (&["--user", &nameless], &[NOTEBOOK]),
+        (&["--filter", "pyth"], &TRAINING),
+        (&["--filter", "t"], &[48_213, 48_214, BOARD, NOTEBOOK]),
+        (&["--filter", "^t"], &[BOARD]),
+        (
+            &["--filter", "^(python|jupyter.*)$"],
+            &[48_213, 48_214, NOTEBOOK],
+        ),
+        (
+            &["--user", "root", "--filter", "board$", "--gpu", "0"],
+            &[BOARD],
+        ),
+    ];
+    for (arguments, processes) in cases {
+        let ran = listed(&stage, arguments);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments:?}");
+        assert_eq!(chosen(&ran).1, processes, "{arguments:?}");
+    }
+    // The table of a person has the GPUs that they use, and nobody's memory.
+    let table = stage.table(&["list", "--user", &nameless]);
+    assert_eq!(table.lines().count(), 4, "{table}");
+    let heading = stage.ctl(&["list", "--user", &nameless]).stdout;
+    let heading = heading.lines().next().unwrap();
+    assert!(
+        heading.contains(" · 1 of 5 GPUs · ")
+            && heading.ends_with(&format!(" · processes of {nameless}")),
+        "{heading}"
+    );
+    daemon.stop();
+}
+
+#[test]
+fn what_matches_nothing_ends_with_8_and_what_makes_no_sense_with_3() {
+    let (stage, daemon) = box_of_five::start();
+    let cases: [(&[&str], i32, &str); 9] = [
+        (
+            &["--gpu", "9"],
+            8,
+            "no GPU is called \"9\": there are 0, 1, 2, 3, 4",
+        ),
+        (
+            &["--gpu", "a100*"],
+            8,
+            "no GPU is called \"a100*\": there are 0, 1, 2, 3, 4",
+        ),
+        (&["--vendor", "amd"], 8, "no amd GPU here"),
+        (
+            &["--user", "zoe"],
+            8,
+            "no GPU here is used by processes of zoe",
+        ),
+        (
+            &["--user", "nobody"],
+            8,
+            "no GPU here is used by processes of nobody",
+        ),
+        (
+            &["--filter", "^train"],
+            8,
+            "no GPU here is used by processes like ^train",
+        ),
+        (
+            &["--gpu", "2", "--filter", "python"],
+            8,
+            "no GPU here is used by processes like python",
+        ),
+        (
+            &["--gpu", "8f3c"],
+            3,
+            "\"8f3c\" begins the UUID of several GPUs\nhint: type more of it",
+        ),
+        (
+            &["--filter", "(python"],
+            3,
+            "\"(python\" is not a regular expression: unclosed group",
+        ),
+    ];
+    for (arguments, code, said) in cases {
+        let ran = stage.ctl(&[&["list"], arguments].concat());
+        let expected = Ran {
+            code,
+            stdout: String::new(),
+            stderr: format!("gpukillctl: {said}\n"),
+        };
+        assert_eq!(ran, expected, "{arguments:?}");
+        // Programs get their document, if there is anything to ask for at all.
+        let document = listed(&stage, arguments);
+        assert_eq!(document.code, code);
+        let is_json = serde_json::from_str::<Value>(&document.stdout).is_ok();
+        assert_eq!(is_json, !arguments.contains(&"(python"), "{document:?}");
+    }
+    daemon.stop();
+}
+
+#[test]
+fn a_table_shows_so_many_processes_of_a_gpu_and_says_how_many_more_there_are() {
+    let (stage, daemon) = box_of_five::start();
+    let rows = |number: &str| -> Vec<String> {
+        let table = stage.table(&["list", "-d", "--gpu", "0", "--max-processes", number]);
+        let rows = table.lines().skip(1).take_while(|line| !line.is_empty());
+        rows.map(|row| row.split_whitespace().nth(1).unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(rows("0"), ["48213", "48214", "50001"]);
+    assert_eq!(rows("3"), ["48213", "48214", "50001"]);
+    assert_eq!(rows("1"), ["48213", "…"]);
+    let table = stage.table(&["list", "-d", "--max-processes", "1"]);
+    let more = table.lines().nth(2);
+    assert_eq!(
+        more,
+        Some("   0  … 2 more here: --max-processes 0 shows all")
+    );
+    // What programs read is whole.
+    let ran = listed(&stage, &["--max-processes", "1"]);
+    assert_eq!(chosen(&ran).1.len(), 4);
+    daemon.stop();
+}
+
+#[test]
+fn containers_have_a_column_for_those_who_ask() {
+    let (stage, daemon) = box_of_five::start();
+    for (arguments, title) in [
+        (&["list", "--containers", "--width", "70"][..], "CONTAINERS"),
+        (
+            &["list", "-d", "--containers", "--width", "70"],
+            "CONTAINER ",
+        ),
+    ] {
+        let table = stage.table(arguments);
+        assert!(table.lines().next().unwrap().contains(title), "{table}");
+        let with_container: Vec<&str> = table
+            .lines()
+            .filter(|line| line.contains("docker/0123456789ab"))
+            .collect();
+        assert_eq!(with_container.len(), 1, "{table}");
+        assert!(with_container[0].starts_with("   1  "), "{table}");
+    }
+    daemon.stop();
+}
+
+#[test]
+fn rows_and_documents_have_all_that_the_table_has() {
+    let (stage, daemon) = box_of_five::start();
+    let list = stage.json(&["list", "-o", "json"]);
+    let line = stage.ctl(&["list", "-o", "ndjson"]).stdout;
+    assert_eq!(line.matches('\n').count(), 1);
+    let on_one_line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(keys(&on_one_line), keys(&list));
+    for (arguments, rows, first) in [
+        (
+            &["list", "-o", "csv"][..],
+            5,
+            "ts,gpu_index,id,pci,name,vendor,state,",
+        ),
+        (
+            &["list", "-d", "-o", "csv"],
+            4,
+            "ts,gpu_index,gpu_id,pid,uid,user,proc_name,",
+        ),
+    ] {
+        let csv = stage.ctl(arguments).stdout;
+        let lines: Vec<&str> = csv.lines().collect();
+        assert_eq!(lines.len(), rows + 1, "{csv}");
+        assert!(lines[0].starts_with(first), "{csv}");
+    }
+    let csv = stage.ctl(&["list", "--gpu", "3", "-o", "csv"]).stdout;
+    let reasons = csv.lines().nth(1).unwrap();
+    assert!(
+        reasons.ends_with(
+            "ecc_volatile: unsupported; power_w: unsupported; \
+             util_pct: failed: NVML reports an unknown error (999)"
+        ),
+        "{csv}"
+    );
+    daemon.stop();
+}
+
+fn keys(document: &Value) -> Vec<&String> {
+    document.as_object().unwrap().keys().collect()
+}

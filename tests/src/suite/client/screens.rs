@@ -1,0 +1,249 @@
+//! Whole screens, compared letter by letter but for times and the host.
+
+use super::box_of_five;
+use gpukill_tests::harness::{Stage, Terminal, becomes, skip};
+
+/// A screen with its times and its host as letters.
+fn still(stage: &Stage, arguments: &[&str]) -> String {
+    let ran = stage.ctl(arguments);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let host = stage.list()["host"].as_str().unwrap().to_owned();
+    let mut text = ran.stdout.replace(&host, "HOST");
+    for second in 0..60 {
+        // As wide as its column.
+        let on_gpu = format!("{:>6}  ", format!("{second}s"));
+        text = text.replace(&on_gpu, "    Ns  ");
+    }
+    let mut parts = text.split_inclusive(|c: char| c.is_whitespace() || c == '(');
+    let clock = |word: &str| word.len() == 8 && word.split(':').count() == 3;
+    parts.by_ref().fold(String::new(), |whole, part| {
+        let word = part.trim_end();
+        let shown = if clock(word) { "hh:mm:ss" } else { word };
+        whole + shown + &part[word.len()..]
+    })
+}
+
+/// A screen below its heading.
+fn below(rows: &[&str]) -> String {
+    let whole = [
+        &["HOST · 5 GPUs · hh:mm:ss", ""],
+        rows,
+        &["", "2 faults: gpukillctl status"],
+    ];
+    whole.concat().join("\n") + "\n"
+}
+
+#[test]
+fn list_shows_each_gpu_at_a_glance_and_drops_the_least_important_when_it_is_narrow() {
+    let (stage, daemon) = box_of_five::start();
+    let cases: [(&str, &[&str]); 3] = [
+        (
+            "120",
+            &[
+                " GPU  NAME                                    MEMORY  UTIL  TEMP     POWER  ECC  PROCS  TOP PROCESS",
+                "   0  H100 80GB HBM3          ████████░░  64.0/80.0G   98%   71°  688/700W    0      3  root python 40.0G",
+                "   1  H100 80GB HBM3          ██████▏░░░  49.0/80.0G    0%   41°  120/700W    3      1  3999999999 jupyter-lab 49.0G",
+                "   2  H100 80GB HBM3          ████▍░░░░░  35.0/80.0G    0%   38°   98/700W    0      0  35.0G unattributed",
+                "   3  GeForce RTX 2080 SUPER  ▏░░░░░░░░░    0.1/8.0G     ?   33°       n/a  n/a      0  –",
+                "   4  H100 80GB HBM3          lost since hh:mm:ss (the GPU is lost: it fell off the bus or must be reset): needs a rese…",
+            ],
+        ),
+        (
+            "100",
+            &[
+                " GPU  NAME                        MEMORY  UTIL  TEMP     POWER  ECC  PROCS  TOP PROCESS",
+                "   0  H100 80GB HBM3          64.0/80.0G   98%   71°  688/700W    0      3  root python 40.0G",
+                "   1  H100 80GB HBM3          49.0/80.0G    0%   41°  120/700W    3      1  3999999999 jupyter-lab …",
+                "   2  H100 80GB HBM3          35.0/80.0G    0%   38°   98/700W    0      0  35.0G unattributed",
+                "   3  GeForce RTX 2080 SUPER    0.1/8.0G     ?   33°       n/a  n/a      0  –",
+                "   4  H100 80GB HBM3          lost since hh:mm:ss (the GPU is lost: it fell off the bus or must be …",
+            ],
+        ),
+        (
+            "80",
+            &[
+                " GPU  NAME                        MEMORY  UTIL  PROCS  TOP PROCESS",
+                "   0  H100 80GB HBM3          64.0/80.0G   98%      3  root python 40.0G",
+                "   1  H100 80GB HBM3          49.0/80.0G    0%      1  3999999999 jupyter-lab 4…",
+                "   2  H100 80GB HBM3          35.0/80.0G    0%      0  35.0G unattributed",
+                "   3  GeForce RTX 2080 SUPER    0.1/8.0G     ?      0  –",
+                "   4  H100 80GB HBM3          lost since hh:mm:ss (the GPU is lost: it fell off…",
+            ],
+        ),
+    ];
+    for (width, rows) in cases {
+        becomes(&below(rows), || still(&stage, &["list", "--width", width]));
+    }
+    // A pipe has no width: whoever reads it cuts what they like.
+    let whole = still(&stage, &["list"]);
+    assert!(!whole.contains('…'), "{whole}");
+    daemon.stop();
+}
+
+#[test]
+fn list_details_shows_each_process_and_what_no_process_explains() {
+    let (stage, daemon) = box_of_five::start();
+    let cases: [(&str, &[&str]); 3] = [
+        (
+            "120",
+            &[
+                " GPU    PID  USER        MEMORY   SM  ON GPU  WHERE                COMMAND",
+                "   0  48213  root         40.0G  50%      Ns  –                    python train.py --model llama-70b --rank 0",
+                "   0  48214  root         23.0G  48%      Ns  –                    python train.py --model llama-70b --rank 1",
+                "   0  50001  root          512M   0%      Ns  –                    tensorboard --logdir runs",
+                "   1  51002  3999999999   49.0G   0%      Ns  docker/0123456789ab  jupyter-lab --no-browser",
+                "   2      –  –            35.0G    –       –  unattributed         held by no process that the driver lists",
+                "   4  lost since hh:mm:ss (the GPU is lost: it fell off the bus or must be reset): needs a reset or a reboot",
+            ],
+        ),
+        (
+            "100",
+            &[
+                " GPU    PID  USER        MEMORY   SM  ON GPU  WHERE                COMMAND",
+                "   0  48213  root         40.0G  50%      Ns  –                    python train.py --model llama-70…",
+                "   0  48214  root         23.0G  48%      Ns  –                    python train.py --model llama-70…",
+                "   0  50001  root          512M   0%      Ns  –                    tensorboard --logdir runs",
+                "   1  51002  3999999999   49.0G   0%      Ns  docker/0123456789ab  jupyter-lab --no-browser",
+                "   2      –  –            35.0G    –       –  unattributed         held by no process that the driv…",
+                "   4  lost since hh:mm:ss (the GPU is lost: it fell off the bus or must be reset): needs a reset or…",
+            ],
+        ),
+        (
+            "80",
+            &[
+                " GPU    PID  USER        MEMORY   SM  ON GPU  COMMAND",
+                "   0  48213  root         40.0G  50%      Ns  python train.py --model llama-70b…",
+                "   0  48214  root         23.0G  48%      Ns  python train.py --model llama-70b…",
+                "   0  50001  root          512M   0%      Ns  tensorboard --logdir runs",
+                "   1  51002  3999999999   49.0G   0%      Ns  jupyter-lab --no-browser",
+                "   2      –  –            35.0G    –       –  held by no process that the drive…",
+                "   4  lost since hh:mm:ss (the GPU is lost: it fell off the bus or must be rese…",
+            ],
+        ),
+    ];
+    for (width, rows) in cases {
+        becomes(&below(rows), || {
+            still(&stage, &["list", "--details", "--width", width])
+        });
+    }
+    daemon.stop();
+}
+
+#[test]
+fn status_tells_how_each_part_stands() {
+    let (stage, daemon) = box_of_five::start();
+    let directory = stage.path("state");
+    let caller = stage.json(&["status", "-o", "json"])["user"].clone();
+    let rights = if rustix::process::getuid().is_root() {
+        "may look, may end anybody's processes, may change the rules"
+    } else {
+        "may look, may end your own processes"
+    };
+    let expected = [
+        "gpukilld V, protocol N.N · up Ns · you are CALLER: RIGHTS",
+        "",
+        " nvidia   N GPUs, driver N.N.N, CUDA N.N, N.N ms a poll",
+        " others   amd, intel, drm, apple: not read by this version",
+        " GPU N    fault since N:N:N: utilization: NVML reports an unknown error (N)",
+        " GPU N    fault since N:N:N: lost: the GPU is lost: it fell off the bus or must be reset",
+        " polling  every N ms, last N.N s ago, N late of N",
+        " store    N KiB samples, N KiB audit, written N.N s ago, in DIRECTORY",
+        "",
+    ]
+    .join("\n");
+    let now = |arguments: &[&str]| {
+        let text = stage.ctl(arguments).stdout;
+        let text = text.replace(directory.to_str().unwrap(), "DIRECTORY");
+        let text = text.replace(caller.as_str().unwrap_or("-"), "CALLER");
+        let text = text.replace(rights, "RIGHTS");
+        without_numbers(&text.replace(env!("CARGO_PKG_VERSION"), "V"))
+    };
+    becomes(&expected, || now(&["status"]));
+    for width in [40, 80, 100, 120] {
+        let narrow = stage.ctl(&["status", "--width", &width.to_string()]).stdout;
+        let widest = narrow.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(width), "{narrow}");
+    }
+    daemon.stop();
+}
+
+/// A text with each number as `N`.
+fn without_numbers(text: &str) -> String {
+    let mut shown = String::new();
+    for c in text.chars() {
+        match (c.is_ascii_digit(), shown.ends_with('N')) {
+            (false, _) => shown.push(c),
+            (true, false) => shown.push('N'),
+            (true, true) => {}
+        }
+    }
+    shown
+}
+
+#[test]
+fn colour_is_for_terminals_and_for_those_who_ask() {
+    let (stage, daemon) = box_of_five::start();
+    let colored = |arguments: &[&str], variable: (&str, &str)| {
+        let output = stage.client(arguments).env(variable.0, variable.1).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        output.stdout.contains(&0x1b)
+    };
+    for command in ["list", "status"] {
+        let always = [command, "--color", "always"];
+        for (arguments, variable, expected) in [
+            (&[command][..], ("TERM", "xterm"), false),
+            (&always, ("TERM", "xterm"), true),
+            // A flag is more than a wish of the surroundings.
+            (&always, ("NO_COLOR", "1"), true),
+            (&[command, "--color", "never"], ("TERM", "xterm"), false),
+            (&[command], ("NO_COLOR", "1"), false),
+            (&[command], ("GPUKILL_USE_COLORS", "true"), false),
+        ] {
+            assert_eq!(
+                colored(arguments, variable),
+                expected,
+                "{arguments:?} {variable:?}"
+            );
+        }
+    }
+    // Colour adds nothing that letters do not say.
+    let plain = still(&stage, &["list", "--color", "never"]);
+    becomes(&plain, || {
+        without_colors(&still(&stage, &["list", "--color", "always"]))
+    });
+    daemon.stop();
+}
+
+fn without_colors(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| {
+        let (_, after) = part.split_once('m').unwrap();
+        plain + after
+    })
+}
+
+#[test]
+fn a_terminal_gets_colours_and_its_own_width() {
+    let (stage, daemon) = box_of_five::start();
+    let on_terminal = |variables: &[(&str, &str)]| {
+        let mut client = stage.client(&["list"]);
+        client.envs(variables.iter().copied());
+        let ran = Terminal::start(&client, 90, 40)?.end();
+        assert_eq!(ran.code, 0);
+        Some(ran.stdout.replace("\r\n", "\n"))
+    };
+    let Some(colored) = on_terminal(&[]) else {
+        return skip("there is no setsid here");
+    };
+    assert!(colored.contains("\x1b["), "{colored:?}");
+    let widest = without_colors(&colored)
+        .lines()
+        .map(|line| line.chars().count())
+        .max();
+    assert_eq!(widest, Some(90), "{colored}");
+    let plain = on_terminal(&[("NO_COLOR", "1")]).unwrap();
+    assert!(!plain.contains('\x1b'), "{plain:?}");
+    daemon.stop();
+}

@@ -1,0 +1,319 @@
+//! The daemon's settings, from each place they can come from.
+
+use gpukill_tests::harness::{
+    Actor, NOBODY, Ran, Stage, acting_as, can_act_as_others, eventually, skip,
+};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+const MISTAKES: &str = "[daemon]\npoll_interval = \"1ms\"\nsokcet = \"/x\"\n\n[backends]\nenabled = [\"nvidia\", \"nvidea\"]\n[nonsense]\n";
+
+/// What is said of [`MISTAKES`], one mistake on each line.
+fn told(stage: &Stage) -> String {
+    [
+        "2: daemon.poll_interval: \"1ms\" is not a duration from \"100ms\" to \"1h\", like \"2s\" or \"7d\"",
+        "3: unknown key daemon.sokcet; did you mean daemon.socket?",
+        "6: backends.enabled: \"nvidea\" is none of nvidia, amd, intel, drm, apple",
+        "7: unknown key nonsense",
+    ]
+    .map(|mistake| format!("{}:{mistake}\n", stage.path("gpukilld.toml").display()))
+    .concat()
+}
+
+fn check(stage: &Stage) -> Command {
+    let mut command = stage.daemon();
+    command.arg("--check-config");
+    command
+}
+
+/// Nothing printed, and nothing to complain of.
+fn fine() -> Ran {
+    Ran {
+        code: 0,
+        stdout: String::new(),
+        stderr: String::new(),
+    }
+}
+
+fn refused(stderr: String) -> Ran {
+    Ran {
+        code: 3,
+        stdout: String::new(),
+        stderr,
+    }
+}
+
+/// What the daemon complains of, as it prints it.
+fn complaint(lines: &str) -> String {
+    lines
+        .lines()
+        .map(|line| format!("gpukilld: {line}\n"))
+        .collect()
+}
+
+#[test]
+fn checking_the_settings_tells_every_mistake_with_its_line() {
+    let stage = Stage::new();
+    assert_eq!(Ran::of(&mut check(&stage)), fine());
+    std::fs::write(stage.path("gpukilld.toml"), MISTAKES).unwrap();
+    let expected = refused(complaint(&told(&stage)));
+    assert_eq!(Ran::of(&mut check(&stage)), expected);
+    // Nor does the daemon start with them.
+    assert_eq!(Ran::of(&mut stage.daemon()), expected);
+    assert!(!stage.socket().exists());
+}
+
+#[test]
+fn the_printed_defaults_are_valid_settings() {
+    let stage = Stage::new();
+    let printed = Ran::of(stage.daemon().arg("--print-default-config"));
+    assert_eq!((printed.code, printed.stderr.as_str()), (0, ""));
+    std::fs::write(stage.path("gpukilld.toml"), &printed.stdout).unwrap();
+    assert_eq!(Ran::of(&mut check(&stage)), fine());
+}
+
+#[test]
+fn a_settings_file_that_cannot_be_read_is_an_error() {
+    let stage = Stage::new();
+    let file = stage.path("gpukilld.toml");
+    std::fs::write(&file, b"[daemon]\nsocket = \"/\xff\"\n").unwrap();
+    let unreadable = |why: &str| {
+        let what = format!("cannot read {}: {why}", file.display());
+        refused(complaint(&what))
+    };
+    let expected = unreadable("stream did not contain valid UTF-8");
+    assert_eq!(Ran::of(&mut check(&stage)), expected);
+    std::fs::remove_file(&file).unwrap();
+    let expected = unreadable("No such file or directory (os error 2)");
+    assert_eq!(Ran::of(&mut check(&stage)), expected);
+}
+
+#[test]
+fn a_variable_that_overrides_nothing_or_wrongly_is_an_error() {
+    let stage = Stage::new();
+    let cases: [(&str, &[u8], &str); 4] = [
+        (
+            "GPUKILLD_DAEMON_SOKCET",
+            b"/x",
+            "GPUKILLD_DAEMON_SOKCET overrides no setting",
+        ),
+        (
+            "GPUKILLD_ACCESS_HIDE_OTHER_USERS",
+            b"perhaps",
+            "GPUKILLD_ACCESS_HIDE_OTHER_USERS: \"perhaps\" is neither true nor false",
+        ),
+        (
+            "GPUKILLD_DAEMON_POLL_INTERVAL",
+            b"",
+            "GPUKILLD_DAEMON_POLL_INTERVAL: \"\" is not a duration from \"100ms\" to \"1h\", like \"2s\" or \"7d\"",
+        ),
+        (
+            "GPUKILLD_DAEMON_STATE_DIR",
+            b"/x/\xff",
+            "GPUKILLD_DAEMON_STATE_DIR: is not valid UTF-8",
+        ),
+    ];
+    for (name, value, mistake) in cases {
+        let mut command = check(&stage);
+        command.env(name, OsStr::from_bytes(value));
+        assert_eq!(Ran::of(&mut command), refused(complaint(mistake)), "{name}");
+    }
+}
+
+#[test]
+fn the_environment_overrides_the_file_of_the_running_daemon() {
+    let stage = Stage::new();
+    let socket = stage.path("other/s.sock");
+    let mut command = stage.daemon();
+    command
+        .env("GPUKILLD_DAEMON_SOCKET", &socket)
+        .env("GPUKILLD_DAEMON_STATE_DIR", stage.path("elsewhere"))
+        .env("GPUKILLD_DAEMON_POLL_INTERVAL", "150ms")
+        .env("GPUKILLD_BACKENDS_ENABLED", "nvidia, drm");
+    let daemon = stage.launch(&mut command, &socket);
+    let status = eventually("the first poll", || {
+        let mut client = stage.client(&["status", "-o", "json"]);
+        let ran = Ran::of(client.env("GPUKILL_SOCKET", &socket));
+        let status: Value = serde_json::from_str(&ran.stdout).unwrap();
+        (status["polls"] != 0).then_some(status)
+    });
+    assert_eq!(status["poll_interval_ms"], 150);
+    assert_eq!(
+        status["store_directory"],
+        stage.path("elsewhere").to_str().unwrap()
+    );
+    let backends = status["backends"].as_array().unwrap();
+    let names: Vec<&Value> = backends.iter().map(|backend| &backend["name"]).collect();
+    assert_eq!(names, ["nvidia", "drm"]);
+    assert!(!stage.socket().exists());
+    assert!(!stage.path("state").exists());
+    daemon.stop();
+}
+
+#[test]
+fn a_reload_takes_effect_at_once() {
+    let stage = Stage::new();
+    let actor = Actor::start("python secret.py");
+    stage.play(&json!({"gpus": [{"processes": [{"pid": actor.pid(), "memory": 1}]}]}));
+    let file = stage.path("gpukilld.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("\"100ms\"", "\"1h\"")).unwrap();
+    let daemon = stage.start();
+    let interval = |expected: u64| {
+        eventually("another interval", || {
+            let status = stage.json(&["status", "-o", "json"]);
+            (status["poll_interval_ms"] == expected).then_some(status)
+        })
+    };
+    interval(3_600_000);
+
+    stage.configure("[access]\nhide_other_users = true");
+    daemon.signal(Signal::HUP);
+    let before = interval(100)["polls"].as_u64().unwrap();
+    eventually("the faster polls", || {
+        let status = stage.json(&["status", "-o", "json"]);
+        (status["polls"].as_u64().unwrap() > before + 5).then_some(())
+    });
+    if can_act_as_others() {
+        stage.open_to_all();
+        let hidden = acting_as(NOBODY, &[], || stage.list());
+        assert_eq!(hidden["procs"][0]["command"], Value::Null);
+        stage.configure("");
+        daemon.signal(Signal::HUP);
+        eventually("nothing is hidden any more", || {
+            let shown = acting_as(NOBODY, &[], || stage.list());
+            (shown["procs"][0]["command"] == "python secret.py 1000").then_some(())
+        });
+    }
+    daemon.stop();
+}
+
+#[test]
+fn a_reload_of_bad_settings_keeps_the_old_ones_and_logs_each_mistake() {
+    let stage = Stage::new();
+    let daemon = stage.start();
+    std::fs::write(stage.path("gpukilld.toml"), MISTAKES).unwrap();
+    daemon.signal(Signal::HUP);
+    let logged = || {
+        let line = |line: &str| {
+            let (_, mistake) = line.split_once(" mistake=")?;
+            assert!(line.contains("ERROR settings not reloaded, the old ones hold"));
+            // Quoted where it has blanks, as all of these have.
+            let mistake: String = serde_json::from_str(mistake).unwrap();
+            Some(mistake + "\n")
+        };
+        daemon.log().lines().filter_map(line).collect::<String>()
+    };
+    eventually("each mistake is logged", || {
+        (logged() == told(&stage)).then_some(())
+    });
+    let status = stage.json(&["status", "-o", "json"]);
+    assert_eq!(status["poll_interval_ms"], 100);
+    stage.configure("");
+    daemon.signal(Signal::HUP);
+    eventually("good settings are taken again", || {
+        daemon.log().contains("settings reloaded").then_some(())
+    });
+    daemon.stop();
+}
+
+#[test]
+fn a_daemon_of_ones_own_needs_no_root_and_lives_in_ones_own_directories() {
+    let stage = Stage::new();
+    let root = rustix::process::geteuid().is_root();
+    if root && !can_act_as_others() {
+        return;
+    }
+    if !root {
+        skip("not root: the daemon of one's own runs as this user only");
+    }
+    let actor = Actor::start("python of.somebody");
+    stage.play(&json!({"gpus": [{"processes": [{"pid": actor.pid(), "memory": 7}]}]}));
+    stage.open_to_all();
+    let (runtime, state, config) = (
+        stage.path("home/runtime"),
+        stage.path("home/state"),
+        stage.path("home/config"),
+    );
+    let socket = runtime.join("gpukill/gpukilld.sock");
+    let begin = || {
+        for directory in [&runtime, &config.join("gpukill")] {
+            std::fs::create_dir_all(directory).unwrap();
+        }
+        let settings = format!(
+            "[daemon]\npoll_interval = \"100ms\"\n[backends]\nnvidia_library = {:?}\n",
+            stage.library()
+        );
+        std::fs::write(config.join("gpukill/gpukilld.toml"), settings).unwrap();
+        // None of the stage's own settings.
+        let mut command = Command::new(stage.daemon().get_program());
+        command
+            .arg("--user")
+            .env_clear()
+            .env("HOME", stage.path("home"))
+            .env("XDG_RUNTIME_DIR", &runtime)
+            .env("XDG_STATE_HOME", &state)
+            .env("XDG_CONFIG_HOME", &config)
+            .env("FAKE_NVML_STATE", stage.path("state.json"));
+        stage.launch(&mut command, &socket)
+    };
+    let ask = |arguments: &[&str]| {
+        let mut client = stage.client(arguments);
+        client.env_remove("GPUKILL_SOCKET");
+        let ran = Ran::of(client.env("XDG_RUNTIME_DIR", &runtime));
+        assert_eq!(ran.code, 0, "{ran:?}");
+        serde_json::from_str::<Value>(&ran.stdout).unwrap()
+    };
+    let owner = if root {
+        for place in [stage.directory(), &stage.path("home")] {
+            std::os::unix::fs::chown(place, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        NOBODY
+    } else {
+        rustix::process::geteuid().as_raw()
+    };
+    let as_owner = |work: &(dyn Fn() -> Value + Sync)| {
+        if root {
+            acting_as(owner, &[], work)
+        } else {
+            work()
+        }
+    };
+    let daemon = if root {
+        acting_as(owner, &[], begin)
+    } else {
+        begin()
+    };
+    let list = as_owner(&|| {
+        eventually("the first poll", || {
+            let list = ask(&["list", "-o", "json"]);
+            (list["gpus"] != json!([])).then_some(list)
+        })
+    });
+    assert_eq!(list["procs"][0]["pid"], actor.pid());
+    assert_eq!(list["procs"][0]["used_mem_bytes"], 7);
+    let status = as_owner(&|| ask(&["status", "-o", "json"]));
+    assert_eq!(status["personal"], true);
+    assert_eq!(status["uid"], owner);
+    assert_eq!(
+        status["rights"],
+        json!(["look", "end_own", "end_any", "edit_rules"])
+    );
+    assert_eq!(
+        status["store_directory"],
+        state.join("gpukill").to_str().unwrap()
+    );
+    assert_eq!(status["faults"], json!([]));
+    let mode = std::fs::metadata(runtime.join("gpukill"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o700);
+    daemon.stop();
+    assert!(!socket.exists());
+    assert!(state.join("gpukill/audit.db").exists());
+}

@@ -1,0 +1,278 @@
+//! What systemd and journald hear of the daemon.
+
+use gpukill_tests::harness::{Actor, Daemon, Stage, eventually, skip};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The end of a notify socket that systemd has.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn listen(path: &Path) -> Self {
+        let socket = UnixDatagram::bind(path).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        Self(socket)
+    }
+
+    /// One message: its assignments.
+    fn hear(&self) -> BTreeMap<String, String> {
+        let mut bytes = [0; 4096];
+        let length = self.0.recv(&mut bytes).expect("a message");
+        let text = std::str::from_utf8(&bytes[..length]).unwrap();
+        text.lines()
+            .map(|line| line.split_once('=').expect("an assignment"))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    /// Waits for a message that says `name`, and returns it with those before it.
+    fn wait_for(&self, name: &str) -> Vec<BTreeMap<String, String>> {
+        let mut heard = Vec::new();
+        loop {
+            heard.push(self.hear());
+            if heard
+                .last()
+                .is_some_and(|message| message.contains_key(name))
+            {
+                return heard;
+            }
+        }
+    }
+}
+
+/// Starts the daemon as systemd does with `WatchdogSec=`.
+fn watched(stage: &Stage, notify: &Path) -> Daemon {
+    let daemon = stage.daemon();
+    let mut shell = Command::new("/bin/sh");
+    // The shell's pid is the daemon's.
+    shell
+        .args(["-c", "WATCHDOG_PID=$$ exec \"$@\"", "sh"])
+        .arg(daemon.get_program())
+        .args(daemon.get_args())
+        .env_clear()
+        .envs(
+            daemon
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .env("NOTIFY_SOCKET", notify)
+        .env("WATCHDOG_USEC", "300000");
+    stage.launch(&mut shell, &stage.socket())
+}
+
+#[test]
+fn systemd_is_told_of_starts_reloads_stops_and_that_the_daemon_lives() {
+    let stage = Stage::new();
+    let manager = Manager::listen(&stage.path("notify"));
+    let daemon = watched(&stage, &stage.path("notify"));
+    let start = manager.wait_for("READY");
+    assert_eq!(start.last().unwrap()["READY"], "1");
+    let status = manager.wait_for("STATUS").pop().unwrap();
+    assert_eq!(status["STATUS"], "0 GPUs, 0 processes on them, 0 faults");
+    for _ in 0..3 {
+        let alive = manager.wait_for("WATCHDOG").pop().unwrap();
+        assert_eq!(alive["WATCHDOG"], "1");
+    }
+
+    for settings in ["", "[nonsense]"] {
+        stage.configure(settings);
+        let before = monotonic_usec();
+        daemon.signal(Signal::HUP);
+        let reloading = manager.wait_for("RELOADING").pop().unwrap();
+        assert_eq!(reloading["RELOADING"], "1");
+        let since: u64 = reloading["MONOTONIC_USEC"].parse().unwrap();
+        assert!((before..=monotonic_usec()).contains(&since));
+        // However it went, the reload is over.
+        assert_eq!(manager.wait_for("READY").pop().unwrap()["READY"], "1");
+    }
+
+    stage.play(&json!({"gpus": [{"processes": [{"pid": 5_000_000, "memory": 1}]}]}));
+    let changed = "1 GPUs, 1 processes on them, 0 faults";
+    while manager.wait_for("STATUS").pop().unwrap()["STATUS"] != changed {}
+
+    daemon.signal(Signal::TERM);
+    assert_eq!(manager.wait_for("STOPPING").pop().unwrap()["STOPPING"], "1");
+}
+
+fn monotonic_usec() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec * 1_000_000 + now.tv_nsec / 1_000).unwrap()
+}
+
+#[test]
+fn a_manager_that_does_not_listen_delays_nothing() {
+    let stage = Stage::new();
+    let manager = Manager::listen(&stage.path("notify"));
+    let mut daemon = watched(&stage, &stage.path("notify"));
+    manager.wait_for("READY");
+    // From here on its queue fills, and nobody reads it.
+    assert_polls_go_on(&stage, 30);
+    daemon.signal(Signal::TERM);
+    let status = eventually("the daemon stops", || daemon.ended());
+    assert!(status.success(), "{status}");
+}
+
+fn assert_polls_go_on(stage: &Stage, polls: u64) {
+    let now = || {
+        let status = stage.json(&["status", "-o", "json"]);
+        status["polls"].as_u64().unwrap()
+    };
+    let before = now();
+    eventually("polls go on", || (now() >= before + polls).then_some(()));
+}
+
+/// A journald with its own `/run`, and nobody else's messages.
+struct Journald(Actor);
+
+impl Journald {
+    /// `None` where it cannot run, which is said.
+    fn start() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            skip("only root can run a journald");
+            return None;
+        }
+        let program = "/lib/systemd/systemd-journald";
+        let has = |tool| Command::new(tool).arg("--version").output().is_ok();
+        let named = std::fs::read_to_string("/etc/machine-id");
+        if !Path::new(program).exists()
+            || !["unshare", "nsenter", "journalctl"].into_iter().all(has)
+            || named.is_ok_and(|name| name.trim().is_empty())
+        {
+            skip("this machine has no journald, no unshare, or no name");
+            return None;
+        }
+        let script = format!(
+            "mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/journal /run/log/journal && exec {program}"
+        );
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--mount", "--propagation", "private", "/bin/sh", "-c"]);
+        let journald = Self(Actor::of(unshare.arg(script)));
+        let socket = journald.inside("/run/systemd/journal/socket");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !socket.exists() {
+            if Instant::now() > deadline {
+                skip("journald does not start here");
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Some(journald)
+    }
+
+    /// A path as it sees it.
+    fn inside(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.0.pid()))
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.0.pid()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Starts a daemon whose standard error goes to this journal.
+    fn daemon(&self, stage: &Stage) -> Daemon {
+        let daemon = stage.daemon();
+        let mut enter = Command::new("nsenter");
+        enter.arg(format!("--mount=/proc/{}/ns/mnt", self.0.pid()));
+        // The log file, so that systemd's promise is kept by a file.
+        let log = std::fs::File::create(stage.path("daemon.log")).unwrap();
+        let file = log.metadata().unwrap();
+        enter
+            .arg(daemon.get_program())
+            .args(daemon.get_args())
+            .env_clear()
+            .envs(
+                daemon
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .env("JOURNAL_STREAM", format!("{}:{}", file.dev(), file.ino()));
+        stage.start_with(&mut enter)
+    }
+
+    /// The messages of the daemon so far.
+    fn entries(&self) -> Vec<Value> {
+        let output = Command::new("journalctl")
+            .arg("--directory")
+            .arg(self.inside("/run/log/journal"))
+            .args(["--output", "json", "SYSLOG_IDENTIFIER=gpukilld"])
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+}
+
+#[test]
+fn journald_gets_structured_messages() {
+    let Some(journald) = Journald::start() else {
+        return;
+    };
+    let stage = Stage::new();
+    stage.play(&json!({"init_error": 18}));
+    let daemon = journald.daemon(&stage);
+    let started = eventually("the start is in the journal", || {
+        let entries = journald.entries();
+        entries.into_iter().find(|entry| {
+            entry["MESSAGE"]
+                .as_str()
+                .is_some_and(|message| message.starts_with("gpukilld started "))
+        })
+    });
+    assert_eq!(started["PRIORITY"], "6");
+    assert_eq!(started["_PID"], daemon.pid().to_string());
+    assert_eq!(started["GPUKILL_VERSION"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(started["GPUKILL_SOCKET"], stage.socket().to_str().unwrap());
+    assert_eq!(started["GPUKILL_TARGET"], "gpukilld::startup");
+    let fault = eventually("the fault is in the journal", || {
+        let entries = journald.entries();
+        entries
+            .into_iter()
+            .find(|entry| !entry["GPUKILL_PART"].is_null())
+    });
+    assert_eq!(fault["PRIORITY"], "4");
+    assert_eq!(fault["GPUKILL_PART"], "nvidia");
+    assert_eq!(fault["GPUKILL_TARGET"], "gpukilld::faults");
+    assert!(!fault["GPUKILL_WHAT"].is_null(), "{fault}");
+    // What is in the journal is not printed besides.
+    assert_eq!(daemon.log(), "");
+    daemon.stop();
+}
+
+#[test]
+fn a_journald_that_is_stuck_delays_neither_polls_nor_the_stop() {
+    let Some(journald) = Journald::start() else {
+        return;
+    };
+    let stage = Stage::new();
+    let mut daemon = journald.daemon(&stage);
+    journald.signal(Signal::STOP);
+    // More mistakes than journald's socket and the daemon's own queue hold.
+    let mistakes: String = (0..800).map(|n| format!("nonsense_{n} = 1\n")).collect();
+    std::fs::write(stage.path("gpukilld.toml"), mistakes).unwrap();
+    for _ in 0..3 {
+        daemon.signal(Signal::HUP);
+        assert_polls_go_on(&stage, 3);
+    }
+    let began = Instant::now();
+    daemon.signal(Signal::TERM);
+    let status = eventually("the daemon stops", || daemon.ended());
+    let taken = began.elapsed();
+    assert!(taken < Duration::from_secs(5), "{taken:?}");
+    assert!(status.success(), "{status}");
+    journald.signal(Signal::CONT);
+    eventually("what journald had is kept", || {
+        (!journald.entries().is_empty()).then_some(())
+    });
+}

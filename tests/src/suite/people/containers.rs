@@ -1,0 +1,158 @@
+//! Containers, as cgroups name them, over a made-up `/proc`.
+
+use gpukill_tests::harness::{Invented, Procfs, Stage, becomes, skip};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+const A: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const B: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
+
+/// The container of each cgroup text: its short and its whole name.
+fn containers(cgroups: &[String]) -> (Stage, Vec<Value>) {
+    let stage = Stage::new();
+    let procfs = Procfs::at(stage.path("proc"));
+    let pids = 1000..;
+    let mut processes = Vec::new();
+    for (pid, cgroup) in pids.zip(cgroups) {
+        procfs.invent(Invented {
+            pid,
+            name: "python",
+            uid: 1,
+            start_ticks: 100,
+            cmdline: "python\0",
+            cgroup,
+        });
+        processes.push(json!({"pid": pid, "memory": 1 << 20}));
+    }
+    stage.play(&json!({"gpus": [{"processes": processes}]}));
+    let daemon = stage.start_with(
+        stage
+            .daemon()
+            .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()),
+    );
+    let procs = || stage.list()["procs"].as_array().unwrap().clone();
+    becomes(&cgroups.len(), || procs().len());
+    let found = procs()
+        .into_iter()
+        .map(|process| {
+            assert_eq!(process["reasons"]["container"], Value::Null, "{process}");
+            json!([process["container"], process["container_id"]])
+        })
+        .collect();
+    assert_eq!(stage.ctl(&["list", "--details", "--containers"]).code, 0);
+    daemon.stop();
+    (stage, found)
+}
+
+#[test]
+fn each_container_runtime_is_known_by_its_cgroups() {
+    let short_a = &A[..12];
+    let short_b = &B[..12];
+    let a = |runtime: &str| json!([format!("{runtime}/{short_a}"), A]);
+    let b = |runtime: &str| json!([format!("{runtime}/{short_b}"), B]);
+    let host = json!([null, null]);
+    let cases = [
+        (format!("0::/system.slice/docker-{A}.scope\n"), a("docker")),
+        (
+            format!("12:memory:/docker/{A}\n1:name=systemd:/docker/{A}\n"),
+            a("docker"),
+        ),
+        (format!("0::/docker/{A}/docker/{B}\n"), b("docker")),
+        (
+            format!("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-{A}.scope\n"),
+            a("containerd"),
+        ),
+        (
+            format!("0::/kubepods.slice/kubepods-pod1.slice/crio-{B}.scope\n"),
+            b("cri-o"),
+        ),
+        (
+            format!("11:cpuset:/kubepods/besteffort/pod1/{A}\n"),
+            a("kubernetes"),
+        ),
+        (
+            format!(
+                "0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{A}.scope/container\n"
+            ),
+            a("podman"),
+        ),
+        (
+            format!("0::/machine.slice/libpod-conmon-{A}.scope\n"),
+            host.clone(),
+        ),
+        (
+            "0::/lxc.payload.web01/init.scope\n".into(),
+            json!(["lxc/web01", "web01"]),
+        ),
+        (
+            "0::/machine.slice/machine-deb\\x2d12.scope/payload\n".into(),
+            json!(["systemd-nspawn/deb-12", "deb-12"]),
+        ),
+        (
+            "0::/user.slice/user-1000.slice/session-3.scope\n".into(),
+            host.clone(),
+        ),
+        (
+            "0::/system.slice/slurmstepd.scope/job_1/step_0/user/task_0\n".into(),
+            host.clone(),
+        ),
+        // From inside of another cgroup namespace nothing can be told.
+        ("0::/../../x\n".into(), host.clone()),
+        (String::new(), host.clone()),
+        ("\u{1b}[31mgarbage".into(), host),
+    ];
+    let (texts, expected): (Vec<String>, Vec<Value>) = cases.into_iter().unzip();
+    assert_eq!(containers(&texts).1, expected);
+}
+
+/// What was recorded on real boxes: `GPUKILL_CAPTURES`, or beside the workspace.
+fn recordings() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
+    let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
+    Some(named.join("cgroup")).filter(|directory| directory.is_dir())
+}
+
+#[test]
+fn recorded_cgroups_name_the_container_they_were_recorded_in() {
+    let Some(directory) = recordings() else {
+        return skip("no recordings here; GPUKILL_CAPTURES names their directory");
+    };
+    let mut files: Vec<PathBuf> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    assert!(!files.is_empty());
+    let texts: Vec<String> = files
+        .iter()
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .collect();
+    for ((file, text), found) in files.iter().zip(&texts).zip(containers(&texts).1) {
+        assert_eq!(found[1], json!(last_id(text)), "{}", file.display());
+    }
+}
+
+/// The last run of 64 hexadecimal digits of the first line: the innermost
+/// container, whatever its runtime.
+fn last_id(text: &str) -> Option<&str> {
+    let mut words = text.lines().next()?.split(|c: char| !c.is_ascii_hexdigit());
+    words.rfind(|word| word.len() == 64)
+}
+
+#[test]
+fn a_made_up_proc_may_hold_real_processes_too() {
+    let stage = Stage::new();
+    let procfs = Procfs::at(stage.path("proc"));
+    let actor = gpukill_tests::harness::Actor::start("python");
+    procfs.link(actor.pid());
+    stage.play(&json!({"gpus": [{"processes": [{"pid": actor.pid()}]}]}));
+    let daemon = stage.start_with(
+        stage
+            .daemon()
+            .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root()),
+    );
+    becomes(&json!("python 1000"), || {
+        stage.list()["procs"][0]["command"].clone()
+    });
+    daemon.stop();
+}

@@ -1,0 +1,235 @@
+//! Each value of a GPU on its own: there, not supported, failed, absurd.
+
+use gpukill_tests::harness::{Stage, becomes};
+use serde_json::{Value, json};
+
+/// The fields of a GPU that a broken getter takes away, how the broken part is
+/// called in a fault, and what its reason is.
+type Case = (Value, &'static [&'static str], &'static str, &'static str);
+
+const UNKNOWN: &str = "failed: NVML reports an unknown error (999)";
+const MEMORY: &[&str] = &[
+    "mem_reserved_bytes",
+    "mem_total_bytes",
+    "mem_total_mb",
+    "mem_unattributed_bytes",
+    "mem_used_bytes",
+    "mem_used_mb",
+];
+
+fn failing(function: &str, code: u32) -> Value {
+    json!({"errors": {function: code}})
+}
+
+fn cases() -> Vec<Case> {
+    let unsupported = |field: &str| json!({field: null});
+    vec![
+        // What this GPU does not have is no fault.
+        (unsupported("utilization"), &["util_pct"], "", "unsupported"),
+        (unsupported("temperature"), &["temp_c"], "", "unsupported"),
+        (unsupported("power_mw"), &["power_w"], "", "unsupported"),
+        (
+            unsupported("power_limit_mw"),
+            &["power_limit_w"],
+            "",
+            "unsupported",
+        ),
+        (unsupported("ecc"), &["ecc_volatile"], "", "unsupported"),
+        (unsupported("memory"), MEMORY, "", "unsupported"),
+        // Some driver builds say so of GPUs that share the host's memory.
+        (json!({"memory": {"total": 0}}), MEMORY, "", "unsupported"),
+        // A function that an older driver does not have.
+        (
+            failing("nvmlDeviceGetTemperature", 13),
+            &["temp_c"],
+            "",
+            "unsupported",
+        ),
+        // What it should have and does not tell is one.
+        (
+            failing("nvmlDeviceGetUtilizationRates", 999),
+            &["util_pct"],
+            "utilization",
+            UNKNOWN,
+        ),
+        (
+            failing("nvmlDeviceGetTemperature", 999),
+            &["temp_c"],
+            "temperature",
+            UNKNOWN,
+        ),
+        (
+            failing("nvmlDeviceGetPowerUsage", 999),
+            &["power_w"],
+            "power",
+            UNKNOWN,
+        ),
+        (
+            failing("nvmlDeviceGetEnforcedPowerLimit", 999),
+            &["power_limit_w"],
+            "power limit",
+            UNKNOWN,
+        ),
+        (
+            failing("nvmlDeviceGetTotalEccErrors", 999),
+            &["ecc_volatile"],
+            "ECC errors",
+            UNKNOWN,
+        ),
+        (
+            failing("nvmlDeviceGetMemoryInfo_v2", 999),
+            MEMORY,
+            "memory",
+            UNKNOWN,
+        ),
+        (
+            failing("nvmlDeviceGetName", 999),
+            &["name"],
+            "name",
+            UNKNOWN,
+        ),
+        (
+            failing("nvmlDeviceGetPciInfo_v3", 999),
+            &["pci"],
+            "PCI address",
+            UNKNOWN,
+        ),
+        (
+            failing("nvmlDeviceGetTemperature", 77),
+            &["temp_c"],
+            "temperature",
+            "failed: NVML answered with an unknown code (77)",
+        ),
+        // Numbers that cannot be are no values.
+        (
+            json!({"utilization": {"gpu": 255}}),
+            &["util_pct"],
+            "utilization",
+            "failed: the driver reports more than 100 %",
+        ),
+        (
+            json!({"temperature": 4_294_967_295u32}),
+            &["temp_c"],
+            "temperature",
+            "failed: the driver reports more than 250 °C",
+        ),
+        (
+            json!({"memory": {"total": 8u64 << 30, "used": 9u64 << 30}}),
+            MEMORY,
+            "memory",
+            "failed: the driver reports more memory in use than there is",
+        ),
+    ]
+}
+
+#[test]
+fn each_value_is_there_or_says_why_not_and_takes_no_other_with_it() {
+    let cases = cases();
+    let stage = Stage::new();
+    let gpus: Vec<&Value> = cases.iter().map(|(gpu, ..)| gpu).collect();
+    stage.play(&json!({"gpus": gpus}));
+    let daemon = stage.start();
+
+    let reasons = |list: &Value| -> Vec<Value> {
+        let gpus = list["gpus"].as_array().unwrap();
+        gpus.iter().map(|gpu| gpu["reasons"].clone()).collect()
+    };
+    let expected: Vec<Value> = cases
+        .iter()
+        .map(|(_, fields, _, why)| fields.iter().map(|field| (*field, *why)).collect())
+        .collect();
+    becomes(&expected, || reasons(&stage.list()));
+
+    let list = stage.list();
+    for (index, (gpu, fields, ..)) in cases.iter().enumerate() {
+        for field in *fields {
+            let found = &list["gpus"][index][field];
+            assert!(found.is_null(), "{gpu}: {field} is {found}");
+        }
+    }
+    let broken: Vec<(String, String)> = cases
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, _, part, _))| !part.is_empty())
+        .map(|(index, (_, _, part, why))| {
+            let why = why.trim_start_matches("failed: ");
+            (format!("GPU {index}"), format!("{part}: {why}"))
+        })
+        .collect();
+    assert_eq!(stage.faults(), sorted(broken.clone()));
+
+    let status = stage.ctl(&["status"]).stdout;
+    for (part, what) in broken {
+        let line = status
+            .lines()
+            .find(|line| line.starts_with(&format!(" {part} ")) && line.ends_with(&what))
+            .unwrap_or_else(|| panic!("no {part}: {what} in\n{status}"));
+        assert!(line.contains("fault since "), "{line}");
+    }
+    daemon.stop();
+}
+
+fn sorted<T: Ord>(mut of: Vec<T>) -> Vec<T> {
+    of.sort();
+    of
+}
+
+#[test]
+fn a_table_shows_what_is_not_supported_what_failed_and_what_is_zero_apart() {
+    let stage = Stage::new();
+    stage.play(&json!({"gpus": [
+        {"name": "there"},
+        {
+            "name": "not supported", "utilization": null, "temperature": null,
+            "power_mw": null, "ecc": null, "memory": null,
+        },
+        {"name": "failed", "errors": {
+            "nvmlDeviceGetUtilizationRates": 999, "nvmlDeviceGetTemperature": 999,
+            "nvmlDeviceGetPowerUsage": 999, "nvmlDeviceGetTotalEccErrors": 999,
+            "nvmlDeviceGetMemoryInfo_v2": 999,
+        }},
+    ]}));
+    let daemon = stage.start();
+    let expected = [
+        " GPU  NAME                          MEMORY  UTIL  TEMP    POWER  ECC  PROCS  TOP PROCESS",
+        "   0  there          ░░░░░░░░░░  0.0/80.0G    0%   30°  70/700W    0      0  –",
+        "   1  not supported                    n/a   n/a   n/a      n/a  n/a      0  –",
+        "   2  failed                             ?     ?     ?        ?    ?      0  –",
+        "",
+        "5 faults: gpukillctl status",
+        "",
+    ]
+    .join("\n");
+    becomes(&expected, || stage.table(&["list"]));
+    daemon.stop();
+}
+
+#[test]
+fn a_fault_keeps_its_time_while_the_absurd_number_in_it_changes() {
+    let stage = Stage::new();
+    let absurd = |percent: u64, used: u64, mark: u64| {
+        json!({"gpus": [{
+            "utilization": {"gpu": percent}, "memory": {"total": 8u64 << 30, "used": used},
+            "power_mw": mark * 1000,
+        }]})
+    };
+    stage.play(&absurd(200, 9 << 30, 1));
+    let daemon = stage.start();
+    let memory = || {
+        let list = stage.list();
+        let faults = list["faults"].as_array().unwrap().clone();
+        let fault = faults.into_iter().find(|fault| {
+            fault["what"]
+                .as_str()
+                .is_some_and(|what| what.starts_with("memory"))
+        });
+        (list["gpus"][0]["power_w"].clone(), fault)
+    };
+    becomes(&json!(1.0), || memory().0);
+    let (_, first) = memory();
+    stage.play(&absurd(200, 10 << 30, 2));
+    becomes(&json!(2.0), || memory().0);
+    assert!(first.is_some());
+    assert_eq!(memory().1, first);
+    daemon.stop();
+}

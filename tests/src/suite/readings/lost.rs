@@ -1,0 +1,139 @@
+//! GPUs that are lost, that go and that come.
+
+use gpukill_tests::harness::{Stage, becomes, eventually};
+use serde_json::{Value, json};
+
+const LOST: &str = "the GPU is lost: it fell off the bus or must be reset";
+
+fn states(list: &Value) -> Vec<(Value, Value)> {
+    let gpus = list["gpus"].as_array().unwrap();
+    gpus.iter()
+        .map(|gpu| (gpu["name"].clone(), gpu["state"].clone()))
+        .collect()
+}
+
+fn three(second_is_lost: bool) -> Value {
+    json!({"gpus": [
+        {"name": "first"}, {"name": "second", "lost": second_is_lost}, {"name": "third"},
+    ]})
+}
+
+fn expected(second: &str) -> Vec<(Value, Value)> {
+    vec![
+        (json!("first"), json!("ok")),
+        (json!("second"), json!(second)),
+        (json!("third"), json!("ok")),
+    ]
+}
+
+#[test]
+fn a_lost_gpu_says_so_leaves_the_others_alone_and_is_well_again_when_it_is_back() {
+    let stage = Stage::new();
+    stage.play(&three(false));
+    let daemon = stage.start();
+    becomes(&expected("ok"), || states(&stage.list()));
+    stage.play(&three(true));
+    becomes(&expected("lost"), || states(&stage.list()));
+
+    let list = stage.list();
+    let lost = &list["gpus"][1];
+    assert_eq!(lost["lost_reason"], LOST);
+    assert!(lost["lost_since"].is_string());
+    assert_eq!(lost["util_pct"], Value::Null);
+    assert_eq!(lost["reasons"]["util_pct"], format!("failed: {LOST}"));
+    assert_eq!(list["gpus"][2]["reasons"], json!({}));
+    assert_eq!(
+        stage.faults(),
+        [("GPU 1".to_owned(), format!("lost: {LOST}"))]
+    );
+    let table = stage.table(&["list"]);
+    let row = table.lines().nth(2).unwrap();
+    let (before, after) = row.split_once("lost since ").unwrap();
+    assert_eq!(before, "   1  second  ");
+    let (time, sentence) = after.split_at("hh:mm:ss".len());
+    assert_eq!(time.matches(':').count(), 2, "{row}");
+    assert_eq!(sentence, format!(" ({LOST}): needs a reset or a reboot"));
+    let status = stage.ctl(&["status"]).stdout;
+    assert!(
+        status
+            .lines()
+            .any(|line| line.starts_with(" GPU 1 ") && line.ends_with(LOST)),
+        "{status}"
+    );
+
+    stage.play(&three(false));
+    becomes(&expected("ok"), || states(&stage.list()));
+    assert_eq!(stage.list()["gpus"][1]["lost_since"], Value::Null);
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+}
+
+#[test]
+fn a_lost_gpu_stays_in_the_list_when_the_sensor_is_replaced() {
+    let stage = Stage::new();
+    stage.play(&three(false));
+    let daemon = stage.start();
+    becomes(&expected("ok"), || states(&stage.list()));
+    stage.play(&three(true));
+    becomes(&expected("lost"), || states(&stage.list()));
+    let since = stage.list()["gpus"][1]["lost_since"].clone();
+
+    let sensor = daemon.sensor();
+    daemon.kill_sensor();
+    eventually("another sensor", || {
+        (daemon.sensor() != sensor).then_some(())
+    });
+    let fresh = || {
+        let list = stage.list();
+        (states(&list), list["gpus"][0]["reasons"].clone())
+    };
+    becomes(&(expected("lost"), json!({})), fresh);
+    assert_eq!(stage.list()["gpus"][1]["lost_since"], since);
+    daemon.stop();
+}
+
+#[test]
+fn a_gpu_that_was_lost_before_the_daemon_came_is_a_fault() {
+    let stage = Stage::new();
+    stage.play(&three(true));
+    let daemon = stage.start();
+    let fault = ("nvidia".to_owned(), format!("GPU at index 1: {LOST}"));
+    becomes(&vec![fault], || stage.faults());
+    let others = vec![(json!("first"), json!("ok")), (json!("third"), json!("ok"))];
+    becomes(&others, || states(&stage.list()));
+    daemon.stop();
+}
+
+#[test]
+fn gpus_come_and_go_while_the_daemon_runs_and_keep_their_names() {
+    let stage = Stage::new();
+    let [a, b, c] =
+        ["a", "b", "c"].map(|name| json!({"name": name, "uuid": format!("GPU-{name}")}));
+    let shown = || -> Vec<String> {
+        let list = stage.list();
+        let gpus = list["gpus"].as_array().unwrap();
+        gpus.iter()
+            .map(|gpu| format!("{}: {}, {}", gpu["gpu_index"], gpu["id"], gpu["reasons"]))
+            .collect()
+    };
+    let is = |names: &[&str]| -> Vec<String> {
+        names
+            .iter()
+            .enumerate()
+            .map(|(index, name)| format!("{index}: \"GPU-{name}\", {{}}"))
+            .collect()
+    };
+    stage.play(&json!({"gpus": [a]}));
+    let daemon = stage.start();
+    for (gpus, names) in [
+        (json!([a, b, c]), &["a", "b", "c"][..]),
+        (json!([b, c]), &["b", "c"]),
+        (json!([]), &[]),
+        (json!([c, a]), &["c", "a"]),
+    ] {
+        stage.play(&json!({"gpus": gpus}));
+        becomes(&is(names), shown);
+    }
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+}

@@ -1,0 +1,183 @@
+//! What the driver says of the processes on a GPU.
+
+use gpukill_tests::harness::{Actor, Stage, becomes};
+use serde_json::{Value, json};
+
+const GIB: u64 = 1 << 30;
+
+fn procs(list: &Value, fields: &[&str]) -> Vec<Value> {
+    let procs = list["procs"].as_array().unwrap();
+    procs
+        .iter()
+        .map(|process| fields.iter().map(|field| process[*field].clone()).collect())
+        .collect()
+}
+
+#[test]
+fn memory_that_the_driver_cannot_tell_is_unknown_and_so_is_what_nobody_explains() {
+    let stage = Stage::new();
+    let actor = Actor::start("python");
+    let gpu = |memory: Option<u64>| {
+        json!({"gpus": [{
+            "memory": {"used": 30 * GIB}, "processes": [{"pid": actor.pid(), "memory": memory}],
+        }]})
+    };
+    stage.play(&gpu(None));
+    let daemon = stage.start();
+    let unknown = json!([
+        null,
+        null,
+        {"used_mem_mb": "unsupported", "used_mem_bytes": "unsupported"},
+    ]);
+    let fields = ["used_mem_mb", "used_mem_bytes", "reasons"];
+    becomes(&vec![unknown], || procs(&stage.list(), &fields));
+    let gpu_of = |list: Value| {
+        let gpu = &list["gpus"][0];
+        (
+            gpu["mem_used_bytes"].clone(),
+            gpu["mem_unattributed_bytes"].clone(),
+            gpu["reasons"].clone(),
+        )
+    };
+    let why = json!({"mem_unattributed_bytes": "failed: a process's memory is not known"});
+    becomes(&(json!(30 * GIB), Value::Null, why), || {
+        gpu_of(stage.list())
+    });
+    // It is no fault: nothing is broken.
+    assert_eq!(stage.faults(), []);
+    assert_eq!(columns(&stage, 3), ["MEMORY", "n/a"]);
+
+    stage.play(&gpu(Some(10 * GIB)));
+    let known = (json!(30 * GIB), json!(20 * GIB), json!({}));
+    becomes(&known, || gpu_of(stage.list()));
+    daemon.stop();
+}
+
+/// One column of the table of processes, its title first.
+fn columns(stage: &Stage, column: usize) -> Vec<String> {
+    let table = stage.table(&["list", "--details"]);
+    table
+        .lines()
+        .take_while(|line| !line.is_empty())
+        // `ON GPU` is one title.
+        .map(|line| line.replace("ON GPU", "ON_GPU"))
+        .map(|line| line.split_whitespace().nth(column).unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn memory_that_no_process_explains_has_a_row_and_a_field() {
+    let stage = Stage::new();
+    let actor = Actor::start("python");
+    stage.play(&json!({"gpus": [
+        {"memory": {"used": 35 * GIB}},
+        {"memory": {"used": 35 * GIB}, "processes": [{"pid": actor.pid(), "memory": 30 * GIB}]},
+        // The driver's own: no more than an idle GPU shows.
+        {"memory": {"used": GIB / 2}},
+    ]}));
+    let daemon = stage.start();
+    let unattributed = |list: Value| -> Vec<Value> {
+        let gpus = list["gpus"].as_array().unwrap();
+        gpus.iter()
+            .map(|gpu| gpu["mem_unattributed_bytes"].clone())
+            .collect()
+    };
+    becomes(&vec![json!(35 * GIB), json!(5 * GIB), json!(0)], || {
+        unattributed(stage.list())
+    });
+    let table = stage.table(&["list", "--details"]);
+    let rows: Vec<String> = table
+        .lines()
+        .filter(|line| line.contains("unattributed"))
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            "0 – – 35.0G – – unattributed held by no process that the driver lists",
+            "1 – – 5.0G – – unattributed held by no process that the driver lists",
+        ]
+    );
+    daemon.stop();
+}
+
+#[test]
+fn a_process_without_a_sample_is_idle_and_without_samples_at_all_it_is_unknown() {
+    let stage = Stage::new();
+    let actor = Actor::start("python");
+    let on = |sm: Option<u32>| json!([{"pid": actor.pid(), "memory": GIB, "sm": sm}]);
+    stage.play(&json!({"gpus": [
+        {"processes": on(Some(97))},
+        {"processes": on(None)},
+        {"processes": on(None), "process_utilization": false},
+        {"processes": on(Some(97)), "errors": {"nvmlDeviceGetProcessUtilization": 999}},
+        // Garbage that some drivers give.
+        {"processes": on(Some(101))},
+    ]}));
+    let daemon = stage.start();
+    let expected = vec![
+        json!([97, {}]),
+        json!([0, {}]),
+        json!([null, {"util_pct": "unsupported"}]),
+        json!([null, {"util_pct": "failed: NVML reports an unknown error (999)"}]),
+        json!([null, {"util_pct": "failed: the driver reports more than 100 %"}]),
+    ];
+    becomes(&expected, || procs(&stage.list(), &["util_pct", "reasons"]));
+    assert_eq!(columns(&stage, 4), ["SM", "97%", "0%", "n/a", "?", "?"]);
+    daemon.stop();
+}
+
+#[test]
+fn a_process_in_several_lists_of_a_gpu_is_one_and_holds_its_memory_once() {
+    let stage = Stage::new();
+    let [both, graphics, mps] = ["both", "graphics", "mps"].map(Actor::start);
+    stage.play(
+        &json!({"gpus": [{"memory": {"used": 6 * GIB}, "processes": [
+            {"pid": both.pid(), "memory": 3 * GIB, "kind": "both"},
+            {"pid": graphics.pid(), "memory": 2 * GIB, "kind": "graphics"},
+            {"pid": mps.pid(), "memory": GIB, "kind": "mps"},
+        ]}]}),
+    );
+    let daemon = stage.start();
+    let mut expected = vec![
+        json!([both.pid(), 3 * GIB, ["compute", "graphics"]]),
+        json!([graphics.pid(), 2 * GIB, ["graphics"]]),
+        json!([mps.pid(), GIB, ["mps"]]),
+    ];
+    // Pids may have wrapped around.
+    expected.sort_by_key(|row| row[0].as_u64());
+    becomes(&expected, || {
+        procs(&stage.list(), &["pid", "used_mem_bytes", "used_for"])
+    });
+    let gpu = &stage.list()["gpus"][0];
+    assert_eq!(gpu["pids"], 3);
+    assert_eq!(gpu["mem_unattributed_bytes"], 0);
+    daemon.stop();
+}
+
+#[test]
+fn a_list_of_processes_that_fails_is_a_fault_and_nothing_is_said_of_the_rest() {
+    let stage = Stage::new();
+    let actor = Actor::start("python");
+    let processes = json!([{"pid": actor.pid(), "memory": GIB}]);
+    stage.play(&json!({"gpus": [
+        {"processes": processes},
+        {"processes": processes, "errors": {"nvmlDeviceGetGraphicsRunningProcesses_v3": 999}},
+        // No MPS on this one: the other lists are whole.
+        {"processes": processes, "errors": {"nvmlDeviceGetMPSComputeRunningProcesses_v3": 3}},
+    ]}));
+    let daemon = stage.start();
+    let broken = vec![(
+        "GPU 1".to_owned(),
+        "processes: NVML reports an unknown error (999)".to_owned(),
+    )];
+    becomes(&broken, || stage.faults());
+    let expected = vec![json!([0]), json!([2])];
+    becomes(&expected, || procs(&stage.list(), &["gpu_index"]));
+    let gpu = &stage.list()["gpus"][1];
+    assert_eq!(
+        gpu["reasons"],
+        json!({"mem_unattributed_bytes": "failed: the list of processes failed"})
+    );
+    daemon.stop();
+}

@@ -1,0 +1,131 @@
+//! A driver that hangs or crashes takes the sensor with it, and nothing else.
+
+use gpukill_tests::harness::{Daemon, Stage, becomes, eventually};
+use serde_json::{Value, json};
+
+/// One GPU, told apart by its temperature, and the functions that hang or crash.
+fn at(temperature: u32, fault: &str) -> Value {
+    let mut state = json!({"gpus": [{"temperature": temperature}]});
+    if !fault.is_empty() {
+        state[fault] = json!(["nvmlDeviceGetUtilizationRates"]);
+    }
+    state
+}
+
+/// The temperature, and why it is not known.
+fn temperature(stage: &Stage) -> (Value, Value) {
+    let gpu = stage.list()["gpus"][0].clone();
+    (gpu["temp_c"].clone(), gpu["reasons"]["temp_c"].clone())
+}
+
+fn polls(stage: &Stage) -> u64 {
+    stage.json(&["status", "-o", "json"])["polls"]
+        .as_u64()
+        .unwrap()
+}
+
+fn another_sensor(daemon: &Daemon, old: u32) {
+    eventually("another sensor", || (daemon.sensor() != old).then_some(()));
+}
+
+#[test]
+fn a_driver_that_hangs_makes_readings_old_and_stops_nothing() {
+    let stage = Stage::new();
+    stage.play(&at(41, ""));
+    let daemon = stage.start();
+    becomes(&(json!(41), Value::Null), || temperature(&stage));
+    let sensor = daemon.sensor();
+
+    stage.play(&at(42, "hang"));
+    let late = (
+        "nvidia".to_owned(),
+        "does not answer in time: readings are old".to_owned(),
+    );
+    becomes(&vec![late], || stage.faults());
+    let before = polls(&stage);
+    eventually("polls go on", || (polls(&stage) > before + 5).then_some(()));
+    // Older and older, and never passed off as new.
+    becomes(&(Value::Null, json!("stale: 2 s")), || temperature(&stage));
+    let row = stage.table(&["list"]).lines().nth(1).unwrap().to_owned();
+    assert!(row.contains("~41°"), "{row}");
+    assert_eq!(stage.ctl(&["list"]).code, 0);
+
+    stage.play(&at(43, ""));
+    becomes(&(json!(43), Value::Null), || temperature(&stage));
+    another_sensor(&daemon, sensor);
+    assert_eq!(stage.faults(), []);
+    assert!(!stage.table(&["list"]).contains('~'));
+    daemon.stop();
+}
+
+#[test]
+fn a_driver_that_has_not_answered_yet_is_starting_and_delays_nobody() {
+    let stage = Stage::new();
+    stage.play(&at(41, "hang"));
+    let daemon = stage.start();
+    let waiting = "has not answered yet: the driver may be waking its devices";
+    becomes(&vec![("nvidia".to_owned(), waiting.to_owned())], || {
+        stage.faults()
+    });
+    let status = stage.json(&["status", "-o", "json"]);
+    assert_eq!(status["backends"][0]["state"], "starting");
+    let before = polls(&stage);
+    eventually("polls go on", || (polls(&stage) > before + 5).then_some(()));
+    // It does not wait for the driver to end either.
+    daemon.stop();
+}
+
+#[test]
+fn a_driver_that_crashes_is_a_fault_until_another_sensor_reads_it() {
+    let stage = Stage::new();
+    stage.play(&at(41, ""));
+    let daemon = stage.start();
+    becomes(&(json!(41), Value::Null), || temperature(&stage));
+    stage.play(&at(42, "crash"));
+    let fault = eventually("the crash is a fault", || stage.faults().pop());
+    assert_eq!(fault.0, "nvidia");
+    assert!(
+        fault
+            .1
+            .starts_with("the sensor ended unexpectedly (signal: 6 (SIGABRT)"),
+        "{fault:?}"
+    );
+    // What was read before the crash is shown still.
+    let (value, why) = temperature(&stage);
+    assert_eq!(value, Value::Null);
+    assert!(why.as_str().unwrap().starts_with("stale: "), "{why}");
+    stage.play(&at(43, ""));
+    becomes(&(json!(43), Value::Null), || temperature(&stage));
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+}
+
+#[test]
+fn a_sensor_that_is_killed_is_replaced() {
+    let stage = Stage::new();
+    stage.play(&at(41, ""));
+    let daemon = stage.start();
+    becomes(&(json!(41), Value::Null), || temperature(&stage));
+    let sensor = daemon.sensor();
+    daemon.kill_sensor();
+    assert_eq!(stage.ctl(&["list"]).code, 0);
+    another_sensor(&daemon, sensor);
+    stage.play(&at(42, ""));
+    becomes(&(json!(42), Value::Null), || temperature(&stage));
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+}
+
+#[test]
+fn a_sensor_does_not_outlive_its_daemon() {
+    let stage = Stage::new();
+    let daemon = stage.start();
+    let sensor = daemon.sensor();
+    daemon.kill();
+    let path = format!("/proc/{sensor}/cmdline");
+    eventually("the sensor ends", || {
+        // A pid may be given to another process.
+        let command = std::fs::read_to_string(&path).unwrap_or_default();
+        (!command.starts_with("gpukilld-sensor")).then_some(())
+    });
+}

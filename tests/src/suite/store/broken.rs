@@ -1,0 +1,164 @@
+//! A store that cannot be used is a fault with a reason; the rest goes on, and
+//! so does the store when the reason is gone.
+
+use super::super::raw::Raw;
+use super::{database, events, records};
+use gpukill_proto::service::{GpukillRequest, GpukillResponse};
+use gpukill_tests::harness::{Daemon, Stage, eventually};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// One box whose store is broken in one way.
+struct Broken {
+    stage: Stage,
+    daemon: Daemon,
+    /// What must be moved away, with what it must still hold then.
+    cause: PathBuf,
+    bytes: Vec<u8>,
+    /// Why samples cannot be read, where they cannot.
+    reason: Option<String>,
+}
+
+impl Broken {
+    /// `spoil` puts the cause where it belongs.
+    fn new(
+        cause: &str,
+        what: &str,
+        samples: Option<&str>,
+        spoil: impl FnOnce(&Stage, &Path),
+    ) -> Self {
+        let stage = Stage::new();
+        stage.play(&json!({"gpus": [{}]}));
+        let cause = stage.path(cause);
+        spoil(&stage, &cause);
+        let bytes = std::fs::read(&cause).unwrap();
+        let daemon = stage.start();
+        let text = |text: &str| text.replace("DIR", &stage.path("state").display().to_string());
+        let fault = eventually("the fault", || {
+            let status = stage.json(&["status", "-o", "json"]);
+            let faults = status["faults"].as_array()?.clone();
+            faults.into_iter().find(|fault| fault["part"] == "store")
+        });
+        assert_eq!(fault["what"], text(what));
+        let reason = samples.map(text);
+        Self {
+            stage,
+            daemon,
+            cause,
+            bytes,
+            reason,
+        }
+    }
+
+    fn degrades_alone(&self) {
+        assert_eq!(self.stage.ctl(&["list"]).code, 0);
+        let ran = self.stage.ctl(&["audit"]);
+        match &self.reason {
+            Some(reason) => {
+                assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
+                let expected = format!("gpukillctl: {reason}\nhint: see gpukillctl status\n");
+                assert_eq!(ran.stderr, expected);
+            }
+            None => assert_eq!(ran.code, 0, "{ran:?}"),
+        }
+        assert_eq!(std::fs::read(&self.cause).unwrap(), self.bytes);
+    }
+
+    fn heals(self) {
+        let mut raw = Raw::welcomed(&self.stage.socket());
+        let store = eventually("the store is well again", || {
+            let status = match raw.call(&GpukillRequest::Status {}) {
+                GpukillResponse::Status(status) => status.unwrap(),
+                other => panic!("{other:?}"),
+            };
+            status.faults.is_empty().then_some(status.store)
+        });
+        assert_ne!(store.samples.0, 0);
+        eventually("a sample", || records(&self.stage, &[]).pop());
+        self.daemon.stop();
+        let kinds: Vec<String> = events(&self.stage)
+            .into_iter()
+            .map(|(kind, _)| kind)
+            .collect();
+        // What could not be recorded at once was recorded later.
+        assert_eq!(kinds, ["started", "stopped"]);
+    }
+}
+
+fn make_state(stage: &Stage) {
+    std::fs::create_dir(stage.path("state")).unwrap();
+}
+
+/// Takes ten seconds, the store's pause before it tries again.
+#[test]
+fn a_broken_store_is_said_left_alone_and_healed() {
+    let foreign = "DIR/samples.db: is not a file of gpukill: move it away";
+    let newer = "DIR/samples.db: was written by a newer gpukilld (schema 99, this one knows 1): upgrade gpukilld";
+    let garbage = "DIR/samples.db: file is not a database";
+    let boxes = [
+        Broken::new(
+            "state",
+            "cannot make the directory DIR: File exists (os error 17)",
+            Some("unable to open database file: DIR/samples.db"),
+            |_, path| std::fs::write(path, "a note of somebody").unwrap(),
+        ),
+        Broken::new("state/samples.db", foreign, Some(foreign), |stage, path| {
+            make_state(stage);
+            let theirs = Connection::open(path).unwrap();
+            theirs.execute_batch("CREATE TABLE theirs(x)").unwrap();
+        }),
+        Broken::new("state/samples.db", garbage, Some(garbage), |stage, path| {
+            make_state(stage);
+            std::fs::write(path, vec![b'x'; 8192]).unwrap();
+        }),
+        Broken::new("state/samples.db", newer, Some(newer), |stage, path| {
+            stage.start().stop();
+            let newer = database(stage, "samples.db");
+            newer.pragma_update(None, "user_version", 99).unwrap();
+            newer.pragma_update(None, "journal_mode", "DELETE").unwrap();
+            drop(newer);
+            assert!(path.exists());
+            std::fs::remove_file(stage.path("state/audit.db")).unwrap();
+        }),
+        Broken::new(
+            "state/audit.db",
+            "DIR/audit.db: file is not a database",
+            None,
+            |stage, path| {
+                make_state(stage);
+                std::fs::write(path, "no database").unwrap();
+            },
+        ),
+    ];
+    for broken in &boxes {
+        broken.degrades_alone();
+    }
+    for broken in &boxes {
+        std::fs::rename(&broken.cause, broken.stage.path("moved away")).unwrap();
+    }
+    for broken in boxes {
+        broken.heals();
+    }
+}
+
+#[test]
+fn files_that_were_deleted_under_a_running_daemon_are_begun_anew() {
+    let stage = Stage::new();
+    stage.play(&json!({"gpus": [{}]}));
+    let daemon = stage.start();
+    let before = eventually("a sample", || records(&stage, &[]).pop());
+    for entry in std::fs::read_dir(stage.path("state")).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let after = eventually("a sample in a new file", || {
+        let ran = stage.ctl(&["audit", "-o", "ndjson"]);
+        let record: Value = serde_json::from_str(ran.stdout.lines().last()?).unwrap();
+        (record["timestamp"] != before["timestamp"]).then_some(record)
+    });
+    assert_eq!(after["gpu_id"], before["gpu_id"]);
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+    let kinds: Vec<String> = events(&stage).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, ["stopped"]);
+}

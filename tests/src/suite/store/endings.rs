@@ -1,0 +1,164 @@
+//! What is left when the daemon ends, well or badly.
+
+use super::{database, events, number, records};
+use gpukill_tests::harness::{Stage, eventually};
+use rusqlite::Connection;
+use serde_json::json;
+use std::time::{Duration, SystemTime};
+
+#[test]
+fn every_start_and_every_stop_in_order_is_recorded() {
+    let stage = Stage::new();
+    stage.start().stop();
+    let daemon = stage.start();
+    eventually("the second start is recorded", || {
+        (events(&stage).len() == 3).then_some(())
+    });
+    daemon.kill();
+    stage.start().stop();
+    let version = Some(env!("CARGO_PKG_VERSION").to_owned());
+    let started = || ("started".to_owned(), version.clone());
+    let stopped = || ("stopped".to_owned(), None);
+    let expected = [started(), stopped(), started(), started(), stopped()];
+    assert_eq!(events(&stage), expected);
+}
+
+#[test]
+fn a_daemon_that_stopped_leaves_whole_files_and_no_write_ahead_log() {
+    let stage = Stage::new();
+    stage.play(&json!({"gpus": [{}]}));
+    let daemon = stage.start();
+    // Both sides of the store have opened it.
+    eventually("a sample", || records(&stage, &[]).pop());
+    daemon.stop();
+    let mut left: Vec<_> = std::fs::read_dir(stage.path("state"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["audit.db", "samples.db"]);
+}
+
+#[test]
+fn a_daemon_killed_at_any_moment_leaves_a_sound_store_that_goes_on() {
+    let stage = Stage::new();
+    stage.play(&json!({"gpus": [{"processes": [{"pid": 5_000_000, "memory": 1}]}]}));
+    let mut samples = 0;
+    for round in 0..10 {
+        let daemon = stage.launch(&mut stage.daemon(), &stage.socket());
+        // Any moment will do, and another in each run is better.
+        let chance = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let moment = u64::from(chance.unwrap().subsec_nanos()) / 1_000 % 150 + 15 * round;
+        std::thread::sleep(Duration::from_millis(moment));
+        daemon.kill();
+        let after = sound(&stage);
+        assert!(after >= samples, "{after} of {samples} samples are left");
+        samples = after;
+    }
+    let daemon = stage.start();
+    let before = eventually("a sample", || records(&stage, &["--limit", "0"]).pop());
+    let newest = eventually("the history goes on", || {
+        let records = records(&stage, &["--limit", "0"]);
+        (records.len() > 2 * usize::try_from(samples).unwrap()).then(|| records[0].clone())
+    });
+    assert!(number(&newest, "id") > number(&before, "id"));
+    daemon.stop();
+    let (starts, stops): (Vec<_>, Vec<_>) = events(&stage)
+        .into_iter()
+        .partition(|(kind, _)| kind == "started");
+    assert!(starts.len() <= 11 && stops.len() == 1);
+    assert!(sound(&stage) > samples);
+}
+
+/// Looks at a copy of the files, so that the daemon finds them as it left them,
+/// and counts the samples.
+fn sound(stage: &Stage) -> i64 {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(stage.path("state")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    for file in ["samples.db", "audit.db"] {
+        let path = copy.path().join(file);
+        if path.exists() {
+            let found: String = Connection::open(path)
+                .unwrap()
+                .pragma_query_value(None, "integrity_check", |row| row.get(0))
+                .unwrap();
+            assert_eq!(found, "ok", "{file}");
+        }
+    }
+    let samples = Connection::open(copy.path().join("samples.db")).unwrap();
+    // The first daemon may have been killed before it made the table.
+    let tables = "SELECT count(*) FROM sqlite_schema WHERE name = 'sample'";
+    let tables: i64 = samples.query_row(tables, [], |row| row.get(0)).unwrap();
+    let count = |()| samples.query_row("SELECT count(*) FROM sample", [], |row| row.get(0));
+    (tables > 0)
+        .then_some(())
+        .map_or(0, |()| count(()).unwrap())
+}
+
+#[test]
+fn a_clock_that_was_wrong_for_a_while_costs_no_history() {
+    let stage = Stage::new();
+    stage.play(&json!({"gpus": [{}]}));
+    stage.start().stop();
+    let now = i64::try_from(
+        SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap()
+            .as_millis(),
+    )
+    .unwrap();
+    let hour = 3_600_000;
+    // An hour ago; then the box booted with its clock at 1970.
+    let past = [(1_000, now - hour), (1_001, 60_000), (1_002, 70_000)];
+    let samples = database(&stage, "samples.db");
+    let device = "SELECT min(id) FROM device";
+    let device: i64 = samples.query_row(device, [], |row| row.get(0)).unwrap();
+    for (id, at) in past {
+        samples
+            .execute("INSERT INTO sample VALUES (?1, ?2)", [id, at])
+            .unwrap();
+        samples
+            .execute(
+                "INSERT INTO device_sample VALUES (?1, ?2, 0, 1, 1, 1, 1)",
+                [id << 20, device],
+            )
+            .unwrap();
+    }
+    drop(samples);
+    let daemon = stage.start();
+    eventually("what is too old is deleted", || {
+        let old = "SELECT count(*) FROM sample WHERE at < 100000";
+        let samples = database(&stage, "samples.db");
+        let old: i64 = samples.query_row(old, [], |row| row.get(0)).unwrap();
+        (old == 0).then_some(())
+    });
+    let left: Vec<i64> = records(&stage, &["--limit", "0"])
+        .iter()
+        .map(|record| i64::try_from(number(record, "id") >> 20).unwrap())
+        .collect();
+    assert!(left.contains(&1_000), "{left:?}");
+    daemon.stop();
+}
+
+#[test]
+fn an_id_is_not_given_twice_when_all_samples_were_deleted() {
+    let stage = Stage::new();
+    stage.play(&json!({"gpus": [{}]}));
+    let daemon = stage.start();
+    let newest = eventually("a sample", || Some(records(&stage, &[]).first()?.clone()));
+    daemon.stop();
+    // As if the daemon had been off for longer than samples are kept.
+    let samples = database(&stage, "samples.db");
+    let all = "DELETE FROM device_sample; DELETE FROM sample;";
+    samples.execute_batch(all).unwrap();
+    drop(samples);
+    let daemon = stage.start();
+    let next = eventually("another sample", || {
+        Some(records(&stage, &[]).first()?.clone())
+    });
+    assert!(number(&next, "id") > number(&newest, "id"), "{next}");
+    daemon.stop();
+}

@@ -1,0 +1,208 @@
+//! What was sampled is what is told.
+
+use super::{ids, number, records};
+use gpukill_tests::harness::{Actor, Stage, eventually};
+use serde_json::{Value, json};
+
+const FIRST: &str = "GPU-8f3c0000-0000-0000-0000-000000000001";
+const SECOND: &str = "GPU-9a4d0000-0000-0000-0000-000000000002";
+
+/// Two GPUs, the second of few words, and three processes.
+struct Box {
+    stage: Stage,
+    train: Actor,
+    render: Actor,
+}
+
+impl Box {
+    fn new() -> Self {
+        let stage = Stage::new();
+        let train = Actor::start("python train.py");
+        let render = Actor::start("blender");
+        stage.play(&json!({"gpus": [
+            {
+                "uuid": FIRST, "name": "NVIDIA H100 80GB HBM3",
+                "utilization": {"gpu": 87, "memory": 3}, "temperature": 64, "power_mw": 512_345,
+                "memory": {"total": 80u64 << 30, "used": 12_345_678_901u64},
+                "processes": [
+                    {"pid": train.pid(), "memory": 12_345_678_901u64, "sm": 33},
+                    {"pid": 5_000_000, "memory": 0},
+                ],
+            },
+            {
+                "uuid": SECOND, "name": "NVIDIA A2", "utilization": null, "temperature": null,
+                "power_mw": null, "memory": {"total": 16u64 << 30, "used": 77},
+                "process_utilization": false,
+                "processes": [{"pid": render.pid(), "memory": null, "kind": "graphics"}],
+            },
+        ]}));
+        Self {
+            stage,
+            train,
+            render,
+        }
+    }
+
+    /// The newest sample, when it has all that there is.
+    fn sample(&self) -> Vec<Value> {
+        eventually("a whole sample", || {
+            let records = records(&self.stage, &[]);
+            let newest = records.first()?["timestamp"].clone();
+            let sample: Vec<Value> = records
+                .into_iter()
+                .filter(|record| record["timestamp"] == newest)
+                .collect();
+            let named = |record: &&Value| !record["user"].is_null();
+            (sample.len() == 5 && sample.iter().filter(named).count() == 2).then_some(sample)
+        })
+    }
+}
+
+/// What is the same in each sample.
+fn lasting(mut record: Value) -> Value {
+    let fields = record.as_object_mut().unwrap();
+    for field in ["id", "timestamp", "user"] {
+        assert!(fields.remove(field).is_some(), "{field}");
+    }
+    record
+}
+
+#[test]
+fn a_sample_has_the_exact_values_and_says_which_are_unknown() {
+    let this = Box::new();
+    let daemon = this.stage.start();
+    let sample: Vec<Value> = this.sample().into_iter().map(lasting).collect();
+    let uid = rustix::process::getuid().as_raw();
+    let first = json!({"gpu_index": 0, "gpu_id": FIRST, "gpu_name": "NVIDIA H100 80GB HBM3"});
+    let second = json!({"gpu_index": 1, "gpu_id": SECOND, "gpu_name": "NVIDIA A2"});
+    let expected = [
+        (
+            &first,
+            json!({
+                "pid": this.train.pid(), "uid": uid, "process_name": "sleep",
+                "command": "python train.py 1000", "memory_used_mb": 11_773,
+                "memory_used_bytes": 12_345_678_901u64, "utilization_pct": 33, "reasons": {},
+            }),
+        ),
+        (
+            &first,
+            json!({
+                "pid": 5_000_000, "memory_used_mb": 0, "memory_used_bytes": 0, "utilization_pct": 0,
+                "reasons": {"command": "unsupported"},
+            }),
+        ),
+        (
+            &first,
+            json!({
+                "memory_used_mb": 11_773, "memory_used_bytes": 12_345_678_901u64,
+                "utilization_pct": 87, "temperature_c": 64, "power_w": 512.345, "reasons": {},
+            }),
+        ),
+        (
+            &second,
+            json!({
+                "pid": this.render.pid(), "uid": uid, "process_name": "sleep",
+                "command": "blender 1000",
+                "reasons": {
+                    "memory_used_mb": "unsupported", "memory_used_bytes": "unsupported",
+                    "utilization_pct": "unsupported",
+                },
+            }),
+        ),
+        (
+            &second,
+            json!({
+                "memory_used_mb": 0, "memory_used_bytes": 77,
+                "reasons": {
+                    "utilization_pct": "unsupported", "temperature_c": "unsupported",
+                    "power_w": "unsupported",
+                },
+            }),
+        ),
+    ];
+    for (device, fields) in expected {
+        let mut record = json!({
+            "pid": null, "uid": null, "process_name": null, "command": null,
+            "memory_used_mb": null, "memory_used_bytes": null, "utilization_pct": null,
+            "temperature_c": null, "power_w": null, "container": null,
+        });
+        let whole = record.as_object_mut().unwrap();
+        whole.extend(device.as_object().unwrap().clone());
+        whole.extend(fields.as_object().unwrap().clone());
+        let found = sample
+            .iter()
+            .find(|found| found["gpu_id"] == record["gpu_id"] && found["pid"] == record["pid"]);
+        assert_eq!(found, Some(&record));
+    }
+    daemon.stop();
+}
+
+#[test]
+fn a_question_is_answered_with_what_it_asks_for() {
+    let this = Box::new();
+    let daemon = this.stage.start();
+    let user = this
+        .sample()
+        .into_iter()
+        .find_map(|record| record["user"].as_str().map(str::to_owned))
+        .unwrap();
+    let (train, render) = (u64::from(this.train.pid()), u64::from(this.render.pid()));
+    let uid = rustix::process::getuid().to_string();
+    // The pids of a device's own records are 0 here.
+    let cases: [(&[&str], &[u64]); 12] = [
+        (&[], &[0, 5_000_000, train, render]),
+        (&["--user", &user], &[train, render]),
+        (&["--user", &uid], &[train, render]),
+        (&["--process", "^sl"], &[train, render]),
+        (&["--process", "^sl", "--gpu", "1"], &[render]),
+        (&["--gpu", "0"], &[0, 5_000_000, train]),
+        (&["--gpu", SECOND], &[0, render]),
+        (&["--gpu", "9a4d"], &[0, render]),
+        (&["--gpu", "NVIDIA A*"], &[0, render]),
+        (&["--hours", "1", "--gpu", "1"], &[0, render]),
+        (
+            &["--since", "1h ago", "--gpu", "0-1"],
+            &[0, 5_000_000, train, render],
+        ),
+        (&["--since", "2h ago", "--until", "1h ago"], &[]),
+    ];
+    for (arguments, expected) in cases {
+        let pids: std::collections::BTreeSet<u64> = records(&this.stage, arguments)
+            .iter()
+            .map(|record| record["pid"].as_u64().unwrap_or(0))
+            .collect();
+        let expected: std::collections::BTreeSet<u64> = expected.iter().copied().collect();
+        assert_eq!(pids, expected, "{arguments:?}");
+    }
+    for nothing in [
+        &["--user", "nobody-of-this-name"][..],
+        &["--user", "4294967295"],
+        &["--process", "^no-such-process$"],
+        &["--gpu", "99"],
+        &["--gpu", "GPU-00"],
+        &["--process", "^sl", "--user", "nobody-of-this-name"],
+    ] {
+        let ran = this.stage.ctl(&[&["audit"], nothing].concat());
+        assert_eq!(ran.code, 8, "{nothing:?}: {ran:?}");
+    }
+    daemon.stop();
+}
+
+#[test]
+fn history_survives_a_restart_and_goes_on() {
+    let this = Box::new();
+    let daemon = this.stage.start();
+    this.sample();
+    daemon.stop();
+    let daemon = this.stage.start();
+    let before = records(&this.stage, &["--limit", "0"]);
+    let newest = number(&before[0], "id");
+    let after = eventually("another sample", || {
+        let after = records(&this.stage, &["--limit", "0"]);
+        (number(&after[0], "id") > newest).then_some(after)
+    });
+    assert_eq!(after[after.len() - before.len()..], before);
+    let ids = ids(&after);
+    assert!(ids.is_sorted_by(|newer, older| newer > older), "{ids:?}");
+    daemon.stop();
+}
