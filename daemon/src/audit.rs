@@ -22,7 +22,7 @@ use gpukill_proto::units::{Bytes, Timestamp};
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// So many samples may wait to be written before new ones are dropped.
@@ -35,6 +35,9 @@ const QUESTIONS: usize = 16;
 /// for the question that is being answered.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(1500);
 const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long an event waits for its place in the queue.
+const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is told to the writing thread.
 enum Order {
@@ -120,10 +123,20 @@ impl Store {
         }
     }
 
-    /// Records what the daemon did. Waits while the queue is full.
+    /// Records what the daemon did. Waits while the queue is full, but not for
+    /// ever: a disk that hangs must not keep the daemon from stopping.
     pub(crate) fn record(&self, event: Event) {
-        if self.orders.send(Order::Record(event)).is_err() {
-            tracing::error!("the store's thread is gone: not recorded");
+        let deadline = Instant::now() + RECORD_PATIENCE;
+        let mut order = Order::Record(event);
+        while let Err(error) = self.orders.try_send(order) {
+            order = match error {
+                TrySendError::Full(order) if Instant::now() < deadline => order,
+                TrySendError::Full(_) | TrySendError::Disconnected(_) => {
+                    tracing::error!("the store does not take an event: not recorded");
+                    return;
+                }
+            };
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 

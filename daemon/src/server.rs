@@ -54,6 +54,9 @@ impl Shared {
 /// How long a peer may take for its preface.
 const PREFACE_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a refusal may take: a fresh socket has room for it at once.
+const REFUSAL_PATIENCE: Duration = Duration::from_millis(100);
+
 /// The pause after the system refused a connection, for want of descriptors
 /// mostly: accepting again at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -105,9 +108,11 @@ fn is_privileged(caller: &Caller, roles: &Roles) -> bool {
         .any(|right| matches!(right, Right::EndAny | Right::EditRules))
 }
 
-/// Says "busy" if that can be said at once: a fresh socket has room for sixteen
-/// bytes, and nobody waits for one that has not.
-fn refuse(stream: UnixStream) {
-    // A peer that went away needs no answer.
-    let _ = stream.try_write(&Preface::ours(Status::Busy, 0).encode());
+/// Says "busy", beside everything else: not even a refusal may hold up others.
+fn refuse(mut stream: UnixStream) {
+    tokio::spawn(async move {
+        let busy = Preface::ours(Status::Busy, 0).send(&mut stream);
+        // A peer that went away needs no answer.
+        let _ = tokio::time::timeout(REFUSAL_PATIENCE, busy).await;
+    });
 }

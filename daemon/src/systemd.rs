@@ -3,7 +3,8 @@
 use gpukill_proto::snapshot::Snapshot;
 use sd_notify::NotifyState;
 use std::io;
-use std::os::unix::net::UnixDatagram;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -87,7 +88,12 @@ fn send(message: &str, bound: impl FnOnce(&UnixDatagram) -> io::Result<()>) -> i
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return Ok(());
     };
+    // A path, or a name in the abstract namespace behind an "@".
+    let address = match path.as_encoded_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(&path)?,
+    };
     let socket = UnixDatagram::unbound()?;
     bound(&socket)?;
-    socket.send_to(message.as_bytes(), path).map(drop)
+    socket.send_to_addr(message.as_bytes(), &address).map(drop)
 }

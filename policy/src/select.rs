@@ -85,6 +85,16 @@ pub fn narrow(mut snapshot: Snapshot, selection: &Selection) -> Result<Snapshot,
     snapshot
         .processes
         .retain(|process| kept.contains(&process.device) && selection.takes(process));
+    if selection.narrows_processes() {
+        for device in &mut snapshot.devices {
+            let taken = snapshot
+                .processes
+                .iter()
+                .filter(|process| process.device == device.id);
+            let taken = u32::try_from(taken.count()).unwrap_or(u32::MAX);
+            device.process_count = device.process_count.clone().map(|_| taken);
+        }
+    }
     Ok(snapshot)
 }
 

@@ -6,6 +6,10 @@
 //! `"stale: 12 s"` or `"withheld: …"`. Names that end in `_mb` count MiB, names
 //! that end in `_bytes` are exact.
 
+mod status;
+
+pub use status::{BackendDocument, StatusDocument};
+
 use crate::audit::{AuditRecord, AuditSubject};
 use crate::reading::Reading;
 use crate::snapshot::{Device, Fault, GpuProcess, Snapshot};
@@ -32,6 +36,8 @@ pub struct ListDocument {
     pub gpus: Vec<GpuDocument>,
     /// One for each process and device it uses.
     pub procs: Vec<ProcessDocument>,
+    /// How each vendor's backend stands: whether an empty `gpus` means "none".
+    pub backends: Vec<BackendDocument>,
     /// What is broken now.
     pub faults: Vec<FaultDocument>,
 }
@@ -69,7 +75,7 @@ pub struct GpuDocument {
     /// Uncorrected errors since the driver was loaded.
     pub ecc_volatile: Option<u64>,
     /// How many processes use it.
-    pub pids: usize,
+    pub pids: Option<u32>,
     /// The one that holds the most memory.
     pub top_proc: Option<ProcessDocument>,
     pub reasons: BTreeMap<&'static str, String>,
@@ -188,6 +194,11 @@ impl From<&Snapshot> for ListDocument {
                 .iter()
                 .map(|process| proc(snapshot, process))
                 .collect(),
+            backends: snapshot
+                .backends
+                .iter()
+                .map(BackendDocument::from)
+                .collect(),
             faults: snapshot.faults.iter().map(FaultDocument::from).collect(),
         }
     }
@@ -254,11 +265,7 @@ fn gpu(snapshot: &Snapshot, device: &Device) -> GpuDocument {
             .take("power_limit_w", &device.power_limit)
             .map(Milliwatts::as_watts),
         ecc_volatile: reasons.take("ecc_volatile", &device.ecc_volatile),
-        pids: snapshot
-            .processes
-            .iter()
-            .filter(|process| process.device == device.id)
-            .count(),
+        pids: reasons.take("pids", &device.process_count),
         top_proc: top_process(snapshot, device).map(|process| proc(snapshot, process)),
         reasons: reasons.0,
     }

@@ -89,6 +89,8 @@ pub struct Device {
     pub power_limit: Reading<Milliwatts>,
     /// Uncorrected ECC errors since the driver was loaded.
     pub ecc_volatile: Reading<u64>,
+    /// How many processes use it.
+    pub process_count: Reading<u32>,
     /// Set while the driver cannot reach the device.
     pub lost: Option<Loss>,
 }

@@ -287,6 +287,7 @@ fn snapshot() -> Snapshot {
             power: Reading::Value(Milliwatts(688_000)),
             power_limit: Reading::Value(Milliwatts(700_000)),
             ecc_volatile: Reading::Value(0),
+            process_count: Reading::Value(1),
             lost: Some(Loss {
                 since: Timestamp(1),
                 reason: "x".into(),

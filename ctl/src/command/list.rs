@@ -92,6 +92,14 @@ async fn first(daemon: &Daemon, patience: Patience) -> Result<Snapshot, Failure>
     if snapshot.tick == 0 {
         return Err(Failure::NothingPolled);
     }
+    // A driver may take its time for its first answer, and "no GPU" would be a
+    // lie until then.
+    while answer::is_starting(&snapshot) {
+        snapshot = match daemon.snapshot(Some(snapshot.tick), patience).await {
+            Err(Failure::TimedOut { .. }) => break,
+            newer => newer?,
+        };
+    }
     Ok(snapshot)
 }
 

@@ -5,10 +5,10 @@ use crate::connect::Patience;
 use crate::exit::{Exit, Failure};
 use crate::output::look::Look;
 use crate::output::message::Messages;
-use crate::output::status::document::StatusDocument;
 use crate::output::status::lines;
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
+use gpukill_proto::document::StatusDocument;
 
 /// Asks and prints.
 pub(crate) async fn run(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {

@@ -32,7 +32,7 @@ const GPU_FIELDS: &[Field<GpuDocument>] = &[
     ("power_w", |gpu| text(&gpu.power_w)),
     ("power_limit_w", |gpu| text(&gpu.power_limit_w)),
     ("ecc_volatile", |gpu| text(&gpu.ecc_volatile)),
-    ("pids", |gpu| gpu.pids.to_string()),
+    ("pids", |gpu| text(&gpu.pids)),
     ("top_pid", |gpu| {
         text(&top(gpu, |process| Some(process.pid)))
     }),

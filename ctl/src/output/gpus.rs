@@ -77,7 +77,7 @@ fn row(
         }),
         power(device),
         ecc(device),
-        Cell::plain(processes.len().to_string()),
+        reading(&device.process_count, ToString::to_string),
     ];
     cells.extend(age_column.cell(ages(device), symbols));
     if view.containers {

@@ -50,6 +50,7 @@ fn device(index: u32, used: u64, util: u32, celsius: i32, watts: u64) -> Device 
         power: Value(Milliwatts(watts * 1000)),
         power_limit: Value(Milliwatts(700_000)),
         ecc_volatile: Value(0),
+        process_count: Value(0),
         lost: None,
     }
 }
@@ -133,6 +134,12 @@ pub(crate) fn snapshot() -> Snapshot {
             .into(),
     );
     processes.push(idle);
+    for device in &mut devices {
+        let here = processes
+            .iter()
+            .filter(|process| process.device == device.id);
+        device.process_count = Value(u32::try_from(here.count()).unwrap());
+    }
     Snapshot {
         host: "gpu-box-07".into(),
         taken_at: NOW,

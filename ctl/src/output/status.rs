@@ -1,7 +1,5 @@
 //! How the daemon stands, for people.
 
-pub(crate) mod document;
-
 use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, Symbols};
 use super::value::{clock, counted, disk_size, thousands};

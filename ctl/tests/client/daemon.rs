@@ -267,6 +267,7 @@ fn device() -> Device {
         power: Reading::Value(Milliwatts(688_000)),
         power_limit: Reading::Value(Milliwatts(700_000)),
         ecc_volatile: Reading::Value(0),
+        process_count: Reading::Value(0),
         lost: None,
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Connections in all. Each can hold one request frame of 64 KiB and one answer
-/// of some hundred KiB, which bounds the daemon's memory.
+/// Connections in all. A client that does not read its answers makes the daemon
+/// hold two calls and their pages, some hundred KiB, for each of them.
 const TOTAL: usize = 64;
 
 /// Of these, so many are kept for operators, admins and root: they must get

@@ -30,7 +30,7 @@ const IDLE: Duration = Duration::from_secs(60);
 const SLOW_READER: Duration = Duration::from_secs(10);
 
 /// So many calls of one connection may run at once; more are refused by tarpc.
-const CALLS: usize = 4;
+const CALLS: usize = 2;
 
 /// How long a status waits for its caller's name, and how often it looks.
 const NAME_PATIENCE: Duration = Duration::from_millis(100);
@@ -53,7 +53,7 @@ pub(super) async fn run(mut stream: UnixStream, caller: Caller, shared: Shared) 
     };
     let channel = BaseChannel::new(
         Config {
-            pending_response_buffer: CALLS,
+            pending_response_buffer: 1,
         },
         transport,
     );

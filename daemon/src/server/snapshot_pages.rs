@@ -8,7 +8,7 @@ use gpukill_proto::snapshot::{GpuProcess, Snapshot};
 
 /// The most bytes of processes on one page. A page has the devices besides,
 /// some hundred bytes each, and a frame takes 4 MiB.
-const PAGE: u64 = 256 << 10;
+const PAGE: u64 = 64 << 10;
 
 /// The page that begins with process `start`.
 pub(super) fn page(

@@ -137,6 +137,7 @@ impl Memory {
             power: aged(&read.power, age),
             power_limit: aged(&read.power_limit, age),
             ecc_volatile: aged(&read.ecc_volatile, age),
+            process_count: aged(&count(&read.processes, rows), age),
             lost,
         }
     }
@@ -220,6 +221,12 @@ impl Memory {
             .collect();
         self.first_seen.retain(|row, _| present.contains(row));
     }
+}
+
+/// A list that could not be had is not an empty one.
+fn count(list: &Reading<Vec<ProcessReadings>>, rows: &[GpuProcess]) -> Reading<u32> {
+    let rows = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+    list.clone().map(|_| rows)
 }
 
 /// The driver names a pid that this box does not have: it has just ended, or it
@@ -329,7 +336,10 @@ pub(super) fn faults(
 fn of_device(device: &Device) -> Vec<(String, String)> {
     let part = format!("GPU {}", device.index);
     if let Some(loss) = &device.lost {
-        return vec![(part, format!("lost: {}", loss.reason))];
+        return vec![(
+            part,
+            format!("lost ({}): needs a reset or a reboot", loss.reason),
+        )];
     }
     let failures = [
         ("name", failure(&device.name)),

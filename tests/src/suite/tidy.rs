@@ -158,7 +158,7 @@ fn nothing_that_ships_opens_a_network_socket() {
         "TcpListener",
         "TcpStream",
         "UdpSocket",
-        "SocketAddr",
+        "std::net::",
         "AddressFamily::INET",
     ];
     let found: Vec<_> = sources()

@@ -60,7 +60,7 @@ fn no_such_device(
     }
 }
 
-/// The failure of a backend that could have had what is missing.
+/// The failure of a backend that could have had what is missing, or its silence.
 fn failed_backend(backends: &[BackendReport], vendor: Option<Vendor>) -> Option<Failure> {
     backends
         .iter()
@@ -69,11 +69,18 @@ fn failed_backend(backends: &[BackendReport], vendor: Option<Vendor>) -> Option<
             BackendState::Failed(why) => {
                 Some(Failure::Vendor(format!("{} failed: {why}", backend.name)))
             }
-            BackendState::Ready
-            | BackendState::Starting
-            | BackendState::Absent(_)
-            | BackendState::NotBuilt => None,
+            BackendState::Starting => Some(Failure::Vendor(format!(
+                "{} has not answered yet",
+                backend.name
+            ))),
+            BackendState::Ready | BackendState::Absent(_) | BackendState::NotBuilt => None,
         })
+}
+
+/// Whether there is no device, and a backend that may still find some.
+pub(super) fn is_starting(snapshot: &Snapshot) -> bool {
+    let mut backends = snapshot.backends.iter();
+    snapshot.devices.is_empty() && backends.any(|backend| backend.state == BackendState::Starting)
 }
 
 /// Backends are named as the vendors; all that is not one of those reads others.

@@ -33,7 +33,7 @@ pub(super) fn failure<T>(error: &NvmlError) -> Reading<T> {
 /// (nvml.h, return values 23 to 30).
 pub(super) fn explain(error: &NvmlError) -> String {
     match error {
-        NvmlError::GpuLost => "the GPU is lost: it fell off the bus or must be reset".into(),
+        NvmlError::GpuLost => "GPU_IS_LOST".into(),
         NvmlError::UnexpectedVariant(code) => match code {
             23 => "NVML has not enough resources (23)".into(),
             25 => "NVML does not know this version of a request (25)".into(),
@@ -110,10 +110,7 @@ mod tests {
             Reading::Unsupported
         );
         let lost = failure::<u32>(&NvmlError::GpuLost);
-        assert_eq!(
-            lost.reason().as_deref(),
-            Some("failed: the GPU is lost: it fell off the bus or must be reset")
-        );
+        assert_eq!(lost.reason().as_deref(), Some("failed: GPU_IS_LOST"));
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn list_shows_each_gpu_at_a_glance_and_drops_the_least_important_when_it_is_narr
                 "   1  H100 80GB HBM3          ██████▏░░░  49.0/80.0G    0%   41°  120/700W    3      1  3999999999 jupyter-lab 49.0G",
                 "   2  H100 80GB HBM3          ████▍░░░░░  35.0/80.0G    0%   38°   98/700W    0      0  35.0G unattributed",
                 "   3  GeForce RTX 2080 SUPER  ▏░░░░░░░░░    0.1/8.0G     ?   33°       n/a  n/a      0  –",
-                "   4  H100 80GB HBM3          lost since hh:mm:ss (the GPU is lost: it fell off the bus or must be reset): needs a rese…",
+                "   4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),
         (
@@ -56,7 +56,7 @@ fn list_shows_each_gpu_at_a_glance_and_drops_the_least_important_when_it_is_narr
                 "   1  H100 80GB HBM3          49.0/80.0G    0%   41°  120/700W    3      1  3999999999 jupyter-lab …",
                 "   2  H100 80GB HBM3          35.0/80.0G    0%   38°   98/700W    0      0  35.0G unattributed",
                 "   3  GeForce RTX 2080 SUPER    0.1/8.0G     ?   33°       n/a  n/a      0  –",
-                "   4  H100 80GB HBM3          lost since hh:mm:ss (the GPU is lost: it fell off the bus or must be …",
+                "   4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),
         (
@@ -67,7 +67,7 @@ fn list_shows_each_gpu_at_a_glance_and_drops_the_least_important_when_it_is_narr
                 "   1  H100 80GB HBM3          49.0/80.0G    0%      1  3999999999 jupyter-lab 4…",
                 "   2  H100 80GB HBM3          35.0/80.0G    0%      0  35.0G unattributed",
                 "   3  GeForce RTX 2080 SUPER    0.1/8.0G     ?      0  –",
-                "   4  H100 80GB HBM3          lost since hh:mm:ss (the GPU is lost: it fell off…",
+                "   4  H100 80GB HBM3          lost since hh:mm:ss (GPU_IS_LOST): needs a reset …",
             ],
         ),
     ];
@@ -93,7 +93,7 @@ fn list_details_shows_each_process_and_what_no_process_explains() {
                 "   0  50001  root          512M   0%      Ns  –                    tensorboard --logdir runs",
                 "   1  51002  3999999999   49.0G   0%      Ns  docker/0123456789ab  jupyter-lab --no-browser",
                 "   2      –  –            35.0G    –       –  unattributed         held by no process that the driver lists",
-                "   4  lost since hh:mm:ss (the GPU is lost: it fell off the bus or must be reset): needs a reset or a reboot",
+                "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),
         (
@@ -105,7 +105,7 @@ fn list_details_shows_each_process_and_what_no_process_explains() {
                 "   0  50001  root          512M   0%      Ns  –                    tensorboard --logdir runs",
                 "   1  51002  3999999999   49.0G   0%      Ns  docker/0123456789ab  jupyter-lab --no-browser",
                 "   2      –  –            35.0G    –       –  unattributed         held by no process that the driv…",
-                "   4  lost since hh:mm:ss (the GPU is lost: it fell off the bus or must be reset): needs a reset or…",
+                "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),
         (
@@ -117,7 +117,7 @@ fn list_details_shows_each_process_and_what_no_process_explains() {
                 "   0  50001  root          512M   0%      Ns  tensorboard --logdir runs",
                 "   1  51002  3999999999   49.0G   0%      Ns  jupyter-lab --no-browser",
                 "   2      –  –            35.0G    –       –  held by no process that the drive…",
-                "   4  lost since hh:mm:ss (the GPU is lost: it fell off the bus or must be rese…",
+                "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),
     ];
@@ -145,7 +145,7 @@ fn status_tells_how_each_part_stands() {
         " nvidia   N GPUs, driver N.N.N, CUDA N.N, N.N ms a poll",
         " others   amd, intel, drm, apple: not read by this version",
         " GPU N    fault since N:N:N: utilization: NVML reports an unknown error (N)",
-        " GPU N    fault since N:N:N: lost: the GPU is lost: it fell off the bus or must be reset",
+        " GPU N    fault since N:N:N: lost (GPU_IS_LOST): needs a reset or a reboot",
         " polling  every N ms, last N.N s ago, N late of N",
         " store    N KiB samples, N KiB audit, written N.N s ago, in DIRECTORY",
         "",

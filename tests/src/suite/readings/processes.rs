@@ -177,7 +177,12 @@ fn a_list_of_processes_that_fails_is_a_fault_and_nothing_is_said_of_the_rest() {
     let gpu = &stage.list()["gpus"][1];
     assert_eq!(
         gpu["reasons"],
-        json!({"mem_unattributed_bytes": "failed: the list of processes failed"})
+        json!({
+            "mem_unattributed_bytes": "failed: the list of processes failed",
+            "pids": "failed: NVML reports an unknown error (999)",
+        })
     );
+    // Unknown is not "free".
+    assert_eq!(gpu["pids"], json!(null));
     daemon.stop();
 }

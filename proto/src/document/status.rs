@@ -1,11 +1,10 @@
 //! The JSON of `gpukillctl status`. Field names are stable; fields are only
 //! added.
 
-use gpukill_proto::document::{FaultDocument, SCHEMA};
-use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendReport, BackendState};
-use gpukill_proto::status::{Right, Status};
-use gpukill_proto::units::Timestamp;
+use super::{FaultDocument, Reasons, SCHEMA};
+use crate::snapshot::{BackendReport, BackendState};
+use crate::status::{Right, Status};
+use crate::units::Timestamp;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use std::collections::BTreeMap;
     missing_docs,
     reason = "the names are the documented JSON fields; units are in them"
 )]
-pub(crate) struct StatusDocument {
+pub struct StatusDocument {
     /// The version of this shape: that of `list`.
     pub schema: u32,
     pub version: String,
@@ -55,7 +54,7 @@ pub(crate) struct StatusDocument {
     missing_docs,
     reason = "the names are the documented JSON fields; units are in them"
 )]
-pub(crate) struct BackendDocument {
+pub struct BackendDocument {
     pub name: String,
     /// `ready`, `starting`, `absent`, `failed`, `not_built`.
     pub state: &'static str,
@@ -84,7 +83,7 @@ impl From<&Status> for StatusDocument {
             polling,
             store,
         } = status;
-        let mut reasons = BTreeMap::new();
+        let mut reasons = Reasons::default();
         Self {
             schema: SCHEMA,
             version: version.clone(),
@@ -95,7 +94,7 @@ impl From<&Status> for StatusDocument {
             uptime_seconds: now.since(*started_at).as_secs(),
             personal: *personal,
             uid: caller.uid,
-            user: known("user", &caller.user, &mut reasons),
+            user: reasons.take("user", &caller.user),
             rights: caller.rights.iter().copied().map(right).collect(),
             log_in_again_for: caller.log_in_again_for.clone(),
             backends: backends.iter().map(BackendDocument::from).collect(),
@@ -109,7 +108,7 @@ impl From<&Status> for StatusDocument {
             store_audit_bytes: store.audit.0,
             store_written_at: store.written_at.map(Timestamp::to_rfc3339),
             store_dropped: store.dropped,
-            reasons,
+            reasons: reasons.0,
         }
     }
 }
@@ -123,30 +122,19 @@ impl From<&BackendReport> for BackendDocument {
             BackendState::Failed(why) => ("failed", Some(why.clone())),
             BackendState::NotBuilt => ("not_built", None),
         };
-        let mut reasons = BTreeMap::new();
+        let mut reasons = Reasons::default();
         Self {
             name: backend.name.clone(),
             state,
             why,
             since: backend.since.to_rfc3339(),
             gpus: backend.devices,
-            driver: known("driver", &backend.driver, &mut reasons),
-            cuda: known("cuda", &backend.cuda, &mut reasons),
+            driver: reasons.take("driver", &backend.driver),
+            cuda: reasons.take("cuda", &backend.cuda),
             poll_cost_us: backend.poll_cost_us,
-            reasons,
+            reasons: reasons.0,
         }
     }
-}
-
-fn known(
-    field: &'static str,
-    reading: &Reading<String>,
-    reasons: &mut BTreeMap<&'static str, String>,
-) -> Option<String> {
-    if let Some(reason) = reading.reason() {
-        reasons.insert(field, reason);
-    }
-    reading.known().cloned()
 }
 
 const fn right(right: Right) -> &'static str {
