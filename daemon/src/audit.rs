@@ -12,6 +12,8 @@ mod row;
 
 mod samples;
 
+mod steady;
+
 mod writer;
 
 use gpukill_proto::audit::{AuditPage, AuditQuery};

@@ -3,6 +3,8 @@
 //! A backend knows devices and pids; it knows nothing of people, rules or the
 //! store. Each runs on a thread of its own, behind a [`reader::Reader`].
 
+mod checked;
+
 mod lost;
 
 pub(crate) mod nvidia;

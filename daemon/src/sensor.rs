@@ -46,6 +46,10 @@ impl Sensor {
         let child = Command::new("/proc/self/exe")
             .arg0("gpukilld-sensor")
             .args(["--sensor", library])
+            // Nothing in it speaks for the daemon.
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("WATCHDOG_PID")
+            .env_remove("WATCHDOG_USEC")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .spawn()?;

@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> ExitCode {
 
 /// The daemon, from its first file to its last.
 fn daemon(args: &Args, config: Config, log: &Log) -> Result<(), String> {
-    // Before any thread starts: all of them inherit what is blocked.
+    // First of all: a signal that comes while the parts start must stop them in order.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(about("cannot catch signals"))?;
     let directory_mode = if config.personal { 0o700 } else { 0o755 };
     let listening =

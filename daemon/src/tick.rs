@@ -6,7 +6,7 @@ use crate::backend::reader::{Latest, Reader};
 use crate::faults::Faults;
 use crate::host::process::Processes;
 use crate::host::users::Users;
-use assemble::Memory;
+use assemble::{Memory, People};
 use gpukill_proto::snapshot::Snapshot;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
@@ -59,10 +59,8 @@ impl Ticker {
         others: Vec<(String, String)>,
     ) -> Snapshot {
         let latest = self.read_backends(patience);
-        self.resolve_names(&latest, now);
-        let mut snapshot = self
-            .memory
-            .assemble(&latest, &mut self.processes, &self.users, now);
+        let people = self.identify(&latest, now);
+        let mut snapshot = self.memory.assemble(&latest, &people, &self.users, now);
         self.tick += 1;
         snapshot.tick = self.tick;
         snapshot.host.clone_from(&self.host);
@@ -71,9 +69,11 @@ impl Ticker {
                 .iter()
                 .map(|name| assemble::not_built(name, now)),
         );
-        let faults = assemble::faults(&latest, &snapshot).chain(others);
-        let faults = faults.chain(self.users.fault().map(|fault| ("names".to_owned(), fault)));
-        snapshot.faults = self.faults.update(faults.collect(), now);
+        // Of many faults the last are cut: the daemon's own come first.
+        let names = self.users.fault().map(|fault| ("names".to_owned(), fault));
+        let own = others.into_iter().chain(names);
+        let faults = own.chain(assemble::faults(&latest, &snapshot)).collect();
+        snapshot.faults = self.faults.update(faults, now);
         snapshot
     }
 
@@ -89,18 +89,19 @@ impl Ticker {
             .collect()
     }
 
-    /// Asks for the names of all owners together, so that a poll waits for them
-    /// once and not one by one.
-    fn resolve_names(&mut self, latest: &[(&'static str, Latest)], now: Timestamp) {
+    /// Who the listed pids are, each looked up once. The names of all owners are
+    /// asked for together, so that a poll waits for them once.
+    fn identify(&mut self, latest: &[(&'static str, Latest)], now: Timestamp) -> People {
         let pids: BTreeSet<u32> = assemble::pids(latest).collect();
         self.processes.keep_only(&pids);
-        for pid in pids {
-            if let Ok(identity) = self.processes.identify(pid, now)
-                && let Some(uid) = identity.uid.known()
-            {
-                self.users.name(*uid);
-            }
+        let people: People = pids
+            .into_iter()
+            .filter_map(|pid| Some((pid, self.processes.identify(pid, now).ok()?)))
+            .collect();
+        for uid in people.values().filter_map(|identity| identity.uid.known()) {
+            self.users.name(*uid);
         }
         self.users.settle(Instant::now() + NAME_PATIENCE);
+        people
     }
 }

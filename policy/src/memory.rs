@@ -12,8 +12,11 @@ pub fn unattributed<'a>(
     total: &Reading<Bytes>,
     processes: impl IntoIterator<Item = &'a Reading<Bytes>>,
 ) -> Reading<Bytes> {
-    let (Reading::Value(used), Some(total)) = (used, total.known()) else {
+    let Reading::Value(used) = used else {
         return used.clone();
+    };
+    let Some(total) = total.known() else {
+        return Reading::Failed("the size of the memory is not known".into());
     };
     let mut explained = 0u64;
     for memory in processes {
@@ -80,6 +83,10 @@ mod tests {
     fn an_unknown_part_makes_the_remainder_unknown_and_never_zero() {
         let unknown = [gib(15), Reading::Unsupported];
         assert_eq!(unattributed(&gib(63), &gib(80), &unknown).known(), None);
+        assert_eq!(
+            unattributed(&gib(3), &Reading::Unsupported, []).known(),
+            None
+        );
         assert_eq!(
             unattributed(&Reading::Unsupported, &gib(80), []),
             Reading::Unsupported

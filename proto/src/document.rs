@@ -28,7 +28,7 @@ pub struct ListDocument {
     pub schema: u32,
     /// The host name of the box.
     pub host: String,
-    /// When the poll ended, RFC 3339 in UTC.
+    /// When the poll began, RFC 3339 in UTC.
     pub ts: String,
     /// Counts polls since the daemon started.
     pub tick: u64,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Snapshot {
     /// The host name of the box.
     pub host: String,
-    /// When the poll ended.
+    /// When the poll began.
     pub taken_at: Timestamp,
     /// Counts polls since the daemon started; 0 is "none yet".
     pub tick: u64,

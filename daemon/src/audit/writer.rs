@@ -2,7 +2,8 @@
 //! with a reason; it is tried again until it works.
 
 use super::database::{AUDIT, Kind, Opened, SAMPLES, open};
-use super::samples::{Written, delete_before};
+use super::samples::{Written, delete_before, delete_unused};
+use super::steady::SteadyClock;
 use super::{Event, Order, Standing, lock};
 use gpukill_proto::snapshot::Snapshot;
 use gpukill_proto::units::{Bytes, Timestamp};
@@ -20,6 +21,10 @@ const RETRY: Duration = Duration::from_secs(10);
 /// deleting them: other orders come in between.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 const PRUNE_STEP: Duration = Duration::from_millis(20);
+
+/// The time between two looks for what no sample needs any more. It reads all
+/// samples of processes: about a second for a week of 64 of them.
+const TIDY_EVERY: Duration = Duration::from_secs(3_600);
 
 /// The most events kept in memory while they cannot be written.
 const MOST_PENDING: usize = 10_000;
@@ -39,6 +44,8 @@ pub(super) struct Writer {
     audit_fault: Option<String>,
     retry_at: Instant,
     prune_at: Instant,
+    tidy_at: Instant,
+    clock: SteadyClock,
 }
 
 impl Writer {
@@ -61,6 +68,8 @@ impl Writer {
             audit_fault: None,
             retry_at: Instant::now(),
             prune_at: Instant::now(),
+            tidy_at: Instant::now() + TIDY_EVERY,
+            clock: SteadyClock::starting(SystemTime::now().into(), Instant::now()),
         }
     }
 
@@ -94,13 +103,13 @@ impl Writer {
     }
 
     fn wait(&self) -> Duration {
-        let closed = self.samples.is_none() || self.audit.is_none();
-        let next = if closed {
-            self.retry_at.min(self.prune_at)
-        } else {
-            self.prune_at
-        };
-        next.saturating_duration_since(Instant::now())
+        let retry = (self.samples.is_none() || self.audit.is_none()).then_some(self.retry_at);
+        // Pruning waits for the file it prunes.
+        let prune = self.samples.is_some().then_some(self.prune_at);
+        let next = [retry, prune].into_iter().flatten().min();
+        next.map_or(PRUNE_EVERY, |next| {
+            next.saturating_duration_since(Instant::now())
+        })
     }
 
     /// A file that an admin moved or deleted gets a successor at once.
@@ -183,14 +192,39 @@ impl Writer {
             return;
         };
         let keep = i64::try_from(self.keep.as_secs()).unwrap_or(i64::MAX);
-        let oldest = Timestamp::from(SystemTime::now()).plus_seconds(keep.saturating_neg());
-        match delete_before(&mut opened.connection, oldest) {
-            Ok(more) => self.prune_at = now + if more { PRUNE_STEP } else { PRUNE_EVERY },
+        let wall = Timestamp::from(SystemTime::now());
+        if !self.clock.is_steady(wall, now) {
+            self.prune_at = now + PRUNE_EVERY;
+            return;
+        }
+        match delete_before(
+            &mut opened.connection,
+            wall.plus_seconds(keep.saturating_neg()),
+        ) {
+            Ok(true) => self.prune_at = now + PRUNE_STEP,
+            Ok(false) => {
+                self.prune_at = now + PRUNE_EVERY;
+                self.tidy(now);
+            }
             Err(error) => {
                 self.prune_at = now + PRUNE_EVERY;
                 self.close_samples(&error);
             }
         }
+    }
+
+    /// Now and then: processes of which no sample is left, and the room in the
+    /// file that nothing uses.
+    fn tidy(&mut self, now: Instant) {
+        let Some(opened) = self.samples.as_mut().filter(|_| now >= self.tidy_at) else {
+            return;
+        };
+        self.tidy_at = now + TIDY_EVERY;
+        if let Err(error) = delete_unused(&opened.connection) {
+            self.close_samples(&error);
+        }
+        // Rows that are gone are not to be named by new samples.
+        self.written = Written::default();
     }
 
     /// Makes the store's standing known.

@@ -1,9 +1,11 @@
 //! NVIDIA, through NVML in the sensor child. Here: keep a sensor running, ask
 //! it, and end it when it does not answer.
 
+use super::checked::check;
 use super::lost::Names;
 use super::{Backend, Readings};
 use crate::sensor::{Sensor, SpawnError};
+use gpukill_proto::snapshot::BackendState;
 use std::time::{Duration, Instant};
 
 /// How long the sensor may take for one poll of the whole box before it counts
@@ -62,9 +64,13 @@ impl Nvidia {
         } else {
             FIRST_PATIENCE
         };
-        sensor
+        let readings = sensor
             .poll(patience)
-            .map_err(|error| format!("the sensor {error}"))
+            .and_then(|readings| match check(&readings) {
+                Ok(()) => Ok(readings),
+                Err(what) => Err(format!("answered with garbage: {what}")),
+            });
+        readings.map_err(|error| format!("the sensor {error}"))
     }
 
     /// Ends the sensor. One that cannot be ended is kept, so that no second one
@@ -99,11 +105,23 @@ impl Backend for Nvidia {
         {
             return Err(self.last_failure.clone());
         }
+        let is_first = !self.sensor.as_ref().is_some_and(Sensor::has_answered);
         match self.ask_sensor() {
             Ok(readings) => {
-                self.pause = SHORTEST_PAUSE;
+                if !is_first {
+                    // A sensor that only ever answers once is not well.
+                    self.pause = SHORTEST_PAUSE;
+                }
                 self.not_before = None;
-                Ok(self.names.complete(readings))
+                match readings.state {
+                    // The sensor is well, the driver is not: what was read
+                    // before it failed remains, and grows old.
+                    BackendState::Failed(why) => Err(why),
+                    BackendState::Ready
+                    | BackendState::Starting
+                    | BackendState::Absent(_)
+                    | BackendState::NotBuilt => Ok(self.names.complete(readings)),
+                }
             }
             Err(failure) => {
                 self.end_sensor();

@@ -22,6 +22,16 @@ pub(crate) struct Latest {
     pub(crate) failure: Option<String>,
     /// Whether this answers the round that was asked for.
     pub(crate) on_time: bool,
+    /// Whether it came too late for the round before and is new in this one: a
+    /// backend that is slow, but not slower than the polls, is fresh enough.
+    pub(crate) recent: bool,
+}
+
+impl Latest {
+    /// Whether the readings can be shown and judged as they are.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.failure.is_none() && self.readings.is_some() && (self.on_time || self.recent)
+    }
 }
 
 #[derive(Default)]
@@ -38,6 +48,8 @@ struct Rounds {
     answered: u64,
     /// Whether the last round was asked for while an older one was still out.
     behind: bool,
+    /// Whether an answer came that nobody has looked at yet.
+    unseen: bool,
     latest: Latest,
     ended: bool,
 }
@@ -71,6 +83,7 @@ impl Slot {
         let now = Timestamp::from(SystemTime::now());
         let mut rounds = self.lock();
         rounds.answered = round;
+        rounds.unseen = true;
         match result {
             Ok(readings) => {
                 rounds.latest.readings = Some((Arc::new(readings), now));
@@ -133,6 +146,7 @@ impl Reader {
         }
         Latest {
             on_time: rounds.answered >= rounds.asked,
+            recent: std::mem::take(&mut rounds.unseen),
             ..rounds.latest.clone()
         }
     }
@@ -198,11 +212,11 @@ mod tests {
 
         reader.ask();
         let late = reader.latest(Instant::now());
-        assert!(!late.on_time);
+        assert!(!late.is_fresh());
         assert_eq!(late.readings.map(|(r, _)| r.cost_us), Some(1));
         // Still stuck: nobody waits for it a second time.
         reader.ask();
-        assert!(!reader.latest(soon()).on_time);
+        assert!(!reader.latest(soon()).is_fresh());
 
         tell.send(Ok(readings(2))).unwrap();
         tell.send(Ok(readings(3))).unwrap();
@@ -212,8 +226,22 @@ mod tests {
         tell.send(Ok(readings(4))).unwrap();
         reader.ask();
         let recovered = reader.latest(soon());
-        assert!(recovered.on_time);
+        assert!(recovered.is_fresh());
         assert!(recovered.readings.is_some_and(|(r, _)| r.cost_us > 1));
+    }
+
+    #[test]
+    fn an_answer_that_came_between_two_polls_is_fresh_in_the_second_and_no_longer() {
+        let (tell, reader) = told();
+        reader.ask();
+        assert!(!reader.latest(Instant::now()).is_fresh());
+        tell.send(Ok(readings(1))).unwrap();
+        while !reader.slot.is_idle() {
+            std::thread::yield_now();
+        }
+        reader.ask();
+        assert!(reader.latest(Instant::now()).is_fresh());
+        assert!(!reader.latest(Instant::now()).is_fresh());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! from the runtimes' files, not from here.
 
 use gpukill_proto::snapshot::ContainerId;
+use gpukill_proto::text::visible;
 
 /// More of a cgroup file than this is not read.
 pub(crate) const CGROUP_MAX: u64 = 64 << 10;
@@ -34,7 +35,8 @@ fn from_part(part: &str, parents: &[&str]) -> Option<ContainerId> {
     let container = |runtime: &str, id: &str| {
         Some(ContainerId {
             runtime: runtime.to_owned(),
-            id: id.to_owned(),
+            // Whoever may make a cgroup may name it.
+            id: visible(id.as_bytes(), 128),
         })
     };
     let name = part.strip_suffix(".scope").unwrap_or(part);

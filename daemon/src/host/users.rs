@@ -98,7 +98,8 @@ const KEEP: Duration = Duration::from_secs(300);
 /// After so long a group is asked for again: members are added while we run.
 const KEEP_GROUP: Duration = Duration::from_secs(30);
 
-/// The most users kept; beyond it names are not known. Real boxes have tens.
+/// The most users kept. Real boxes have tens, but anybody with user namespaces
+/// can come as many.
 const MOST_USERS: usize = 10_000;
 
 /// How long one answer may take before it is a fault.
@@ -122,13 +123,13 @@ impl Users {
     /// The name of a user. Asks for it where it is not known, and never waits.
     pub(crate) fn name(&self, uid: u32) -> Reading<String> {
         let mut known = self.shared.lock();
-        let full = known.users.len() >= MOST_USERS;
         let now = Instant::now();
         let due = match known.users.get(&uid) {
             Some(entry) => entry.is_due(now, KEEP),
-            None => !full,
+            None => true,
         };
         if due && self.ask.try_send(Question::User(uid)).is_ok() {
+            known.make_room();
             known
                 .users
                 .entry(uid)
@@ -222,6 +223,18 @@ impl Users {
             .failure
             .as_ref()
             .map(|failure| format!("the name service fails: {failure}"))
+    }
+}
+
+impl Known {
+    /// Forgets the user who was asked for longest ago when there are too many.
+    fn make_room(&mut self) {
+        if self.users.len() >= MOST_USERS {
+            let oldest = self.users.iter().min_by_key(|(_, entry)| entry.asked);
+            if let Some(oldest) = oldest.map(|(uid, _)| *uid) {
+                self.users.remove(&oldest);
+            }
+        }
     }
 }
 

@@ -51,8 +51,10 @@ impl Nvml {
                 let (readings, broken) = self.read(&nvml);
                 if broken {
                     // The driver was reloaded under the library: only a fresh
-                    // load can speak to it again.
+                    // load can speak to it again, and not at once.
                     drop(nvml);
+                    let state = BackendState::Failed("the NVIDIA driver was reloaded".to_owned());
+                    self.last_try = Some((Instant::now(), state));
                 } else {
                     self.loaded = Some(nvml);
                 }

@@ -49,18 +49,14 @@ pub(crate) fn listen(path: &Path, directory_mode: u32) -> Result<Listening, Bind
         return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, what)));
     }
     let directory = path.parent().unwrap_or(Path::new("/"));
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(directory_mode)
-        .create(directory)
-        .map_err(failed)?;
+    make_directory(directory, directory_mode).map_err(failed)?;
     check_directory(directory).map_err(failed)?;
     let lock = lock(path)
         .map_err(failed)?
         .ok_or_else(|| BindError::Taken(path.to_owned()))?;
     // Under the lock, so whatever has this name is left of a dead daemon. Bound
     // under another name first: with its own, it is complete.
-    let temporary = path.with_extension("sock.new");
+    let temporary = beside(path, ".new");
     let bound = remove(&temporary)
         .and_then(|()| UnixListener::bind(&temporary))
         .and_then(|listener| {
@@ -84,20 +80,41 @@ pub(crate) fn listen(path: &Path, directory_mode: u32) -> Result<Listening, Bind
 fn check_directory(directory: &Path) -> io::Result<()> {
     let metadata = std::fs::metadata(directory)?;
     let ours = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
-    let (writable_by_all, sticky) = (metadata.mode() & 0o002 != 0, metadata.mode() & 0o1000 != 0);
-    if ours && (!writable_by_all || sticky) {
+    let (writable_by_others, sticky) =
+        (metadata.mode() & 0o022 != 0, metadata.mode() & 0o1000 != 0);
+    if ours && (!writable_by_others || sticky) {
         return Ok(());
     }
     let what = format!(
-        "{} belongs to another user or is writable by all",
+        "{} belongs to another user or is writable by others",
         directory.display()
     );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 
+/// Makes the directory where there is none, open to those who may connect
+/// whatever the umask.
+fn make_directory(directory: &Path, mode: u32) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(directory)?;
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(mode))
+}
+
+/// Another name in the same directory, which no other socket has.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 /// The lock beside the socket; `None` when another process holds it.
 fn lock(path: &Path) -> io::Result<Option<File>> {
-    let name = path.with_extension("lock");
+    let name = beside(path, ".lock");
     // Not through a symbolic link: in a directory open to others it could point
     // anywhere.
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -156,7 +173,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let open = directory.path().join("open");
         std::fs::create_dir(&open).unwrap();
-        for (mode, refused) in [(0o777, true), (0o1777, false), (0o755, false)] {
+        for (mode, refused) in [
+            (0o777, true),
+            (0o775, true),
+            (0o1777, false),
+            (0o755, false),
+        ] {
             std::fs::set_permissions(&open, std::fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(
                 listen(&open.join("s.sock"), 0o755).is_err(),

@@ -28,49 +28,50 @@ pub(super) fn caller(stream: &UnixStream) -> io::Result<Caller> {
 fn supplementary_groups(stream: &UnixStream) -> io::Result<BTreeSet<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
-        let room = groups.len() * size_of::<libc::gid_t>();
-        let mut length = libc::socklen_t::try_from(room).map_err(io::Error::other)?;
-        match peer_groups(stream, &mut groups, &mut length) {
-            Ok(()) => {
-                groups.truncate(length as usize / size_of::<libc::gid_t>());
+        match peer_groups(stream, &mut groups)? {
+            Found::All(count) => {
+                groups.truncate(count);
                 return Ok(groups.into_iter().collect());
             }
-            // The kernel says how much it needs.
-            Err(error) if error.raw_os_error() == Some(libc::ERANGE) => {
-                let needed = length as usize / size_of::<libc::gid_t>();
-                if needed <= groups.len() || needed > MOST_GROUPS {
-                    return Err(error);
-                }
-                groups.resize(needed, 0);
+            Found::More(count) if count > groups.len() && count <= MOST_GROUPS => {
+                groups.resize(count, 0);
             }
-            Err(error) => return Err(error),
+            Found::More(_) => return Err(io::ErrorKind::InvalidData.into()),
         }
     }
 }
 
+enum Found {
+    /// So many were written.
+    All(usize),
+    /// There are so many, and none was written.
+    More(usize),
+}
+
 #[allow(unsafe_code, reason = "no crate of ours wraps SO_PEERGROUPS")]
-fn peer_groups(
-    stream: &UnixStream,
-    groups: &mut [libc::gid_t],
-    length: &mut libc::socklen_t,
-) -> io::Result<()> {
-    debug_assert!(*length as usize <= size_of_val(groups));
-    // SAFETY: the descriptor is open for as long as `stream` is borrowed, and
-    // the kernel writes at most `*length` bytes, which `groups` has room for,
-    // and then the number of bytes it wrote or needs into `length`.
+fn peer_groups(stream: &UnixStream, groups: &mut [libc::gid_t]) -> io::Result<Found> {
+    let mut length = libc::socklen_t::try_from(size_of_val(groups)).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is open for as long as `stream` is borrowed. The
+    // kernel writes at most `length` bytes, which is the size of `groups`, and
+    // then the number of bytes it wrote or needs into `length`.
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_PEERGROUPS,
             groups.as_mut_ptr().cast(),
-            length,
+            &raw mut length,
         )
     };
+    let count = length as usize / size_of::<libc::gid_t>();
     if result == 0 {
-        Ok(())
+        return Ok(Found::All(count));
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::ERANGE) {
+        Ok(Found::More(count))
     } else {
-        Err(io::Error::last_os_error())
+        Err(error)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::backend::reader::Latest;
 use crate::backend::{DeviceReadings, ProcessReadings, Readings};
-use crate::host::process::{Identity, Processes};
+use crate::host::process::Identity;
 use crate::host::users::Users;
 use gpukill_policy::memory::unattributed;
 use gpukill_proto::reading::Reading;
@@ -11,14 +11,19 @@ use gpukill_proto::snapshot::{
     BackendReport, BackendState, Device, DeviceId, GpuProcess, Loss, ProcessKey, Snapshot,
 };
 use gpukill_proto::units::Timestamp;
-use std::collections::BTreeMap;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who the listed pids are now; a pid that nobody has is not in it.
+pub(super) type People = BTreeMap<u32, Identity>;
 
 /// What one poll remembers for the next.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// When each process was first seen on each device.
     first_seen: BTreeMap<(DeviceId, ProcessKey), Timestamp>,
+    /// Who each pid of a list was when the list was fresh: an old list must not
+    /// name whoever has the pid since.
+    listed: BTreeMap<DeviceId, BTreeMap<u32, ProcessKey>>,
     lost_since: BTreeMap<DeviceId, Timestamp>,
     backends: BTreeMap<&'static str, (BackendState, Timestamp)>,
 }
@@ -29,7 +34,7 @@ impl Memory {
     pub(super) fn assemble(
         &mut self,
         latest: &[(&'static str, Latest)],
-        processes: &mut Processes,
+        people: &People,
         users: &Users,
         now: Timestamp,
     ) -> Snapshot {
@@ -47,18 +52,17 @@ impl Memory {
             let Some((readings, taken_at)) = &latest.readings else {
                 continue;
             };
-            let fresh = latest.on_time && latest.failure.is_none();
-            let age =
-                (!fresh).then(|| u32::try_from(now.since(*taken_at).as_secs()).unwrap_or(u32::MAX));
+            let age = (!latest.is_fresh())
+                .then(|| u32::try_from(now.since(*taken_at).as_secs()).unwrap_or(u32::MAX));
             for read in &readings.devices {
-                let rows = self.processes(read, age, processes, users, now);
+                let rows = self.processes(read, age, people, users, now);
                 let device = self.device(read, &rows, age, now);
                 snapshot.devices.push(device);
                 snapshot.processes.extend(rows);
             }
         }
         snapshot.devices.sort_by_key(|device| device.index);
-        self.forget_what_ended(&snapshot);
+        self.forget_what_ended(latest, &snapshot);
         snapshot
     }
 
@@ -99,12 +103,11 @@ impl Memory {
         now: Timestamp,
     ) -> Device {
         let unattributed = match &read.processes {
-            Reading::Value(_) => {
-                let explained = rows.iter().map(|row| &row.memory);
-                // Rows may be stale already; the device's own readings are not
-                // yet, so that both are compared as they were taken.
-                let fresh: Vec<_> = explained.map(|memory| unaged(memory.clone())).collect();
-                unattributed(&read.memory.used, &read.memory.total, &fresh)
+            // The list as it was taken, with those that have ended since: the
+            // device's used memory is as old.
+            Reading::Value(listed) => {
+                let explained = listed.iter().map(|process| &process.memory);
+                unattributed(&read.memory.used, &read.memory.total, explained)
             }
             Reading::Unsupported => Reading::Unsupported,
             Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld => {
@@ -146,22 +149,31 @@ impl Memory {
         &mut self,
         read: &DeviceReadings,
         age: Option<u32>,
-        processes: &mut Processes,
+        people: &People,
         users: &Users,
         now: Timestamp,
     ) -> Vec<GpuProcess> {
         let Reading::Value(listed) = &read.processes else {
             return Vec::new();
         };
+        if age.is_none() {
+            let keys = listed
+                .iter()
+                .filter_map(|process| Some((process.pid, people.get(&process.pid)?.key)));
+            self.listed.insert(read.id.clone(), keys.collect());
+        }
+        let was = self.listed.get(&read.id).cloned().unwrap_or_default();
         let mut rows: Vec<GpuProcess> = listed
             .iter()
-            .filter_map(|process| {
-                let identity = processes.identify(process.pid, now);
-                if identity.is_err() && age.is_some() {
-                    // An old list may name processes that have ended since.
-                    return None;
-                }
-                Some(self.row(&read.id, process, identity, age, users, now))
+            // An old list may name processes that have ended since, and pids
+            // that others have now.
+            .filter(|process| {
+                let now = people.get(&process.pid).map(|identity| identity.key);
+                age.is_none() || (now.is_some() && now == was.get(&process.pid).copied())
+            })
+            .map(|process| {
+                let identity = people.get(&process.pid).cloned();
+                self.row(&read.id, process, identity, age, users, now)
             })
             .collect();
         rows.sort_by_key(|row| row.pid);
@@ -172,7 +184,7 @@ impl Memory {
         &mut self,
         device: &DeviceId,
         read: &ProcessReadings,
-        identity: io::Result<Identity>,
+        identity: Option<Identity>,
         age: Option<u32>,
         users: &Users,
         now: Timestamp,
@@ -193,7 +205,7 @@ impl Memory {
             command: nobody(),
             container: nobody(),
         };
-        if let Ok(identity) = identity {
+        if let Some(identity) = identity {
             row.start_ticks = Reading::Value(identity.key.start_ticks);
             row.started_at = identity.started_at;
             row.first_seen = *self
@@ -213,13 +225,26 @@ impl Memory {
         row
     }
 
-    fn forget_what_ended(&mut self, snapshot: &Snapshot) {
-        let present: std::collections::BTreeSet<(DeviceId, ProcessKey)> = snapshot
+    /// Only a list that came says who is gone; without one nobody is.
+    fn forget_what_ended(&mut self, latest: &[(&'static str, Latest)], snapshot: &Snapshot) {
+        let told: BTreeSet<&DeviceId> = latest
+            .iter()
+            .filter(|(_, latest)| latest.is_fresh())
+            .filter_map(|(_, latest)| latest.readings.as_ref())
+            .flat_map(|(readings, _)| &readings.devices)
+            .filter(|device| device.processes.known().is_some())
+            .map(|device| &device.id)
+            .collect();
+        let here: BTreeSet<&DeviceId> = snapshot.devices.iter().map(|device| &device.id).collect();
+        let present: BTreeSet<(DeviceId, ProcessKey)> = snapshot
             .processes
             .iter()
             .filter_map(|row| Some((row.device.clone(), row.key()?)))
             .collect();
-        self.first_seen.retain(|row, _| present.contains(row));
+        self.first_seen.retain(|row, _| {
+            present.contains(row) || (here.contains(&row.0) && !told.contains(&row.0))
+        });
+        self.listed.retain(|device, _| here.contains(device));
     }
 }
 
@@ -239,16 +264,6 @@ fn aged<T: Clone>(reading: &Reading<T>, age: Option<u32>) -> Reading<T> {
     match age {
         Some(seconds) => reading.clone().aged(seconds),
         None => reading.clone(),
-    }
-}
-
-fn unaged<T>(reading: Reading<T>) -> Reading<T> {
-    match reading {
-        Reading::Stale(value, _) => Reading::Value(value),
-        other @ (Reading::Value(_)
-        | Reading::Unsupported
-        | Reading::Failed(_)
-        | Reading::Withheld) => other,
     }
 }
 
@@ -294,7 +309,7 @@ pub(super) fn faults(
         });
     let late = latest
         .iter()
-        .filter(|(_, latest)| !latest.on_time && latest.failure.is_none());
+        .filter(|(_, latest)| !latest.is_fresh() && latest.failure.is_none());
     let late = late.map(|(name, latest)| {
         let what = match latest.readings {
             Some(_) => "does not answer in time: readings are old",

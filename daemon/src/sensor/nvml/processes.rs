@@ -15,11 +15,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Until when each GPU's utilisation samples have been seen: the driver keeps a
 /// buffer, and without this it would answer with old ones again and again.
 #[derive(Default)]
-pub(super) struct UtilizationWindows(BTreeMap<DeviceId, u64>);
+pub(super) struct UtilizationWindows(BTreeMap<DeviceId, Window>);
 
-/// How far back the first question looks, in microseconds: the driver samples
-/// about once a second.
-const FIRST_WINDOW_US: u64 = 1_000_000;
+/// One GPU's newest samples. Times are microseconds since 1970, as the driver
+/// gives them.
+struct Window {
+    /// The time of the newest sample.
+    seen: u64,
+    samples: Vec<ProcessUtilizationSample>,
+    /// When they came.
+    taken: u64,
+}
+
+/// The driver takes a sample at least so often (nvml.h: "between 1 second and
+/// 1/6 second"). The first question looks so far back, and polls that come
+/// faster see the last answer again.
+const SAMPLE_PERIOD_US: u64 = 1_000_000;
 
 /// How often a list may grow between its size and its contents being asked.
 const TRIES: u32 = 4;
@@ -89,29 +100,53 @@ impl UtilizationWindows {
             .duration_since(UNIX_EPOCH)
             .unwrap_or(Duration::ZERO);
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        let seen = *self
-            .0
-            .entry(id.clone())
-            .or_insert(now.saturating_sub(FIRST_WINDOW_US));
+        let window = self.0.entry(id.clone()).or_insert(Window::opening(now));
+        if window.seen > now {
+            // The clock was set back: nothing would be new for as long.
+            *window = Window::opening(now);
+        }
+        let seen = window.seen;
         let answer = match retried(|| device.process_utilization_stats(seen)) {
             // No process had any use since then: the normal answer of an idle GPU.
             Err(NvmlError::NotFound) => Ok(Vec::new()),
             other => other,
         };
-        let samples: Vec<_> = answer?
-            .into_iter()
-            .filter(|sample| sample.timestamp > seen)
-            .collect();
-        // A sample from the future would hide all that follow.
-        let newest = samples
-            .iter()
-            .map(|sample| sample.timestamp)
-            .filter(|at| *at <= now + FIRST_WINDOW_US)
-            .max();
-        if let Some(newest) = newest {
-            self.0.insert(id.clone(), newest);
+        Ok(window.take(answer?, now))
+    }
+}
+
+impl Window {
+    fn opening(now: u64) -> Self {
+        Self {
+            seen: now.saturating_sub(SAMPLE_PERIOD_US),
+            samples: Vec::new(),
+            taken: 0,
         }
-        Ok(samples)
+    }
+
+    /// What is known at `now`, after this answer. An answer without samples is
+    /// a true zero only when the driver has had time for a new one.
+    fn take(
+        &mut self,
+        answer: Vec<ProcessUtilizationSample>,
+        now: u64,
+    ) -> Vec<ProcessUtilizationSample> {
+        // A sample from the future would hide all that follow.
+        let soon = now.saturating_add(SAMPLE_PERIOD_US);
+        let new = |sample: &ProcessUtilizationSample| {
+            sample.timestamp > self.seen && sample.timestamp <= soon
+        };
+        let samples: Vec<_> = answer.into_iter().filter(new).collect();
+        match samples.iter().map(|sample| sample.timestamp).max() {
+            Some(newest) => {
+                self.seen = newest;
+                self.taken = now;
+                self.samples = samples;
+            }
+            None if now.saturating_sub(self.taken) > SAMPLE_PERIOD_US => self.samples.clear(),
+            None => {}
+        }
+        self.samples.clone()
     }
 }
 
@@ -334,6 +369,43 @@ mod tests {
         ];
         assert_eq!(latest(&samples, 7), Some(5));
         assert_eq!(latest(&samples, 9), None);
+    }
+
+    #[test]
+    fn polls_faster_than_the_driver_samples_see_the_last_answer_and_no_zero() {
+        let sample = |timestamp| ProcessUtilizationSample {
+            pid: 7,
+            timestamp,
+            sm_util: 97,
+            mem_util: 0,
+            enc_util: 0,
+            dec_util: 0,
+        };
+        let second = SAMPLE_PERIOD_US;
+        let mut window = Window::opening(10 * second);
+        let busy = |samples: Vec<_>| latest(&samples, 7);
+        assert_eq!(
+            busy(window.take(vec![sample(10 * second)], 10 * second)),
+            Some(97)
+        );
+        assert_eq!(
+            busy(window.take(Vec::new(), 10 * second + second / 2)),
+            Some(97)
+        );
+        // An old sample again is no news.
+        assert_eq!(
+            busy(window.take(vec![sample(10 * second)], 12 * second)),
+            None
+        );
+        // One from far in the future does not hide the next.
+        assert_eq!(
+            busy(window.take(vec![sample(99 * second)], 12 * second)),
+            None
+        );
+        assert_eq!(
+            busy(window.take(vec![sample(13 * second)], 13 * second)),
+            Some(97)
+        );
     }
 
     #[test]
