@@ -260,3 +260,23 @@ fn size(directory: &Path, kind: &Kind) -> Bytes {
         |name: String| std::fs::metadata(directory.join(name)).map_or(0, |metadata| metadata.len());
     Bytes(of(kind.file.to_owned()) + of(format!("{}-wal", kind.file)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_cannot_be_opened_is_waited_for_and_not_spun_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        std::fs::write(&path, "in the way").unwrap();
+        let keep = Duration::from_secs(3_600);
+        let mut writer = Writer::new(path, "boot".into(), keep, Arc::default());
+        for _ in 0..3 {
+            writer.open_what_is_closed();
+            writer.prune();
+            assert!(writer.samples.is_none());
+            assert!(writer.wait() > RETRY / 2, "{:?}", writer.wait());
+        }
+    }
+}

@@ -29,6 +29,8 @@ pub(super) struct Nvml {
     library: String,
     loaded: Option<nvml_wrapper::Nvml>,
     last_try: Option<(Instant, BackendState)>,
+    /// When the library last had to be loaded anew.
+    broken_at: Option<Instant>,
     utilization: processes::UtilizationWindows,
 }
 
@@ -38,6 +40,7 @@ impl Nvml {
             library: library.to_owned(),
             loaded: None,
             last_try: None,
+            broken_at: None,
             utilization: processes::UtilizationWindows::default(),
         }
     }
@@ -51,10 +54,17 @@ impl Nvml {
                 let (readings, broken) = self.read(&nvml);
                 if broken {
                     // The driver was reloaded under the library: only a fresh
-                    // load can speak to it again, and not at once.
+                    // load can speak to it again. The first is tried at once,
+                    // but waking all GPUs again and again helps nobody.
                     drop(nvml);
-                    let state = BackendState::Failed("the NVIDIA driver was reloaded".to_owned());
-                    self.last_try = Some((Instant::now(), state));
+                    let again = self.broken_at.replace(started);
+                    if again.is_some_and(|before| started.duration_since(before) < LOAD_PAUSE) {
+                        let state = match &readings.state {
+                            BackendState::Failed(why) => why.clone(),
+                            _ => "the NVIDIA driver changes under the library".to_owned(),
+                        };
+                        self.last_try = Some((started, BackendState::Failed(state)));
+                    }
                 } else {
                     self.loaded = Some(nvml);
                 }

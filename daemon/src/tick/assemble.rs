@@ -378,3 +378,115 @@ fn failure<T>(reading: &Reading<T>) -> Option<&str> {
         Reading::Value(_) | Reading::Unsupported | Reading::Stale(..) | Reading::Withheld => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::MemoryReadings;
+    use crate::host::users::System;
+    use gpukill_proto::snapshot::{Use, Vendor};
+    use gpukill_proto::units::{Bytes, Percent};
+    use std::sync::Arc;
+
+    const GIB: u64 = 1 << 30;
+
+    fn person(pid: u32, start_ticks: u64) -> (u32, Identity) {
+        let identity = Identity {
+            key: ProcessKey { pid, start_ticks },
+            started_at: Reading::Unsupported,
+            uid: Reading::Unsupported,
+            name: "python".into(),
+            executable: Reading::Unsupported,
+            command: Reading::Unsupported,
+            container: Reading::Value(None),
+        };
+        (pid, identity)
+    }
+
+    /// One GPU of which 60 GiB are used, all of it by process 7.
+    fn latest(
+        processes: Reading<Vec<ProcessReadings>>,
+        is_fresh: bool,
+    ) -> [(&'static str, Latest); 1] {
+        let device = DeviceReadings {
+            id: DeviceId("GPU-0".into()),
+            index: 0,
+            vendor: Vendor::Nvidia,
+            name: Reading::Value("H100".into()),
+            pci: Reading::Unsupported,
+            memory: MemoryReadings {
+                total: Reading::Value(Bytes(80 * GIB)),
+                used: Reading::Value(Bytes(60 * GIB)),
+                reserved: Reading::Value(Bytes(0)),
+                unified: false,
+            },
+            utilization: Reading::Value(Percent(97)),
+            temperature: Reading::Unsupported,
+            power: Reading::Unsupported,
+            power_limit: Reading::Unsupported,
+            ecc_volatile: Reading::Unsupported,
+            lost: None,
+            processes,
+        };
+        let readings = Readings {
+            state: BackendState::Ready,
+            driver: Reading::Unsupported,
+            cuda: Reading::Unsupported,
+            devices: vec![device],
+            lost: Vec::new(),
+            faults: Vec::new(),
+            cost_us: 0,
+        };
+        let latest = Latest {
+            readings: Some((Arc::new(readings), Timestamp(0))),
+            failure: None,
+            on_time: is_fresh,
+            recent: false,
+        };
+        [("nvidia", latest)]
+    }
+
+    fn listed() -> Reading<Vec<ProcessReadings>> {
+        Reading::Value(vec![ProcessReadings {
+            pid: 7,
+            used_for: Use::default(),
+            memory: Reading::Value(Bytes(60 * GIB)),
+            utilization: Reading::Value(Percent(97)),
+        }])
+    }
+
+    #[test]
+    fn an_old_list_never_names_whoever_has_the_pid_now() {
+        let (mut memory, users) = (Memory::default(), Users::start(System).unwrap());
+        let alice: People = [person(7, 100)].into();
+        let fresh = memory.assemble(&latest(listed(), true), &alice, &users, Timestamp(1));
+        assert_eq!(fresh.processes.len(), 1);
+        let old = memory.assemble(&latest(listed(), false), &alice, &users, Timestamp(2));
+        assert_eq!(old.processes.len(), 1);
+        for others in [[person(7, 900)].into(), People::new()] {
+            let old = memory.assemble(&latest(listed(), false), &others, &users, Timestamp(3));
+            assert_eq!(old.processes, []);
+            // What it held was explained when it was read, and still is.
+            assert_eq!(
+                old.devices[0].memory_unattributed.last_known(),
+                Some(&Bytes(0))
+            );
+        }
+    }
+
+    #[test]
+    fn a_list_that_fails_once_does_not_restart_the_time_on_the_gpu() {
+        let (mut memory, users) = (Memory::default(), Users::start(System).unwrap());
+        let people: People = [person(7, 100)].into();
+        let mut first_seen = |list, now| {
+            let snapshot = memory.assemble(&latest(list, true), &people, &users, Timestamp(now));
+            snapshot.processes.first().map(|row| row.first_seen)
+        };
+        assert_eq!(first_seen(listed(), 1), Some(Timestamp(1)));
+        assert_eq!(first_seen(Reading::Failed("999".into()), 2), None);
+        assert_eq!(first_seen(listed(), 3), Some(Timestamp(1)));
+        // A list that came without it says that it is gone.
+        assert_eq!(first_seen(Reading::Value(Vec::new()), 4), None);
+        assert_eq!(first_seen(listed(), 5), Some(Timestamp(5)));
+    }
+}

@@ -1,6 +1,6 @@
 //! NVML that cannot be loaded, and that works again.
 
-use gpukill_tests::harness::{Daemon, Ran, Stage, becomes};
+use gpukill_tests::harness::{Daemon, Ran, Stage, becomes, eventually};
 use serde_json::{Value, json};
 
 /// NVML's code, what it means, and what to do about it.
@@ -100,25 +100,32 @@ fn a_box_without_the_library_has_no_gpu_and_says_what_to_install() {
 
 #[test]
 fn a_driver_that_is_reloaded_under_the_library_is_read_again_at_once() {
-    let stage = Stage::new();
-    stage.play(&json!({"driver": "580.65.06", "gpus": [{}]}));
-    let daemon = stage.start();
-    let driver = || stage.json(&["status", "-o", "json"])["backends"][0]["driver"].clone();
-    becomes(&json!("580.65.06"), driver);
     // Unloaded and of another version: the old library cannot speak to it.
     for code in [1, 9, 18, 28] {
+        let stage = Stage::new();
+        stage.play(&json!({"driver": "580.65.06", "gpus": [{}]}));
+        let daemon = stage.start();
+        let driver = || stage.json(&["status", "-o", "json"])["backends"][0]["driver"].clone();
+        becomes(&json!("580.65.06"), driver);
         stage.play(&json!({
             "driver": "590.48.01", "gpus": [{}], "errors": {"nvmlDeviceGetCount_v2": code},
         }));
-        becomes(&2, || stage.ctl(&["list"]).code);
-        let said = stage.ctl(&["list"]).stderr;
-        assert!(
-            said.starts_with("gpukillctl: nvidia failed: cannot count GPUs: "),
-            "{said}"
-        );
+        // What was read before remains, and says how old it is.
+        let old = eventually("readings grow old", || {
+            let list = stage.list();
+            list["gpus"][0]["reasons"]["util_pct"]
+                .is_string()
+                .then_some(list)
+        });
+        let reason = old["gpus"][0]["reasons"]["util_pct"].as_str().unwrap();
+        assert!(reason.starts_with("stale: "), "{reason}");
+        assert_eq!(old["gpus"][0]["util_pct"], json!(null));
+        assert_eq!(old["backends"][0]["state"], "failed");
+        let why = old["backends"][0]["why"].as_str().unwrap();
+        assert!(why.starts_with("cannot count GPUs: "), "{why}");
         stage.play(&json!({"driver": "590.48.01", "gpus": [{}]}));
-        becomes(&0, || stage.ctl(&["list"]).code);
+        becomes(&json!("590.48.01"), driver);
+        becomes(&json!({}), || stage.list()["gpus"][0]["reasons"].clone());
+        daemon.stop();
     }
-    assert_eq!(driver(), "590.48.01");
-    daemon.stop();
 }
