@@ -6,6 +6,7 @@ use crate::backend::nvidia::Nvidia;
 use crate::backend::reader::Reader;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config, Scope};
+use crate::host::commands::Commands;
 use crate::host::process::Processes;
 use crate::host::users::{System, Users};
 use crate::logging::{self, Log};
@@ -124,12 +125,13 @@ impl Running {
         )
         .map_err(&thread)?;
         let (publisher, published) = state::channel(host.clone(), config.daemon.poll_interval);
+        let commands = Commands::start().map_err(&thread)?;
         let (readers, not_built) = backends(config).map_err(&thread)?;
         let poller = Poller {
             ticker: Ticker::new(
                 readers,
                 not_built,
-                Processes::new(procfs.clone()),
+                Processes::new(procfs.clone(), commands),
                 users.clone(),
                 host,
             ),

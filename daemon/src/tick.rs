@@ -25,9 +25,9 @@ pub(crate) struct Ticker {
     tick: u64,
 }
 
-/// How long a poll waits for names it has just asked for: a local name service
-/// answers within this, and a distant one is shown at the next poll.
-const NAME_PATIENCE: Duration = Duration::from_millis(20);
+/// How long a poll waits for names and command lines that it has just asked for.
+/// Mostly they come within this, and else at the next poll.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 impl Ticker {
     pub(crate) fn new(
@@ -71,7 +71,9 @@ impl Ticker {
         );
         // Of many faults the last are cut: the daemon's own come first.
         let names = self.users.fault().map(|fault| ("names".to_owned(), fault));
-        let own = others.into_iter().chain(names);
+        let commands = self.processes.commands().fault();
+        let commands = commands.map(|fault| ("processes".to_owned(), fault));
+        let own = others.into_iter().chain(names).chain(commands);
         let faults = own.chain(assemble::faults(&latest, &snapshot)).collect();
         snapshot.faults = self.faults.update(faults, now);
         snapshot
@@ -89,19 +91,24 @@ impl Ticker {
             .collect()
     }
 
-    /// Who the listed pids are, each looked up once. The names of all owners are
-    /// asked for together, so that a poll waits for them once.
+    /// Who the listed pids are. Names of owners and command lines are asked for
+    /// all together first, so that a poll waits for them once.
     fn identify(&mut self, latest: &[(&'static str, Latest)], now: Timestamp) -> People {
         let pids: BTreeSet<u32> = assemble::pids(latest).collect();
         self.processes.keep_only(&pids);
-        let people: People = pids
+        let mut people: People = pids
             .into_iter()
             .filter_map(|pid| Some((pid, self.processes.identify(pid, now).ok()?)))
             .collect();
         for uid in people.values().filter_map(|identity| identity.uid.known()) {
             self.users.name(*uid);
         }
-        self.users.settle(Instant::now() + NAME_PATIENCE);
+        let deadline = Instant::now() + PATIENCE;
+        self.users.settle(deadline);
+        self.processes.commands().settle(deadline);
+        for identity in people.values_mut() {
+            self.processes.refresh_command(identity);
+        }
         people
     }
 }

@@ -1,10 +1,11 @@
 //! Who a pid is, from `/proc`. Every byte of it is the process's own to choose,
 //! but for the numbers the kernel adds.
 
+use super::commands::Commands;
 use super::container;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{ContainerId, ProcessKey};
-use gpukill_proto::text::{COMMAND_MAX, visible};
+use gpukill_proto::text::visible;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,6 +31,7 @@ pub(crate) struct Identity {
 pub(crate) struct Processes {
     root: PathBuf,
     ticks_per_second: u64,
+    commands: Commands,
     known: BTreeMap<u32, (Identity, Timestamp)>,
 }
 
@@ -40,19 +42,16 @@ const KEEP: Duration = Duration::from_secs(20);
 /// More of a status file than this is not read; Linux writes about 1.5 KiB.
 const STATUS_MAX: u64 = 16 << 10;
 
-/// More of a command line than this is not read. Four bytes are the longest
-/// escape of one.
-const CMDLINE_MAX: u64 = 4 * COMMAND_MAX as u64;
-
 /// The longest path of an executable that is kept.
 const EXECUTABLE_MAX: usize = 1024;
 
 impl Processes {
     /// Reads below this root, `/proc` but in tests.
-    pub(crate) fn new(root: PathBuf) -> Self {
+    pub(crate) fn new(root: PathBuf, commands: Commands) -> Self {
         Self {
             root,
             ticks_per_second: rustix::param::clock_ticks_per_second().max(1),
+            commands,
             known: BTreeMap::new(),
         }
     }
@@ -77,6 +76,11 @@ impl Processes {
         {
             return Ok(identity.clone());
         }
+        let before = self.known.get(&pid);
+        if before.is_some_and(|(before, _)| before.key == key && before.name != stat.name) {
+            // It executes something else now.
+            self.commands.forget(key);
+        }
         let identity = self.read(&directory, key, stat.name);
         self.known.insert(pid, (identity.clone(), now));
         Ok(identity)
@@ -85,6 +89,18 @@ impl Processes {
     /// Forgets every process but these.
     pub(crate) fn keep_only(&mut self, pids: &std::collections::BTreeSet<u32>) {
         self.known.retain(|pid, _| pids.contains(pid));
+        self.commands.keep_only(pids);
+    }
+
+    /// Puts in the command line as it is known by now.
+    pub(crate) fn refresh_command(&self, identity: &mut Identity) {
+        let directory = self.root.join(identity.key.pid.to_string());
+        identity.command = self.commands.of(identity.key, directory.join("cmdline"));
+    }
+
+    /// Command lines, which are read apart.
+    pub(crate) fn commands(&self) -> &Commands {
+        &self.commands
     }
 
     fn read(&self, directory: &Path, key: ProcessKey, name: String) -> Identity {
@@ -117,8 +133,7 @@ impl Processes {
                 },
                 |path| Reading::Value(visible(path.as_os_str().as_bytes(), EXECUTABLE_MAX)),
             ),
-            command: read_at_most(&directory.join("cmdline"), CMDLINE_MAX)
-                .map_or_else(failed, |bytes| command(&bytes)),
+            command: self.commands.of(key, directory.join("cmdline")),
             container: read_at_most(&directory.join("cgroup"), container::CGROUP_MAX)
                 .map_or_else(failed, |bytes| {
                     Reading::Value(container::parse(&String::from_utf8_lossy(&bytes)))
@@ -141,7 +156,7 @@ impl Processes {
     }
 }
 
-fn failed<T>(error: io::Error) -> Reading<T> {
+pub(super) fn failed<T>(error: io::Error) -> Reading<T> {
     // The same words whatever the errno, so that a fault keeps its identity.
     let why = match error.kind() {
         io::ErrorKind::PermissionDenied => "not permitted".to_owned(),
@@ -151,29 +166,10 @@ fn failed<T>(error: io::Error) -> Reading<T> {
     Reading::Failed(why)
 }
 
-fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub(super) fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// Arguments are separated by NUL bytes; a process that rewrites its title may
-/// pad it with many.
-fn command(bytes: &[u8]) -> Reading<String> {
-    let end = bytes
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(0, |last| last + 1);
-    let arguments = bytes.get(..end).unwrap_or_default();
-    if arguments.is_empty() {
-        // Kernel threads and zombies have none.
-        return Reading::Unsupported;
-    }
-    let joined: Vec<u8> = arguments
-        .iter()
-        .map(|byte| if *byte == 0 { b' ' } else { *byte })
-        .collect();
-    Reading::Value(visible(&joined, COMMAND_MAX))
 }
 
 /// What of `/proc/PID/stat` is used.
@@ -229,29 +225,19 @@ mod tests {
         assert_eq!(hostile.map(|stat| stat.name).as_deref(), Some("\\x1b[2J"));
     }
 
-    #[test]
-    fn a_command_line_reads_as_it_was_typed_and_is_bounded() {
-        assert_eq!(
-            command(b"python\0train.py\0--lr\x001e-4\0"),
-            Reading::Value("python train.py --lr 1e-4".into())
-        );
-        assert_eq!(
-            command(b"nginx: worker\0\0\0\0\0"),
-            Reading::Value("nginx: worker".into())
-        );
-        assert_eq!(command(b""), Reading::Unsupported);
-        assert_eq!(command(b"\0\0"), Reading::Unsupported);
-        let Reading::Value(long) = command(&[b'x'; 2048]) else {
-            panic!("a command")
-        };
-        assert_eq!(long.len(), COMMAND_MAX);
+    fn whole(processes: &mut Processes, pid: u32, now: Timestamp) -> Identity {
+        let mut identity = processes.identify(pid, now).unwrap();
+        let soon = std::time::Instant::now() + Duration::from_secs(10);
+        processes.commands().settle(soon);
+        processes.refresh_command(&mut identity);
+        identity
     }
 
     #[test]
     fn this_process_is_found_and_keeps_its_identity() {
-        let mut processes = Processes::new("/proc".into());
+        let mut processes = Processes::new("/proc".into(), Commands::start().unwrap());
         let now = Timestamp::from(std::time::SystemTime::now());
-        let identity = processes.identify(std::process::id(), now).unwrap();
+        let identity = whole(&mut processes, std::process::id(), now);
         assert_eq!(
             identity.uid,
             Reading::Value(rustix::process::getuid().as_raw())
@@ -262,10 +248,7 @@ mod tests {
             "{identity:?}"
         );
         assert!(identity.command.known().is_some());
-        assert_eq!(
-            processes.identify(std::process::id(), now).unwrap(),
-            identity
-        );
+        assert_eq!(whole(&mut processes, std::process::id(), now), identity);
         assert_eq!(
             processes.identify(u32::MAX, now).unwrap_err().kind(),
             io::ErrorKind::NotFound
@@ -292,13 +275,13 @@ mod tests {
             std::fs::write(directory.join("cmdline"), command).unwrap();
             std::fs::write(directory.join("cgroup"), "0::/\n").unwrap();
         };
-        let mut processes = Processes::new(root.path().into());
+        let mut processes = Processes::new(root.path().into(), Commands::start().unwrap());
         write(500, "first");
-        let first = processes.identify(7, Timestamp(0)).unwrap();
+        let first = whole(&mut processes, 7, Timestamp(0));
         assert_eq!(first.uid, Reading::Value(1000));
         assert_eq!(first.command, Reading::Value("first".into()));
         write(900, "second");
-        let second = processes.identify(7, Timestamp(1)).unwrap();
+        let second = whole(&mut processes, 7, Timestamp(1));
         assert_ne!(first.key, second.key);
         assert_eq!(second.command, Reading::Value("second".into()));
         let hz = i64::try_from(rustix::param::clock_ticks_per_second()).unwrap();
@@ -311,7 +294,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_can_panic_the_parsers(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (Stat::parse(&bytes), real_uid(&bytes), command(&bytes));
+            let _ = (Stat::parse(&bytes), real_uid(&bytes), super::super::commands::parse(&bytes));
         }
     }
 }
