@@ -6,6 +6,8 @@ mod keys;
 use gpukill_proto::settings::{self, Mistake};
 pub use keys::KEYS;
 use std::fmt;
+use std::io::Read as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -96,6 +98,9 @@ impl fmt::Display for Invalid {
     }
 }
 
+/// A settings file is a few hundred bytes.
+const LONGEST_FILE: u64 = 1 << 20;
+
 /// For whom the daemon runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
@@ -117,7 +122,7 @@ pub fn load(
 ) -> Result<Config, Invalid> {
     let (mut config, mut mistakes) = defaults(scope, environment);
     let file = named.map_or_else(|| usual_file(scope, environment), Path::to_path_buf);
-    match std::fs::read_to_string(&file) {
+    match read(&file) {
         Ok(text) => mistakes.extend(settings::apply_file(KEYS, &text, &mut config)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => {}
         Err(error) => {
@@ -139,6 +144,22 @@ pub fn load(
             mistakes,
         })
     }
+}
+
+/// The text of a settings file. A pipe would never end, or never begin.
+fn read(file: &Path) -> std::io::Result<String> {
+    let kind = std::fs::metadata(file)?.file_type();
+    if kind.is_fifo() || kind.is_socket() {
+        return Err(std::io::Error::other("it is no file"));
+    }
+    let mut text = String::new();
+    std::fs::File::open(file)?
+        .take(LONGEST_FILE + 1)
+        .read_to_string(&mut text)?;
+    if text.len() as u64 > LONGEST_FILE {
+        return Err(std::io::Error::other("it is longer than 1 MiB"));
+    }
+    Ok(text)
 }
 
 fn usual_file(scope: Scope, environment: &[(String, String)]) -> PathBuf {
@@ -329,6 +350,11 @@ mod tests {
         assert_eq!(
             missing.unwrap_err().to_string(),
             "cannot read /nonexistent/x.toml: No such file or directory (os error 2)"
+        );
+        let endless = load(Some(Path::new("/dev/zero")), Scope::Box, &[]);
+        assert_eq!(
+            endless.unwrap_err().to_string(),
+            "cannot read /dev/zero: it is longer than 1 MiB"
         );
         let nowhere = environment(&[
             ("XDG_CONFIG_HOME", "/nonexistent"),

@@ -20,6 +20,7 @@ use gpukill_proto::status::Right;
 use gpukill_proto::transport::preface::{Preface, Status};
 use gpukill_proto::units::Timestamp;
 use limits::Limits;
+use rustix::net::SendFlags;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,9 +55,6 @@ impl Shared {
 /// How long a peer may take for its preface.
 const PREFACE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a refusal may take: a fresh socket has room for it at once.
-const REFUSAL_PATIENCE: Duration = Duration::from_millis(100);
-
 /// The pause after the system refused a connection, for want of descriptors
 /// mostly: accepting again at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -65,15 +63,21 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) async fn serve(listener: UnixListener, shared: Shared, stop: impl Future<Output = ()>) {
     let limits = Limits::default();
     tokio::pin!(stop);
+    let mut failing = false;
     loop {
         let accepted = tokio::select! {
             () = &mut stop => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => admit(stream, &shared, &limits),
+            Ok((stream, _)) => {
+                failing = false;
+                admit(stream, &shared, &limits);
+            }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(%error, "cannot accept connections");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -98,7 +102,7 @@ fn admit(stream: UnixStream, shared: &Shared, limits: &Limits) {
                 drop(slot);
             });
         }
-        None => refuse(stream),
+        None => refuse(&stream),
     }
 }
 
@@ -108,11 +112,11 @@ fn is_privileged(caller: &Caller, roles: &Roles) -> bool {
         .any(|right| matches!(right, Right::EndAny | Right::EditRules))
 }
 
-/// Says "busy", beside everything else: not even a refusal may hold up others.
-fn refuse(mut stream: UnixStream) {
-    tokio::spawn(async move {
-        let busy = Preface::ours(Status::Busy, 0).send(&mut stream);
-        // A peer that went away needs no answer.
-        let _ = tokio::time::timeout(REFUSAL_PATIENCE, busy).await;
-    });
+/// Says "busy" at once and lets go: whoever connects in a loop must not pile up
+/// connections. Not through tokio, which knows of a fresh socket's room only
+/// after its next look.
+fn refuse(stream: &UnixStream) {
+    let busy = Preface::ours(Status::Busy, 0).encode();
+    // A fresh socket has room; a peer that went away needs no answer.
+    let _ = rustix::net::send(stream, &busy, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

@@ -11,7 +11,7 @@ use crate::host::process::Processes;
 use crate::host::users::{System, Users};
 use crate::logging::{self, Log};
 use crate::poller::{Event, Poller};
-use crate::server::listener::{Listening, listen};
+use crate::server::listener::{Listening, listen, lock};
 use crate::server::{Shared, serve};
 use crate::tick::Ticker;
 use crate::{sensor, state, systemd};
@@ -19,7 +19,9 @@ use gpukill_proto::settings::Mistake;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fmt::Display;
+use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -72,6 +74,7 @@ fn daemon(args: &Args, config: Config, log: &Log) -> Result<(), String> {
     let directory_mode = if config.personal { 0o700 } else { 0o755 };
     let listening =
         listen(&config.daemon.socket, directory_mode).map_err(|error| error.to_string())?;
+    let _store_lock = lock_store(&config)?;
     let config = Arc::new(config);
     let running = Running::start(&config)?;
     running
@@ -92,6 +95,24 @@ fn daemon(args: &Args, config: Config, log: &Log) -> Result<(), String> {
     tracing::info!("gpukilld stopped");
     log.flush();
     result
+}
+
+/// Two daemons must not write one store, wherever they listen. A directory that
+/// cannot be used is no reason not to start: the store will say so.
+fn lock_store(config: &Config) -> Result<Option<File>, String> {
+    let directory = &config.daemon.state_dir;
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o750)
+        .create(directory);
+    match made.and_then(|()| lock(&directory.join("lock"))) {
+        Ok(Some(lock)) => Ok(Some(lock)),
+        Ok(None) => Err(format!(
+            "another gpukilld stores in {}",
+            directory.display()
+        )),
+        Err(_) => Ok(None),
+    }
 }
 
 /// The parts that run.

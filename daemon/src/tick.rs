@@ -23,6 +23,7 @@ pub(crate) struct Ticker {
     memory: Memory,
     faults: Faults,
     tick: u64,
+    started: Option<Timestamp>,
 }
 
 /// How long a poll waits for names and command lines that it has just asked for.
@@ -47,6 +48,7 @@ impl Ticker {
             memory,
             faults,
             tick: 0,
+            started: None,
         }
     }
 
@@ -61,13 +63,14 @@ impl Ticker {
         let latest = self.read_backends(patience);
         let people = self.identify(&latest, now);
         let mut snapshot = self.memory.assemble(&latest, &people, &self.users, now);
+        let started = *self.started.get_or_insert(now);
         self.tick += 1;
         snapshot.tick = self.tick;
         snapshot.host.clone_from(&self.host);
         snapshot.backends.extend(
             self.not_built
                 .iter()
-                .map(|name| assemble::not_built(name, now)),
+                .map(|name| assemble::not_built(name, started)),
         );
         // Of many faults the last are cut: the daemon's own come first.
         let names = self.users.fault().map(|fault| ("names".to_owned(), fault));

@@ -302,12 +302,12 @@ pub mod value {
         let (number, unit) = text.split_at(digits);
         let seconds = match unit.trim() {
             "ms" => 0.001,
-            "s" => 1.0,
-            "m" | "min" => 60.0,
-            "h" => 3_600.0,
-            "d" => 86_400.0,
-            "w" => 604_800.0,
-            "y" => 31_536_000.0,
+            "s" | "sec" | "second" | "seconds" => 1.0,
+            "m" | "min" | "minute" | "minutes" => 60.0,
+            "h" | "hour" | "hours" => 3_600.0,
+            "d" | "day" | "days" => 86_400.0,
+            "w" | "week" | "weeks" => 604_800.0,
+            "y" | "year" | "years" => 31_536_000.0,
             _ => return None,
         };
         let number: f64 = number.parse().ok()?;
@@ -451,6 +451,8 @@ mod tests {
             ("7d", 604_800),
             ("2y", 63_072_000),
             ("10 min", 600),
+            ("2 days", 172_800),
+            ("1 hour", 3_600),
         ] {
             assert_eq!(
                 value::parse_duration(text),

@@ -48,7 +48,7 @@ impl Backoff {
     /// that a busy daemon notices and a person does not.
     const FIRST: Duration = Duration::from_millis(20);
     /// No person should wait longer than this for a daemon that is free again.
-    const LONGEST: Duration = Duration::from_secs(1);
+    const LONGEST: Duration = Duration::from_millis(250);
 
     /// Begins with the shortest pause.
     pub(crate) fn new() -> Self {

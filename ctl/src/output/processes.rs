@@ -179,9 +179,12 @@ fn command(process: &GpuProcess, symbols: Symbols) -> String {
         (Reading::Value(command) | Reading::Stale(command, _), _) if !command.is_empty() => {
             shown(command, symbols)
         }
-        (Reading::Value(_) | Reading::Stale(..), Some(name)) => format!("[{name}]"),
+        // As ps shows those that have no arguments: kernel threads and zombies.
+        (Reading::Value(_) | Reading::Stale(..) | Reading::Unsupported, Some(name)) => {
+            format!("[{name}]")
+        }
         (Reading::Withheld, Some(name)) => format!("{name} (arguments hidden)"),
-        (Reading::Failed(_) | Reading::Unsupported, Some(name)) => format!("{name} ?"),
+        (Reading::Failed(_), Some(name)) => format!("{name} ?"),
         (command, None) => reading(command, |_| symbols.none().to_owned()).text,
     }
 }

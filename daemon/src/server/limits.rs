@@ -11,7 +11,8 @@ const TOTAL: usize = 64;
 /// through when plain users fill the rest.
 const RESERVED: usize = 16;
 
-/// Of one plain user, so that none of them can fill the rest alone.
+/// Of one plain user, so that none of them can fill the rest alone. A person
+/// with a range of subordinate uids is many users here.
 const OF_ONE_USER: usize = 8;
 
 /// Of one operator, admin or root.

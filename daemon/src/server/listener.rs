@@ -51,7 +51,7 @@ pub(crate) fn listen(path: &Path, directory_mode: u32) -> Result<Listening, Bind
     let directory = path.parent().unwrap_or(Path::new("/"));
     make_directory(directory, directory_mode).map_err(failed)?;
     check_directory(directory).map_err(failed)?;
-    let lock = lock(path)
+    let lock = lock(&beside(path, ".lock"))
         .map_err(failed)?
         .ok_or_else(|| BindError::Taken(path.to_owned()))?;
     // Under the lock, so whatever has this name is left of a dead daemon. Bound
@@ -78,15 +78,16 @@ pub(crate) fn listen(path: &Path, directory_mode: u32) -> Result<Listening, Bind
 /// A directory in which somebody else could put a socket of theirs in place of
 /// ours is no place to listen.
 fn check_directory(directory: &Path) -> io::Result<()> {
-    let metadata = std::fs::metadata(directory)?;
+    // Not through a link, which somebody else may have put there.
+    let metadata = std::fs::symlink_metadata(directory)?;
     let ours = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
     let (writable_by_others, sticky) =
         (metadata.mode() & 0o022 != 0, metadata.mode() & 0o1000 != 0);
-    if ours && (!writable_by_others || sticky) {
+    if metadata.is_dir() && ours && (!writable_by_others || sticky) {
         return Ok(());
     }
     let what = format!(
-        "{} belongs to another user or is writable by others",
+        "{} is a link, belongs to another user or is writable by others",
         directory.display()
     );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
@@ -112,13 +113,13 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The lock beside the socket; `None` when another process holds it.
-fn lock(path: &Path) -> io::Result<Option<File>> {
-    let name = beside(path, ".lock");
+/// A lock that is held for as long as the file is open; `None` when another
+/// process holds it.
+pub(crate) fn lock(name: &Path) -> io::Result<Option<File>> {
     // Not through a symbolic link: in a directory open to others it could point
     // anywhere.
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = File::from(rustix::fs::open(&name, flags, Mode::from_raw_mode(0o600))?);
+    let file = File::from(rustix::fs::open(name, flags, Mode::from_raw_mode(0o600))?);
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),

@@ -2,6 +2,7 @@
 //! added.
 
 use super::{FaultDocument, Reasons, SCHEMA};
+use crate::reading::Reading;
 use crate::snapshot::{BackendReport, BackendState};
 use crate::status::{Right, Status};
 use crate::units::Timestamp;
@@ -61,10 +62,10 @@ pub struct BackendDocument {
     /// Why it is absent or failed.
     pub why: Option<String>,
     pub since: String,
-    pub gpus: u32,
+    pub gpus: Option<u64>,
     pub driver: Option<String>,
     pub cuda: Option<String>,
-    pub poll_cost_us: u64,
+    pub poll_cost_us: Option<u64>,
     pub reasons: BTreeMap<&'static str, String>,
 }
 
@@ -123,15 +124,23 @@ impl From<&BackendReport> for BackendDocument {
             BackendState::NotBuilt => ("not_built", None),
         };
         let mut reasons = Reasons::default();
+        // What nobody has looked for is not 0.
+        let read = |number: u64| match &backend.state {
+            BackendState::Ready | BackendState::Failed(_) | BackendState::Absent(_) => {
+                Reading::Value(number)
+            }
+            BackendState::Starting => Reading::Failed("it has not answered yet".into()),
+            BackendState::NotBuilt => Reading::Unsupported,
+        };
         Self {
             name: backend.name.clone(),
             state,
             why,
             since: backend.since.to_rfc3339(),
-            gpus: backend.devices,
+            gpus: reasons.take("gpus", &read(u64::from(backend.devices))),
             driver: reasons.take("driver", &backend.driver),
             cuda: reasons.take("cuda", &backend.cuda),
-            poll_cost_us: backend.poll_cost_us,
+            poll_cost_us: reasons.take("poll_cost_us", &read(backend.poll_cost_us)),
             reasons: reasons.0,
         }
     }

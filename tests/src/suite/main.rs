@@ -13,6 +13,8 @@ mod people;
 
 mod readings;
 
+mod readme;
+
 mod see;
 
 mod store;

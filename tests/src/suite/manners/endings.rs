@@ -36,6 +36,20 @@ fn a_second_daemon_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
+fn two_daemons_never_share_a_store_wherever_they_listen() {
+    let stage = Stage::new();
+    let daemon = stage.start();
+    let mut other = stage.daemon();
+    other.env("GPUKILLD_DAEMON_SOCKET", stage.path("other.sock"));
+    let second = Ran::of(&mut other);
+    let store = stage.path("state");
+    let expected = format!("gpukilld: another gpukilld stores in {}\n", store.display());
+    assert_eq!((second.code, second.stderr), (1, expected));
+    assert!(!stage.path("other.sock").exists());
+    daemon.stop();
+}
+
+#[test]
 fn a_socket_that_a_killed_daemon_left_is_replaced() {
     let stage = Stage::new();
     for _ in 0..3 {
