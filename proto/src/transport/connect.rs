@@ -50,12 +50,31 @@ impl From<io::Error> for ConnectError {
         match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Self::NoDaemon,
             io::ErrorKind::PermissionDenied => Self::NotPermitted,
-            // A full backlog: the daemon lives and cannot keep up.
-            io::ErrorKind::WouldBlock => Self::Busy,
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Self::NotGpukilld,
             _ => Self::Io(error),
         }
     }
+}
+
+/// Opens the socket. When its backlog is full the kernel lets a waiting caller
+/// in as soon as there is room, where one that asks again and again loses to
+/// whoever fills it.
+async fn open(socket: &Path) -> io::Result<UnixStream> {
+    match UnixStream::connect(socket).await {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        opened => return opened,
+    }
+    let (opened, wait) = tokio::sync::oneshot::channel();
+    let socket = socket.to_owned();
+    // A thread of its own and not of the runtime, which would wait for it when
+    // it ends; this one ends with the process at the latest.
+    std::thread::Builder::new().spawn(move || {
+        // The asker may have lost patience.
+        let _ = opened.send(std::os::unix::net::UnixStream::connect(socket));
+    })?;
+    let stream = wait.await.map_err(io::Error::other)??;
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
 }
 
 /// Connects to the daemon at `socket` and settles the version. Makes one try;
@@ -66,7 +85,7 @@ impl From<io::Error> for ConnectError {
 /// # Errors
 /// One of [`ConnectError`].
 pub async fn connect(socket: &Path) -> Result<GpukillClient, ConnectError> {
-    let mut stream = UnixStream::connect(socket).await?;
+    let mut stream = open(socket).await?;
     let daemon = Preface::receive(&mut stream).await?;
     match daemon.status {
         Status::Welcome => {}
