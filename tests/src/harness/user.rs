@@ -16,20 +16,22 @@ pub const NOBODY: u32 = 65_534;
 /// # Panics
 /// When this process may not do so, and when `work` does.
 pub fn acting_as<T: Send>(uid: u32, groups: &[u32], work: impl FnOnce() -> T + Send) -> T {
-    let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
-    let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
-    let change = move || {
-        set_thread_groups(&groups)?;
-        set_thread_res_gid(group, group, group)?;
-        set_thread_res_uid(user, user, user)
-    };
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            change().expect("only root may act as others");
+            change_to(uid, groups).expect("only root may act as others");
             work()
         });
         thread.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
+}
+
+/// Makes this thread that user's for good.
+fn change_to(uid: u32, groups: &[u32]) -> rustix::io::Result<()> {
+    let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+    let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
+    set_thread_groups(&groups)?;
+    set_thread_res_gid(group, group, group)?;
+    set_thread_res_uid(user, user, user)
 }
 
 /// Whether [`acting_as`] works here, for programs too. Says why it does not.
@@ -37,6 +39,11 @@ pub fn acting_as<T: Send>(uid: u32, groups: &[u32], work: impl FnOnce() -> T + S
 pub fn can_act_as_others() -> bool {
     if !rustix::process::geteuid().is_root() {
         skip("only root can act as another user");
+        return false;
+    }
+    let changed = std::thread::spawn(|| change_to(NOBODY, &[]).is_ok());
+    if !changed.join().unwrap_or(false) {
+        skip("this root has no other users: it is one of a user namespace");
         return false;
     }
     let program = &built().gpukillctl;
