@@ -39,6 +39,15 @@ impl<T> Reading<T> {
         }
     }
 
+    /// How asking for it failed; `None` where it did not.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed(why) => Some(why),
+            Self::Value(_) | Self::Unsupported | Self::Stale(..) | Self::Withheld => None,
+        }
+    }
+
     /// Why there is no fresh value; `None` where there is one.
     #[must_use]
     pub fn reason(&self) -> Option<String> {

@@ -63,22 +63,22 @@ fn texts(device: &DeviceReadings) -> Vec<&str> {
     );
     texts.extend(
         [
-            failure(&memory.total),
-            failure(&memory.used),
-            failure(&memory.reserved),
-            failure(&device.utilization),
-            failure(&device.temperature),
-            failure(&device.power),
-            failure(&device.power_limit),
-            failure(&device.ecc_volatile),
-            failure(&device.processes),
+            memory.total.failure(),
+            memory.used.failure(),
+            memory.reserved.failure(),
+            device.utilization.failure(),
+            device.temperature.failure(),
+            device.power.failure(),
+            device.power_limit.failure(),
+            device.ecc_volatile.failure(),
+            device.processes.failure(),
         ]
         .into_iter()
         .flatten(),
     );
     for process in device.processes.known().into_iter().flatten() {
         texts.extend(
-            [failure(&process.memory), failure(&process.utilization)]
+            [process.memory.failure(), process.utilization.failure()]
                 .into_iter()
                 .flatten(),
         );
@@ -90,14 +90,7 @@ fn text(reading: &Reading<String>) -> Option<&str> {
     reading
         .last_known()
         .map(String::as_str)
-        .or(failure(reading))
-}
-
-fn failure<T>(reading: &Reading<T>) -> Option<&str> {
-    match reading {
-        Reading::Failed(why) => Some(why),
-        Reading::Value(_) | Reading::Unsupported | Reading::Stale(..) | Reading::Withheld => None,
-    }
+        .or(reading.failure())
 }
 
 #[cfg(test)]

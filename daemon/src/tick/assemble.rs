@@ -162,7 +162,9 @@ impl Memory {
                 .filter_map(|process| Some((process.pid, people.get(&process.pid)?.key)));
             self.listed.insert(read.id.clone(), keys.collect());
         }
-        let was = self.listed.get(&read.id).cloned().unwrap_or_default();
+        // Only an old list is held against it.
+        let was = age.and_then(|_| self.listed.get(&read.id).cloned());
+        let was = was.unwrap_or_default();
         let mut rows: Vec<GpuProcess> = listed
             .iter()
             // An old list may name processes that have ended since, and pids
@@ -357,26 +359,19 @@ fn of_device(device: &Device) -> Vec<(String, String)> {
         )];
     }
     let failures = [
-        ("name", failure(&device.name)),
-        ("PCI address", failure(&device.pci)),
-        ("memory", failure(&device.memory_used)),
-        ("utilization", failure(&device.utilization)),
-        ("temperature", failure(&device.temperature)),
-        ("power", failure(&device.power)),
-        ("power limit", failure(&device.power_limit)),
-        ("ECC errors", failure(&device.ecc_volatile)),
+        ("name", device.name.failure()),
+        ("PCI address", device.pci.failure()),
+        ("memory", device.memory_used.failure()),
+        ("utilization", device.utilization.failure()),
+        ("temperature", device.temperature.failure()),
+        ("power", device.power.failure()),
+        ("power limit", device.power_limit.failure()),
+        ("ECC errors", device.ecc_volatile.failure()),
     ];
     let failed = failures
         .into_iter()
         .filter_map(|(what, why)| Some(format!("{what}: {}", why?)));
     failed.map(|what| (part.clone(), what)).collect()
-}
-
-fn failure<T>(reading: &Reading<T>) -> Option<&str> {
-    match reading {
-        Reading::Failed(why) => Some(why),
-        Reading::Value(_) | Reading::Unsupported | Reading::Stale(..) | Reading::Withheld => None,
-    }
 }
 
 #[cfg(test)]
