@@ -51,6 +51,11 @@ pub enum Command {
     Status(Status),
     /// What the samples say of the past
     Audit(Audit),
+    /// Let go of the NVIDIA driver, so that it can be unloaded, updated or reset,
+    /// or MIG changed by hand; resumes by itself
+    Quiesce(Quiesce),
+    /// Read the NVIDIA driver again, before a quiesce is over
+    Resume,
     /// Completions for a shell, to standard output
     Completions(Completions),
 }
@@ -125,6 +130,14 @@ pub struct Audit {
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT")]
     pub output: Option<Format>,
+}
+
+/// `quiesce`
+#[derive(Debug, Args)]
+pub struct Quiesce {
+    /// For so many minutes, at most a day
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u64).range(bounds::QUIESCE_MINUTES))]
+    pub minutes: u64,
 }
 
 /// `completions`
@@ -222,6 +235,9 @@ mod tests {
             "gpukillctl audit --hours 4294967296",
             "gpukillctl audit --hours 1 --since 2026-11-20",
             "gpukillctl audit --hours 1 --until 2026-11-20",
+            "gpukillctl quiesce --minutes 0",
+            "gpukillctl quiesce --minutes 1441",
+            "gpukillctl resume now",
             "gpukillctl completions tcsh",
         ] {
             assert!(parse(line).is_err(), "{line}");

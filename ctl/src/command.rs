@@ -7,6 +7,10 @@ pub(crate) mod completions;
 
 pub(crate) mod list;
 
+pub(crate) mod quiesce;
+
+pub(crate) mod resume;
+
 pub(crate) mod status;
 
 use crate::args::Command;
@@ -30,6 +34,8 @@ pub(crate) fn run(
             Command::List(list) => list::run(list, settings, messages).await,
             Command::Status(_) => status::run(settings, messages).await,
             Command::Audit(audit) => audit::run(audit, settings, messages).await,
+            Command::Quiesce(wanted) => quiesce::run(wanted, settings, messages).await,
+            Command::Resume => resume::run(settings, messages).await,
             Command::Completions(wanted) => completions::run(wanted),
         }
     })

@@ -3,6 +3,7 @@
 //!
 //! - [`look`]: how wide, in which characters, in colour or not.
 //! - [`line`], [`table`], [`value`], [`age`]: what tables are made of.
+//! - [`whose`], [`idle`], [`loss`]: what is said of a process and of a device.
 //! - [`view`]: the frame of `list`; [`gpus`] and [`processes`] are its tables.
 //! - [`status`], [`history`]: the other answers, for people.
 //! - [`json`], [`csv`]: the same for programs.
@@ -17,6 +18,12 @@ pub(crate) mod table;
 pub(crate) mod value;
 
 mod age;
+
+mod whose;
+
+mod idle;
+
+mod loss;
 
 pub(crate) mod view;
 

@@ -95,6 +95,7 @@ pub enum Colors {
 /// What values may be, in flags and settings alike.
 pub(crate) mod bounds {
     use super::RangeInclusive;
+    use gpukill_proto::service::LONGEST_QUIESCE;
 
     /// Below 20 columns not even a name and a number fit.
     pub(crate) const WIDTH: RangeInclusive<u64> = 20..=1000;
@@ -102,6 +103,8 @@ pub(crate) mod bounds {
     pub(crate) const TIMEOUT: RangeInclusive<u64> = 1..=3600;
     /// A day between frames is as good as none.
     pub(crate) const WATCH: RangeInclusive<u64> = 1..=86_400;
+    /// A day: the longest that the daemon takes.
+    pub(crate) const QUIESCE_MINUTES: RangeInclusive<u64> = 1..=LONGEST_QUIESCE.as_secs() / 60;
     /// More than a kernel has pids by default (4194304).
     pub(crate) const PROCESSES: RangeInclusive<u64> = 0..=10_000_000;
 }
@@ -253,7 +256,7 @@ impl From<&Cli> for Flags {
                 });
             }
             Command::Audit(audit) => flags.output_format = audit.output,
-            Command::Completions(_) => {}
+            Command::Quiesce(_) | Command::Resume | Command::Completions(_) => {}
         }
         flags
     }

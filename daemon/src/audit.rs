@@ -4,6 +4,8 @@
 
 mod database;
 
+mod event_row;
+
 mod query;
 
 mod reader;
@@ -18,7 +20,7 @@ mod writer;
 
 use gpukill_proto::audit::{AuditPage, AuditQuery};
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::snapshot::Snapshot;
+use gpukill_proto::snapshot::{GpuEvent, Snapshot};
 use gpukill_proto::status::StoreReport;
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::path::PathBuf;
@@ -45,6 +47,7 @@ const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 enum Order {
     Sample(Arc<Snapshot>),
     Record(Event),
+    Devices(Vec<GpuEvent>),
     Keep(Duration),
     Close(SyncSender<()>),
 }
@@ -56,6 +59,12 @@ pub(crate) enum Event {
     Started(&'static str),
     /// The daemon stopped in order.
     Stopped,
+    /// Something happened to a device, so many times at once.
+    Device(GpuEvent, u64),
+    /// Somebody asked to let go of the driver: who, and until when.
+    Quiesced(u32, Timestamp),
+    /// Somebody ended that early: who.
+    Resumed(u32),
 }
 
 /// What is told to the reading thread.
@@ -139,6 +148,20 @@ impl Store {
                 }
             };
             std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Records what happened to devices, without ever waiting.
+    pub(crate) fn note(&self, events: Vec<GpuEvent>) {
+        if events.is_empty() {
+            return;
+        }
+        let count = events.len();
+        if self.orders.try_send(Order::Devices(events)).is_err() {
+            tracing::error!(
+                count,
+                "the store does not take events of GPUs: not recorded"
+            );
         }
     }
 

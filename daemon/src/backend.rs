@@ -3,17 +3,21 @@
 //! A backend knows devices and pids; it knows nothing of people, rules or the
 //! store. Each runs on a thread of its own, behind a [`reader::Reader`].
 
-mod checked;
+pub(crate) mod checked;
+
+pub(crate) mod driver_files;
 
 mod lost;
 
 pub(crate) mod nvidia;
 
+mod quarantine;
+
 pub(crate) mod reader;
 
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, DeviceId, Use, Vendor};
-use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent};
+use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent, InstanceId, Use, Vendor, Vitals};
+use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// A source of readings. May block for as long as a driver does: only its own
@@ -27,7 +31,20 @@ pub(crate) trait Backend: Send + 'static {
     /// # Errors
     /// Why nothing could be read; a single value that failed is part of the
     /// readings.
-    fn read(&mut self) -> Result<Readings, String>;
+    fn read(&mut self) -> Result<Readings, Failure>;
+
+    /// What happened to devices since this was last called, the oldest first;
+    /// also when reading failed.
+    fn take_events(&mut self) -> Vec<GpuEvent>;
+}
+
+/// Why a backend read nothing; what it read before stays, and grows old.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// It does not work; says why.
+    Failed(String),
+    /// Somebody asked it to let go of the driver until then.
+    Quiesced(Timestamp),
 }
 
 /// What one backend read in one poll.
@@ -49,6 +66,21 @@ pub(crate) struct Readings {
     pub(crate) cost_us: u64,
 }
 
+impl Readings {
+    /// No device, and this for a reason.
+    pub(crate) fn nothing(state: BackendState) -> Self {
+        Self {
+            state,
+            driver: Reading::Unsupported,
+            cuda: Reading::Unsupported,
+            devices: Vec::new(),
+            lost: Vec::new(),
+            faults: Vec::new(),
+            cost_us: 0,
+        }
+    }
+}
+
 /// A device that the driver counts and cannot reach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LostDevice {
@@ -66,34 +98,68 @@ pub(crate) struct DeviceReadings {
     pub(crate) name: Reading<String>,
     pub(crate) pci: Reading<String>,
     pub(crate) memory: MemoryReadings,
-    pub(crate) utilization: Reading<Percent>,
-    pub(crate) temperature: Reading<Celsius>,
-    pub(crate) power: Reading<Milliwatts>,
-    pub(crate) power_limit: Reading<Milliwatts>,
-    pub(crate) ecc_volatile: Reading<u64>,
+    pub(crate) vitals: Vitals,
+    pub(crate) instances: Vec<InstanceReadings>,
     /// What the driver says when it cannot reach the device any more.
     pub(crate) lost: Option<String>,
     pub(crate) processes: Reading<Vec<ProcessReadings>>,
 }
 
-/// A device's memory. `used` is without `reserved`.
+impl DeviceReadings {
+    /// A device of which nothing is known but its identity, for this reason.
+    pub(crate) fn unknown(id: DeviceId, index: u32, vendor: Vendor, why: &Reading<()>) -> Self {
+        Self {
+            id,
+            index,
+            vendor,
+            name: why.because(),
+            pci: why.because(),
+            memory: MemoryReadings::unknown(why),
+            vitals: Vitals::unknown(why),
+            instances: Vec::new(),
+            lost: None,
+            processes: why.because(),
+        }
+    }
+}
+
+/// One part of a device that is divided (MIG).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct InstanceReadings {
+    pub(crate) id: InstanceId,
+    pub(crate) uuid: DeviceId,
+    pub(crate) profile: Reading<String>,
+    /// Of its GPU instance.
+    pub(crate) memory: MemoryReadings,
+}
+
+/// A device's memory. `used` is without `reserved`, where that is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MemoryReadings {
     pub(crate) total: Reading<Bytes>,
     pub(crate) used: Reading<Bytes>,
     pub(crate) reserved: Reading<Bytes>,
-    /// GPU and host share one memory.
+    /// GPU and host share one memory: the driver tells neither its size nor its
+    /// use.
     pub(crate) unified: bool,
 }
 
 impl MemoryReadings {
     /// All of it for the same reason not known.
-    pub(crate) fn unknown(why: &Reading<Bytes>) -> Self {
+    pub(crate) fn unknown(why: &Reading<()>) -> Self {
         Self {
-            total: why.clone(),
-            used: why.clone(),
-            reserved: why.clone(),
+            total: why.because(),
+            used: why.because(),
+            reserved: why.because(),
             unified: false,
+        }
+    }
+
+    /// A GPU that has no memory of its own.
+    pub(crate) fn shared_with_host() -> Self {
+        Self {
+            unified: true,
+            ..Self::unknown(&Reading::Unsupported)
         }
     }
 }
@@ -103,7 +169,32 @@ impl MemoryReadings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessReadings {
     pub(crate) pid: u32,
+    pub(crate) instance: Option<InstanceId>,
     pub(crate) used_for: Use,
     pub(crate) memory: Reading<Bytes>,
-    pub(crate) utilization: Reading<Percent>,
+    pub(crate) utilization: Utilization,
+}
+
+/// What share of a device a process used lately.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Utilization {
+    pub(crate) sm: Reading<Percent>,
+    pub(crate) memory: Reading<Percent>,
+    pub(crate) encoder: Reading<Percent>,
+    pub(crate) decoder: Reading<Percent>,
+    /// When the driver took the sample; `None` when it had none of this process.
+    pub(crate) at: Option<Timestamp>,
+}
+
+impl Utilization {
+    /// All of it for the same reason not known.
+    pub(crate) fn unknown(why: &Reading<()>) -> Self {
+        Self {
+            sm: why.because(),
+            memory: why.because(),
+            encoder: why.because(),
+            decoder: why.because(),
+            at: None,
+        }
+    }
 }

@@ -46,6 +46,8 @@ pub struct Access {
     pub admin_group: String,
     /// Whether plain users may not see others' command lines.
     pub hide_other_users: bool,
+    /// The label of a container that names whose it is; empty for none.
+    pub owner_label: String,
 }
 
 /// What is read.
@@ -57,6 +59,8 @@ pub struct Backends {
     pub nvidia_library: String,
     /// `/proc`, but in tests.
     pub procfs_root: PathBuf,
+    /// `/`, but where the host's files are seen elsewhere.
+    pub host_root: PathBuf,
 }
 
 /// What is kept.
@@ -259,6 +263,7 @@ mod tests {
                 operator_group: "gpukill-operators".into(),
                 admin_group: "gpukill-admin".into(),
                 hide_other_users: false,
+                owner_label: String::new(),
             },
             backends: Backends {
                 enabled: ["nvidia", "amd", "intel", "drm", "apple"]
@@ -266,6 +271,7 @@ mod tests {
                     .to_vec(),
                 nvidia_library: "libnvidia-ml.so.1".into(),
                 procfs_root: "/proc".into(),
+                host_root: "/".into(),
             },
             audit: Audit {
                 sample_interval: Duration::from_secs(10),
@@ -321,6 +327,9 @@ mod tests {
             ("GPUKILLD_ACCESS_HIDE_OTHER_USERS", "true", |c| {
                 c.access.hide_other_users.to_string()
             }),
+            ("GPUKILLD_ACCESS_OWNER_LABEL", "com.example.owner", |c| {
+                c.access.owner_label.clone()
+            }),
             ("GPUKILLD_BACKENDS_ENABLED", "nvidia,drm", |c| {
                 c.backends.enabled.join(",")
             }),
@@ -329,6 +338,9 @@ mod tests {
             }),
             ("GPUKILLD_BACKENDS_PROCFS_ROOT", "/x/proc", |c| {
                 c.backends.procfs_root.display().to_string()
+            }),
+            ("GPUKILLD_BACKENDS_HOST_ROOT", "/x/host", |c| {
+                c.backends.host_root.display().to_string()
             }),
             ("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "77s", |c| {
                 format!("{}s", c.audit.sample_interval.as_secs())

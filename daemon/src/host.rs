@@ -1,9 +1,34 @@
-//! What the system knows of processes and people. Reads, never judges.
+//! What the system knows of processes and people. Reads; what it means is for
+//! `policy` to say.
+//!
+//! In reading order: what is read at once (`file` to `namespace`), what may hang
+//! and is asked for (`asked` to `containers`), and who a pid is, put together from
+//! both (`family` to `process`).
+
+mod file;
+
+mod stat;
+
+mod status;
+
+mod cpu;
+
+mod cgroup;
+
+pub(crate) mod namespace;
+
+mod asked;
+
+pub(crate) mod users;
 
 pub(crate) mod commands;
 
-pub(crate) mod container;
+pub(crate) mod containers;
+
+mod family;
+
+pub(crate) mod identity;
 
 pub(crate) mod process;
 
-pub(crate) mod users;
+pub(crate) mod untrusted;

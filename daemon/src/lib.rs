@@ -4,6 +4,7 @@
 //! ARCHITECTURE.md:
 //! - [`args`], [`config`], [`clock`]: how it is started and set up
 //! - `logging`, `systemd`: how it tells the box's admin
+//! - `quiesce`: letting go of a driver on request
 //! - `sensor`, `backend`: readings of devices; the sensor is a child process
 //! - `host`: what the system knows of processes and people
 //! - `audit`: the store
@@ -20,6 +21,8 @@ pub mod clock;
 mod logging;
 
 mod systemd;
+
+mod quiesce;
 
 mod sensor;
 
@@ -40,5 +43,8 @@ mod poller;
 mod server;
 
 mod startup;
+
+#[doc(hidden)]
+pub mod untrusted;
 
 pub use startup::{EXIT_USAGE, run};

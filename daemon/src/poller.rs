@@ -6,8 +6,9 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::state::{Published, Publisher, whole_milliseconds};
 use crate::systemd;
-use crate::tick::Ticker;
-use gpukill_proto::snapshot::Snapshot;
+use crate::tick::{Ticked, Ticker};
+use gpukill_policy::xid;
+use gpukill_proto::snapshot::{EventKind, GpuEvent, Snapshot};
 use gpukill_proto::status::PollingReport;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -17,12 +18,20 @@ use std::time::{Duration, Instant};
 pub(crate) enum Event {
     /// New settings; those that need a restart are ignored.
     Reload(Arc<Config>),
+    /// Tick now, and not when it is time.
+    Hurry,
+    /// A backend has answered too late for the last tick: tick now, if the next
+    /// would be long in coming.
+    Late,
     /// Finish the tick and return.
     Stop,
 }
 
 /// The longest a tick waits for a slow backend, however long the interval.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A late answer waits for the next tick at most so long.
+const LONG: Duration = Duration::from_secs(5);
 
 /// Everything a tick touches.
 pub(crate) struct Poller {
@@ -45,6 +54,13 @@ impl Poller {
                     self.config = config;
                     schedule.hurry(Instant::now(), self.config.daemon.poll_interval);
                 }
+                Ok(Event::Hurry) => schedule.hurry(Instant::now(), Duration::ZERO),
+                Ok(Event::Late) => {
+                    let now = Instant::now();
+                    if schedule.wait(now, None) > LONG {
+                        schedule.hurry(now, Duration::ZERO);
+                    }
+                }
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     let now = Instant::now();
@@ -65,9 +81,13 @@ impl Poller {
         let interval = self.config.daemon.poll_interval;
         let others = self.store.fault().map(|fault| ("store".to_owned(), fault));
         let patience = (interval / 2).min(LONGEST_PATIENCE);
-        let snapshot = self
-            .ticker
-            .tick(patience, self.clock.now(), others.into_iter().collect());
+        let Ticked { snapshot, events } =
+            self.ticker
+                .tick(patience, self.clock.now(), others.into_iter().collect());
+        for event in &events {
+            log(event, &snapshot);
+        }
+        self.store.note(events);
         let polling = PollingReport {
             interval_ms: whole_milliseconds(interval),
             last_at: Some(self.clock.now()),
@@ -94,6 +114,39 @@ impl Poller {
             *last = Some(now);
             self.store.sample(Arc::clone(snapshot));
         }
+    }
+}
+
+/// Writes what happened to a device into the log: as a warning, but where a
+/// program's own fault is told.
+fn log(event: &GpuEvent, snapshot: &Snapshot) {
+    let mut devices = snapshot.devices.iter();
+    let index = devices
+        .find(|device| Some(&device.id) == event.device.as_ref())
+        .map(|device| device.index);
+    let gpu = index.map_or_else(|| "?".to_owned(), |index| index.to_string());
+    let gpu_uuid = event.device.as_ref().map_or("?", |id| id.0.as_str());
+    let what = event.kind.to_string();
+    match event.kind {
+        EventKind::Xid(xid) => {
+            let meaning = xid::meaning(xid).unwrap_or("see NVIDIA's list of XIDs");
+            if xid::is_of_a_program(xid) {
+                tracing::info!(gpu, gpu_uuid, xid, meaning, "{what} on GPU {gpu}");
+            } else {
+                tracing::warn!(gpu, gpu_uuid, xid, meaning, "{what} on GPU {gpu}");
+            }
+        }
+        EventKind::MigChange => tracing::info!(gpu, gpu_uuid, "{what} on GPU {gpu}"),
+        EventKind::SingleBitEcc
+        | EventKind::DoubleBitEcc
+        | EventKind::SingleBitEccStorm
+        | EventKind::MemoryRetired
+        | EventKind::MemoryRetirementFailed
+        | EventKind::NonFatalPoison
+        | EventKind::FatalPoison
+        | EventKind::Unavailable
+        | EventKind::RecoveryAction
+        | EventKind::Other(_) => tracing::warn!(gpu, gpu_uuid, "{what} on GPU {gpu}"),
     }
 }
 

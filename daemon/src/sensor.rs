@@ -11,7 +11,12 @@ mod message;
 mod nvml;
 
 use crate::backend::Readings;
+use gpukill_proto::snapshot::GpuEvent;
 use message::Request;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use serde::de::DeserializeOwned;
+use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -24,14 +29,45 @@ pub(crate) struct Sensor {
     child: Child,
     socket: UnixStream,
     answered: bool,
+    /// At which device its last poll failed.
+    failed_at: Option<u32>,
 }
 
 /// The sensor could not be started.
 pub(crate) struct SpawnError(pub(crate) io::Error);
 
+/// How long a sensor may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// For a whole poll.
+    pub(crate) whole: Duration,
+    /// For one device.
+    pub(crate) each: Duration,
+}
+
+/// How often it is looked whether a slow sensor gets on.
+const STEP: Duration = Duration::from_secs(1);
+
+/// How long an answer may take from its first byte to its last.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+
 /// How long a sensor that was killed or crashed may take to be gone. One that
 /// was killed and is not counts as stuck.
 const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a sensor's name begins with while it reads a device, whose index
+/// follows. The kernel keeps the name of a process that hangs or has crashed.
+const AT_DEVICE: &str = "sensor gpu ";
+
+/// Says which device this sensor reads now; also for whoever looks at `top`.
+fn say_where(device: Option<u32>) {
+    let name = match device {
+        Some(index) => CString::new(format!("{AT_DEVICE}{index}")),
+        None => CString::new("gpukilld-sensor"),
+    };
+    // A sensor without a name is one of which less is known.
+    let _ = name.map(|name| rustix::thread::set_name(&name));
+}
 
 impl Sensor {
     /// Starts this program again as a sensor over `library`.
@@ -58,6 +94,7 @@ impl Sensor {
             child,
             socket: ours,
             answered: false,
+            failed_at: None,
         })
     }
 
@@ -71,23 +108,81 @@ impl Sensor {
         self.answered
     }
 
-    /// Asks for one poll and waits for its answer.
+    /// The index of the device at which its last poll failed.
+    pub(crate) fn failed_at(&self) -> Option<u32> {
+        self.failed_at
+    }
+
+    /// The index of the device that it reads now, or read when it ended and is
+    /// not reaped yet.
+    fn place(&self) -> Option<u32> {
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", self.pid())).ok()?;
+        name.trim_end().strip_prefix(AT_DEVICE)?.parse().ok()
+    }
+
+    /// Asks for one poll, without the devices at these indices, and waits for
+    /// what happened since the last one. [`Self::read`] must follow.
     ///
     /// # Errors
     /// Why there is none, as in "the sensor …". It must be ended then.
-    pub(crate) fn poll(&mut self, patience: Duration) -> Result<Readings, String> {
-        let deadline = Instant::now() + patience;
-        let readings = message::send(&mut self.socket, &Request::Poll, deadline)
-            .and_then(|()| message::receive(&mut self.socket, deadline))
-            .map_err(|error| self.explain(&error, patience))?;
+    pub(crate) fn hear(
+        &mut self,
+        leave_out: &[u32],
+        patience: Patience,
+    ) -> Result<Vec<GpuEvent>, String> {
+        let request = Request::Poll(leave_out.to_vec());
+        let began = Instant::now();
+        message::send(&mut self.socket, &request, began + patience.whole)
+            .map_err(|error| self.explain(&error))?;
+        self.receive(patience)
+    }
+
+    /// Waits for the readings of the poll that was asked for.
+    ///
+    /// # Errors
+    /// As [`Self::hear`].
+    pub(crate) fn read(&mut self, patience: Patience) -> Result<Readings, String> {
+        let readings = self.receive(patience)?;
         self.answered = true;
         Ok(readings)
     }
 
-    fn explain(&mut self, error: &io::Error, patience: Duration) -> String {
+    fn receive<T: DeserializeOwned>(&mut self, patience: Patience) -> Result<T, String> {
+        let began = Instant::now();
+        let deadline = began + patience.whole + ANSWER_PATIENCE;
+        self.wait(began, patience)
+            .and_then(|()| message::receive(&mut self.socket, deadline))
+            .map_err(|error| self.explain(&error))
+    }
+
+    /// Waits until the answer begins, while the sensor gets on.
+    fn wait(&self, began: Instant, patience: Patience) -> io::Result<()> {
+        let mut at = (None, began);
+        let step = Timespec::try_from(STEP).map_err(io::Error::other)?;
+        loop {
+            let mut sockets = [PollFd::new(&self.socket, PollFlags::IN)];
+            match poll(&mut sockets, Some(&step)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+            let now = Instant::now();
+            let place = self.place();
+            if place != at.0 {
+                at = (place, now);
+            }
+            let stays = place.is_some() && now.duration_since(at.1) >= patience.each;
+            if stays || now.duration_since(began) >= patience.whole {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    fn explain(&mut self, error: &io::Error) -> String {
+        self.failed_at = self.place();
         match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-                format!("did not answer for {} s", patience.as_secs())
+                "did not answer in time".to_owned()
             }
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::BrokenPipe

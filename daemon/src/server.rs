@@ -10,10 +10,13 @@ mod session;
 
 mod snapshot_pages;
 
+mod watched;
+
 use crate::audit::Store;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::host::users::Users;
+use crate::quiesce::Quiesce;
 use crate::state;
 use gpukill_policy::access::{Caller, Roles, rights};
 use gpukill_proto::status::Right;
@@ -34,8 +37,11 @@ pub(crate) struct Shared {
     pub(crate) config: watch::Receiver<Arc<Config>>,
     pub(crate) users: Users,
     pub(crate) store: Store,
+    pub(crate) quiesce: Quiesce,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started_at: Timestamp,
+    /// Why this daemon may end no process, whoever asks.
+    pub(crate) will_not_act: Option<String>,
 }
 
 impl Shared {

@@ -7,10 +7,13 @@ use crate::backend::reader::Reader;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config, Scope};
 use crate::host::commands::Commands;
+use crate::host::containers::Containers;
+use crate::host::namespace::will_not_act;
 use crate::host::process::Processes;
 use crate::host::users::{System, Users};
 use crate::logging::{self, Log};
 use crate::poller::{Event, Poller};
+use crate::quiesce::Quiesce;
 use crate::server::listener::{Listening, listen, lock};
 use crate::server::{Shared, serve};
 use crate::tick::Ticker;
@@ -147,12 +150,23 @@ impl Running {
         .map_err(&thread)?;
         let (publisher, published) = state::channel(host.clone(), config.daemon.poll_interval);
         let commands = Commands::start().map_err(&thread)?;
-        let (readers, not_built) = backends(config).map_err(&thread)?;
+        let containers = Containers::start(
+            config.backends.host_root.clone(),
+            &config.access.owner_label,
+        )
+        .map_err(&thread)?;
+        let (events, received) = mpsc::channel();
+        let hurry = events.clone();
+        let quiesce = Quiesce::new(move || {
+            // A poller that has ended lets go of everything anyway.
+            let _ = hurry.send(Event::Hurry);
+        });
+        let (readers, not_built) = backends(config, &quiesce, &events).map_err(&thread)?;
         let poller = Poller {
             ticker: Ticker::new(
                 readers,
                 not_built,
-                Processes::new(procfs.clone(), commands),
+                Processes::new(procfs.clone(), commands, containers),
                 users.clone(),
                 host,
             ),
@@ -161,7 +175,6 @@ impl Running {
             clock: Arc::clone(&clock),
             config: Arc::clone(config),
         };
-        let (events, received) = mpsc::channel();
         let (ended, polling_ended) = mpsc::channel();
         std::thread::Builder::new()
             .name("poll".into())
@@ -173,13 +186,19 @@ impl Running {
             .map_err(&thread)?;
         let (settings, settings_read) = watch::channel(Arc::clone(config));
         let started_at = clock.now();
+        let will_not_act = will_not_act();
+        if let Some(why) = &will_not_act {
+            tracing::warn!(why, "ends no process, whoever asks");
+        }
         let shared = Shared {
             state: published,
             config: settings_read,
             users,
             store: store.clone(),
+            quiesce,
             clock,
             started_at,
+            will_not_act,
         };
         Ok(Self {
             shared,
@@ -254,6 +273,7 @@ fn reload(
             if before.daemon.socket != new.daemon.socket
                 || before.daemon.state_dir != new.daemon.state_dir
                 || before.backends != new.backends
+                || before.access.owner_label != new.access.owner_label
             {
                 tracing::warn!(
                     "some of the changed settings need a restart: see gpukilld --print-default-config"
@@ -304,13 +324,26 @@ fn settings(args: &Args) -> Result<Config, config::Invalid> {
 }
 
 /// The backends that this version has, running, and the names of the others.
-fn backends(config: &Config) -> std::io::Result<(Vec<Reader>, Vec<String>)> {
+fn backends(
+    config: &Config,
+    quiesce: &Quiesce,
+    events: &mpsc::Sender<Event>,
+) -> std::io::Result<(Vec<Reader>, Vec<String>)> {
     let (mut readers, mut not_built) = (Vec::new(), Vec::new());
     for name in &config.backends.enabled {
         match name.as_str() {
-            "nvidia" => readers.push(Reader::start(Nvidia::new(
-                config.backends.nvidia_library.clone(),
-            ))?),
+            "nvidia" => {
+                let backend = Nvidia::new(
+                    config.backends.nvidia_library.clone(),
+                    config.backends.procfs_root.clone(),
+                    quiesce.clone(),
+                );
+                let events = events.clone();
+                readers.push(Reader::start(backend, move || {
+                    // A poller that has ended needs no answers.
+                    let _ = events.send(Event::Late);
+                })?);
+            }
             _ => not_built.push(name.clone()),
         }
     }

@@ -2,12 +2,16 @@
 
 mod assemble;
 
+mod broken;
+
+mod device;
+
 use crate::backend::reader::{Latest, Reader};
 use crate::faults::Faults;
 use crate::host::process::Processes;
 use crate::host::users::Users;
 use assemble::{Memory, People};
-use gpukill_proto::snapshot::Snapshot;
+use gpukill_proto::snapshot::{GpuEvent, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -26,7 +30,15 @@ pub(crate) struct Ticker {
     started: Option<Timestamp>,
 }
 
-/// How long a poll waits for names and command lines that it has just asked for.
+/// What one poll saw.
+pub(crate) struct Ticked {
+    pub(crate) snapshot: Snapshot,
+    /// What happened to devices since the poll before, the oldest first.
+    pub(crate) events: Vec<GpuEvent>,
+}
+
+/// How long a poll waits for names, command lines and containers' files that it
+/// has just asked for.
 /// Mostly they come within this, and else at the next poll.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -59,7 +71,7 @@ impl Ticker {
         patience: Duration,
         now: Timestamp,
         others: Vec<(String, String)>,
-    ) -> Snapshot {
+    ) -> Ticked {
         let latest = self.read_backends(patience);
         let people = self.identify(&latest, now);
         let mut snapshot = self.memory.assemble(&latest, &people, &self.users, now);
@@ -74,12 +86,15 @@ impl Ticker {
         );
         // Of many faults the last are cut: the daemon's own come first.
         let names = self.users.fault().map(|fault| ("names".to_owned(), fault));
-        let commands = self.processes.commands().fault();
-        let commands = commands.map(|fault| ("processes".to_owned(), fault));
-        let own = others.into_iter().chain(names).chain(commands);
-        let faults = own.chain(assemble::faults(&latest, &snapshot)).collect();
+        let own = others.into_iter().chain(names);
+        let own = own.chain(self.processes.faults());
+        let faults = own.chain(broken::faults(&latest, &snapshot)).collect();
         snapshot.faults = self.faults.update(faults, now);
-        snapshot
+        let events = latest.into_iter().flat_map(|(_, latest)| latest.events);
+        Ticked {
+            events: events.collect(),
+            snapshot,
+        }
     }
 
     /// All at once, each on its own thread.
@@ -94,24 +109,13 @@ impl Ticker {
             .collect()
     }
 
-    /// Who the listed pids are. Names of owners and command lines are asked for
-    /// all together first, so that a poll waits for them once.
+    /// Who the listed pids are. What may hang is asked for all together first, so
+    /// that a poll waits for it once.
     fn identify(&mut self, latest: &[(&'static str, Latest)], now: Timestamp) -> People {
         let pids: BTreeSet<u32> = assemble::pids(latest).collect();
-        self.processes.keep_only(&pids);
-        let mut people: People = pids
-            .into_iter()
-            .filter_map(|pid| Some((pid, self.processes.identify(pid, now).ok()?)))
-            .collect();
-        for uid in people.values().filter_map(|identity| identity.uid.known()) {
-            self.users.name(*uid);
-        }
+        let mut people: People = self.processes.identify(&pids, now, &self.users);
         let deadline = Instant::now() + PATIENCE;
-        self.users.settle(deadline);
-        self.processes.commands().settle(deadline);
-        for identity in people.values_mut() {
-            self.processes.refresh_command(identity);
-        }
+        self.processes.settle(&mut people, &self.users, deadline);
         people
     }
 }

@@ -31,10 +31,15 @@ pub struct Roles {
 pub enum Operation {
     /// See devices, processes and history.
     Look,
-    /// See the command line of a process of this owner; `None`: not known.
+    /// Let go of a driver, and take it again.
+    Quiesce,
+    /// See the command line of a process. Who is not known is nobody.
     ReadCommand {
         /// The real user id of the process.
         owner: Option<u32>,
+        /// Who made its user namespace, where it is not the box's own: the
+        /// kernel lets them do with it as they like.
+        namespace_owner: Option<u32>,
     },
 }
 
@@ -72,11 +77,22 @@ pub fn rights(caller: &Caller, roles: &Roles) -> Vec<Right> {
 pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
     match operation {
         Operation::Look => Ruling::Allow,
-        Operation::ReadCommand { owner } => {
+        Operation::Quiesce => {
+            if rights(caller, roles).contains(&Right::EndAny) {
+                Ruling::Allow
+            } else {
+                Ruling::Deny(Right::EndAny)
+            }
+        }
+        Operation::ReadCommand {
+            owner,
+            namespace_owner,
+        } => {
             let sees_all = rights(caller, roles)
                 .iter()
                 .any(|right| matches!(right, Right::EndAny | Right::EditRules));
-            if !roles.hide_other_users || sees_all || owner == Some(caller.uid) {
+            let is_theirs = [owner, namespace_owner].contains(&Some(caller.uid));
+            if !roles.hide_other_users || sees_all || is_theirs {
                 Ruling::Allow
             } else {
                 Ruling::Deny(Right::EndAny)
@@ -162,7 +178,12 @@ mod tests {
     #[test]
     fn command_lines_are_hidden_only_from_plain_users_and_only_when_the_admin_says_so() {
         let read = |caller: &Caller, owner, roles: &Roles| {
-            check(caller, Operation::ReadCommand { owner }, roles)
+            let namespace_owner = None;
+            let operation = Operation::ReadCommand {
+                owner,
+                namespace_owner,
+            };
+            check(caller, operation, roles)
         };
         let plain = caller(1000, &[1000]);
         let open = Roles {
@@ -181,5 +202,19 @@ mod tests {
             Ruling::Allow
         );
         assert_eq!(read(&caller(0, &[]), None, &roles()), Ruling::Allow);
+    }
+
+    #[test]
+    fn who_made_a_rootless_container_sees_what_runs_in_it() {
+        let read = |uid, namespace_owner| {
+            let operation = Operation::ReadCommand {
+                owner: Some(100_999),
+                namespace_owner,
+            };
+            check(&caller(uid, &[]), operation, &roles())
+        };
+        assert_eq!(read(1000, Some(1000)), Ruling::Allow);
+        assert_eq!(read(1001, Some(1000)), Ruling::Deny(Right::EndAny));
+        assert_eq!(read(1000, None), Ruling::Deny(Right::EndAny));
     }
 }

@@ -4,11 +4,22 @@
 //!
 //! - [`access`]: may this caller do this?
 //! - [`select`]: which devices and processes does a person mean?
+//! - [`job`]: what belongs together with a process, and is ended with it?
+//! - [`owner`]: whose is a process?
 //! - [`memory`]: how much memory no process explains.
+//! - [`health`], [`xid`]: what is wrong with a device by its own account.
 #![forbid(unsafe_code)]
 
 pub mod access;
 
 pub mod select;
 
+pub mod job;
+
+pub mod owner;
+
 pub mod memory;
+
+pub mod health;
+
+pub mod xid;

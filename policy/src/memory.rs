@@ -35,6 +35,18 @@ pub fn unattributed<'a>(
     })
 }
 
+/// What processes hold together. A part that is unknown makes the sum unknown.
+pub fn held<'a>(processes: impl IntoIterator<Item = &'a Reading<Bytes>>) -> Reading<Bytes> {
+    let mut sum = Bytes(0);
+    for memory in processes {
+        match memory {
+            Reading::Value(bytes) => sum = Bytes(sum.0.saturating_add(bytes.0)),
+            unknown => return unknown.because(),
+        }
+    }
+    Reading::Value(sum)
+}
+
 /// Below this a remainder means nothing. Idle GPUs show some hundred MiB with
 /// no process at all: 214 MiB on a captured RTX 2080 Super with a display, about
 /// 0.6 GiB on H100s.
@@ -57,6 +69,13 @@ mod tests {
         let processes = [gib(15), gib(16)];
         assert_eq!(unattributed(&gib(63), &gib(80), &processes), gib(32));
         assert_eq!(unattributed(&gib(63), &gib(80), []), gib(63));
+    }
+
+    #[test]
+    fn what_is_held_together_is_unknown_when_a_part_is() {
+        assert_eq!(held(&[]), gib(0));
+        assert_eq!(held(&[gib(2), gib(3)]), gib(5));
+        assert_eq!(held(&[gib(2), Reading::Unsupported]), Reading::Unsupported);
     }
 
     #[test]

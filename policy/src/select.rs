@@ -12,7 +12,8 @@ pub struct Selection {
     pub gpu: Option<String>,
     /// Devices of this vendor.
     pub vendor: Option<Vendor>,
-    /// Processes of this user, by name or number.
+    /// Processes of this person, by name or number: who runs them, or whose
+    /// they are.
     pub user: Option<String>,
     /// Processes whose name matches.
     pub name: Option<Regex>,
@@ -32,13 +33,7 @@ impl Selection {
     }
 
     fn takes(&self, process: &GpuProcess) -> bool {
-        let user = self.user.as_deref().is_none_or(|user| {
-            is_user(
-                user,
-                process.uid.last_known().copied(),
-                process.user.last_known().map(String::as_str),
-            )
-        });
+        let user = self.user.as_deref().is_none_or(|user| is_of(user, process));
         let name = self.name.as_ref().is_none_or(|wanted| {
             process
                 .name
@@ -47,6 +42,15 @@ impl Selection {
         });
         user && name
     }
+}
+
+/// Whether `typed` names who runs this process, or whose it is.
+fn is_of(typed: &str, process: &GpuProcess) -> bool {
+    let uid = process.uid.last_known().copied();
+    let user = process.user.last_known().map(String::as_str);
+    let owner = process.owner.last_known();
+    is_user(typed, uid, user)
+        || owner.is_some_and(|owner| is_user(typed, owner.uid, Some(&owner.name)))
 }
 
 /// Whether `typed` names this user, by name or by number. A name that is all
@@ -133,14 +137,20 @@ impl<'a> From<&'a Device> for DeviceName<'a> {
 /// # Errors
 /// When a part names no device, or begins several UUIDs.
 pub fn devices(typed: &str, among: &[DeviceName<'_>]) -> Result<BTreeSet<usize>, NoSuchDevice> {
+    let known = || among.iter().map(|device| device.index).collect();
+    if typed.len() > DEVICES_MAX {
+        return Err(NoSuchDevice::Unknown {
+            typed: typed.chars().take(40).chain(['…']).collect(),
+            known: known(),
+        });
+    }
     let mut chosen = BTreeSet::new();
     for part in typed.split(',').map(str::trim) {
         let found = part_of_devices(part, among);
         if found.is_empty() {
-            let known = among.iter().map(|device| device.index).collect();
             return Err(NoSuchDevice::Unknown {
                 typed: part.to_owned(),
-                known,
+                known: known(),
             });
         }
         if found.len() > 1 && is_uuid_beginning(part, among) {
@@ -244,14 +254,25 @@ fn glob(pattern: &str) -> Option<Regex> {
         .ok()
 }
 
-/// The most memory one pattern of a person may compile to.
-const PATTERN_SIZE: usize = 1 << 20;
+/// The most memory one pattern of a person may compile to: building one takes
+/// time with its size, and anybody may send one.
+const PATTERN_SIZE: usize = 128 << 10;
+
+/// The longest pattern and the longest list of devices, in bytes.
+const PATTERN_MAX: usize = 512;
+const DEVICES_MAX: usize = 2_048;
 
 /// Compiles an unanchored pattern for process names.
 ///
 /// # Errors
 /// What is wrong with it, on one line.
 pub fn pattern(typed: &str) -> Result<Regex, String> {
+    if typed.len() > PATTERN_MAX {
+        return Err(format!(
+            "a regular expression of {} bytes is too long: at most {PATTERN_MAX}",
+            typed.len()
+        ));
+    }
     RegexBuilder::new(typed)
         .size_limit(PATTERN_SIZE)
         .build()
@@ -307,6 +328,9 @@ impl std::error::Error for NoSuchDevice {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpukill_proto::reading::Reading;
+    use gpukill_proto::snapshot::{DeviceId, Owner, OwnerKind};
+    use gpukill_proto::units::Timestamp;
     use proptest::prelude::*;
 
     const BOX: [DeviceName<'static>; 4] = [
@@ -404,6 +428,31 @@ mod tests {
     }
 
     #[test]
+    fn a_process_is_chosen_by_who_runs_it_and_by_whose_it_is() {
+        let process = GpuProcess {
+            uid: Reading::Value(100_999),
+            user: Reading::Unsupported,
+            owner: Reading::Value(Owner {
+                name: "alice".into(),
+                uid: Some(1000),
+                kind: OwnerKind::Namespace,
+            }),
+            ..GpuProcess::unknown(
+                DeviceId(String::new()),
+                7,
+                Timestamp(0),
+                &Reading::Unsupported,
+            )
+        };
+        for typed in ["100999", "1000", "alice"] {
+            assert!(is_of(typed, &process), "{typed}");
+        }
+        for typed in ["bob", "7", "ali", "0"] {
+            assert!(!is_of(typed, &process), "{typed}");
+        }
+    }
+
+    #[test]
     fn a_bad_pattern_says_what_is_wrong_on_one_line() {
         assert_eq!(
             pattern("python[").err().as_deref(),
@@ -423,5 +472,19 @@ mod tests {
                 prop_assert!(found.iter().all(|position| *position < BOX.len()));
             }
         }
+    }
+
+    #[test]
+    fn what_takes_long_to_understand_is_refused_at_once() {
+        assert!(pattern("^python[0-9]*$").is_ok());
+        let long = "[\\w]".repeat(1_000);
+        assert!(pattern(&long).unwrap_err().contains("too long"));
+        // Short, and as large as a megabyte.
+        assert!(pattern(r"(?i)(\w{50}\d{50}){50}").is_err());
+        let many = "*H*,".repeat(1_000);
+        assert!(matches!(
+            devices(&many, &[]),
+            Err(NoSuchDevice::Unknown { typed, .. }) if typed.ends_with('…')
+        ));
     }
 }

@@ -72,6 +72,17 @@ impl<T> Reading<T> {
         }
     }
 
+    /// A reading of another type that is unknown for the same reason. What is
+    /// known here says nothing about it: that is unsupported.
+    #[must_use]
+    pub fn because<U>(&self) -> Reading<U> {
+        match self {
+            Self::Failed(why) => Reading::Failed(why.clone()),
+            Self::Withheld => Reading::Withheld,
+            Self::Value(_) | Self::Stale(..) | Self::Unsupported => Reading::Unsupported,
+        }
+    }
+
     /// The same reading, `seconds` later, with nothing newer known.
     #[must_use]
     pub fn aged(self, seconds: u32) -> Self {

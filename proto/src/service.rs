@@ -12,10 +12,15 @@ use crate::audit::{AuditPage, AuditQuery};
 use crate::refusal::Refusal;
 use crate::snapshot::Snapshot;
 use crate::status::Status;
+use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// The longest a call may wait for news before it answers with what there is.
 pub const LONGEST_WAIT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// The longest time for which the daemon lets go of a driver: nobody should find
+/// a box unwatched for ever because somebody forgot.
+pub const LONGEST_QUIESCE: std::time::Duration = std::time::Duration::from_secs(86_400);
 
 /// As much of a snapshot as one frame holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,4 +47,13 @@ pub trait Gpukill {
 
     /// What the samples say of the past.
     async fn audit(query: AuditQuery) -> Result<AuditPage, Refusal>;
+
+    /// Lets go of the NVIDIA driver for so many seconds, at most
+    /// [`LONGEST_QUIESCE`], so that it can be unloaded, updated or reset; the
+    /// last readings stay, and grow old. Answers when it is let go, with the end
+    /// of it. For those who may end anybody's processes.
+    async fn quiesce(seconds: u64) -> Result<Timestamp, Refusal>;
+
+    /// Ends a [`Gpukill::quiesce`] early; without one it changes nothing.
+    async fn resume() -> Result<(), Refusal>;
 }

@@ -23,6 +23,8 @@ pub struct Status {
     pub caller: CallerReport,
     /// True when the daemon runs for one person (`gpukilld --user`).
     pub personal: bool,
+    /// Why the daemon ends no process, whoever asks; `None` when it may.
+    pub will_not_act: Option<String>,
     /// How each backend stands.
     pub backends: Vec<BackendReport>,
     /// What is broken now.

@@ -88,7 +88,6 @@ def values():
     same("mig", nvml.nvmlDeviceGetMigMode(h100), [0, 0])
     fails("no mig", 3, nvml.nvmlDeviceGetMigMode, rtx)
     same("clock", nvml.nvmlDeviceGetMaxClockInfo(h100, nvml.NVML_CLOCK_SM), 1980)
-    same("field", nvml.nvmlDeviceGetFieldValues(h100, [82])[0].nvmlReturn, 3)
     fails("a sensor nobody plays", 3, nvml.nvmlDeviceGetTemperatureThreshold, h100, 0)
 
     both = [(trainer, 40 * GIB, True), (server, 20 * GIB, True)]
@@ -101,6 +100,82 @@ def values():
     fails("no newer sample", 6, nvml.nvmlDeviceGetProcessUtilization, h100, samples[0].timeStamp + 10**9)
     fails("no sample", 6, nvml.nvmlDeviceGetProcessUtilization, rtx, 0)
     return h100, rtx
+
+
+def health(h100, rtx):
+    """Field values with their types and codes, rows, pages, throttling and PCIe."""
+    fields = nvml.nvmlDeviceGetFieldValues(h100, [4, 82, 142, 143, 144, 145, 186, 230, 9999])
+    told = [(f.nvmlReturn, f.valueType) for f in fields]
+    whole, long = (0, nvml.NVML_VALUE_TYPE_UNSIGNED_INT), (0, nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG)
+    same("field codes and types", told[:3] + told[4:8], [long] + [whole] * 6)
+    same("a field that fails alone", [fields[3].nvmlReturn, fields[8].nvmlReturn], [999, 3])
+    same("field 4", fields[0].value.ullVal, 3)
+    same("fields", [fields[at].value.uiVal for at in (1, 2, 4, 5, 6, 7)], [66, 2, 1, 0, 688000, 2])
+    same("a field it does not have", nvml.nvmlDeviceGetFieldValues(rtx, [82])[0].nvmlReturn, 3)
+    same("rows", nvml.nvmlDeviceGetRemappedRows(h100), (2, 0, 1, 0))
+    fails("no rows", 3, nvml.nvmlDeviceGetRemappedRows, rtx)
+    same("pages", [len(nvml.nvmlDeviceGetRetiredPages(rtx, cause)) for cause in (0, 1)], [3, 0])
+    pages = nvml.nvmlDeviceGetRetiredPages_v2(rtx, 0)
+    same("pages v2", [page["address"] for page in pages], nvml.nvmlDeviceGetRetiredPages(rtx, 0))
+    same("pages pending", nvml.nvmlDeviceGetRetiredPagesPendingStatus(rtx), 1)
+    fails("no pages", 3, nvml.nvmlDeviceGetRetiredPages, h100, 0)
+    slowed = nvml.nvmlClocksThrottleReasonHwThermalSlowdown | nvml.nvmlClocksThrottleReasonHwSlowdown
+    same("throttled", nvml.nvmlDeviceGetCurrentClocksThrottleReasons(h100), slowed)
+    same("throttled, new name", nvml.nvmlDeviceGetCurrentClocksEventReasons(h100), slowed)
+    link = nvml.nvmlDeviceGetCurrPcieLinkGeneration(rtx), nvml.nvmlDeviceGetCurrPcieLinkWidth(rtx)
+    best = nvml.nvmlDeviceGetMaxPcieLinkGeneration(rtx), nvml.nvmlDeviceGetMaxPcieLinkWidth(rtx)
+    same("link", (link, best), ((1, 8), (4, 16)))
+
+
+def divided(h100):
+    """The H100 cut into MIG devices: two compute instances share GPU instance 2; index 4 is 9/0."""
+    whole = json.loads(state_file.read_text())
+    part = {"multiprocessors": 60, "copy_engines": 3, "decoders": 2, "jpegs": 4, "gpu_slices": 3}
+    cuts = [
+        {"gpu_instance": 2, "compute_instance": 0, "memory": {"total": 40448 << 20}, "attributes": part},
+        {"gpu_instance": 2, "compute_instance": 1, "uuid": "MIG-cccccccc"},
+        {"gpu_instance": 9, "compute_instance": 0, "index": 4},
+    ]
+
+    def cut(state):
+        state["gpus"][0].update(mig=True, instances=cuts)
+        for process, (gi, ci) in zip(state["gpus"][0]["processes"], [(2, 0), (2, 1)]):
+            process.update(gpu_instance=gi, compute_instance=ci)
+
+    rename_state(cut)
+    same("mig on", nvml.nvmlDeviceGetMigMode(h100), [1, 1])
+    fails("utilization of a divided GPU", 3, nvml.nvmlDeviceGetUtilizationRates, h100)
+    fails("samples of a divided GPU", 3, nvml.nvmlDeviceGetProcessUtilization, h100, 0)
+    at = nvml.nvmlDeviceGetMigDeviceHandleByIndex
+    fails("a hole", 6, at, h100, 2)
+    fails("past the last", 2, at, h100, nvml.nvmlDeviceGetMaxMigDeviceCount(h100))
+    migs = [at(h100, index) for index in (0, 1, 4)]
+    ids = [(nvml.nvmlDeviceGetGpuInstanceId(mig), nvml.nvmlDeviceGetComputeInstanceId(mig)) for mig in migs]
+    same("instances", ids, [(2, 0), (2, 1), (9, 0)])
+    kinds = [nvml.nvmlDeviceIsMigDeviceHandle(device).value for device in (h100, migs[0])]
+    same("is MIG", kinds, [0, 1])
+    parent = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(migs[2])
+    same("parent", number(parent), number(h100))
+    same("by MIG uuid", number(nvml.nvmlDeviceGetHandleByUUID("MIG-cccccccc")), number(migs[1]))
+    same("MIG name", nvml.nvmlDeviceGetName(migs[2]), "NVIDIA H100 80GB HBM3 MIG 1g.10gb")
+    memory = [nvml.nvmlDeviceGetMemoryInfo(mig, version=nvml.nvmlMemory_v2) for mig in migs]
+    seen = [(m.total >> 20, m.used) for m in memory]
+    same("memory by GPU instance", seen, [(40448, 60 * GIB), (40448, 60 * GIB), (9984, 0)])
+    a = nvml.nvmlDeviceGetAttributes_v2(migs[0])
+    seen = a.multiprocessorCount, a.sharedCopyEngineCount, a.sharedDecoderCount, a.sharedEncoderCount
+    same("attributes", seen, (60, 3, 2, 0))
+    seen = a.sharedJpegCount, a.sharedOfaCount, a.gpuInstanceSliceCount, a.computeInstanceSliceCount
+    same("attributes, rest", (*seen, a.memorySizeMB), (4, 0, 3, 1, 40448))
+    listed = [[(p.pid, p.gpuInstanceId, p.computeInstanceId) for p in
+               nvml.nvmlDeviceGetComputeRunningProcesses_v3(device)] for device in (h100, *migs)]
+    one, two = (trainer, 2, 0), (server, 2, 1)
+    same("lists", listed, [[one, two], [one], [two], []])
+    fails("a sensor of an instance", 3, nvml.nvmlDeviceGetTemperature, migs[0], 0)
+    fails("a part of no GPU", 3, nvml.nvmlDeviceGetGpuInstanceId, h100)
+    rename_state(lambda state: state["gpus"][0].update(mig_mode_raw=7, instances=cuts[1:]))
+    same("a mode nobody knows", nvml.nvmlDeviceGetMigMode(h100), [7, 7])
+    fails("an instance that is gone", 2, nvml.nvmlDeviceGetName, migs[0])
+    rename_state(lambda state: state.update(whole))
 
 
 def protocol(h100):
@@ -125,10 +200,26 @@ def protocol(h100):
     same("wording", (wording(15), wording(12345)), (b"GPU is lost", b"Unknown Error"))
 
 
-def events(h100):
+def events(h100, rtx):
     events = nvml.nvmlEventSetCreate()
+    old = {"id": 1, "gpu": 0, "type": nvml.nvmlEventTypeXidCriticalError, "data": 13}
+    rename_state(lambda state: state.update(events=[old]))
     nvml.nvmlDeviceRegisterEvents(h100, nvml.nvmlDeviceGetSupportedEventTypes(h100), events)
-    fails("no event", 10, nvml.nvmlEventSetWait_v2, events, 20)
+    fails("no event since", 10, nvml.nvmlEventSetWait_v2, events, 20)
+    elsewhere = {**old, "id": 2, "gpu": 1}
+    new = {**old, "id": 3, "data": 79, "gpu_instance": 2, "compute_instance": 1}
+    rename_state(lambda state: state.update(events=[old, elsewhere, new, {**old, "id": 4}]))
+    first, second = (nvml.nvmlEventSetWait_v2(events, 0) for _ in range(2))
+    seen = first.eventType, first.eventData, first.gpuInstanceId, first.computeInstanceId
+    same("event", seen, (8, 79, 2, 1))
+    same("event device", [number(e.device) for e in (first, second)], [number(h100)] * 2)
+    seen = second.eventData, second.gpuInstanceId, second.computeInstanceId
+    same("event of no instance", seen, (13, 0xFFFFFFFF, 0xFFFFFFFF))
+    fails("told once", 10, nvml.nvmlEventSetWait_v2, events, 20)
+    fails("an event it cannot tell of", 3, nvml.nvmlDeviceRegisterEvents, rtx, 1 << 40, events)
+    rename_state(lambda state: state.update(event_wait_error=15))
+    fails("wait", 15, nvml.nvmlEventSetWait_v2, events, 20)
+    rename_state(lambda state: state.update(event_wait_error=0, events=[]))
     nvml.nvmlEventSetFree(events)
     fails("a set that was freed", 2, nvml.nvmlEventSetWait_v2, events, 20)
 
@@ -194,8 +285,10 @@ gpustat()
 nvitop()
 nvml.nvmlInit()
 h100, rtx = values()
+health(h100, rtx)
+divided(h100)
 protocol(h100)
-events(h100)
+events(h100, rtx)
 changes(h100, rtx)
 sessions(h100)
 print("proof: nvidia-ml-py, gpustat and nvitop see the machine of the state file")

@@ -45,14 +45,18 @@ cat >"$FAKE_NVML_STATE" <<JSON
       "memory": {"total": 85899345920, "reserved": 536870912, "used": 64424509440},
       "utilization": {"gpu": 98, "memory": 40}, "temperature": 71,
       "power_mw": 688000, "power_limit_mw": 700000,
-      "ecc": {"enabled": true, "volatile_uncorrected": 3},
+      "ecc": {"enabled": true, "volatile_uncorrected": 3}, "memory_temperature": 66,
+      "remapped_rows": {"correctable": 2, "pending": true}, "recovery_action": 2,
+      "field_errors": {"143": 999}, "throttle": 72,
       "processes": [
         {"pid": $trainer, "memory": 42949672960, "sm": 97, "mem_util": 38},
         {"pid": $server, "memory": 21474836480, "sm": 1} ] },
     { "uuid": "GPU-bbbbbbbb-0000-0000-0000-000000000002", "name": "NVIDIA GeForce RTX 4090",
       "memory": {"total": 25757220864, "used": 1073741824}, "utilization": {"gpu": 7, "memory": 2},
       "temperature": 44, "power_mw": 60500, "power_limit_mw": 450000, "fan": 33,
-      "ecc": null, "mig": null,
+      "ecc": null, "mig": null, "memory_temperature": null, "remapped_rows": null,
+      "retired_pages": {"single_bit": 3, "pending": true},
+      "pcie": {"generation": 1, "width": 8, "max_generation": 4},
       "errors": {"nvmlDeviceGetEncoderUtilization": 999},
       "processes": [{"pid": $viewer, "memory": null, "kind": "both"}] } ] }
 JSON

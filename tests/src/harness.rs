@@ -16,6 +16,9 @@ mod build;
 
 mod daemon;
 
+#[path = "../fake-nvml/older.rs"]
+mod older;
+
 mod procfs;
 
 mod stage;
@@ -29,7 +32,7 @@ mod user;
 pub use actor::Actor;
 pub use build::{Built, build, built};
 pub use daemon::Daemon;
-pub use procfs::{Invented, Procfs};
+pub use procfs::{Invented, Procfs, Related};
 pub use stage::{Ran, Stage};
 pub use stream::Stream;
 pub use terminal::Terminal;
@@ -72,6 +75,33 @@ pub fn becomes<T: PartialEq + std::fmt::Debug>(expected: &T, mut look: impl FnMu
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Those of a document's `reasons` that tell of something wrong: what a device
+/// just does not have is left out.
+///
+/// # Panics
+/// When it has no `reasons`.
+#[must_use]
+pub fn wrong(document: &serde_json::Value) -> serde_json::Value {
+    let reasons = document["reasons"].as_object().expect("reasons");
+    let wrong = reasons.iter().filter(|(_, why)| *why != "unsupported");
+    wrong
+        .map(|(field, why)| (field.clone(), why.clone()))
+        .collect()
+}
+
+/// Whether the cgroups of all processes can be seen here: not in a container
+/// with a cgroup namespace of its own. Says so when they cannot.
+#[must_use]
+pub fn sees_all_cgroups() -> bool {
+    // The number that the first such namespace of a kernel has.
+    let own = std::fs::read_link("/proc/self/ns/cgroup");
+    let sees = own.is_ok_and(|own| own.as_os_str() == "cgroup:[4026531835]");
+    if !sees {
+        skip("where a process runs is out of sight in this cgroup namespace");
+    }
+    sees
 }
 
 /// Says why a test does not look at something on this machine.

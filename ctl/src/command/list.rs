@@ -42,17 +42,23 @@ pub(crate) async fn run(
     let snapshot = first(&daemon, patience).await?;
     let Answer { snapshot, verdict } = answer(snapshot, &wanted.selection);
     match (wanted.format, verdict) {
-        (Format::Table, Some(failure)) => Err(failure),
-        (Format::Table, None) => {
+        (Format::Table, Some(failure)) if !is_worth_showing(&snapshot, &failure) => Err(failure),
+        (Format::Table, verdict) => {
             let look = Look::of_stdout(settings);
             print_lines(&lines(&snapshot, &wanted.view, now(), &look), &look)?;
-            Ok(Exit::Done)
+            verdict.map_or(Ok(Exit::Done), Err)
         }
         (Format::Json | Format::Ndjson | Format::Csv, verdict) => {
             print(&document(&snapshot, &wanted, Header::First)?)?;
             verdict.map_or(Ok(Exit::Done), Err)
         }
     }
+}
+
+/// Whether a table says more than the failure alone: the names of GPUs whose
+/// driver does not work.
+fn is_worth_showing(snapshot: &Snapshot, failure: &Failure) -> bool {
+    matches!(failure, Failure::Vendor(_)) && !snapshot.devices.is_empty()
 }
 
 fn wanted(list: &List, settings: &Settings) -> Result<Wanted, Failure> {

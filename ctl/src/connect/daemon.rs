@@ -9,6 +9,7 @@ use gpukill_proto::service::{GpukillClient, SnapshotPage};
 use gpukill_proto::snapshot::Snapshot;
 use gpukill_proto::status::Status;
 use gpukill_proto::transport::{ConnectError, connect};
+use gpukill_proto::units::Timestamp;
 use std::path::Path;
 use tarpc::client::RpcError;
 use tarpc::context::{self, Context};
@@ -121,6 +122,24 @@ impl Daemon {
             self.client.audit(context, query.clone()).await
         })
         .await
+    }
+
+    /// Lets go of the NVIDIA driver; gives the end of it.
+    pub(crate) async fn quiesce(
+        &self,
+        seconds: u64,
+        patience: Patience,
+    ) -> Result<Timestamp, Failure> {
+        self.ask(patience, async |context| {
+            self.client.quiesce(context, seconds).await
+        })
+        .await
+    }
+
+    /// Reads the NVIDIA driver again.
+    pub(crate) async fn resume(&self, patience: Patience) -> Result<(), Failure> {
+        self.ask(patience, async |context| self.client.resume(context).await)
+            .await
     }
 
     /// Asks one question, again and again while the daemon is busy.

@@ -1,111 +1,66 @@
-//! Rows for spreadsheets and scripts. An unknown value is an empty field, and
-//! the last column says why.
+//! Rows for spreadsheets and scripts: the fields of a document as columns. An
+//! unknown value is an empty field, and the last column says why.
 
 use crate::exit::Failure;
 use gpukill_proto::document::{AuditDocument, GpuDocument, ListDocument, ProcessDocument};
 use gpukill_proto::text::visible;
-use std::collections::BTreeMap;
+use serde::Serialize;
+use serde_json::Value;
 
-/// A column: its name, and its field in a row.
-type Field<T> = (&'static str, fn(&T) -> String);
+/// A field that is no column as it is: the columns that it has instead, each
+/// with the place of its value within.
+type Parts = (&'static str, &'static [(&'static str, &'static str)]);
 
-const GPU_FIELDS: &[Field<GpuDocument>] = &[
-    ("gpu_index", |gpu| gpu.gpu_index.to_string()),
-    ("id", |gpu| gpu.id.clone()),
-    ("pci", |gpu| text(&gpu.pci)),
-    ("name", |gpu| text(&gpu.name)),
-    ("vendor", |gpu| gpu.vendor.into()),
-    ("state", |gpu| gpu.state.into()),
-    ("lost_since", |gpu| text(&gpu.lost_since)),
-    ("lost_reason", |gpu| text(&gpu.lost_reason)),
-    ("mem_used_mb", |gpu| text(&gpu.mem_used_mb)),
-    ("mem_total_mb", |gpu| text(&gpu.mem_total_mb)),
-    ("mem_used_bytes", |gpu| text(&gpu.mem_used_bytes)),
-    ("mem_total_bytes", |gpu| text(&gpu.mem_total_bytes)),
-    ("mem_reserved_bytes", |gpu| text(&gpu.mem_reserved_bytes)),
-    ("mem_unattributed_bytes", |gpu| {
-        text(&gpu.mem_unattributed_bytes)
-    }),
-    ("mem_unified", |gpu| gpu.mem_unified.to_string()),
-    ("util_pct", |gpu| text(&gpu.util_pct)),
-    ("temp_c", |gpu| text(&gpu.temp_c)),
-    ("power_w", |gpu| text(&gpu.power_w)),
-    ("power_limit_w", |gpu| text(&gpu.power_limit_w)),
-    ("ecc_volatile", |gpu| text(&gpu.ecc_volatile)),
-    ("pids", |gpu| text(&gpu.pids)),
-    ("top_pid", |gpu| {
-        text(&top(gpu, |process| Some(process.pid)))
-    }),
-    ("top_user", |gpu| {
-        text(&top(gpu, |process| process.user.clone()))
-    }),
-    ("top_proc_name", |gpu| {
-        text(&top(gpu, |process| process.proc_name.clone()))
-    }),
-    ("top_used_mem_mb", |gpu| {
-        text(&top(gpu, |process| process.used_mem_mb))
-    }),
-    ("top_used_mem_bytes", |gpu| {
-        text(&top(gpu, |process| process.used_mem_bytes))
-    }),
-    ("reasons", |gpu| reasons(&gpu.reasons)),
+const GPU_PARTS: &[Parts] = &[
+    (
+        "remapped_rows",
+        &[
+            ("remapped_rows_correctable", "/correctable"),
+            ("remapped_rows_uncorrectable", "/uncorrectable"),
+            ("remapped_rows_pending", "/pending"),
+            ("remapped_rows_failed", "/failed"),
+        ],
+    ),
+    (
+        "retired_pages",
+        &[
+            ("retired_pages_single_bit", "/single_bit"),
+            ("retired_pages_double_bit", "/double_bit"),
+            ("retired_pages_pending", "/pending"),
+        ],
+    ),
+    ("last_xid", &[("last_xid", "/xid"), ("last_xid_at", "/at")]),
+    ("instances", &[]),
+    (
+        "top_proc",
+        &[
+            ("top_pid", "/pid"),
+            ("top_user", "/user"),
+            ("top_owner", "/owner"),
+            ("top_proc_name", "/proc_name"),
+            ("top_used_mem_mb", "/used_mem_mb"),
+            ("top_used_mem_bytes", "/used_mem_bytes"),
+        ],
+    ),
 ];
 
-const PROCESS_FIELDS: &[Field<ProcessDocument>] = &[
-    ("gpu_index", |process| process.gpu_index.to_string()),
-    ("gpu_id", |process| process.gpu_id.clone()),
-    ("pid", |process| process.pid.to_string()),
-    ("uid", |process| text(&process.uid)),
-    ("user", |process| text(&process.user)),
-    ("proc_name", |process| text(&process.proc_name)),
-    ("executable", |process| text(&process.executable)),
-    ("command", |process| text(&process.command)),
-    ("used_mem_mb", |process| text(&process.used_mem_mb)),
-    ("used_mem_bytes", |process| text(&process.used_mem_bytes)),
-    ("util_pct", |process| text(&process.util_pct)),
-    ("start_time", |process| text(&process.start_time)),
-    ("started_at", |process| text(&process.started_at)),
-    ("start_ticks", |process| text(&process.start_ticks)),
-    ("first_seen", |process| process.first_seen.clone()),
-    ("used_for", |process| process.used_for.join("+")),
-    ("container", |process| text(&process.container)),
-    ("container_id", |process| text(&process.container_id)),
-    ("reasons", |process| reasons(&process.reasons)),
-];
+const PROCESS_PARTS: &[Parts] = &[("parents", &[])];
 
-const AUDIT_FIELDS: &[Field<AuditDocument>] = &[
-    ("id", |record| record.id.to_string()),
-    ("timestamp", |record| record.timestamp.clone()),
-    ("gpu_index", |record| record.gpu_index.to_string()),
-    ("gpu_id", |record| record.gpu_id.clone()),
-    ("gpu_name", |record| text(&record.gpu_name)),
-    ("pid", |record| text(&record.pid)),
-    ("uid", |record| text(&record.uid)),
-    ("user", |record| text(&record.user)),
-    ("process_name", |record| text(&record.process_name)),
-    ("command", |record| text(&record.command)),
-    ("memory_used_mb", |record| text(&record.memory_used_mb)),
-    ("memory_used_bytes", |record| {
-        text(&record.memory_used_bytes)
-    }),
-    ("utilization_pct", |record| text(&record.utilization_pct)),
-    ("temperature_c", |record| text(&record.temperature_c)),
-    ("power_w", |record| text(&record.power_w)),
-    ("container", |record| text(&record.container)),
-    ("reasons", |record| reasons(&record.reasons)),
-];
+/// A column: its name, its field, and the place of its value within that.
+type Column = (&'static str, &'static str, &'static str);
 
-fn text<T: ToString>(value: &Option<T>) -> String {
-    value.as_ref().map(ToString::to_string).unwrap_or_default()
-}
-
-fn top<T>(gpu: &GpuDocument, field: impl Fn(&ProcessDocument) -> Option<T>) -> Option<T> {
-    gpu.top_proc.as_ref().and_then(field)
-}
-
-fn reasons(reasons: &BTreeMap<&'static str, String>) -> String {
-    let reasons = reasons.iter().map(|(field, why)| format!("{field}: {why}"));
-    reasons.collect::<Vec<_>>().join("; ")
+fn columns(fields: &[&'static str], parts: &[Parts]) -> Vec<Column> {
+    let mut columns: Vec<Column> = Vec::new();
+    for field in fields {
+        match parts.iter().find(|(parted, _)| parted == field) {
+            Some((field, parts)) => {
+                columns.extend(parts.iter().map(|(name, place)| (*name, *field, *place)));
+            }
+            None => columns.push((field, field, "")),
+        }
+    }
+    columns.push(("reasons", "reasons", ""));
+    columns
 }
 
 /// Whether the names of the columns come first.
@@ -119,36 +74,42 @@ pub(crate) enum Header {
 
 /// A row for each GPU, with the time of the snapshot, which `--watch` repeats.
 pub(crate) fn gpus(list: &ListDocument, header: Header) -> Result<String, Failure> {
-    rows(GPU_FIELDS, &list.gpus, Some(&list.ts), header)
+    let columns = columns(GpuDocument::FIELDS, GPU_PARTS);
+    rows(&columns, &list.gpus, Some(&list.ts), header)
 }
 
 /// A row for each process on each GPU, with the time of the snapshot.
 pub(crate) fn processes(list: &ListDocument, header: Header) -> Result<String, Failure> {
-    rows(PROCESS_FIELDS, &list.procs, Some(&list.ts), header)
+    let columns = columns(ProcessDocument::FIELDS, PROCESS_PARTS);
+    rows(&columns, &list.procs, Some(&list.ts), header)
 }
 
 /// A row for each record.
 pub(crate) fn records(records: &[AuditDocument], header: Header) -> Result<String, Failure> {
-    rows(AUDIT_FIELDS, records, None, header)
+    rows(&columns(AuditDocument::FIELDS, &[]), records, None, header)
 }
 
-fn rows<T>(
-    fields: &[Field<T>],
-    rows: &[T],
+fn rows(
+    columns: &[Column],
+    rows: &[impl Serialize],
     ts: Option<&str>,
     header: Header,
 ) -> Result<String, Failure> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let failed = |error: csv::Error| Failure::Output(error.into());
     if header == Header::First {
-        let names = fields.iter().map(|(name, _)| *name);
+        let names = columns.iter().map(|(name, ..)| *name);
         let names = ts.map(|_| "ts").into_iter().chain(names);
         writer.write_record(names).map_err(failed)?;
     }
     for row in rows {
+        let row = serde_json::to_value(row).map_err(|error| Failure::Output(error.into()))?;
+        let texts = columns.iter().map(|(_, field, place)| {
+            let value = row.get(field).and_then(|value| value.pointer(place));
+            value.map_or_else(String::new, text)
+        });
         // A field may reach a terminal; the daemon's texts are not relied on.
-        let texts = ts.map(str::to_owned).into_iter();
-        let texts = texts.chain(fields.iter().map(|(_, field)| field(row)));
+        let texts = ts.map(str::to_owned).into_iter().chain(texts);
         let texts = texts.map(|text| visible(text.as_bytes(), usize::MAX));
         writer.write_record(texts).map_err(failed)?;
     }
@@ -156,4 +117,52 @@ fn rows<T>(
         .into_inner()
         .map_err(|error| Failure::Output(error.into_error()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::Bool(truth) => truth.to_string(),
+        // Without the ".0" that JSON has behind whole watts.
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(fraction) => fraction.to_string(),
+            None => number.to_string(),
+        },
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(" "),
+        Value::Object(reasons) => {
+            let reasons = reasons.iter();
+            let reasons = reasons.map(|(field, why)| format!("{field}: {}", text(why)));
+            reasons.collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    fn with_objects(columns: &[Column], rows: &impl Serialize) -> Vec<&'static str> {
+        let rows = serde_json::to_value(rows).expect("plain values");
+        let rows = rows.as_array().expect("a list");
+        let has_object = |value: &Value| match value {
+            Value::Array(items) => items.iter().any(Value::is_object),
+            value => value.is_object(),
+        };
+        let found = columns.iter().filter(|(_, field, place)| {
+            let values = rows.iter().filter_map(|row| row[field].pointer(place));
+            values.into_iter().any(has_object)
+        });
+        found.map(|(name, ..)| *name).collect()
+    }
+
+    #[test]
+    fn no_column_holds_an_object_but_the_reasons() {
+        let list = ListDocument::from(&sample::snapshot());
+        let gpus = columns(GpuDocument::FIELDS, GPU_PARTS);
+        assert_eq!(with_objects(&gpus, &list.gpus), ["reasons"]);
+        let processes = columns(ProcessDocument::FIELDS, PROCESS_PARTS);
+        assert_eq!(with_objects(&processes, &list.procs), ["reasons"]);
+    }
 }

@@ -1,14 +1,20 @@
-//! The table with a row for each GPU.
+//! The table with a row for each GPU, and for each part of one that is divided.
+
+mod instances;
 
 use super::age::{AgeColumn, age};
+use super::idle::idle;
 use super::line::{Line, Tone, shown};
 use super::look::{Look, Symbols};
+use super::loss::lost;
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
-use super::value::{bar, clock, gib, reading, size};
+use super::value::{bar, counted, gib, reading, size};
 use super::view::{View, has_a_row};
+use super::whose::owner;
+use gpukill_policy::health::complaints;
 use gpukill_proto::document::top_process;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Device, GpuProcess, Loss, Snapshot};
+use gpukill_proto::snapshot::{Device, GpuProcess, Snapshot};
 use gpukill_proto::units::{Bytes, Milliwatts, Timestamp};
 use std::collections::BTreeSet;
 
@@ -23,10 +29,17 @@ pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
     let age_column = AgeColumn::for_ages(present.flat_map(|device| ages(device)));
     let mut table = Table::new(columns(view, age_column));
     for device in devices {
-        table.push(match &device.lost {
-            Some(loss) => lost(device, loss, now, look),
-            None => row(snapshot, device, view, age_column, look.symbols),
-        });
+        match &device.lost {
+            Some(loss) => table.push(Row::Sentence(
+                vec![index(device), name(device, look.symbols)],
+                Cell::toned(lost(device, loss, now, look), Tone::Broken),
+            )),
+            None => {
+                for row in rows(snapshot, device, view, age_column, look.symbols) {
+                    table.push(row);
+                }
+            }
+        }
     }
     let mut lines = table.lines(look);
     lines.extend(age_column.legend(look));
@@ -49,94 +62,109 @@ fn columns(view: &View, age_column: AgeColumn) -> Vec<Column> {
     if view.containers {
         columns.push(Column::left("CONTAINERS", WhenNarrow::Shrinks(19)));
     }
-    // Room for a user, a program and a size.
-    columns.push(Column::left("TOP PROCESS", WhenNarrow::Shrinks(24)));
+    // Room for a user, a program, a size, and how long it is idle.
+    columns.push(Column::left("TOP PROCESS", WhenNarrow::Shrinks(25)));
     columns
 }
 
-fn row(
+fn index(device: &Device) -> Cell {
+    Cell::plain(device.index.to_string())
+}
+
+fn rows(
     snapshot: &Snapshot,
     device: &Device,
     view: &View,
     age_column: AgeColumn,
     symbols: Symbols,
-) -> Row {
+) -> Vec<Row> {
     let processes: Vec<&GpuProcess> = snapshot
         .processes
         .iter()
         .filter(|process| process.device == device.id)
         .collect();
+    let taken_at = snapshot.taken_at;
+    let whole = whole(device, &processes, view, age_column, taken_at, symbols);
+    let complaints = complaints(device).into_iter().map(|complaint| {
+        let sentence = Cell::toned(shown(&complaint, symbols), Tone::Broken);
+        Row::Sentence(vec![index(device)], sentence)
+    });
+    let parts = instances::rows(device, &processes, view, age_column, taken_at, symbols);
+    std::iter::once(whole)
+        .chain(complaints)
+        .chain(parts)
+        .collect()
+}
+
+fn whole(
+    device: &Device,
+    processes: &[&GpuProcess],
+    view: &View,
+    age_column: AgeColumn,
+    taken_at: Timestamp,
+    symbols: Symbols,
+) -> Row {
     let mut cells = vec![
-        Cell::plain(device.index.to_string()),
+        index(device),
         name(device, symbols),
-        memory_bar(device, symbols),
-        memory(device),
-        utilization(device, &processes),
-        reading(&device.temperature, |celsius| {
+        memory_bar(&device.memory_used, &device.memory_total, symbols),
+        memory(&device.memory_used, &device.memory_total),
+        utilization(device, processes),
+        reading(&device.vitals.temperature, |celsius| {
             format!("{}{}", celsius.0, symbols.degree())
         }),
         power(device),
         ecc(device),
         reading(&device.process_count, ToString::to_string),
     ];
-    cells.extend(age_column.cell(ages(device), symbols));
+    cells.extend(age_column.cell(ages_of_whole(device), symbols));
     if view.containers {
-        cells.push(containers(&processes, symbols));
+        cells.push(containers(processes, symbols));
     }
-    cells.push(top(snapshot, device, view, symbols));
+    cells.push(top(device, processes, view, taken_at, symbols));
     Row::Cells(cells)
 }
 
-fn lost(device: &Device, loss: &Loss, now: Timestamp, look: &Look) -> Row {
-    let since = clock(loss.since, now, look);
-    let reason = shown(&loss.reason, look.symbols);
-    let sentence = format!("lost since {since} ({reason}): needs a reset or a reboot");
-    Row::Sentence(
-        vec![
-            Cell::plain(device.index.to_string()),
-            name(device, look.symbols),
-        ],
-        Cell::toned(sentence, Tone::Broken),
-    )
+/// The ages of all that is shown of a device and its parts.
+fn ages(device: &Device) -> impl Iterator<Item = Option<u32>> {
+    let parts = device.instances.iter().flat_map(instances::ages);
+    ages_of_whole(device).into_iter().chain(parts)
 }
 
 /// The ages of what the row shows of the device.
-fn ages(device: &Device) -> [Option<u32>; 7] {
+fn ages_of_whole(device: &Device) -> [Option<u32>; 7] {
     [
         age(&device.memory_used),
         age(&device.memory_total),
-        age(&device.utilization),
-        age(&device.temperature),
-        age(&device.power),
-        age(&device.power_limit),
-        age(&device.ecc_volatile),
+        age(&device.vitals.utilization),
+        age(&device.vitals.temperature),
+        age(&device.vitals.power),
+        age(&device.vitals.power_limit),
+        age(&device.vitals.ecc_volatile),
     ]
 }
 
 /// The model, without what every model of the vendor begins with. It does not
-/// change, so its age says nothing.
+/// change, so its age says nothing. Memory that is shared with the host must not
+/// be read as the GPU's own.
 fn name(device: &Device, symbols: Symbols) -> Cell {
     let Some(name) = device.name.last_known() else {
         return reading(&device.name, |_| String::new());
     };
     let name = shown(name.trim_start_matches("NVIDIA "), symbols);
     Cell::plain(if device.memory_unified {
-        format!("{name} (unified memory)")
+        format!("{name} (unified)")
     } else {
         name
     })
 }
 
-fn memory_bar(device: &Device, symbols: Symbols) -> Cell {
-    let known = device
-        .memory_used
-        .last_known()
-        .zip(device.memory_total.last_known());
+fn memory_bar(used: &Reading<Bytes>, total: &Reading<Bytes>, symbols: Symbols) -> Cell {
+    let known = used.last_known().zip(total.last_known());
     Cell::plain(known.map_or_else(String::new, |(used, total)| bar(used.0, total.0, symbols)))
 }
 
-fn memory(device: &Device) -> Cell {
-    let (used, total) = (&device.memory_used, &device.memory_total);
+fn memory(used: &Reading<Bytes>, total: &Reading<Bytes>) -> Cell {
     if used.last_known().is_none() && total.last_known().is_none() {
         return reading(used, |_| String::new());
     }
@@ -151,8 +179,10 @@ fn memory(device: &Device) -> Cell {
 }
 
 fn utilization(device: &Device, processes: &[&GpuProcess]) -> Cell {
-    let cell = reading(&device.utilization, |percent| format!("{}%", percent.0));
-    match device.utilization.known() {
+    let cell = reading(&device.vitals.utilization, |percent| {
+        format!("{}%", percent.0)
+    });
+    match device.vitals.utilization.known() {
         Some(percent) if percent.0 > 0 => Cell::toned(cell.text, Tone::Busy),
         Some(_) if !processes.is_empty() => Cell::toned(cell.text, Tone::Doubtful),
         Some(_) | None => cell,
@@ -161,9 +191,9 @@ fn utilization(device: &Device, processes: &[&GpuProcess]) -> Cell {
 
 fn power(device: &Device) -> Cell {
     let watts = |power: &Milliwatts| format!("{:.0}", power.as_watts());
-    let mut cell = reading(&device.power, watts);
-    if device.power.last_known().is_some() {
-        if let Some(limit) = device.power_limit.last_known() {
+    let mut cell = reading(&device.vitals.power, watts);
+    if device.vitals.power.last_known().is_some() {
+        if let Some(limit) = device.vitals.power_limit.last_known() {
             cell.text = format!("{}/{}", cell.text, watts(limit));
         }
         cell.text.push('W');
@@ -172,8 +202,8 @@ fn power(device: &Device) -> Cell {
 }
 
 fn ecc(device: &Device) -> Cell {
-    let cell = reading(&device.ecc_volatile, ToString::to_string);
-    match device.ecc_volatile.last_known() {
+    let cell = reading(&device.vitals.ecc_volatile, ToString::to_string);
+    match device.vitals.ecc_volatile.last_known() {
         Some(errors) if *errors > 0 => Cell::toned(cell.text, Tone::Broken),
         Some(_) | None => cell,
     }
@@ -182,7 +212,7 @@ fn ecc(device: &Device) -> Cell {
 fn containers(processes: &[&GpuProcess], symbols: Symbols) -> Cell {
     let names: BTreeSet<String> = processes
         .iter()
-        .filter_map(|process| process.container.last_known()?.as_ref())
+        .filter_map(|process| process.place.container.last_known()?.as_ref())
         .map(|container| shown(&container.to_string(), symbols))
         .collect();
     if names.is_empty() {
@@ -191,18 +221,23 @@ fn containers(processes: &[&GpuProcess], symbols: Symbols) -> Cell {
     Cell::plain(names.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-/// The process that holds the most, and the memory that no process explains.
-fn top(snapshot: &Snapshot, device: &Device, view: &View, symbols: Symbols) -> Cell {
-    let mut parts = Vec::new();
-    if let Some(process) = top_process(snapshot, device) {
-        let [user, name] = [
-            super::processes::user(process, symbols),
-            short(process, symbols),
-        ];
-        let memory = reading(&process.memory, |bytes| size(*bytes)).text;
-        parts.push(format!("{user} {name} {memory}"));
-    }
+/// The process that holds the most, and the memory that no process explains. Of
+/// a device that is divided, how; its parts have rows of their own.
+fn top(
+    device: &Device,
+    processes: &[&GpuProcess],
+    view: &View,
+    taken_at: Timestamp,
+    symbols: Symbols,
+) -> Cell {
+    let (divided, processes) = instances::summary(device, processes);
+    let mut parts: Vec<String> = divided.into_iter().collect();
     let mut tone = Tone::Plain;
+    if let Some(process) = top_process(processes) {
+        let (text, of_holder) = holder(process, taken_at, symbols);
+        parts.push(text);
+        tone = of_holder;
+    }
     let unattributed = device
         .memory_unattributed
         .last_known()
@@ -218,6 +253,13 @@ fn top(snapshot: &Snapshot, device: &Device, view: &View, symbols: Symbols) -> C
     Cell::toned(parts.join(", "), tone)
 }
 
-fn short(process: &GpuProcess, symbols: Symbols) -> String {
-    reading(&process.name, |name| shown(name, symbols)).text
+/// Whose a process is, what it is called, what it holds, and how long for nothing.
+fn holder(process: &GpuProcess, taken_at: Timestamp, symbols: Symbols) -> (String, Tone) {
+    let owner = owner(process, symbols);
+    let name = reading(&process.name, |name| shown(name, symbols)).text;
+    let memory = reading(&process.memory, |bytes| size(*bytes)).text;
+    match idle(process, taken_at) {
+        Some(idle) => (format!("{owner} {name} {memory}, {idle}"), Tone::Doubtful),
+        None => (format!("{owner} {name} {memory}"), Tone::Plain),
+    }
 }

@@ -34,8 +34,15 @@ impl Messages {
             return;
         }
         say("gpukillctl: ", &failure.to_string());
-        if let (true, Some(hint)) = (self.level >= LogLevel::Warn, failure.hint()) {
-            say("hint: ", &hint);
+        if let Some(hint) = failure.hint() {
+            self.hint(&hint);
+        }
+    }
+
+    /// What the person can do next.
+    pub(crate) fn hint(self, what: &str) {
+        if self.level >= LogLevel::Warn {
+            say("hint: ", what);
         }
     }
 

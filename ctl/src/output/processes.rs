@@ -3,18 +3,21 @@
 use super::age::{AgeColumn, age};
 use super::line::{Line, Tone, shown};
 use super::look::{Look, Symbols};
+use super::loss::lost;
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
-use super::value::{clock, reading, size};
+use super::value::{gpu, reading, size};
 use super::view::{View, has_a_row};
+use super::whose::{owner, place};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Device, GpuProcess, Snapshot};
+use gpukill_proto::snapshot::{Device, GpuProcess, Place, Snapshot};
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
 
 /// The table of the processes.
 pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Look) -> Vec<Line> {
-    let age_column = AgeColumn::for_ages(snapshot.processes.iter().flat_map(ages));
+    let processes = snapshot.processes.iter();
+    let age_column = AgeColumn::for_ages(processes.flat_map(|process| ages(process, view)));
     let mut table = Table::new(columns(view, age_column));
     let mut is_empty = true;
     let devices = snapshot.devices.iter();
@@ -37,20 +40,22 @@ fn columns(view: &View, age_column: AgeColumn) -> Vec<Column> {
     let place = if view.containers {
         Column::left("CONTAINER", WhenNarrow::Stays)
     } else {
-        Column::left("WHERE", WhenNarrow::Goes(1))
+        // Room for a scheduler's job, and for the beginning of other names.
+        Column::left("WHERE", WhenNarrow::ShrinksThenGoes(14, 3))
     };
     let mut columns = vec![
         Column::right("GPU", WhenNarrow::Stays),
         Column::right("PID", WhenNarrow::Stays),
-        Column::left("USER", WhenNarrow::Stays),
+        // Names of users are short; those that labels give may be of any length.
+        Column::left("USER", WhenNarrow::Shrinks(8)),
         Column::right("MEMORY", WhenNarrow::Stays),
-        Column::right("SM", WhenNarrow::Goes(3)),
-        Column::right("ON GPU", WhenNarrow::Goes(2)),
+        Column::right("SM", WhenNarrow::Goes(2)),
+        Column::right("ON GPU", WhenNarrow::Goes(1)),
     ];
     columns.extend(age_column.column());
     columns.push(place);
     // Enough for a program and the beginning of its arguments.
-    columns.push(Column::left("COMMAND", WhenNarrow::Shrinks(24)));
+    columns.push(Column::left("COMMAND", WhenNarrow::Shrinks(20)));
     columns
 }
 
@@ -66,13 +71,8 @@ fn rows_of(
     let index = || Cell::plain(device.index.to_string());
     let mut rows = Vec::new();
     if let Some(loss) = &device.lost {
-        let since = clock(loss.since, now, look);
-        let reason = shown(&loss.reason, symbols);
-        let sentence = format!("lost since {since} ({reason}): needs a reset or a reboot");
-        rows.push(Row::Sentence(
-            vec![index()],
-            Cell::toned(sentence, Tone::Broken),
-        ));
+        let sentence = Cell::toned(lost(device, loss, now, look), Tone::Broken);
+        rows.push(Row::Sentence(vec![index()], sentence));
     }
     let mut processes: Vec<&GpuProcess> = snapshot
         .processes
@@ -84,9 +84,21 @@ fn rows_of(
         0 => processes.len(),
         most => most.min(processes.len()),
     };
-    let row = |process| row(device, process, snapshot.taken_at, age_column, symbols);
-    rows.extend(processes[..shown_here].iter().copied().map(row));
     let more = processes.len() - shown_here;
+    processes.truncate(shown_here);
+    // The greatest are kept, and those of one part stand together.
+    processes.sort_by_key(|process| process.instance);
+    let row = |process| {
+        row(
+            device,
+            process,
+            view,
+            snapshot.taken_at,
+            age_column,
+            symbols,
+        )
+    };
+    rows.extend(processes.into_iter().map(row));
     if more > 0 {
         let ellipsis = symbols.ellipsis();
         let sentence = format!("{ellipsis} {more} more here: --max-processes 0 shows all");
@@ -105,24 +117,24 @@ fn rows_of(
 fn row(
     device: &Device,
     process: &GpuProcess,
+    view: &View,
     taken_at: Timestamp,
     age_column: AgeColumn,
     symbols: Symbols,
 ) -> Row {
+    let place = shown_place(process, view);
     let mut cells = vec![
-        Cell::plain(device.index.to_string()),
+        Cell::plain(gpu(device.index, process.instance)),
         Cell::plain(process.pid.to_string()),
-        Cell::plain(user(process, symbols)),
+        Cell::plain(owner(process, symbols)),
         reading(&process.memory, |bytes| size(*bytes)),
         utilization(process),
         Cell::plain(duration(taken_at.since(process.first_seen))),
     ];
-    cells.extend(age_column.cell(ages(process), symbols));
-    cells.push(reading(&process.container, |container| {
-        container.as_ref().map_or_else(
-            || symbols.none().to_owned(),
-            |container| shown(&container.to_string(), symbols),
-        )
+    cells.extend(age_column.cell(ages(process, view), symbols));
+    cells.push(reading(&place, |place| {
+        let place = place.as_deref().map(|place| shown(place, symbols));
+        place.unwrap_or_else(|| symbols.none().to_owned())
     }));
     cells.push(Cell::plain(command(process, symbols)));
     Row::Cells(cells)
@@ -150,8 +162,23 @@ fn unattributed(device: &Device, age_column: AgeColumn, symbols: Symbols) -> Opt
     Some(Row::Cells(cells))
 }
 
-fn ages(process: &GpuProcess) -> [Option<u32>; 2] {
-    [age(&process.memory), age(&process.utilization)]
+/// What the column of places shows.
+fn shown_place(process: &GpuProcess, view: &View) -> Reading<Option<String>> {
+    let Place { container, .. } = &process.place;
+    if view.containers {
+        let container = container.clone();
+        container.map(|container| container.map(|container| container.to_string()))
+    } else {
+        place(&process.place)
+    }
+}
+
+fn ages(process: &GpuProcess, view: &View) -> [Option<u32>; 3] {
+    [
+        age(&process.memory),
+        age(&process.utilization),
+        age(&shown_place(process, view)),
+    ]
 }
 
 fn utilization(process: &GpuProcess) -> Cell {
@@ -163,12 +190,13 @@ fn utilization(process: &GpuProcess) -> Cell {
     }
 }
 
-/// The owner's name, else the number.
-pub(super) fn user(process: &GpuProcess, symbols: Symbols) -> String {
-    match (process.user.last_known(), process.uid.last_known()) {
-        (Some(name), _) => shown(name, symbols),
-        (None, Some(uid)) => uid.to_string(),
-        (None, None) => reading(&process.uid, ToString::to_string).text,
+/// Where a program lies is mostly long and says least: the documents have it.
+fn without_directory(command: &str) -> &str {
+    let program = command.find(' ').map_or(command, |end| &command[..end]);
+    match program.rfind('/') {
+        // A directory, or nothing but one, is no name.
+        Some(slash) if slash + 1 < program.len() => &command[slash + 1..],
+        Some(_) | None => command,
     }
 }
 
@@ -177,7 +205,7 @@ fn command(process: &GpuProcess, symbols: Symbols) -> String {
     let name = process.name.last_known().map(|name| shown(name, symbols));
     match (&process.command, name) {
         (Reading::Value(command) | Reading::Stale(command, _), _) if !command.is_empty() => {
-            shown(command, symbols)
+            shown(without_directory(command), symbols)
         }
         // As ps shows those that have no arguments: kernel threads and zombies.
         (Reading::Value(_) | Reading::Stale(..) | Reading::Unsupported, Some(name)) => {

@@ -1,15 +1,20 @@
 //! A snapshot, a status and records like those of a real box, for tests.
 
+mod state;
+
+mod past;
+
+pub(crate) use past::records;
+pub(crate) use state::status;
+
 use super::look::{Look, Symbols, Zone};
-use gpukill_proto::PROTOCOL_VERSION;
-use gpukill_proto::audit::{AuditRecord, AuditSubject};
 use gpukill_proto::reading::Reading::{Failed, Stale, Unsupported, Value, Withheld};
 use gpukill_proto::snapshot::{
-    BackendReport, BackendState, ContainerId, Device, DeviceId, Fault, GpuProcess, Loss, Snapshot,
-    Use, Vendor,
+    Container, ContainerId, Device, DeviceId, EventKind, GpuEvent, GpuProcess, Instance,
+    InstanceId, Job, Loss, Owner, OwnerKind, Parent, Place, Pod, ProcessKey, RecoveryAction,
+    RemappedRows, Scheduler, SchedulerJob, Snapshot, ThrottleReasons, Unit, Use, Vendor, Vitals,
 };
-use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
-use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
+use gpukill_proto::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Timestamp};
 
 /// 2026-11-21 14:02:31.250 UTC, a Saturday.
 pub(crate) const NOW: Timestamp = Timestamp(1_795_269_751_250);
@@ -34,34 +39,67 @@ fn gib(tenths: u64) -> Bytes {
 }
 
 fn device(index: u32, used: u64, util: u32, celsius: i32, watts: u64) -> Device {
-    Device {
-        id: id(index),
-        index,
-        vendor: Vendor::Nvidia,
+    let mut device = Device {
         name: Value("NVIDIA H100 80GB HBM3".into()),
         pci: Value(format!("0000:{:02x}:00.0", 0x1b + 8 * index)),
         memory_total: Value(gib(796)),
         memory_used: Value(gib(used)),
         memory_reserved: Value(Bytes::mib(610)),
         memory_unattributed: Value(Bytes(0)),
-        memory_unified: false,
-        utilization: Value(Percent(util)),
-        temperature: Value(Celsius(celsius)),
-        power: Value(Milliwatts(watts * 1000)),
-        power_limit: Value(Milliwatts(700_000)),
-        ecc_volatile: Value(0),
         process_count: Value(0),
-        lost: None,
+        ..Device::unknown(id(index), index, Vendor::Nvidia, &Unsupported)
+    };
+    let vitals = &mut device.vitals;
+    vitals.utilization = Value(Percent(util));
+    vitals.temperature = Value(Celsius(celsius));
+    vitals.power = Value(Milliwatts(watts * 1000));
+    vitals.power_limit = Value(Milliwatts(700_000));
+    vitals.ecc_volatile = Value(0);
+    device
+}
+
+/// The same, and all that a GPU can tell besides.
+fn all_vitals(known: Vitals) -> Vitals {
+    Vitals {
+        memory_utilization: Value(Percent(44)),
+        encoder: Value(Percent(0)),
+        decoder: Value(Percent(0)),
+        memory_temperature: Value(Celsius(83)),
+        fan: Unsupported,
+        clock_graphics: Value(Megahertz(1_650)),
+        clock_sm: Value(Megahertz(1_650)),
+        clock_memory: Value(Megahertz(2_619)),
+        clock_video: Value(Megahertz(1_410)),
+        clock_sm_max: Value(Megahertz(1_980)),
+        clock_memory_max: Value(Megahertz(2_619)),
+        performance_state: Value(0),
+        throttle: Value(ThrottleReasons(0x24)),
+        ecc_volatile_corrected: Value(2),
+        ecc_aggregate: Value(0),
+        ecc_aggregate_corrected: Value(5),
+        remapped_rows: Value(RemappedRows {
+            correctable: 1,
+            uncorrectable: 0,
+            pending: false,
+            failed: false,
+        }),
+        recovery_action: Value(RecoveryAction::None),
+        persistence: Value(true),
+        pcie_generation: Value(5),
+        pcie_width: Value(16),
+        pcie_generation_max: Value(5),
+        pcie_width_max: Value(16),
+        mig: Value(false),
+        minor: Value(0),
+        serial: Value("1652823000001".into()),
+        ..known
     }
 }
 
 fn process(index: u32, pid: u32, uid: u32, user: &str, used: u64, util: u32) -> GpuProcess {
     GpuProcess {
-        device: id(index),
-        pid,
         start_ticks: Value(u64::from(pid) * 100),
         started_at: Value(NOW.plus_seconds(-12_000)),
-        first_seen: NOW.plus_seconds(-11_520),
         used_for: Use {
             compute: true,
             ..Use::default()
@@ -70,15 +108,74 @@ fn process(index: u32, pid: u32, uid: u32, user: &str, used: u64, util: u32) -> 
         utilization: Value(Percent(util)),
         uid: Value(uid),
         user: Value(user.into()),
+        owner: Value(Owner {
+            name: user.into(),
+            uid: Some(uid),
+            kind: OwnerKind::User,
+        }),
+        last_active: Value(Some(NOW)),
         name: Value("python".into()),
         executable: Value("/usr/bin/python3.11".into()),
         command: Value("python train.py --model llama-70b".into()),
-        container: Value(None),
+        place: Place {
+            container: Value(None),
+            unit: Value(None),
+            session: Value(None),
+            terminal: Value(None),
+            scheduler: Value(None),
+        },
+        ..GpuProcess::unknown(id(index), pid, NOW.plus_seconds(-11_520), &Unsupported)
     }
 }
 
-/// Eight GPUs: busy, in containers, idle, held at nothing, unattributed, lost,
-/// and one of which much is unknown.
+fn container(runtime: &str, name: &str, pod: Option<Pod>) -> Option<Container> {
+    Some(Container {
+        manager: None,
+        id: ContainerId {
+            runtime: runtime.into(),
+            id: "0123456789abcdef".repeat(4),
+        },
+        name: Value(name.into()),
+        image: Unsupported,
+        pod,
+    })
+}
+
+/// A GPU in three parts, two of which share their memory.
+fn divided(index: u32) -> Device {
+    let mut device = device(index, 226, 0, 45, 210);
+    device.vitals.utilization = Unsupported;
+    device.vitals.mig = Value(true);
+    let instance = |gpu, compute, profile: &str, total, used, count| Instance {
+        id: InstanceId { gpu, compute },
+        uuid: DeviceId(format!("MIG-{gpu}{compute}")),
+        profile: Value(profile.into()),
+        memory_total: Value(gib(total)),
+        memory_used: Value(gib(used)),
+        process_count: Value(count),
+    };
+    device.instances = vec![
+        instance(1, 0, "1c.3g.40gb", 396, 165, 2),
+        instance(1, 1, "2c.3g.40gb", 396, 165, 0),
+        instance(2, 0, "3g.40gb", 396, 61, 1),
+    ];
+    device
+}
+
+/// A GPU that shares the memory of its host.
+fn unified(index: u32) -> Device {
+    let mut device = device(index, 412, 37, 52, 31);
+    device.name = Value("NVIDIA GB10".into());
+    device.memory_unified = true;
+    device.memory_total = Value(gib(1197));
+    device.vitals.power_limit = Unsupported;
+    device.vitals.ecc_volatile = Unsupported;
+    device
+}
+
+/// Ten GPUs: busy with a batch job, in containers, idle, held at nothing,
+/// unattributed and in need of a reset, lost, divided, with unified memory, and
+/// one of which much is unknown.
 pub(crate) fn snapshot() -> Snapshot {
     let mut devices = vec![
         device(0, 631, 98, 71, 688),
@@ -89,40 +186,79 @@ pub(crate) fn snapshot() -> Snapshot {
         device(5, 489, 0, 41, 120),
         device(6, 356, 0, 38, 98),
         device(7, 0, 0, 0, 0),
+        divided(8),
+        unified(9),
     ];
     devices[2].memory_used = Stale(gib(312), 130);
-    devices[2].utilization = Stale(Percent(55), 130);
-    devices[2].temperature = Failed("timeout".into());
-    devices[4].power = Unsupported;
-    devices[4].power_limit = Unsupported;
-    devices[4].ecc_volatile = Unsupported;
+    devices[2].vitals.utilization = Stale(Percent(55), 130);
+    devices[2].vitals.temperature = Failed("timeout".into());
+    devices[4].vitals.power = Unsupported;
+    devices[4].vitals.power_limit = Unsupported;
+    devices[4].vitals.ecc_volatile = Unsupported;
     devices[4].name = Value("NVIDIA RTX A6000".into());
     devices[6].memory_unattributed = Value(gib(356));
-    devices[6].ecc_volatile = Value(3);
+    devices[6].vitals.ecc_volatile = Value(3);
+    devices[6].vitals.recovery_action = Value(RecoveryAction::Reset);
+    devices[6].vitals.remapped_rows = Value(RemappedRows {
+        correctable: 0,
+        uncorrectable: 3,
+        pending: true,
+        failed: false,
+    });
     devices[7].lost = Some(Loss {
         since: NOW.plus_seconds(-267),
-        reason: "XID 79".into(),
+        reason: "GPU is lost".into(),
     });
+    devices[7].last_xid = Some(GpuEvent {
+        device: Some(id(7)),
+        instance: None,
+        at: NOW.plus_seconds(-268),
+        kind: EventKind::Xid(79),
+    });
+    devices[0].vitals = all_vitals(devices[0].vitals.clone());
     let mut processes: Vec<GpuProcess> = (0..4)
         .map(|n| process(0, 48_213 + n, 1000, "alice", 158, 97 + n % 2))
         .collect();
+    for worker in &mut processes {
+        let step = SchedulerJob {
+            scheduler: Scheduler::Slurm,
+            job: "1234".into(),
+            step: Some("0".into()),
+        };
+        worker.job = Value(Job::Scheduler(step.clone()));
+        worker.place.scheduler = Value(Some(step));
+        worker.host_memory = Value(Bytes::mib(3_000));
+        worker.cpu = Value(Percent(740));
+        worker.login_uid = Value(Some(1000));
+        worker.namespace_owner = Value(None);
+        worker.inner_pid = Value(None);
+        worker.memory_utilization = Value(Percent(41));
+        worker.parents = vec![Parent {
+            key: ProcessKey {
+                pid: 48_200,
+                start_ticks: 4_820_000,
+            },
+            name: "slurmstepd".into(),
+        }];
+    }
     for pid in 60_001..60_013 {
         let mut worker = process(1, pid, 1002, "dana", 33, 5);
         worker.name = Value("vllm".into());
         worker.command = Value(format!("vllm serve --rank {}", pid - 60_001));
-        worker.container = Value(Some(ContainerId {
-            runtime: "docker".into(),
-            id: "0123456789abcdef".repeat(4),
-        }));
+        worker.place.container = Value(container("docker", "vllm", None));
         processes.push(worker);
     }
     let mut old = process(2, 777, 1003, "erin", 310, 50);
     old.memory = Stale(gib(310), 130);
     old.utilization = Unsupported;
     old.command = Withheld;
+    old.last_active = Unsupported;
+    old.place.session = Failed("timeout".into());
     processes.push(old);
     let mut unnamed = process(4, 909, 4242, "", 110, 3);
     unnamed.user = Failed("no such user".into());
+    unnamed.owner = Failed("no such user".into());
+    unnamed.place.terminal = Value(Some("pts/7".into()));
     unnamed.memory = Unsupported;
     unnamed.name = Value("模型服务".into());
     unnamed.command = Value("模型服务 --端口 8080".into());
@@ -133,7 +269,23 @@ pub(crate) fn snapshot() -> Snapshot {
         "python -m ipykernel_launcher -f /home/bob/.local/share/jupyter/runtime/kernel-9a.json"
             .into(),
     );
+    idle.last_active = Value(Some(NOW.plus_seconds(-34_200)));
+    idle.place.unit = Value(Some(Unit {
+        name: "session-3.scope".into(),
+        manager: None,
+    }));
+    idle.place.session = Value(Some("3".into()));
+    idle.place.terminal = Value(Some("pts/4".into()));
     processes.push(idle);
+    processes.extend(in_parts(8));
+    let mut service = process(9, 1300, 998, "ollama", 412, 37);
+    service.name = Value("ollama".into());
+    service.command = Value("/usr/local/bin/ollama runner --model llama3".into());
+    service.place.unit = Value(Some(Unit {
+        name: "ollama.service".into(),
+        manager: None,
+    }));
+    processes.push(service);
     for device in &mut devices {
         let here = processes
             .iter()
@@ -151,127 +303,42 @@ pub(crate) fn snapshot() -> Snapshot {
     }
 }
 
-fn backend(name: &str, state: BackendState) -> BackendReport {
-    BackendReport {
+/// Two of a pod and one of a rootless container, each in a part of the GPU.
+fn in_parts(index: u32) -> [GpuProcess; 3] {
+    let mut pod = process(index, 70_001, 0, "root", 160, 0);
+    pod.instance = Some(InstanceId { gpu: 1, compute: 0 });
+    pod.place.container = Value(container(
+        "containerd",
+        "worker",
+        Some(Pod {
+            uid: "7d9f".into(),
+            name: Value("train-0".into()),
+            namespace: Value("team".into()),
+        }),
+    ));
+    let nobody = |name: &str, kind| Owner {
         name: name.into(),
-        state,
-        since: NOW.plus_seconds(-267),
-        devices: 0,
-        driver: Unsupported,
-        cuda: Unsupported,
-        poll_cost_us: 0,
-    }
-}
-
-/// Of the same box.
-pub(crate) fn status() -> Status {
-    let nvidia = BackendReport {
-        devices: 8,
-        driver: Value("580.65.06".into()),
-        cuda: Value("13.0".into()),
-        poll_cost_us: 4_100,
-        ..backend("nvidia", BackendState::Ready)
+        uid: None,
+        kind,
     };
-    let fault = |part: &str, what: &str| Fault {
-        part: part.into(),
-        what: what.into(),
-        since: NOW.plus_seconds(-267),
+    pod.owner = Value(nobody("container worker", OwnerKind::Container));
+    let mut helper = GpuProcess {
+        pid: 70_002,
+        memory: Value(gib(4)),
+        ..pod.clone()
     };
-    Status {
-        version: "0.1.0".into(),
-        protocol: PROTOCOL_VERSION,
-        host: "gpu-box-07".into(),
-        started_at: NOW.plus_seconds(-12 * 86_400 - 4 * 3_600),
-        now: NOW,
-        caller: CallerReport {
-            uid: 1000,
-            user: Value("alice".into()),
-            rights: vec![Right::Look, Right::EndOwn],
-            log_in_again_for: Some("gpukill-operators".into()),
-        },
-        personal: false,
-        backends: vec![
-            nvidia,
-            backend("amd", BackendState::Absent("no device".into())),
-            backend(
-                "intel",
-                BackendState::Failed("cannot read /sys/class/drm: permission denied".into()),
-            ),
-            backend("apple", BackendState::NotBuilt),
-        ],
-        faults: vec![
-            fault(
-                "GPU 7",
-                "lost (XID 79): needs a reset or a reboot; 7 others unaffected",
-            ),
-            fault(
-                "names",
-                "the name service does not answer: users are shown by number",
-            ),
-        ],
-        polling: PollingReport {
-            interval_ms: 2000,
-            last_at: Some(Timestamp(NOW.0 - 400)),
-            ticks: 524_118,
-            late: 0,
-        },
-        store: StoreReport {
-            directory: "/var/lib/gpukill".into(),
-            samples: Bytes::mib(61),
-            audit: Bytes(1_258_291),
-            written_at: Some(Timestamp(NOW.0 - 300)),
-            dropped: 0,
-        },
-    }
-}
-
-/// Newest first.
-pub(crate) fn records() -> Vec<AuditRecord> {
-    let record = |id, index, memory, utilization, subject| AuditRecord {
-        id,
-        at: NOW.plus_seconds(-10 * (9 - i64::try_from(id).unwrap_or(0))),
-        device: self::id(index),
-        gpu_index: index,
-        gpu_name: Some("NVIDIA H100 80GB HBM3".into()),
-        memory,
-        utilization,
-        subject,
-    };
-    let process =
-        |pid, user: Option<&str>, name: &str, container: Option<&str>| AuditSubject::Process {
-            pid,
-            uid: Some(1000),
-            user: user.map(Into::into),
-            name: Some(name.into()),
-            command: Value("python train.py".into()),
-            container: container.map(Into::into),
-        };
-    let whole = AuditSubject::Device {
-        temperature: Value(Celsius(71)),
-        power: Value(Milliwatts(688_000)),
-    };
-    vec![
-        record(9, 0, Value(gib(631)), Value(Percent(98)), whole),
-        record(
-            8,
-            0,
-            Value(gib(158)),
-            Value(Percent(97)),
-            process(48_213, Some("alice"), "python", None),
-        ),
-        record(
-            7,
-            1,
-            Value(gib(33)),
-            Unsupported,
-            process(60_001, None, "vllm", Some("docker/0123456789ab")),
-        ),
-        record(
-            6,
-            11,
-            Failed("timeout".into()),
-            Value(Percent(0)),
-            process(7, Some("模型"), "tensorboard-long", None),
-        ),
-    ]
+    helper.command = Value("python loader.py".into());
+    let mut rootless = process(index, 71_001, 101_000, "", 60, 0);
+    rootless.instance = Some(InstanceId { gpu: 2, compute: 0 });
+    rootless.user = Failed("no such user".into());
+    rootless.place.container = Value(container("podman", "notebook", None));
+    rootless.owner = Value(Owner {
+        uid: Some(1004),
+        ..nobody("frank", OwnerKind::Namespace)
+    });
+    [pod, helper, rootless].map(|mut process| {
+        process.utilization = Unsupported;
+        process.last_active = Unsupported;
+        process
+    })
 }

@@ -3,6 +3,7 @@
 use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, Symbols};
 use super::value::{clock, counted, disk_size, thousands};
+use super::view::quiesced;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendReport, BackendState, Fault};
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
@@ -52,6 +53,11 @@ pub(crate) fn lines(status: &Status, look: &Look) -> Vec<Line> {
             hint.into_iter()
                 .map(|text| Line::toned(text, Tone::Doubtful)),
         );
+    }
+    if let Some(why) = &status.will_not_act {
+        let refusal = wrapped(&format!("ends no process, whoever asks: {why}"), 0, 2, look);
+        let refusal = refusal.into_iter();
+        lines.extend(refusal.map(|text| Line::toned(text, Tone::Doubtful)));
     }
     lines.push(Line::default());
     // As wide as the names of the parts that there always are, and two blanks.
@@ -129,6 +135,7 @@ fn backend_row(backend: &BackendReport, now: Timestamp, look: &Look) -> (String,
             (format!("failed since {since}: {why}"), Tone::Broken)
         }
         BackendState::NotBuilt => ("not read by this version".into(), Tone::Faint),
+        BackendState::Quiesced(until) => (quiesced(*until, now, look), Tone::Doubtful),
     }
 }
 

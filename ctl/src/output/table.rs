@@ -33,6 +33,26 @@ pub(crate) enum WhenNarrow {
     Goes(u8),
     /// Its cells are cut to no less than so many columns.
     Shrinks(usize),
+    /// Its cells are cut to no less than so many columns, and then it goes.
+    ShrinksThenGoes(usize, u8),
+}
+
+impl WhenNarrow {
+    /// To how many columns its cells may be cut.
+    const fn least(self) -> Option<usize> {
+        match self {
+            Self::Shrinks(least) | Self::ShrinksThenGoes(least, _) => Some(least),
+            Self::Stays | Self::Goes(_) => None,
+        }
+    }
+
+    /// Its number among those that may go.
+    const fn rank(self) -> Option<u8> {
+        match self {
+            Self::Goes(rank) | Self::ShrinksThenGoes(_, rank) => Some(rank),
+            Self::Stays | Self::Shrinks(_) => None,
+        }
+    }
 }
 
 impl Column {
@@ -144,7 +164,7 @@ impl Table {
         let mut widths: Vec<Option<usize>> = natural.iter().copied().map(Some).collect();
         let Some(most) = most else { return widths };
         for (at, column) in self.columns.iter().enumerate() {
-            if let WhenNarrow::Shrinks(least) = column.when_narrow {
+            if let Some(least) = column.when_narrow.least() {
                 widths[at] = Some(natural[at].min(least));
             }
         }
@@ -157,8 +177,7 @@ impl Table {
         // What is left over goes back to those that had to shrink.
         for at in 0..widths.len() {
             let room = most.saturating_sub(total(&widths));
-            if let (Some(width), WhenNarrow::Shrinks(_)) =
-                (&mut widths[at], self.columns[at].when_narrow)
+            if let (Some(width), Some(_)) = (&mut widths[at], self.columns[at].when_narrow.least())
             {
                 *width = natural[at].min(*width + room);
             }
@@ -170,10 +189,7 @@ impl Table {
         let standing = self.columns.iter().enumerate();
         standing
             .filter(|(at, _)| widths[*at].is_some())
-            .filter_map(|(at, column)| match column.when_narrow {
-                WhenNarrow::Goes(rank) => Some((rank, at)),
-                WhenNarrow::Stays | WhenNarrow::Shrinks(_) => None,
-            })
+            .filter_map(|(at, column)| Some((column.when_narrow.rank()?, at)))
             .min()
             .map(|(_, at)| at)
     }
@@ -282,5 +298,21 @@ mod tests {
             printed(Some(12)),
             [" GPU  COMMA…", "   0  pytho…", "  11  模型", "   2  lost,…"]
         );
+    }
+    #[test]
+    fn a_text_of_less_importance_shrinks_before_it_goes() {
+        let mut table = Table::new(vec![
+            Column::right("SM", WhenNarrow::Goes(1)),
+            Column::left("WHERE", WhenNarrow::ShrinksThenGoes(6, 2)),
+            Column::left("COMMAND", WhenNarrow::Shrinks(8)),
+        ]);
+        let cells = ["97%", "slurm 1234.0", "python train.py"];
+        table.push(Row::Cells(cells.map(Cell::plain).into()));
+        let row = |width| table.lines(&sample::look(Some(width)))[1].text();
+        assert_eq!(row(36), " 97%  slurm 1234.0  python train.py");
+        assert_eq!(row(24), " 97%  slurm 1…  python …");
+        assert_eq!(row(20), " slurm 12…  python …");
+        assert_eq!(row(16), " python train.py");
+        assert_eq!(row(15), " python train.…");
     }
 }

@@ -10,7 +10,10 @@ use super::*;
 use gpukill_proto::document::StatusDocument;
 use gpukill_proto::document::{AuditDocument, ListDocument};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, ContainerId, Snapshot};
+use gpukill_proto::snapshot::{
+    BackendState, Container, ContainerId, GpuProcess, Job, Owner, OwnerKind, Parent, Place, Pod,
+    ProcessKey, Scheduler, SchedulerJob, Snapshot, Unit,
+};
 
 fn check(name: &str, text: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -97,20 +100,59 @@ fn list_can_be_coloured_and_can_do_without_unicode() {
     check("list-ascii.txt", &shown);
 }
 
-#[test]
-fn list_of_one_users_processes_says_so_and_blames_nobody_for_the_rest() {
+fn listed_of(owner: &str) -> String {
     let mut snapshot = snapshot();
-    snapshot
-        .processes
-        .retain(|process| process.user == Reading::Value("bob".into()));
+    snapshot.processes.retain(|process| {
+        let of = process.owner.known();
+        of.is_some_and(|of| of.name == owner)
+    });
+    for device in &mut snapshot.devices {
+        let here = |process: &&GpuProcess| process.device == device.id;
+        let here = snapshot.processes.iter().filter(here).count();
+        device.process_count = Reading::Value(u32::try_from(here).expect("few"));
+    }
     let only = |rows| View {
-        only: Some("processes of bob".into()),
+        only: Some(format!("processes of {owner}")),
         ..view(rows)
     };
     let look = look(Some(100));
     let gpus = listed(&snapshot, &only(Rows::Gpus), &look);
-    let details = listed(&snapshot, &only(Rows::Processes), &look);
-    check("list-bob.txt", &(gpus + "\n" + &details));
+    gpus + "\n" + &listed(&snapshot, &only(Rows::Processes), &look)
+}
+
+#[test]
+fn list_of_one_users_processes_says_so_and_blames_nobody_for_the_rest() {
+    check("list-bob.txt", &listed_of("bob"));
+}
+
+#[test]
+fn list_of_one_users_processes_shows_only_their_parts_of_a_gpu() {
+    check("list-frank.txt", &listed_of("frank"));
+}
+
+#[test]
+fn a_driver_that_was_let_go_is_named_below_its_old_values() {
+    let mut snapshot = snapshot();
+    snapshot.faults.clear();
+    snapshot.devices.truncate(1);
+    snapshot.processes.truncate(1);
+    snapshot.backends[0].state = BackendState::Quiesced(NOW.plus_seconds(600));
+    let device = &mut snapshot.devices[0];
+    device.memory_used = device.memory_used.clone().aged(60);
+    device.memory_total = device.memory_total.clone().aged(60);
+    device.vitals = device.vitals.clone().aged(60);
+    let look = look(Some(100));
+    let mut shown = listed(&snapshot, &view(Rows::Gpus), &look);
+    snapshot.devices.clear();
+    shown += "\n";
+    shown += &listed(&snapshot, &view(Rows::Gpus), &look);
+    let mut status = status();
+    status.backends[0].state = BackendState::Quiesced(NOW.plus_seconds(600));
+    status.will_not_act =
+        Some("it is not in the host's PID namespace: pids would name others".into());
+    shown += "\n";
+    shown += &text(&status::lines(&status, &look), &look);
+    check("quiesced.txt", &shown);
 }
 
 #[test]
@@ -169,6 +211,81 @@ fn programs_get_every_value_and_why_one_is_missing() {
     assert_eq!(line.matches('\n').count(), 1);
 }
 
+/// Gives every text of a process, each in its turn the one that is shown.
+fn make_hostile(process: &mut GpuProcess, text: &str) {
+    let some = || Reading::Value(Some(text.to_owned()));
+    process.owner = Reading::Value(Owner {
+        name: text.into(),
+        uid: None,
+        kind: OwnerKind::Label,
+    });
+    process.job = Reading::Value(Job::Unit {
+        unit: Unit {
+            name: text.into(),
+            manager: None,
+        },
+        uid: 1000,
+    });
+    process.parents = vec![Parent {
+        key: ProcessKey {
+            pid: 1,
+            start_ticks: 1,
+        },
+        name: text.into(),
+    }];
+    let container = Container {
+        manager: None,
+        id: ContainerId {
+            runtime: text.into(),
+            id: text.into(),
+        },
+        name: Reading::Value(format!("{text}name")),
+        image: Reading::Value(text.into()),
+        pod: process.pid.is_multiple_of(2).then(|| Pod {
+            uid: text.into(),
+            name: Reading::Value(text.into()),
+            namespace: Reading::Value(text.into()),
+        }),
+    };
+    let none = Place {
+        container: Reading::Value(None),
+        unit: Reading::Value(None),
+        session: Reading::Value(None),
+        terminal: Reading::Value(None),
+        scheduler: Reading::Value(None),
+    };
+    process.place = match process.pid % 5 {
+        0 => Place {
+            scheduler: Reading::Value(Some(SchedulerJob {
+                scheduler: Scheduler::Slurm,
+                job: text.into(),
+                step: Some(text.into()),
+            })),
+            ..none
+        },
+        1 => Place {
+            unit: Reading::Value(Some(Unit {
+                name: text.into(),
+                manager: None,
+            })),
+            ..none
+        },
+        2 => Place {
+            session: some(),
+            terminal: some(),
+            ..none
+        },
+        3 => Place {
+            terminal: some(),
+            ..none
+        },
+        _ => Place {
+            container: Reading::Value(Some(container)),
+            ..none
+        },
+    };
+}
+
 #[test]
 fn nothing_that_a_process_is_called_can_steer_the_terminal() {
     const HOSTILE: &str = "a\x1b[2J\x1b]0;x\x07\u{9b}31m\r\n\u{202e}\u{200b}\u{7f}b";
@@ -181,6 +298,12 @@ fn nothing_that_a_process_is_called_can_steer_the_terminal() {
         device.id.0.push_str(HOSTILE);
         if let Some(loss) = &mut device.lost {
             loss.reason = HOSTILE.into();
+            device.last_xid = None;
+        }
+        device.vitals.serial = Reading::Value(HOSTILE.into());
+        for instance in &mut device.instances {
+            instance.uuid.0.push_str(HOSTILE);
+            instance.profile = Reading::Value(HOSTILE.into());
         }
     }
     for (process, device) in snapshot
@@ -192,8 +315,7 @@ fn nothing_that_a_process_is_called_can_steer_the_terminal() {
         for text in [&mut process.user, &mut process.name, &mut process.command] {
             *text = Reading::Value(HOSTILE.into());
         }
-        let [runtime, id] = [HOSTILE.into(), HOSTILE.into()];
-        process.container = Reading::Value(Some(ContainerId { runtime, id }));
+        make_hostile(process, HOSTILE);
     }
     for backend in &mut state.backends {
         backend.name = HOSTILE.into();
@@ -201,6 +323,7 @@ fn nothing_that_a_process_is_called_can_steer_the_terminal() {
     }
     state.backends[1].state = BackendState::Failed(HOSTILE.into());
     state.version = HOSTILE.into();
+    state.will_not_act = Some(HOSTILE.into());
     state.store.directory = HOSTILE.into();
     state.caller.user = Reading::Value(HOSTILE.into());
     state.caller.log_in_again_for = Some(HOSTILE.into());

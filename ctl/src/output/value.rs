@@ -7,6 +7,7 @@ use super::look::{Look, Symbols, Zone};
 use super::table::Cell;
 use chrono::{DateTime, Local, NaiveDateTime};
 use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::InstanceId;
 use gpukill_proto::units::{Bytes, Timestamp};
 
 /// A reading in a cell.
@@ -68,6 +69,15 @@ pub(crate) fn counted(number: usize, one: &str) -> String {
     }
 }
 
+/// A GPU, or a part of one: `3`, `3/2/0`. With slashes, as CUDA and DCGM name the
+/// parts of a GPU.
+pub(crate) fn gpu(index: u32, instance: Option<InstanceId>) -> String {
+    match instance {
+        Some(instance) => format!("{index}/{instance}"),
+        None => index.to_string(),
+    }
+}
+
 /// How full something is, in ten characters.
 pub(crate) fn bar(used: u64, total: u64, symbols: Symbols) -> String {
     const CELLS: u64 = 10;
@@ -97,8 +107,19 @@ pub(crate) fn bar(used: u64, total: u64, symbols: Symbols) -> String {
 
 /// The clock time of a moment; with its date where that is not `now`'s.
 pub(crate) fn clock(moment: Timestamp, now: Timestamp, look: &Look) -> String {
+    on_a_day(moment, now, "%H:%M:%S", look)
+}
+
+/// The minute of a moment to come, and its second where that is soon; with its
+/// date where that is not `now`'s.
+pub(crate) fn minute(moment: Timestamp, now: Timestamp, look: &Look) -> String {
+    let soon = moment.since(now) < std::time::Duration::from_secs(120);
+    on_a_day(moment, now, if soon { "%H:%M:%S" } else { "%H:%M" }, look)
+}
+
+fn on_a_day(moment: Timestamp, now: Timestamp, today: &str, look: &Look) -> String {
     let form = match (civil(moment, look.zone), civil(now, look.zone)) {
-        (Some(moment), Some(now)) if moment.date() == now.date() => "%H:%M:%S",
+        (Some(moment), Some(now)) if moment.date() == now.date() => today,
         _ => "%Y-%m-%d %H:%M",
     };
     formatted(moment, form, look.zone)
@@ -200,6 +221,11 @@ mod tests {
         assert_eq!(
             clock(now.plus_seconds(-86_400), now, &look),
             "2026-11-20 14:02"
+        );
+        assert_eq!(minute(now.plus_seconds(600), now, &look), "14:12");
+        assert_eq!(
+            minute(now.plus_seconds(86_400), now, &look),
+            "2026-11-22 14:02"
         );
         for zone in [Zone::Local, Zone::Utc] {
             let look = Look { zone, ..look };

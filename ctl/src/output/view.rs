@@ -2,7 +2,7 @@
 
 use super::line::{Line, Tone, shown, wrap};
 use super::look::Look;
-use super::value::{clock, counted};
+use super::value::{clock, counted, minute};
 use super::{gpus, processes};
 use gpukill_proto::snapshot::{BackendReport, BackendState, Device, Snapshot};
 use gpukill_proto::text::duration;
@@ -37,13 +37,14 @@ const OLD: std::time::Duration = std::time::Duration::from_secs(30);
 pub(crate) fn lines(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Look) -> Vec<Line> {
     let mut lines = vec![heading(snapshot, view, now, look), Line::default()];
     if snapshot.devices.is_empty() {
-        lines.extend(why_none(&snapshot.backends, look));
+        lines.extend(why_none(&snapshot.backends, now, look));
     } else {
         let table = match view.rows {
             Rows::Gpus => gpus::table(snapshot, view, now, look),
             Rows::Processes => processes::table(snapshot, view, now, look),
         };
         lines.extend(table);
+        lines.extend(let_go(&snapshot.backends, now, look));
     }
     if !snapshot.faults.is_empty() {
         let faults = counted(snapshot.faults.len(), "fault");
@@ -86,19 +87,19 @@ pub(super) fn has_a_row(snapshot: &Snapshot, device: &Device, view: &View) -> bo
 }
 
 /// Why there is no GPU to show: what each backend says.
-fn why_none(backends: &[BackendReport], look: &Look) -> Vec<Line> {
+fn why_none(backends: &[BackendReport], now: Timestamp, look: &Look) -> Vec<Line> {
     let names = backends.iter().map(|backend| backend.name.len());
     let column = names.max().unwrap_or(0) + 3;
     backends
         .iter()
         .flat_map(|backend| {
             let why = match &backend.state {
-                BackendState::Ready => "no device",
-                BackendState::Starting => "starting",
-                BackendState::Absent(why) | BackendState::Failed(why) => why,
-                BackendState::NotBuilt => "not read by this version",
+                BackendState::Ready => "no device".into(),
+                BackendState::Starting => "starting".into(),
+                BackendState::Absent(why) | BackendState::Failed(why) => shown(why, look.symbols),
+                BackendState::NotBuilt => "not read by this version".into(),
+                BackendState::Quiesced(until) => quiesced(*until, now, look),
             };
-            let why = shown(why, look.symbols);
             let name = format!(" {:1$}", shown(&backend.name, look.symbols), column - 1);
             let mut wrapped = wrap(&why, column, column, look.width);
             if let Some(first) = wrapped.first_mut() {
@@ -107,4 +108,29 @@ fn why_none(backends: &[BackendReport], look: &Look) -> Vec<Line> {
             wrapped.into_iter().map(Line::plain)
         })
         .collect()
+}
+
+/// Until when somebody wanted a driver let go, and what ends that.
+pub(super) fn quiesced(until: Timestamp, now: Timestamp, look: &Look) -> String {
+    let until = minute(until, now, look);
+    format!("quiesced until {until}: gpukillctl resume")
+}
+
+/// Why all values of a vendor are old, where somebody wanted that.
+fn let_go(backends: &[BackendReport], now: Timestamp, look: &Look) -> Vec<Line> {
+    let lines = backends.iter().filter_map(|backend| match &backend.state {
+        BackendState::Quiesced(until) => {
+            let name = shown(&backend.name, look.symbols);
+            let line = format!("{name} {}", quiesced(*until, now, look));
+            Some(Line::toned(line, Tone::Doubtful).cut(look.width, look.symbols))
+        }
+        BackendState::Ready
+        | BackendState::Starting
+        | BackendState::Absent(_)
+        | BackendState::Failed(_)
+        | BackendState::NotBuilt => None,
+    });
+    let lines: Vec<Line> = lines.collect();
+    let gap = (!lines.is_empty()).then(Line::default);
+    gap.into_iter().chain(lines).collect()
 }

@@ -7,7 +7,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{Gpukill, SnapshotPage};
 use gpukill_proto::snapshot::{
-    BackendReport, BackendState, Device, DeviceId, GpuProcess, Snapshot, Use, Vendor,
+    BackendReport, BackendState, Device, DeviceId, GpuProcess, Snapshot, Vendor,
 };
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
 use gpukill_proto::transport::preface::{self, Preface};
@@ -37,6 +37,11 @@ pub(crate) struct Script {
     pub expired_pages: AtomicU32,
     pub backends: Mutex<Vec<BackendReport>>,
     pub has_devices: bool,
+    pub caller_is_operator: bool,
+    /// How long the driver takes to be let go.
+    pub letting_go: Duration,
+    /// Until when the driver is let go.
+    pub quiesced: Mutex<Option<Timestamp>>,
     pub version: ProtocolVersion,
 }
 
@@ -50,6 +55,9 @@ impl Default for Script {
             expired_pages: AtomicU32::new(0),
             backends: Mutex::new(vec![backend(BackendState::Ready)]),
             has_devices: true,
+            caller_is_operator: true,
+            letting_go: Duration::ZERO,
+            quiesced: Mutex::new(None),
             version: PROTOCOL_VERSION,
         }
     }
@@ -184,6 +192,18 @@ impl Session {
     }
 }
 
+impl Session {
+    fn may_quiesce(&self) -> Result<(), Refusal> {
+        if self.0.caller_is_operator {
+            return Ok(());
+        }
+        Err(Refusal::Denied {
+            asked: "let go of the driver".into(),
+            ask: "someone in group gpukill-operators".into(),
+        })
+    }
+}
+
 impl Gpukill for Session {
     async fn snapshot(self, _: Context, after: Option<u64>) -> Result<SnapshotPage, Refusal> {
         if take_one(&self.0.busy_calls) {
@@ -216,6 +236,7 @@ impl Gpukill for Session {
                 log_in_again_for: None,
             },
             personal: false,
+            will_not_act: None,
             backends: self.0.backends.lock().expect("not poisoned").clone(),
             faults: vec![],
             polling: PollingReport {
@@ -232,6 +253,21 @@ impl Gpukill for Session {
                 dropped: 0,
             },
         })
+    }
+
+    async fn quiesce(self, _: Context, seconds: u64) -> Result<Timestamp, Refusal> {
+        self.may_quiesce()?;
+        tokio::time::sleep(self.0.letting_go).await;
+        let seconds = i64::try_from(seconds).expect("at most a day");
+        let until = Timestamp::from(std::time::SystemTime::now()).plus_seconds(seconds);
+        *self.0.quiesced.lock().expect("not poisoned") = Some(until);
+        Ok(until)
+    }
+
+    async fn resume(self, _: Context) -> Result<(), Refusal> {
+        self.may_quiesce()?;
+        *self.0.quiesced.lock().expect("not poisoned") = None;
+        Ok(())
     }
 
     async fn audit(self, _: Context, query: AuditQuery) -> Result<AuditPage, Refusal> {
@@ -251,44 +287,39 @@ impl Gpukill for Session {
 }
 
 fn device() -> Device {
-    Device {
-        id: DeviceId("GPU-8f3c0000".into()),
-        index: 0,
-        vendor: Vendor::Nvidia,
+    let id = DeviceId("GPU-8f3c0000".into());
+    let mut device = Device {
         name: Reading::Value("NVIDIA H100 80GB HBM3".into()),
-        pci: Reading::Unsupported,
         memory_total: Reading::Value(Bytes::mib(81_559)),
         memory_used: Reading::Value(Bytes::mib(4_096)),
-        memory_reserved: Reading::Unsupported,
         memory_unattributed: Reading::Value(Bytes(0)),
-        memory_unified: false,
-        utilization: Reading::Value(Percent(98)),
-        temperature: Reading::Value(Celsius(71)),
-        power: Reading::Value(Milliwatts(688_000)),
-        power_limit: Reading::Value(Milliwatts(700_000)),
-        ecc_volatile: Reading::Value(0),
         process_count: Reading::Value(0),
-        lost: None,
-    }
+        ..Device::unknown(id, 0, Vendor::Nvidia, &Reading::Unsupported)
+    };
+    let vitals = &mut device.vitals;
+    vitals.utilization = Reading::Value(Percent(98));
+    vitals.temperature = Reading::Value(Celsius(71));
+    vitals.power = Reading::Value(Milliwatts(688_000));
+    vitals.power_limit = Reading::Value(Milliwatts(700_000));
+    vitals.ecc_volatile = Reading::Value(0);
+    device
 }
 
 fn process(at: u32) -> GpuProcess {
-    GpuProcess {
-        device: DeviceId("GPU-8f3c0000".into()),
-        pid: 100 + at,
+    let device = DeviceId("GPU-8f3c0000".into());
+    let mut process = GpuProcess {
         start_ticks: Reading::Value(1),
         started_at: Reading::Value(NOW),
-        first_seen: NOW,
-        used_for: Use::default(),
         memory: Reading::Value(Bytes::mib(1024)),
         utilization: Reading::Value(Percent(9)),
         uid: Reading::Value(1000),
         user: Reading::Value("alice".into()),
         name: Reading::Value("python".into()),
-        executable: Reading::Unsupported,
         command: Reading::Value("python train.py".into()),
-        container: Reading::Value(None),
-    }
+        ..GpuProcess::unknown(device, 100 + at, NOW, &Reading::Unsupported)
+    };
+    process.place.container = Reading::Value(None);
+    process
 }
 
 fn record(id: u64) -> AuditRecord {

@@ -1,12 +1,15 @@
 //! The real binary against a stand-in daemon over the real wire.
 //!
 //! - `answers`: what it prints, and how it ends.
+//! - `quiescing`: `quiesce` and `resume`.
 //! - `waiting`: busy, silent, absent and foreign daemons.
 //! - `watching`: `list --watch`, on a stream and on a terminal.
 
 mod answers;
 
 mod daemon;
+
+mod quiescing;
 
 mod waiting;
 

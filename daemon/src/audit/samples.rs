@@ -81,9 +81,9 @@ impl Written {
                     device_row,
                     device.index,
                     encode(&device.memory_used, |bytes| count(bytes.0)),
-                    encode(&device.utilization, |percent| i64::from(percent.0)),
-                    encode(&device.temperature, |celsius| i64::from(celsius.0)),
-                    encode(&device.power, |power| count(power.0)),
+                    encode(&device.vitals.utilization, |percent| i64::from(percent.0)),
+                    encode(&device.vitals.temperature, |celsius| i64::from(celsius.0)),
+                    encode(&device.vitals.power, |power| count(power.0)),
                 ])?;
         }
         for process in &snapshot.processes {
@@ -148,10 +148,11 @@ impl Written {
             executable: process.executable.last_known().cloned(),
             command: process.command.last_known().cloned(),
             container: process
+                .place
                 .container
                 .last_known()
-                .and_then(|c| c.as_ref())
-                .map(ToString::to_string),
+                .and_then(|container| container.as_ref())
+                .map(|container| container.id.to_string()),
         };
         let key = process.key();
         if let Some((row, written)) = key.and_then(|key| self.processes.get(&key))

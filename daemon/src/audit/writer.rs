@@ -2,6 +2,7 @@
 //! with a reason; it is tried again until it works.
 
 use super::database::{AUDIT, Kind, Opened, SAMPLES, open};
+use super::event_row::{EventRow, folded};
 use super::samples::{Written, delete_before, delete_unused};
 use super::steady::SteadyClock;
 use super::{Event, Order, Standing, lock};
@@ -84,6 +85,11 @@ impl Writer {
             match order {
                 Ok(Order::Sample(snapshot)) => self.sample(&snapshot),
                 Ok(Order::Record(event)) => self.record(event),
+                Ok(Order::Devices(events)) => {
+                    for (event, times) in folded(events) {
+                        self.record(Event::Device(event, times));
+                    }
+                }
                 Ok(Order::Keep(length)) => self.keep = length,
                 Ok(Order::Close(done)) => {
                     self.flush_events();
@@ -168,14 +174,15 @@ impl Writer {
 
     fn flush_events(&mut self) {
         while let (Some(opened), Some((at, event))) = (&self.audit, self.pending.front()) {
-            let (kind, detail) = match event {
-                Event::Started(version) => ("started", Some(*version)),
-                Event::Stopped => ("stopped", None),
-            };
-            let insert = "INSERT INTO event (at, kind, detail) VALUES (?1, ?2, ?3)";
-            let inserted = opened
-                .connection
-                .execute(insert, params![at.0, kind, detail]);
+            let row = EventRow::of(*at, event);
+            let insert = "INSERT INTO event (at, kind, detail, uid, device, number, times)
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+            let inserted = opened.connection.execute(
+                insert,
+                params![
+                    row.at.0, row.kind, row.detail, row.uid, row.device, row.number, row.times
+                ],
+            );
             if let Err(error) = inserted {
                 self.audit_fault = Some(explain(&self.directory, &AUDIT, &error));
                 self.audit = None;

@@ -3,12 +3,15 @@
 
 use super::{DeviceReadings, Readings};
 use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::GpuEvent;
 use std::collections::BTreeSet;
 
 /// More than this is no box but garbage.
 const MOST_DEVICES: usize = 256;
 const MOST_PROCESSES: usize = 20_000;
 const MOST_FAULTS: usize = 256;
+pub(super) const MOST_EVENTS: usize = 1_000;
+const MOST_INSTANCES: usize = 64;
 
 /// The longest text, in bytes.
 const LONGEST_TEXT: usize = 512;
@@ -17,13 +20,25 @@ const LONGEST_TEXT: usize = 512;
 ///
 /// # Errors
 /// What is impossible about them.
-pub(super) fn check(readings: &Readings) -> Result<(), String> {
+pub(crate) fn check(readings: &Readings) -> Result<(), String> {
     let devices = &readings.devices;
     if devices.len() + readings.lost.len() > MOST_DEVICES {
         return Err(format!("more than {MOST_DEVICES} devices"));
     }
     if readings.faults.len() > MOST_FAULTS {
         return Err(format!("more than {MOST_FAULTS} faults"));
+    }
+    let mut parts = devices.iter().map(|device| device.instances.len());
+    if parts.any(|count| count > MOST_INSTANCES) {
+        return Err(format!("more than {MOST_INSTANCES} parts of a device"));
+    }
+    let indices = devices.iter().map(|device| device.index);
+    let indices: Vec<u32> = indices
+        .chain(readings.lost.iter().map(|it| it.index))
+        .collect();
+    let different: BTreeSet<_> = indices.iter().collect();
+    if different.len() < indices.len() || indices.iter().any(|at| *at as usize >= MOST_DEVICES) {
+        return Err("two devices of one index, or one beyond all".into());
     }
     let names: BTreeSet<_> = devices.iter().map(|device| &device.id).collect();
     if names.len() < devices.len() {
@@ -52,8 +67,24 @@ pub(super) fn check(readings: &Readings) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether these events can be.
+///
+/// # Errors
+/// What is impossible about them.
+pub(super) fn check_events(events: &[GpuEvent]) -> Result<(), String> {
+    if events.len() > MOST_EVENTS {
+        return Err(format!("more than {MOST_EVENTS} events"));
+    }
+    let mut names = events.iter().filter_map(|event| event.device.as_ref());
+    if names.any(|id| id.0.len() > LONGEST_TEXT) {
+        return Err(format!("a text of more than {LONGEST_TEXT} bytes"));
+    }
+    Ok(())
+}
+
 fn texts(device: &DeviceReadings) -> Vec<&str> {
-    let memory = &device.memory;
+    let parts = device.instances.iter();
+    let memories = parts.map(|part| &part.memory).chain([&device.memory]);
     let mut texts = vec![device.id.0.as_str()];
     texts.extend(device.lost.as_deref());
     texts.extend(
@@ -62,26 +93,24 @@ fn texts(device: &DeviceReadings) -> Vec<&str> {
             .flatten(),
     );
     texts.extend(
-        [
-            memory.total.failure(),
-            memory.used.failure(),
-            memory.reserved.failure(),
-            device.utilization.failure(),
-            device.temperature.failure(),
-            device.power.failure(),
-            device.power_limit.failure(),
-            device.ecc_volatile.failure(),
-            device.processes.failure(),
-        ]
-        .into_iter()
-        .flatten(),
+        [text(&device.vitals.serial), device.processes.failure()]
+            .into_iter()
+            .flatten(),
     );
+    texts.extend(device.vitals.failures().map(|(_, why)| why));
+    for memory in memories {
+        let readings = [&memory.total, &memory.used, &memory.reserved];
+        texts.extend(readings.into_iter().filter_map(|it| it.failure()));
+    }
+    for part in &device.instances {
+        texts.push(&part.uuid.0);
+        texts.extend(text(&part.profile));
+    }
     for process in device.processes.known().into_iter().flatten() {
-        texts.extend(
-            [process.memory.failure(), process.utilization.failure()]
-                .into_iter()
-                .flatten(),
-        );
+        let used = &process.utilization;
+        let shares = [&used.sm, &used.memory, &used.encoder, &used.decoder];
+        texts.extend(process.memory.failure());
+        texts.extend(shares.into_iter().filter_map(|share| share.failure()));
     }
     texts
 }
@@ -96,48 +125,40 @@ fn text(reading: &Reading<String>) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{MemoryReadings, ProcessReadings};
+    use crate::backend::{ProcessReadings, Utilization};
     use gpukill_proto::snapshot::{BackendState, DeviceId, Use, Vendor};
 
     fn device(id: &str, processes: u32) -> DeviceReadings {
         let process = |pid| ProcessReadings {
             pid,
+            instance: None,
             used_for: Use::default(),
             memory: Reading::Unsupported,
-            utilization: Reading::Unsupported,
+            utilization: Utilization::unknown(&Reading::Unsupported),
         };
+        let id = DeviceId(id.into());
         DeviceReadings {
-            id: DeviceId(id.into()),
-            index: 0,
-            vendor: Vendor::Nvidia,
             name: Reading::Value("H100".into()),
-            pci: Reading::Unsupported,
-            memory: MemoryReadings::unknown(&Reading::Unsupported),
-            utilization: Reading::Unsupported,
-            temperature: Reading::Unsupported,
-            power: Reading::Unsupported,
-            power_limit: Reading::Unsupported,
-            ecc_volatile: Reading::Unsupported,
-            lost: None,
             processes: Reading::Value((0..processes).map(process).collect()),
+            ..DeviceReadings::unknown(id, 0, Vendor::Nvidia, &Reading::Unsupported)
         }
     }
 
     fn readings(devices: Vec<DeviceReadings>) -> Readings {
         Readings {
-            state: BackendState::Ready,
-            driver: Reading::Unsupported,
-            cuda: Reading::Unsupported,
             devices,
-            lost: Vec::new(),
-            faults: Vec::new(),
-            cost_us: 0,
+            ..Readings::nothing(BackendState::Ready)
         }
     }
 
     #[test]
     fn a_box_is_believed_and_garbage_is_not() {
-        let said = |devices| check(&readings(devices)).err();
+        let said = |mut devices: Vec<DeviceReadings>| {
+            for (index, device) in (0..).zip(&mut devices) {
+                device.index = index;
+            }
+            check(&readings(devices)).err()
+        };
         assert_eq!(said(vec![device("a", 100), device("b", 0)]), None);
         assert_eq!(
             said(vec![device("a", 0), device("a", 0)]).as_deref(),
@@ -149,8 +170,10 @@ mod tests {
         );
         let many = (0..257).map(|n| device(&n.to_string(), 0)).collect();
         assert_eq!(said(many).as_deref(), Some("more than 256 devices"));
+        let twins = vec![device("a", 0), device("b", 0)];
+        assert!(check(&readings(twins)).unwrap_err().contains("one index"));
         let mut long = device("a", 0);
-        long.power = Reading::Failed("x".repeat(513));
+        long.vitals.power = Reading::Failed("x".repeat(513));
         assert_eq!(
             said(vec![long]).as_deref(),
             Some("a text of more than 512 bytes")

@@ -2,7 +2,7 @@
 //! last read. Remembered here and not in the sensor: a device that is lost
 //! often takes the sensor with it.
 
-use super::{DeviceReadings, LostDevice, MemoryReadings, Readings};
+use super::{DeviceReadings, LostDevice, Readings};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, Vendor};
 use std::collections::BTreeMap;
@@ -20,13 +20,19 @@ struct Named {
 
 impl Names {
     /// The same readings with the devices that are lost among the others. One
-    /// that never had a name is a fault.
-    pub(super) fn complete(&mut self, mut readings: Readings) -> Readings {
+    /// that never answered has the name that the kernel driver, of whom `told`
+    /// asks, has for it; one without any name is a fault.
+    pub(super) fn complete(
+        &mut self,
+        mut readings: Readings,
+        told: impl FnOnce() -> Vec<DeviceReadings>,
+    ) -> Readings {
         // One that is lost half-way may not have told its name any more.
         let well = |device: &&DeviceReadings| device.lost.is_none();
         for device in readings.devices.iter().filter(well) {
             self.0.insert(device.index, Named::from(device));
         }
+        self.name_by_driver(&readings, told);
         for lost in std::mem::take(&mut readings.lost) {
             // Indices move when devices come and go: a name that another
             // device has now is not this one's.
@@ -44,6 +50,36 @@ impl Names {
         }
         readings
     }
+
+    /// NVML counts devices in the order of their addresses: where as many are
+    /// lost as the kernel driver names besides those that answer, these are they.
+    fn name_by_driver(&mut self, readings: &Readings, told: impl FnOnce() -> Vec<DeviceReadings>) {
+        let unnamed = readings.lost.iter().map(|lost| lost.index);
+        let mut unnamed: Vec<u32> = unnamed.filter(|at| !self.0.contains_key(at)).collect();
+        if unnamed.is_empty() {
+            return;
+        }
+        unnamed.sort_unstable();
+        let answered = readings
+            .devices
+            .iter()
+            .map(|device| (&device.id, &device.pci));
+        let named = self.0.values().map(|named| (&named.id, &named.pci));
+        let known: Vec<_> = answered.chain(named).collect();
+        let is_known = |device: &DeviceReadings| {
+            let same = |(id, pci): &(&DeviceId, &Reading<String>)| {
+                **id == device.id || (pci.known().is_some() && **pci == device.pci)
+            };
+            known.iter().any(same)
+        };
+        let mut others: Vec<DeviceReadings> = told();
+        others.retain(|device| !is_known(device));
+        others.sort_by(|a, b| a.pci.known().cmp(&b.pci.known()));
+        if others.len() == unnamed.len() {
+            let names = others.iter().map(Named::from);
+            self.0.extend(unnamed.into_iter().zip(names));
+        }
+    }
 }
 
 impl From<&DeviceReadings> for Named {
@@ -60,20 +96,12 @@ impl From<&DeviceReadings> for Named {
 impl Named {
     fn lost(&self, lost: &LostDevice) -> DeviceReadings {
         let why = &lost.why;
+        let failed = Reading::Failed(why.clone());
         DeviceReadings {
-            id: self.id.clone(),
-            index: lost.index,
-            vendor: self.vendor,
             name: self.name.clone(),
             pci: self.pci.clone(),
-            memory: MemoryReadings::unknown(&Reading::Failed(why.clone())),
-            utilization: Reading::Failed(why.clone()),
-            temperature: Reading::Failed(why.clone()),
-            power: Reading::Failed(why.clone()),
-            power_limit: Reading::Failed(why.clone()),
-            ecc_volatile: Reading::Failed(why.clone()),
             lost: Some(why.clone()),
-            processes: Reading::Failed(why.clone()),
+            ..DeviceReadings::unknown(self.id.clone(), lost.index, self.vendor, &failed)
         }
     }
 }
@@ -100,13 +128,9 @@ mod tests {
             ..named(name).lost(&gone(*index))
         });
         Readings {
-            state: BackendState::Ready,
-            driver: Reading::Unsupported,
-            cuda: Reading::Unsupported,
             devices: devices.collect(),
             lost: lost.iter().copied().map(gone).collect(),
-            faults: Vec::new(),
-            cost_us: 0,
+            ..Readings::nothing(BackendState::Ready)
         }
     }
 
@@ -120,9 +144,9 @@ mod tests {
     #[test]
     fn a_lost_device_keeps_the_name_it_had() {
         let mut names = Names::default();
-        names.complete(readings(&[(0, "a"), (1, "b")], &[]));
+        names.complete(readings(&[(0, "a"), (1, "b")], &[]), Vec::new);
         for _ in 0..2 {
-            let lost = names.complete(readings(&[(0, "a")], &[1]));
+            let lost = names.complete(readings(&[(0, "a")], &[1]), Vec::new);
             assert_eq!(seen(&lost), [(0, "a", false), (1, "b", true)]);
             assert_eq!(lost.faults, Vec::<String>::new());
         }
@@ -132,12 +156,39 @@ mod tests {
     fn a_lost_device_without_a_name_of_its_own_is_a_fault() {
         let mut names = Names::default();
         let fault = |index: u32| [format!("GPU at index {index}: gone")];
-        let never_seen = names.complete(readings(&[(0, "a")], &[1]));
+        let never_seen = names.complete(readings(&[(0, "a")], &[1]), Vec::new);
         assert_eq!(seen(&never_seen), [(0, "a", false)]);
         assert_eq!(never_seen.faults, fault(1));
         // What was called so before answers under another index now.
-        let moved = names.complete(readings(&[(1, "a")], &[0]));
+        let moved = names.complete(readings(&[(1, "a")], &[0]), Vec::new);
         assert_eq!(seen(&moved), [(1, "a", false)]);
         assert_eq!(moved.faults, fault(0));
+    }
+
+    #[test]
+    fn a_device_that_never_answered_is_named_by_the_kernel_driver_where_there_is_no_doubt() {
+        let told = |names: &[&str]| -> Vec<DeviceReadings> {
+            let device = |name: &&str| {
+                let id = DeviceId((*name).to_owned());
+                let unknown = &Reading::Unsupported;
+                DeviceReadings {
+                    pci: Reading::Value((*name).to_owned()),
+                    ..DeviceReadings::unknown(id, 0, Vendor::Nvidia, unknown)
+                }
+            };
+            names.iter().map(device).collect()
+        };
+        let mut names = Names::default();
+        let lost = readings(&[(1, "b")], &[0, 2]);
+        let named = names.complete(lost.clone(), || told(&["c", "b", "a"]));
+        let mut all = seen(&named);
+        all.sort_unstable();
+        assert_eq!(all, [(0, "a", true), (1, "b", false), (2, "c", true)]);
+        // Asked once.
+        let again = names.complete(lost, || unreachable!());
+        assert_eq!(seen(&again).len(), 3);
+        let mut names = Names::default();
+        let doubtful = names.complete(readings(&[(1, "b")], &[0]), || told(&["c", "b", "a"]));
+        assert_eq!(seen(&doubtful), [(1, "b", false)]);
     }
 }

@@ -1,54 +1,95 @@
 //! NVIDIA, through NVML in the sensor child. Here: keep a sensor running, ask
 //! it, and end it when it does not answer.
 
-use super::checked::check;
+use super::checked::{check, check_events};
 use super::lost::Names;
-use super::{Backend, Readings};
-use crate::sensor::{Sensor, SpawnError};
-use gpukill_proto::snapshot::BackendState;
+use super::quarantine::Quarantine;
+use super::{Backend, Failure, Readings, driver_files};
+use crate::quiesce::Quiesce;
+use crate::sensor::{Patience, Sensor, SpawnError};
+use gpukill_proto::snapshot::{BackendState, GpuEvent};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long the sensor may take for one poll of the whole box before it counts
-/// as stuck. A healthy poll of eight GPUs takes milliseconds; a lost GPU can
-/// block single calls for seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the sensor may take before it counts as stuck. A healthy poll of
+/// eight GPUs takes milliseconds; a lost GPU can block single calls for seconds.
+const PATIENCE: Patience = Patience {
+    whole: Duration::from_secs(10),
+    each: Duration::from_secs(10),
+};
 
 /// The same for a sensor's first poll, in which NVML wakes every GPU: without
 /// persistence mode that takes seconds for each of them.
-const FIRST_PATIENCE: Duration = Duration::from_secs(120);
+const FIRST_PATIENCE: Patience = Patience {
+    whole: Duration::from_secs(120),
+    each: Duration::from_secs(60),
+};
+
+/// The same for a sensor that follows another: the GPUs may have gone to sleep
+/// in between, but not all of them can be slow.
+const WAKING_PATIENCE: Patience = Patience {
+    whole: Duration::from_secs(120),
+    each: Duration::from_secs(15),
+};
+
+/// How long a quiesce waits for a sensor that was killed: without other users
+/// its end puts every GPU to sleep.
+const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The wait before a sensor that failed is started again, doubled each time it
 /// fails in a row up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// The wait before a driver or a library that does not work is looked for again.
+const LOAD_PAUSE: Duration = Duration::from_secs(10);
+
 /// The backend: at most one sensor at a time.
 pub(crate) struct Nvidia {
     library: String,
+    procfs: PathBuf,
+    quiesce: Quiesce,
     sensor: Option<Sensor>,
     /// A sensor that was killed and has not ended: it is stuck in the kernel.
     stuck: Option<Sensor>,
     pause: Duration,
     not_before: Option<Instant>,
-    last_failure: String,
+    /// What is said until then.
+    meanwhile: Option<Result<Readings, Failure>>,
+    /// When the last sensor was replaced because its driver had changed.
+    replaced_at: Option<Instant>,
+    /// Whether there are readings of NVML that can grow old.
+    has_read: bool,
     names: Names,
+    quarantine: Quarantine,
+    /// How many devices the driver counted last.
+    count: usize,
+    events: Vec<GpuEvent>,
 }
 
 impl Nvidia {
-    /// Reads through this NVML library: a bare name or an absolute path.
-    pub(crate) fn new(library: String) -> Self {
+    /// Reads through this NVML library: a bare name or an absolute path. Without
+    /// it, names are read below `procfs`.
+    pub(crate) fn new(library: String, procfs: PathBuf, quiesce: Quiesce) -> Self {
         Self {
             library,
+            procfs,
+            quiesce,
             sensor: None,
             stuck: None,
             pause: SHORTEST_PAUSE,
             not_before: None,
-            last_failure: String::new(),
+            meanwhile: None,
+            replaced_at: None,
+            has_read: false,
             names: Names::default(),
+            quarantine: Quarantine::default(),
+            count: 0,
+            events: Vec::new(),
         }
     }
 
-    fn ask_sensor(&mut self) -> Result<Readings, String> {
+    fn ask_sensor(&mut self, leave_out: &[u32]) -> Result<Readings, String> {
         let sensor = match &mut self.sensor {
             Some(sensor) => sensor,
             None => {
@@ -59,17 +100,22 @@ impl Nvidia {
                 )
             }
         };
-        let patience = if sensor.has_answered() {
-            PATIENCE
-        } else {
-            FIRST_PATIENCE
+        let patience = match (sensor.has_answered(), self.has_read) {
+            (true, _) => PATIENCE,
+            (false, true) => WAKING_PATIENCE,
+            (false, false) => FIRST_PATIENCE,
         };
-        let readings = sensor
-            .poll(patience)
-            .and_then(|readings| match check(&readings) {
-                Ok(()) => Ok(readings),
-                Err(what) => Err(format!("answered with garbage: {what}")),
-            });
+        let garbage = |what| format!("answered with garbage: {what}");
+        let heard = sensor
+            .hear(leave_out, patience)
+            .and_then(|events| check_events(&events).map_err(garbage).map(|()| events));
+        let readings = heard.and_then(|events| {
+            // Before the first device is read: what happened to it may be why
+            // the sensor hangs or crashes there.
+            self.events.extend(events);
+            let readings = sensor.read(patience)?;
+            check(&readings).map_err(garbage).map(|()| readings)
+        });
         readings.map_err(|error| format!("the sensor {error}"))
     }
 
@@ -82,6 +128,88 @@ impl Nvidia {
             self.stuck = Some(sensor);
         }
     }
+
+    /// Gives a sensor that was killed more time to end.
+    fn wait_for_the_end(&mut self) {
+        let deadline = Instant::now() + END_PATIENCE;
+        while let Some(stuck) = &mut self.stuck
+            && Instant::now() < deadline
+        {
+            if stuck.has_ended() {
+                self.stuck = None;
+            } else {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+
+    /// A sensor whose NVML does not work is ended: what is wrong with a library
+    /// or a driver goes away only with a fresh load.
+    fn without_nvml(&mut self, state: BackendState, had_worked: bool) -> Result<Readings, Failure> {
+        self.end_sensor();
+        let answer = self.instead_of_nvml(state);
+        let now = Instant::now();
+        let recently = |moment: Instant| now.duration_since(moment) < LOAD_PAUSE;
+        // The driver was replaced under a library that worked: another sensor
+        // will do, at the next poll. But waking all GPUs again and again helps
+        // nobody.
+        if had_worked && !self.replaced_at.is_some_and(recently) {
+            self.replaced_at = Some(now);
+            self.quarantine = Quarantine::default();
+        } else {
+            self.not_before = Some(now + LOAD_PAUSE);
+            self.meanwhile = Some(answer.clone());
+        }
+        answer
+    }
+
+    fn instead_of_nvml(&self, state: BackendState) -> Result<Readings, Failure> {
+        let is_absent = matches!(state, BackendState::Absent(_));
+        let why = match state {
+            BackendState::Absent(_) => format!(
+                "the driver is loaded without its library {}: install the one of its version",
+                self.library
+            ),
+            BackendState::Failed(why) => why,
+            BackendState::Ready
+            | BackendState::Starting
+            | BackendState::NotBuilt
+            | BackendState::Quiesced(_) => "NVML does not answer".to_owned(),
+        };
+        // What NVML told before says more than names.
+        if self.has_read {
+            return Err(Failure::Failed(why));
+        }
+        match driver_files::read(&self.procfs, &why) {
+            Some(readings) => Ok(readings),
+            None if is_absent => Ok(Readings::nothing(BackendState::Absent(format!(
+                "no library {}: for NVIDIA GPUs install the driver",
+                self.library
+            )))),
+            None => Err(Failure::Failed(why)),
+        }
+    }
+
+    fn sensor_failed(&mut self, failure: String) -> Result<Readings, Failure> {
+        let device = self.sensor.as_ref().and_then(Sensor::failed_at);
+        self.end_sensor();
+        if self.quarantine.blame(device, Instant::now()) {
+            tracing::warn!(failure, gpu = device, "sensor failed: this GPU is left out");
+            // The others need not wait for another sensor.
+            self.not_before = None;
+            return self.instead_of_nvml(BackendState::Failed(failure));
+        }
+        tracing::warn!(
+            failure,
+            pause_s = self.pause.as_secs(),
+            "sensor failed, will start another"
+        );
+        self.not_before = Some(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        let answer = self.instead_of_nvml(BackendState::Failed(failure));
+        self.meanwhile = Some(answer.clone());
+        answer
+    }
 }
 
 impl Backend for Nvidia {
@@ -89,53 +217,60 @@ impl Backend for Nvidia {
         "nvidia"
     }
 
-    fn read(&mut self) -> Result<Readings, String> {
-        if let Some(stuck) = &mut self.stuck {
-            if !stuck.has_ended() {
-                let pid = stuck.pid();
-                return Err(format!(
-                    "the sensor ({pid}) is stuck in the kernel: the box needs a reboot"
-                ));
-            }
-            self.stuck = None;
+    fn read(&mut self) -> Result<Readings, Failure> {
+        if self.stuck.as_mut().is_some_and(|stuck| !stuck.has_ended()) {
+            return Err(Failure::Failed(
+                "a sensor was killed and does not end: the box may need a reboot".to_owned(),
+            ));
         }
-        if self
+        self.stuck = None;
+        if let Some(until) = self.quiesce.until() {
+            self.end_sensor();
+            self.wait_for_the_end();
+            if self.stuck.is_none() {
+                self.quiesce.is_let_go();
+            }
+            self.not_before = None;
+            // Whatever is done to the GPUs now may have cured them.
+            self.quarantine = Quarantine::default();
+            return Err(Failure::Quiesced(until));
+        }
+        let waits = self
             .not_before
-            .is_some_and(|moment| Instant::now() < moment)
-        {
-            return Err(self.last_failure.clone());
+            .is_some_and(|moment| Instant::now() < moment);
+        if let (true, Some(meanwhile)) = (waits, &self.meanwhile) {
+            return meanwhile.clone();
         }
         let is_first = !self.sensor.as_ref().is_some_and(Sensor::has_answered);
-        match self.ask_sensor() {
-            Ok(readings) => {
+        let leave_out = self.quarantine.held(Instant::now());
+        match self.ask_sensor(&leave_out) {
+            Ok(readings) if readings.state == BackendState::Ready => {
                 if !is_first {
                     // A sensor that only ever answers once is not well.
                     self.pause = SHORTEST_PAUSE;
                 }
                 self.not_before = None;
-                match readings.state {
-                    // The sensor is well, the driver is not: what was read
-                    // before it failed remains, and grows old.
-                    BackendState::Failed(why) => Err(why),
-                    BackendState::Ready
-                    | BackendState::Starting
-                    | BackendState::Absent(_)
-                    | BackendState::NotBuilt => Ok(self.names.complete(readings)),
+                self.has_read = true;
+                self.quarantine.well_but(&leave_out);
+                let count = readings.devices.len() + readings.lost.len();
+                if std::mem::replace(&mut self.count, count) != count {
+                    // Indices may name others now.
+                    self.quarantine = Quarantine::default();
                 }
+                let procfs = &self.procfs;
+                let told = || {
+                    let told = driver_files::read(procfs, "lost");
+                    told.map_or_else(Vec::new, |told| told.devices)
+                };
+                Ok(self.names.complete(readings, told))
             }
-            Err(failure) => {
-                self.end_sensor();
-                tracing::warn!(
-                    failure,
-                    pause_s = self.pause.as_secs(),
-                    "sensor failed, will start another"
-                );
-                self.not_before = Some(Instant::now() + self.pause);
-                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-                self.last_failure.clone_from(&failure);
-                Err(failure)
-            }
+            Ok(readings) => self.without_nvml(readings.state, !is_first),
+            Err(failure) => self.sensor_failed(failure),
         }
+    }
+
+    fn take_events(&mut self) -> Vec<GpuEvent> {
+        std::mem::take(&mut self.events)
     }
 }
 

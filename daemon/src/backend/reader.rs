@@ -1,10 +1,21 @@
 //! Runs a backend on a thread of its own, so that a stuck driver is a fault and
 //! not a stall: whoever asks gets the newest readings there are, and their age.
 
-use super::{Backend, Readings};
+use super::{Backend, Failure, Readings};
+use gpukill_proto::snapshot::GpuEvent;
 use gpukill_proto::units::Timestamp;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+/// An answer that nobody has looked at is news for so long: no other is asked
+/// for.
+const YOUNG: Duration = Duration::from_millis(200);
+
+/// A late answer is fresh for so long.
+const RECENT: Duration = Duration::from_secs(5);
+
+/// So many events wait to be looked at.
+const MOST_EVENTS: usize = 1_000;
 
 /// The asking side of a backend's thread. Dropping it ends the thread once the
 /// backend returns.
@@ -18,12 +29,14 @@ pub(crate) struct Reader {
 pub(crate) struct Latest {
     /// The last good readings, and when they were taken.
     pub(crate) readings: Option<(Arc<Readings>, Timestamp)>,
+    /// What happened since somebody last looked, the oldest first.
+    pub(crate) events: Vec<GpuEvent>,
     /// Why the last try gave none.
-    pub(crate) failure: Option<String>,
+    pub(crate) failure: Option<Failure>,
     /// Whether this answers the round that was asked for.
     pub(crate) on_time: bool,
-    /// Whether it came too late for the round before and is new in this one: a
-    /// backend that is slow, but not slower than the polls, is fresh enough.
+    /// Whether it is new: nobody has looked at it yet, and it came not long ago.
+    /// A backend that is slow, but not slower than the polls, is fresh enough.
     pub(crate) recent: bool,
 }
 
@@ -50,6 +63,10 @@ struct Rounds {
     behind: bool,
     /// Whether an answer came that nobody has looked at yet.
     unseen: bool,
+    /// When it came.
+    arrived: Option<Instant>,
+    /// Whether somebody has waited in vain for the answer that is out.
+    missed: bool,
     latest: Latest,
     ended: bool,
 }
@@ -79,11 +96,22 @@ impl Slot {
         (!rounds.ended).then_some(rounds.asked)
     }
 
-    fn answer(&self, round: u64, result: Result<Readings, String>) {
+    /// Takes an answer; true when somebody waited for it in vain.
+    fn answer(
+        &self,
+        round: u64,
+        result: Result<Readings, Failure>,
+        mut events: Vec<GpuEvent>,
+    ) -> bool {
         let now = Timestamp::from(SystemTime::now());
         let mut rounds = self.lock();
         rounds.answered = round;
         rounds.unseen = true;
+        rounds.arrived = Some(Instant::now());
+        // What happened is told once, and also when nobody looked in time.
+        rounds.latest.events.append(&mut events);
+        let too_many = rounds.latest.events.len().saturating_sub(MOST_EVENTS);
+        rounds.latest.events.drain(..too_many);
         match result {
             Ok(readings) => {
                 rounds.latest.readings = Some((Arc::new(readings), now));
@@ -92,15 +120,20 @@ impl Slot {
             Err(failure) => rounds.latest.failure = Some(failure),
         }
         self.changed.notify_all();
+        std::mem::take(&mut rounds.missed)
     }
 }
 
 impl Reader {
-    /// Starts the backend's thread.
+    /// Starts the backend's thread. `late` is called when an answer comes for
+    /// which somebody has waited in vain.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn start(mut backend: impl Backend) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        mut backend: impl Backend,
+        late: impl Fn() + Send + 'static,
+    ) -> std::io::Result<Self> {
         let name = backend.name();
         let slot = Arc::new(Slot::default());
         let answers = Arc::clone(&slot);
@@ -108,7 +141,10 @@ impl Reader {
             .name(format!("read-{name}"))
             .spawn(move || {
                 while let Some(round) = answers.next_round() {
-                    answers.answer(round, backend.read());
+                    let result = backend.read();
+                    if answers.answer(round, result, backend.take_events()) {
+                        late();
+                    }
                 }
             })?;
         Ok(Self { name, slot })
@@ -122,6 +158,12 @@ impl Reader {
     /// Asks for new readings and returns at once.
     pub(crate) fn ask(&self) {
         let mut rounds = self.slot.lock();
+        let is_young = rounds.arrived.is_some_and(|at| at.elapsed() < YOUNG);
+        if rounds.unseen && is_young && rounds.answered == rounds.asked {
+            // It came late, and this poll was hurried for its sake.
+            rounds.behind = false;
+            return;
+        }
         rounds.behind = rounds.answered < rounds.asked;
         rounds.asked += 1;
         self.slot.changed.notify_all();
@@ -144,9 +186,12 @@ impl Reader {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
+        rounds.missed = rounds.answered < rounds.asked;
         Latest {
             on_time: rounds.answered >= rounds.asked,
-            recent: std::mem::take(&mut rounds.unseen),
+            recent: std::mem::take(&mut rounds.unseen)
+                && rounds.arrived.is_some_and(|at| at.elapsed() < RECENT),
+            events: std::mem::take(&mut rounds.latest.events),
             ..rounds.latest.clone()
         }
     }
@@ -162,41 +207,42 @@ impl Drop for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::reading::Reading;
     use gpukill_proto::snapshot::BackendState;
     use std::sync::mpsc::{Receiver, Sender, channel};
-    use std::time::Duration;
 
     /// Answers what it is told to, when it is told to.
-    struct Told(Receiver<Result<Readings, String>>);
+    struct Told(Receiver<Result<Readings, Failure>>);
 
     impl Backend for Told {
         fn name(&self) -> &'static str {
             "told"
         }
 
-        fn read(&mut self) -> Result<Readings, String> {
+        fn read(&mut self) -> Result<Readings, Failure> {
             self.0
                 .recv()
-                .unwrap_or_else(|_| Err("the test is over".into()))
+                .unwrap_or_else(|_| Err(Failure::Failed("the test is over".into())))
         }
+
+        fn take_events(&mut self) -> Vec<GpuEvent> {
+            Vec::new()
+        }
+    }
+
+    fn no_driver() -> Failure {
+        Failure::Failed("no driver".to_owned())
     }
 
     fn readings(cost_us: u64) -> Readings {
         Readings {
-            state: BackendState::Ready,
-            driver: Reading::Unsupported,
-            cuda: Reading::Unsupported,
-            devices: Vec::new(),
-            lost: Vec::new(),
-            faults: Vec::new(),
             cost_us,
+            ..Readings::nothing(BackendState::Ready)
         }
     }
 
-    fn told() -> (Sender<Result<Readings, String>>, Reader) {
+    fn told() -> (Sender<Result<Readings, Failure>>, Reader) {
         let (tell, answers) = channel();
-        (tell, Reader::start(Told(answers)).unwrap())
+        (tell, Reader::start(Told(answers), || {}).unwrap())
     }
 
     fn soon() -> Instant {
@@ -239,9 +285,28 @@ mod tests {
         while !reader.slot.is_idle() {
             std::thread::yield_now();
         }
+        // Nobody has looked at it: no other is asked for.
         reader.ask();
+        assert!(reader.slot.is_idle());
         assert!(reader.latest(Instant::now()).is_fresh());
+        reader.ask();
         assert!(!reader.latest(Instant::now()).is_fresh());
+    }
+
+    #[test]
+    fn whoever_waited_in_vain_hears_of_the_answer_and_nobody_else() {
+        let (hear, heard) = channel();
+        let (tell, answers) = channel();
+        let reader = Reader::start(Told(answers), move || hear.send(()).unwrap()).unwrap();
+        reader.ask();
+        assert!(!reader.latest(Instant::now()).is_fresh());
+        tell.send(Ok(readings(1))).unwrap();
+        assert!(heard.recv_timeout(Duration::from_secs(10)).is_ok());
+        assert!(reader.latest(soon()).is_fresh());
+        tell.send(Ok(readings(2))).unwrap();
+        reader.ask();
+        assert!(reader.latest(soon()).is_fresh());
+        assert!(heard.try_recv().is_err());
     }
 
     #[test]
@@ -249,12 +314,12 @@ mod tests {
         let (tell, reader) = told();
         for (answer, failure) in [
             (Ok(readings(1)), None),
-            (Err("no driver".to_owned()), Some("no driver")),
+            (Err(no_driver()), Some(no_driver())),
             (Ok(readings(2)), None),
         ] {
             tell.send(answer).unwrap();
             reader.ask();
-            assert_eq!(reader.latest(soon()).failure.as_deref(), failure);
+            assert_eq!(reader.latest(soon()).failure, failure);
         }
     }
 }

@@ -66,6 +66,14 @@ pub const KEYS: &[Key<Config>] = &[
         set: |config, v| value::truth(v).map(|hide| config.access.hide_other_users = hide),
     },
     Key {
+        section: "access",
+        name: "owner_label",
+        variable: "GPUKILLD_ACCESS_OWNER_LABEL",
+        default: "\"\"",
+        help: "The label of a Docker or CRI-O container that names whose it is, such as\n\"com.example.user\". An image's own labels count too: take one that only your\nlauncher sets. It says whom to ask, and gives nobody a right; users' own (rootless)\ncontainers cannot set it. Empty for none. Needs a restart.",
+        set: |config, v| text_or_none(v).map(|label| config.access.owner_label = label),
+    },
+    Key {
         section: "backends",
         name: "enabled",
         variable: "GPUKILLD_BACKENDS_ENABLED",
@@ -90,6 +98,14 @@ pub const KEYS: &[Key<Config>] = &[
         set: |config, v| absolute(v).map(|path| config.backends.procfs_root = path),
     },
     Key {
+        section: "backends",
+        name: "host_root",
+        variable: "GPUKILLD_BACKENDS_HOST_ROOT",
+        default: "\"/\"",
+        help: "Where the host's files are seen: container runtimes keep names and images in\nvar/lib and run below it. Another root is for a gpukilld in a container.\nNeeds a restart.",
+        set: |config, v| absolute(v).map(|path| config.backends.host_root = path),
+    },
+    Key {
         section: "audit",
         name: "sample_interval",
         variable: "GPUKILLD_AUDIT_SAMPLE_INTERVAL",
@@ -111,6 +127,14 @@ pub const KEYS: &[Key<Config>] = &[
         },
     },
 ];
+
+/// A text that may be empty.
+fn text_or_none(v: &Value) -> Result<String, String> {
+    match v.as_str() {
+        Some("") => Ok(String::new()),
+        Some(_) | None => value::text(v),
+    }
+}
 
 fn absolute(v: &Value) -> Result<PathBuf, String> {
     let path = PathBuf::from(value::text(v)?);

@@ -1,54 +1,44 @@
-//! Command lines, read on a thread of their own: the kernel takes a lock of the
-//! other process's memory for them, which one that is stuck in a driver may
-//! hold for ever. Everybody else reads what is known by now.
+//! Command lines, which the kernel gives only under a lock of the other
+//! process's memory: one that is stuck in a driver may hold it for ever.
 
-use super::process::{failed, read_at_most};
+use super::asked::{Answer, Asked, Manner};
+use super::file::{failed, read_at_most};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::text::{COMMAND_MAX, visible};
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What is known of command lines by now.
-pub(crate) struct Commands {
-    shared: Arc<Shared>,
-    ask: SyncSender<(ProcessKey, PathBuf)>,
+pub(crate) struct Commands(Asked<ProcessKey, PathBuf, Reading<Line>>);
+
+/// One command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Line {
+    shown: String,
+    arguments: Arc<[String]>,
 }
 
-#[derive(Default)]
-struct Shared {
-    known: Mutex<Known>,
-    news: Condvar,
-}
-
-#[derive(Default)]
-struct Known {
-    commands: BTreeMap<ProcessKey, Entry>,
-    /// The process whose command line is being read, and since when.
-    reading: Option<(ProcessKey, Instant)>,
-}
-
-struct Entry {
-    command: Option<Reading<String>>,
-    asked: Instant,
-}
-
-/// So many command lines may wait to be read.
-const QUEUE: usize = 8_192;
-
-/// After so long one is read again: a process may execute something else, or
-/// change its title.
-const KEEP: Duration = Duration::from_secs(20);
-
-/// One that takes longer is stuck, and waited for no more.
-const STUCK: Duration = Duration::from_secs(2);
+const MANNER: Manner = Manner {
+    thread: "commands",
+    queue: 8_192,
+    most: 65_536,
+    // Asked for only when a process is looked at anew, which is more seldom.
+    keep: Duration::from_secs(10),
+    slow: Duration::from_secs(2),
+};
 
 /// More of a command line than this is not read. Four bytes are the longest
 /// escape of one.
 const CMDLINE_MAX: u64 = 4 * COMMAND_MAX as u64;
+
+/// What an interpreter runs stands behind its options; the rest is that
+/// program's own.
+const ARGUMENTS_MAX: usize = 32;
+
+/// Why a command line is not known that was asked for just now.
+pub(super) const NOT_YET: &str = "not read yet";
 
 impl Commands {
     /// Starts the thread that reads.
@@ -56,64 +46,64 @@ impl Commands {
     /// # Errors
     /// When the system gives no thread.
     pub(crate) fn start() -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
-        let (ask, questions) = sync_channel(QUEUE);
-        let answers = Arc::clone(&shared);
-        std::thread::Builder::new()
-            .name("commands".into())
-            .spawn(move || read(&questions, &answers))?;
-        Ok(Self { shared, ask })
+        let read = |_: &ProcessKey, file: PathBuf| {
+            let bytes = read_at_most(&file, CMDLINE_MAX);
+            Ok(bytes.map_or_else(failed, |bytes| line(&bytes)))
+        };
+        Ok(Self(Asked::start(MANNER, read)?))
     }
 
     /// The command line of a process, from this file. Asks for it where it is
     /// not known or old, and never waits.
-    pub(super) fn of(&self, process: ProcessKey, file: PathBuf) -> Reading<String> {
-        let mut known = self.shared.lock();
-        let now = Instant::now();
-        let entry = known.commands.get(&process);
-        let due = entry.is_none_or(|entry| now.saturating_duration_since(entry.asked) > KEEP);
-        if due && self.ask.try_send((process, file)).is_ok() {
-            let entry = known.commands.entry(process).or_insert(Entry {
-                command: None,
-                asked: now,
-            });
-            entry.asked = now;
+    pub(super) fn of(
+        &self,
+        process: ProcessKey,
+        file: impl FnOnce() -> PathBuf,
+    ) -> Reading<String> {
+        map(self.line_of(process, file), |line| line.shown)
+    }
+
+    /// The first arguments of a process, each as it was given, otherwise as
+    /// [`Commands::of`].
+    pub(super) fn arguments_of(
+        &self,
+        process: ProcessKey,
+        file: impl FnOnce() -> PathBuf,
+    ) -> Reading<Arc<[String]>> {
+        map(self.line_of(process, file), |line| line.arguments)
+    }
+
+    fn line_of(&self, process: ProcessKey, file: impl FnOnce() -> PathBuf) -> Reading<Line> {
+        match self.0.of(&process, file) {
+            Answer::Given(line) => line,
+            Answer::Failed | Answer::Pending => Reading::Failed(NOT_YET.into()),
         }
-        let entry = known.commands.get(&process);
-        let command = entry.and_then(|entry| entry.command.clone());
-        command.unwrap_or_else(|| Reading::Failed("not read yet".into()))
     }
 
     /// Forgets what is known of a process, so that it is read again.
     pub(super) fn forget(&self, process: ProcessKey) {
-        self.shared.lock().commands.remove(&process);
+        self.0.forget(&process);
     }
 
     /// Waits until everything asked so far is read, but not past `deadline`, and
     /// not for one that is stuck.
-    pub(crate) fn settle(&self, deadline: Instant) {
-        let mut known = self.shared.lock();
-        while known.commands.values().any(|entry| entry.command.is_none()) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || known.stuck().is_some() {
-                return;
-            }
-            let waited = self.shared.news.wait_timeout(known, left);
-            known = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+    pub(super) fn settle(&self, deadline: Instant) {
+        self.0.settle(deadline);
     }
 
     /// Forgets every process but these.
-    pub(super) fn keep_only(&self, pids: &BTreeSet<u32>) {
-        self.shared
-            .lock()
-            .commands
-            .retain(|process, _| pids.contains(&process.pid));
+    pub(super) fn keep_only(&self, wanted: impl Fn(&ProcessKey) -> bool) {
+        self.0.keep_only(wanted);
+    }
+
+    /// Grows whenever another command line is known than before.
+    pub(super) fn changes(&self) -> u64 {
+        self.0.changes()
     }
 
     /// What is wrong with reading them now.
-    pub(crate) fn fault(&self) -> Option<String> {
-        let process = self.shared.lock().stuck()?;
+    pub(super) fn fault(&self) -> Option<String> {
+        let process = self.0.stuck()?;
         Some(format!(
             "process {} does not let its command line be read: it may be stuck in a driver",
             process.pid
@@ -121,38 +111,32 @@ impl Commands {
     }
 }
 
-impl Known {
-    fn stuck(&self) -> Option<ProcessKey> {
-        let (process, since) = self.reading?;
-        (since.elapsed() > STUCK).then_some(process)
+fn map<T>(line: Reading<Line>, part: impl FnOnce(Line) -> T) -> Reading<T> {
+    match line {
+        Reading::Value(line) => Reading::Value(part(line)),
+        unknown => unknown.because(),
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        // Nothing panics while it holds this lock; if something did, the values
-        // in it are whole all the same.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+fn line(bytes: &[u8]) -> Reading<Line> {
+    match parse(bytes) {
+        Reading::Value(shown) => Reading::Value(Line {
+            shown,
+            arguments: arguments(bytes),
+        }),
+        unknown => unknown.because(),
     }
 }
 
-fn read(questions: &Receiver<(ProcessKey, PathBuf)>, shared: &Shared) {
-    while let Ok((process, file)) = questions.recv() {
-        shared.lock().reading = Some((process, Instant::now()));
-        // Without the lock: this is what may take for ever.
-        let read = read_at_most(&file, CMDLINE_MAX).map_or_else(failed, |bytes| parse(&bytes));
-        let mut known = shared.lock();
-        known.reading = None;
-        // Forgotten meanwhile: nobody asks any more.
-        if let Some(entry) = known.commands.get_mut(&process) {
-            entry.command = Some(read);
-        }
-        drop(known);
-        shared.news.notify_all();
-    }
+fn arguments(bytes: &[u8]) -> Arc<[String]> {
+    bytes
+        .split(|byte| *byte == 0)
+        .take(ARGUMENTS_MAX)
+        .map(|argument| String::from_utf8_lossy(argument).into_owned())
+        .collect()
 }
 
-/// Arguments are separated by NUL bytes; a process that rewrites its title may
+/// What is shown. Arguments are separated by NUL bytes; a process that rewrites its title may
 /// pad it with many.
 pub(super) fn parse(bytes: &[u8]) -> Reading<String> {
     let end = bytes
@@ -174,6 +158,7 @@ pub(super) fn parse(bytes: &[u8]) -> Reading<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn key(pid: u32) -> ProcessKey {
         ProcessKey {
@@ -206,6 +191,15 @@ mod tests {
     }
 
     #[test]
+    fn arguments_stay_apart_and_are_bounded() {
+        assert_eq!(
+            *arguments(b"/a b/python\0-W\0ignore\0"),
+            ["/a b/python", "-W", "ignore", ""].map(String::from)
+        );
+        assert_eq!(arguments(&[0; 2048]).len(), ARGUMENTS_MAX);
+    }
+
+    #[test]
     fn one_that_cannot_be_read_delays_nobody() {
         // Opening a FIFO that nobody writes to waits for ever, as a process that
         // is stuck does.
@@ -218,21 +212,26 @@ mod tests {
         assert!(made.unwrap().success());
         std::fs::write(&well, "python\0x\0").unwrap();
         let commands = Commands::start().unwrap();
-        assert_eq!(commands.of(key(2), well.clone()).known(), None);
+        assert_eq!(commands.of(key(2), || well.clone()).known(), None);
         commands.settle(soon());
-        assert_eq!(
-            commands.of(key(2), well.clone()),
-            Reading::Value("python x".into())
-        );
+        let known = Reading::Value("python x".into());
+        assert_eq!(commands.of(key(2), || well.clone()), known);
 
-        commands.of(key(1), stuck);
+        commands.of(key(1), || stuck);
         let begun = Instant::now();
         commands.settle(begun + Duration::from_millis(50));
-        assert_eq!(commands.of(key(2), well), Reading::Value("python x".into()));
+        assert_eq!(commands.of(key(2), || well), known);
         while commands.fault().is_none() {
             std::thread::yield_now();
         }
         // Known to be stuck now: not even the deadline is waited for.
         commands.settle(Instant::now() + Duration::from_secs(3_600));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_can_panic_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = line(&bytes);
+        }
     }
 }

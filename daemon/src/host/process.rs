@@ -1,148 +1,328 @@
 //! Who a pid is, from `/proc`. Every byte of it is the process's own to choose,
 //! but for the numbers the kernel adds.
+//!
+//! A poll reads one small file of each process, and the rest where that says
+//! that it is another one, or does something else, or where it is old. What may
+//! hang is read by others ([`Commands`], [`Containers`], [`Users`]), and filled
+//! in when it has come.
 
-use super::commands::Commands;
-use super::container;
+use super::cgroup::{Contained, View};
+use super::commands::{Commands, NOT_YET};
+use super::containers::Containers;
+use super::cpu::Cpu;
+use super::family::{Family, STAT_MAX, executable, group, kin};
+use super::file::{failed, read_at_most};
+pub(crate) use super::identity::Identity;
+use super::identity::{Person, Usage};
+use super::namespace;
+use super::stat::{Stat, terminal};
+use super::status::{Status, login_uid};
+use super::users::Users;
+use gpukill_policy::job::{Ancestors, Facts, Kin, job};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{ContainerId, ProcessKey};
-use gpukill_proto::text::visible;
-use gpukill_proto::units::Timestamp;
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// What is known of one process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) key: ProcessKey,
-    pub(crate) started_at: Reading<Timestamp>,
-    /// The real user id.
-    pub(crate) uid: Reading<u32>,
-    pub(crate) name: String,
-    pub(crate) executable: Reading<String>,
-    pub(crate) command: Reading<String>,
-    pub(crate) container: Reading<Option<ContainerId>>,
-}
+use gpukill_proto::snapshot::{Job, Parent, Place, ProcessKey};
+use gpukill_proto::units::{Bytes, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Reads identities, and keeps them while they last.
 pub(crate) struct Processes {
     root: PathBuf,
     ticks_per_second: u64,
+    page_size: u64,
+    own_users: Option<PathBuf>,
+    view: View,
     commands: Commands,
-    known: BTreeMap<u32, (Identity, Timestamp)>,
+    containers: Containers,
+    known: BTreeMap<u32, Known>,
+    /// How often something else was known than before, when the known ones were
+    /// last completed.
+    completed_at: u64,
+}
+
+/// A process that was looked at.
+struct Known {
+    key: ProcessKey,
+    /// What would have changed had it executed something else, or lost its
+    /// parent.
+    name: String,
+    parent: u32,
+    read_at: Timestamp,
+    cpu: Cpu,
+    contained: Reading<Option<Contained>>,
+    itself: Kin,
+    ancestors: Ancestors,
+    person: Arc<Person>,
 }
 
 /// After so long an identity is read again: a process may execute something
 /// else, or change its user, and stay the same process.
 const KEEP: Duration = Duration::from_secs(20);
 
-/// More of a status file than this is not read; Linux writes about 1.5 KiB.
-const STATUS_MAX: u64 = 16 << 10;
-
-/// The longest path of an executable that is kept.
-const EXECUTABLE_MAX: usize = 1024;
+/// So many ancestors are told of one process.
+const PARENTS_MAX: usize = 16;
 
 impl Processes {
     /// Reads below this root, `/proc` but in tests.
-    pub(crate) fn new(root: PathBuf, commands: Commands) -> Self {
+    pub(crate) fn new(root: PathBuf, commands: Commands, containers: Containers) -> Self {
         Self {
-            root,
             ticks_per_second: rustix::param::clock_ticks_per_second().max(1),
+            page_size: rustix::param::page_size() as u64,
+            own_users: namespace::own_users(),
+            view: namespace::view(&root),
+            root,
             commands,
+            containers,
             known: BTreeMap::new(),
+            completed_at: 0,
         }
     }
 
-    /// Who `pid` is now.
-    ///
-    /// # Errors
-    /// When there is no such process, or the kernel does not let it be read.
-    pub(crate) fn identify(&mut self, pid: u32, now: Timestamp) -> io::Result<Identity> {
+    /// Who these pids are now; one that nobody has is not in the answer. Asks for
+    /// everything that others read.
+    pub(crate) fn identify(
+        &mut self,
+        pids: &BTreeSet<u32>,
+        now: Timestamp,
+        users: &Users,
+    ) -> BTreeMap<u32, Identity> {
+        let root = self.root.clone();
+        let mut family = Family::new(&root, self.view);
+        let mut boot = None;
+        let before = self.known.len();
+        self.known.retain(|pid, _| pids.contains(pid));
+        let mut changed = self.known.len() != before;
+        let mut people = BTreeMap::new();
+        for pid in pids {
+            let Ok(stat) = self.stat(*pid) else {
+                changed |= self.known.remove(pid).is_some();
+                continue;
+            };
+            if !self.is_known(*pid, &stat, now) {
+                let boot = boot.get_or_insert_with(|| self.boot_time());
+                self.read(*pid, &stat, now, boot, &mut family);
+                self.complete(*pid, users);
+                changed = true;
+            }
+            if let Some(known) = self.known.get_mut(pid) {
+                let usage = Usage {
+                    memory: Reading::Value(Bytes(
+                        stat.resident_pages.saturating_mul(self.page_size),
+                    )),
+                    cpu: known
+                        .cpu
+                        .now(stat.cpu_ticks, Instant::now(), self.ticks_per_second),
+                };
+                people.insert(
+                    *pid,
+                    Identity {
+                        key: known.key,
+                        usage,
+                        person: Arc::clone(&known.person),
+                    },
+                );
+            }
+        }
+        if changed {
+            self.forget_the_others();
+        }
+        people
+    }
+
+    /// Waits for what was asked for, but not past `deadline`, and fills it in.
+    pub(crate) fn settle(
+        &mut self,
+        people: &mut BTreeMap<u32, Identity>,
+        users: &Users,
+        deadline: Instant,
+    ) {
+        users.settle(deadline);
+        self.commands.settle(deadline);
+        self.containers.settle(deadline);
+        let news = self.commands.changes() + self.containers.changes() + users.changes();
+        if news == self.completed_at {
+            return;
+        }
+        self.completed_at = news;
+        for (pid, identity) in people {
+            self.complete(*pid, users);
+            if let Some(known) = self.known.get(pid) {
+                identity.person = Arc::clone(&known.person);
+            }
+        }
+    }
+
+    /// What is wrong with finding them now: the part, and what.
+    pub(crate) fn faults(&self) -> Vec<(String, String)> {
+        let commands = self.commands.fault().into_iter();
+        let commands = commands.map(|fault| ("processes".to_owned(), fault));
+        let containers = self.containers.faults().into_iter();
+        let containers = containers.map(|fault| ("containers".to_owned(), fault));
+        commands.chain(containers).collect()
+    }
+
+    fn stat(&self, pid: u32) -> io::Result<Stat> {
+        let file = self.root.join(pid.to_string()).join("stat");
+        Stat::parse(&read_at_most(&file, STAT_MAX)?)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable stat"))
+    }
+
+    fn is_known(&self, pid: u32, stat: &Stat, now: Timestamp) -> bool {
+        self.known.get(&pid).is_some_and(|known| {
+            known.key.start_ticks == stat.start_ticks
+                && known.name == stat.name
+                && known.parent == stat.parent
+                && now.since(known.read_at) < KEEP
+                && now >= known.read_at
+        })
+    }
+
+    /// Everything that can be read at once.
+    fn read(
+        &mut self,
+        pid: u32,
+        stat: &Stat,
+        now: Timestamp,
+        boot: &io::Result<Timestamp>,
+        family: &mut Family<'_>,
+    ) {
         let directory = self.root.join(pid.to_string());
-        let stat = Stat::parse(&read_at_most(&directory.join("stat"), STATUS_MAX)?)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable stat"))?;
         let key = ProcessKey {
             pid,
             start_ticks: stat.start_ticks,
         };
-        if let Some((identity, read_at)) = self.known.get(&pid)
-            && identity.key == key
-            && identity.name == stat.name
-            && now.since(*read_at) < KEEP
-            && now >= *read_at
+        let before = self.known.remove(&pid).filter(|before| before.key == key);
+        if before
+            .as_ref()
+            .is_some_and(|before| before.name != stat.name)
         {
-            return Ok(identity.clone());
-        }
-        let before = self.known.get(&pid);
-        if before.is_some_and(|(before, _)| before.key == key && before.name != stat.name) {
             // It executes something else now.
             self.commands.forget(key);
         }
-        let identity = self.read(&directory, key, stat.name);
-        self.known.insert(pid, (identity.clone(), now));
-        Ok(identity)
-    }
-
-    /// Forgets every process but these.
-    pub(crate) fn keep_only(&mut self, pids: &std::collections::BTreeSet<u32>) {
-        self.known.retain(|pid, _| pids.contains(pid));
-        self.commands.keep_only(pids);
-    }
-
-    /// Puts in the command line as it is known by now.
-    pub(crate) fn refresh_command(&self, identity: &mut Identity) {
-        let directory = self.root.join(identity.key.pid.to_string());
-        identity.command = self.commands.of(identity.key, directory.join("cmdline"));
-    }
-
-    /// Command lines, which are read apart.
-    pub(crate) fn commands(&self) -> &Commands {
-        &self.commands
-    }
-
-    fn read(&self, directory: &Path, key: ProcessKey, name: String) -> Identity {
-        Identity {
+        let status = Status::read(&directory);
+        let group = group(&directory, self.view);
+        let own_users = self.own_users.as_deref();
+        let ancestors = family.above(stat);
+        let person = Person {
+            started_at: self.started_at(key, boot),
+            uids: status.uids,
+            login_uid: login_uid(&directory),
+            namespace_owner: namespace::user_namespace_owner(&directory, own_users),
+            name: stat.name.clone(),
+            executable: executable(&directory),
+            command: Reading::Failed(NOT_YET.into()),
+            inner_pid: status.inner_pid,
+            place: Place {
+                container: Reading::Failed(NOT_YET.into()),
+                unit: group.unit,
+                session: group.session,
+                terminal: terminal(stat.terminal),
+                scheduler: group.scheduler,
+            },
+            label: None,
+            job: Reading::Failed(NOT_YET.into()),
+            parents: ancestors
+                .line
+                .iter()
+                .take(PARENTS_MAX)
+                .map(parent)
+                .collect(),
+        };
+        // All this was read by the pid: had it changed hands meanwhile, it would
+        // be of two processes. Then this poll knows nobody of it.
+        let is_still = |now: Stat| now.start_ticks == stat.start_ticks;
+        if !self.stat(pid).is_ok_and(is_still) {
+            return;
+        }
+        let uid = person.uids.known().map(|uids| uids.real);
+        let known = Known {
             key,
-            started_at: self.boot_time().map_or_else(failed, |boot| {
-                let ticks = i64::try_from(key.start_ticks).unwrap_or(i64::MAX);
-                let per_second = i64::try_from(self.ticks_per_second).unwrap_or(i64::MAX);
-                Reading::Value(Timestamp(
-                    boot.0
-                        .saturating_add(ticks.saturating_mul(1000) / per_second),
-                ))
-            }),
-            uid: read_at_most(&directory.join("status"), STATUS_MAX).map_or_else(
-                failed,
-                |status| {
-                    real_uid(&status)
-                        .map_or_else(|| Reading::Failed("no Uid line".into()), Reading::Value)
-                },
-            ),
-            name,
-            executable: std::fs::read_link(directory.join("exe")).map_or_else(
-                // Kernel threads and zombies have none.
-                |error| {
-                    if error.kind() == io::ErrorKind::NotFound {
-                        Reading::Unsupported
-                    } else {
-                        failed(error)
-                    }
-                },
-                |path| Reading::Value(visible(path.as_os_str().as_bytes(), EXECUTABLE_MAX)),
-            ),
-            command: self.commands.of(key, directory.join("cmdline")),
-            container: read_at_most(&directory.join("cgroup"), container::CGROUP_MAX)
-                .map_or_else(failed, |bytes| {
-                    Reading::Value(container::parse(&String::from_utf8_lossy(&bytes)))
-                }),
+            name: stat.name.clone(),
+            parent: stat.parent,
+            read_at: now,
+            cpu: before.map_or_else(|| Cpu::first(stat.cpu_ticks), |before| before.cpu),
+            contained: group.container,
+            itself: Kin {
+                executable: person.executable.known().cloned(),
+                ..kin(pid, stat, uid)
+            },
+            ancestors,
+            person: Arc::new(person),
+        };
+        self.known.insert(pid, known);
+    }
+
+    /// Fills in what others read, as far as it has come, and asks for the rest.
+    fn complete(&mut self, pid: u32, users: &Users) {
+        let Some(known) = self.known.get_mut(&pid) else {
+            return;
+        };
+        let file = |key: ProcessKey| self.root.join(key.pid.to_string()).join("cmdline");
+        let person = Arc::make_mut(&mut known.person);
+        person.command = self.commands.of(known.key, || file(known.key));
+        (person.place.container, person.label) = match &known.contained {
+            Reading::Value(Some(contained)) => {
+                let (container, label) = self.containers.of(contained, users);
+                (Reading::Value(Some(container)), label)
+            }
+            Reading::Value(None) => (Reading::Value(None), None),
+            unknown => (unknown.because(), None),
+        };
+        let mut is_complete = true;
+        for kin in &mut known.ancestors.line {
+            if kin.needs_arguments() {
+                let arguments = self.commands.arguments_of(kin.key, || file(kin.key));
+                is_complete &= arguments.failure() != Some(NOT_YET);
+                kin.arguments = arguments.known().cloned();
+            }
+        }
+        person.job = if is_complete {
+            job_of(&known.itself, &known.ancestors, &person.place)
+        } else {
+            // Who of them is a Jupyter server is not known yet.
+            Reading::Failed(NOT_YET.into())
+        };
+        // Asked for here, so that all are waited for together.
+        let maker = person.namespace_owner.known().copied().flatten();
+        for uid in known.itself.uid.into_iter().chain(maker) {
+            users.name(uid);
         }
     }
 
-    /// When the box booted. Read each time: the kernel moves it when the clock
-    /// is set.
+    /// Lets others forget what is known of processes that are no more.
+    fn forget_the_others(&self) {
+        let known = self.known.values();
+        let keys: BTreeSet<ProcessKey> = known
+            .clone()
+            .flat_map(|known| {
+                let ancestors = known.ancestors.line.iter().map(|kin| kin.key);
+                ancestors.chain([known.key])
+            })
+            .collect();
+        self.commands.keep_only(|key| keys.contains(key));
+        let containers: BTreeSet<&Contained> = known
+            .filter_map(|known| known.contained.known()?.as_ref())
+            .collect();
+        self.containers
+            .keep_only(|contained| containers.contains(contained));
+    }
+
+    fn started_at(&self, key: ProcessKey, boot: &io::Result<Timestamp>) -> Reading<Timestamp> {
+        let boot = match boot {
+            Ok(boot) => boot,
+            Err(error) => return failed(io::Error::new(error.kind(), error.to_string())),
+        };
+        let ticks = i64::try_from(key.start_ticks).unwrap_or(i64::MAX);
+        let per_second = i64::try_from(self.ticks_per_second).unwrap_or(i64::MAX);
+        let after = ticks.saturating_mul(1000) / per_second;
+        Reading::Value(Timestamp(boot.0.saturating_add(after)))
+    }
+
+    /// When the box booted. Read in each poll that needs it: the kernel moves it
+    /// when the clock is set.
     fn boot_time(&self) -> io::Result<Timestamp> {
         let text = read_at_most(&self.root.join("stat"), 1 << 20)?;
         let text = String::from_utf8_lossy(&text);
@@ -156,145 +336,26 @@ impl Processes {
     }
 }
 
-pub(super) fn failed<T>(error: io::Error) -> Reading<T> {
-    // The same words whatever the errno, so that a fault keeps its identity.
-    let why = match error.kind() {
-        io::ErrorKind::PermissionDenied => "not permitted".to_owned(),
-        io::ErrorKind::NotFound => "the process has ended".to_owned(),
-        _ => visible(error.to_string().as_bytes(), 80),
+fn job_of(process: &Kin, ancestors: &Ancestors, place: &Place) -> Reading<Job> {
+    let container = match &place.container {
+        Reading::Value(container) => Reading::Value(container.as_ref()),
+        unknown => unknown.because(),
     };
-    Reading::Failed(why)
+    job(Facts {
+        process,
+        ancestors,
+        scheduler: &place.scheduler,
+        container: &container,
+        unit: &place.unit,
+    })
 }
 
-pub(super) fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// What of `/proc/PID/stat` is used.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Stat {
-    name: String,
-    start_ticks: u64,
-}
-
-impl Stat {
-    /// The name stands in parentheses and may hold any byte, parentheses and
-    /// blanks too: only the last closing one ends it.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        let open = bytes.iter().position(|byte| *byte == b'(')?;
-        let close = bytes.iter().rposition(|byte| *byte == b')')?;
-        let name = bytes.get(open + 1..close)?;
-        let fields = std::str::from_utf8(bytes.get(close + 1..)?).ok()?;
-        // The field after the name is the third; the start time is the 22nd.
-        let start_ticks = fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()?;
-        Some(Self {
-            name: visible(name, 64),
-            start_ticks,
-        })
+fn parent(kin: &Kin) -> Parent {
+    Parent {
+        key: kin.key,
+        name: kin.name.clone(),
     }
-}
-
-fn real_uid(status: &[u8]) -> Option<u32> {
-    let text = String::from_utf8_lossy(status);
-    let ids = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    ids.split_ascii_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_name_with_parentheses_and_blanks_does_not_move_the_start_time() {
-        let after = "S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2";
-        for name in ["python", "a) S 1 (b", "tmux: server", ")", ""] {
-            let stat = Stat::parse(format!("42 ({name}) {after}").as_bytes());
-            assert_eq!(
-                stat,
-                Some(Stat {
-                    name: name.to_owned(),
-                    start_ticks: 987_654
-                }),
-                "{name}"
-            );
-        }
-        let hostile = Stat::parse(format!("42 (\x1b[2J) {after}").as_bytes());
-        assert_eq!(hostile.map(|stat| stat.name).as_deref(), Some("\\x1b[2J"));
-    }
-
-    fn whole(processes: &mut Processes, pid: u32, now: Timestamp) -> Identity {
-        let mut identity = processes.identify(pid, now).unwrap();
-        let soon = std::time::Instant::now() + Duration::from_secs(10);
-        processes.commands().settle(soon);
-        processes.refresh_command(&mut identity);
-        identity
-    }
-
-    #[test]
-    fn this_process_is_found_and_keeps_its_identity() {
-        let mut processes = Processes::new("/proc".into(), Commands::start().unwrap());
-        let now = Timestamp::from(std::time::SystemTime::now());
-        let identity = whole(&mut processes, std::process::id(), now);
-        assert_eq!(
-            identity.uid,
-            Reading::Value(rustix::process::getuid().as_raw())
-        );
-        let started_at = *identity.started_at.known().unwrap();
-        assert!(
-            now.since(started_at) < Duration::from_secs(3600),
-            "{identity:?}"
-        );
-        assert!(identity.command.known().is_some());
-        assert_eq!(whole(&mut processes, std::process::id(), now), identity);
-        assert_eq!(
-            processes.identify(u32::MAX, now).unwrap_err().kind(),
-            io::ErrorKind::NotFound
-        );
-    }
-
-    #[test]
-    fn another_start_time_is_another_process() {
-        let root = tempfile::tempdir().unwrap();
-        let directory = root.path().join("7");
-        std::fs::create_dir(&directory).unwrap();
-        std::fs::write(root.path().join("stat"), "cpu 1\nbtime 1000\n").unwrap();
-        let write = |start: u64, command: &str| {
-            std::fs::write(
-                directory.join("stat"),
-                format!("7 (x) S {}{start} 0", "0 ".repeat(18)),
-            )
-            .unwrap();
-            std::fs::write(
-                directory.join("status"),
-                "Name:\tx\nUid:\t1000\t1001\t1002\t1003\n",
-            )
-            .unwrap();
-            std::fs::write(directory.join("cmdline"), command).unwrap();
-            std::fs::write(directory.join("cgroup"), "0::/\n").unwrap();
-        };
-        let mut processes = Processes::new(root.path().into(), Commands::start().unwrap());
-        write(500, "first");
-        let first = whole(&mut processes, 7, Timestamp(0));
-        assert_eq!(first.uid, Reading::Value(1000));
-        assert_eq!(first.command, Reading::Value("first".into()));
-        write(900, "second");
-        let second = whole(&mut processes, 7, Timestamp(1));
-        assert_ne!(first.key, second.key);
-        assert_eq!(second.command, Reading::Value("second".into()));
-        let hz = i64::try_from(rustix::param::clock_ticks_per_second()).unwrap();
-        assert_eq!(
-            second.started_at,
-            Reading::Value(Timestamp(1_000_000 + 900_000 / hz))
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_can_panic_the_parsers(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (Stat::parse(&bytes), real_uid(&bytes), super::super::commands::parse(&bytes));
-        }
-    }
-}
+mod tests;

@@ -21,6 +21,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) fn run(library: &str) -> io::Result<()> {
     end_with_the_daemon()?;
     drop_privileges()?;
+    super::say_where(None);
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut nvml = Nvml::new(library);
     loop {
@@ -28,8 +29,11 @@ pub(crate) fn run(library: &str) -> io::Result<()> {
         // A day: the daemon polls every few seconds, and its end closes the socket.
         let forever = Instant::now() + Duration::from_secs(86_400);
         match message::receive(&mut socket, forever) {
-            Ok(Request::Poll) => {
-                let readings = nvml.poll();
+            Ok(Request::Poll(leave_out)) => {
+                let deadline = Instant::now() + ANSWER_PATIENCE;
+                message::send(&mut socket, &nvml.take_events(), deadline)?;
+                let readings = nvml.poll(&leave_out);
+                super::say_where(None);
                 message::send(&mut socket, &readings, Instant::now() + ANSWER_PATIENCE)?;
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),

@@ -11,10 +11,11 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 /// What the daemon asks of the sensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Read everything once; answered with `Readings`.
-    Poll,
+    /// Read everything once, but for the devices at these indices; answered
+    /// with what happened since the last time, and then with `Readings`.
+    Poll(Vec<u32>),
 }
 
 /// The longest message. Readings of 64 devices with 1,000 processes each fit.
@@ -101,8 +102,9 @@ mod tests {
     #[test]
     fn a_message_arrives_as_it_was_sent() {
         let (mut a, mut b) = UnixStream::pair().unwrap();
-        send(&mut a, &Request::Poll, soon()).unwrap();
-        assert_eq!(receive::<Request>(&mut b, soon()).unwrap(), Request::Poll);
+        let request = Request::Poll(vec![3]);
+        send(&mut a, &request, soon()).unwrap();
+        assert_eq!(receive::<Request>(&mut b, soon()).unwrap(), request);
     }
 
     #[test]

@@ -3,35 +3,54 @@
 //! Each value is a reading of its own: one getter that is missing, unsupported
 //! or broken never takes another value, or another GPU, with it.
 
+mod device;
+
+mod events;
+
+mod instances;
+
 mod processes;
+
+mod raw;
+
+mod records;
 
 mod translate;
 
-use crate::backend::{DeviceReadings, LostDevice, MemoryReadings, Readings};
+mod window;
+
+use crate::backend::{DeviceReadings, LostDevice, Readings};
+use device::TEXT_MAX;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, DeviceId, Vendor};
+use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent, Vendor};
 use gpukill_proto::text::visible;
-use gpukill_proto::units::{Bytes, Milliwatts};
-use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor};
 use nvml_wrapper::error::NvmlError;
 use std::ffi::OsStr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use translate::{explain, needs_restart, reading};
 
-/// The wait before NVML is loaded again after it failed.
-const LOAD_PAUSE: Duration = Duration::from_secs(10);
+/// What the dynamic linker says of a library that is not there at all.
+const NO_SUCH_FILE: &str = "No such file or directory";
 
-/// The longest text taken from the driver, in bytes.
-const TEXT_MAX: usize = 128;
+/// No box has more; a driver that says so is not believed.
+const MOST_DEVICES: u32 = 256;
 
-/// NVML, loaded when it can be.
+/// NVML, loaded once: a library whose driver was replaced is only rid of by
+/// ending the process.
 pub(super) struct Nvml {
     library: String,
     loaded: Option<nvml_wrapper::Nvml>,
-    last_try: Option<(Instant, BackendState)>,
-    /// When the library last had to be loaded anew.
-    broken_at: Option<Instant>,
-    utilization: processes::UtilizationWindows,
+    slow: device::Slow,
+    windows: window::Windows,
+    events: events::Events,
+    versions: Option<Versions>,
+}
+
+/// What does not change while a driver is loaded.
+#[derive(Clone)]
+struct Versions {
+    driver: Reading<String>,
+    cuda: Reading<String>,
 }
 
 impl Nvml {
@@ -39,93 +58,129 @@ impl Nvml {
         Self {
             library: library.to_owned(),
             loaded: None,
-            last_try: None,
-            broken_at: None,
-            utilization: processes::UtilizationWindows::default(),
+            slow: device::Slow::default(),
+            windows: window::Windows::default(),
+            events: events::Events::default(),
+            versions: None,
         }
     }
 
-    /// Reads everything once.
-    pub(super) fn poll(&mut self) -> Readings {
+    /// Reads everything once, but for the devices at these indices, which are not
+    /// touched. When the answer is not [`BackendState::Ready`], only another
+    /// process can do better.
+    pub(super) fn poll(&mut self, leave_out: &[u32]) -> Readings {
         let started = Instant::now();
         let mut readings = match self.load() {
             Ok(nvml) => {
                 // Taken out so that reading can borrow the rest of `self`.
-                let (readings, broken) = self.read(&nvml);
-                if broken {
-                    // The driver was reloaded under the library: only a fresh
-                    // load can speak to it again. The first is tried at once,
-                    // but waking all GPUs again and again helps nobody.
-                    drop(nvml);
-                    let again = self.broken_at.replace(started);
-                    if again.is_some_and(|before| started.duration_since(before) < LOAD_PAUSE) {
-                        let state = match &readings.state {
-                            BackendState::Failed(why) => why.clone(),
-                            _ => "the NVIDIA driver changes under the library".to_owned(),
-                        };
-                        self.last_try = Some((started, BackendState::Failed(state)));
-                    }
-                } else {
-                    self.loaded = Some(nvml);
-                }
+                let readings = self.read(&nvml, leave_out, started);
+                self.loaded = Some(nvml);
                 readings
             }
-            Err(state) => Readings {
-                state,
-                driver: Reading::Unsupported,
-                cuda: Reading::Unsupported,
-                devices: Vec::new(),
-                lost: Vec::new(),
-                faults: Vec::new(),
-                cost_us: 0,
-            },
+            Err(state) => Readings::nothing(state),
         };
         readings.cost_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         readings
+    }
+
+    /// What happened since the last time, the oldest first.
+    pub(super) fn take_events(&mut self) -> Vec<GpuEvent> {
+        let Some(nvml) = &self.loaded else {
+            return Vec::new();
+        };
+        let events = self.events.take(nvml, Instant::now());
+        for id in events.iter().filter_map(|it| it.device.as_ref()) {
+            self.slow.forget(id);
+        }
+        events
     }
 
     fn load(&mut self) -> Result<nvml_wrapper::Nvml, BackendState> {
         if let Some(nvml) = self.loaded.take() {
             return Ok(nvml);
         }
-        if let Some((when, state)) = &self.last_try
-            && when.elapsed() < LOAD_PAUSE
-        {
-            return Err(state.clone());
-        }
         let loaded = nvml_wrapper::Nvml::builder()
             .lib_path(OsStr::new(&self.library))
             .init();
-        loaded.map_err(|error| {
-            let state = self.state_after(&error);
-            self.last_try = Some((Instant::now(), state.clone()));
-            state
-        })
+        loaded.map_err(|error| self.state_after(&error))
     }
 
     fn state_after(&self, error: &NvmlError) -> BackendState {
-        match error {
+        let why = match error {
+            NvmlError::LibloadingError(error) if !error.to_string().contains(NO_SUCH_FILE) => {
+                format!(
+                    "cannot load {}: {}",
+                    self.library,
+                    visible(error.to_string().as_bytes(), 300)
+                )
+            }
             NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => {
-                BackendState::Absent(format!("no library {}: for NVIDIA GPUs install the driver", self.library))
+                let library = &self.library;
+                return BackendState::Absent(format!(
+                    "no library {library}: for NVIDIA GPUs install the driver"
+                ));
             }
             NvmlError::DriverNotLoaded => {
-                BackendState::Failed("the NVIDIA driver is not loaded: modprobe nvidia".to_owned())
+                "the NVIDIA driver is not loaded: modprobe nvidia".to_owned()
             }
-            NvmlError::LibRmVersionMismatch => BackendState::Failed(
-                "the NVIDIA library and the loaded driver are of different versions: reload the driver or reboot"
-                    .to_owned(),
-            ),
-            other => BackendState::Failed(explain(other)),
-        }
+            NvmlError::LibRmVersionMismatch => {
+                "the NVIDIA library and the loaded driver are of different versions: \
+                 reload the driver or reboot"
+                    .to_owned()
+            }
+            NvmlError::NoPermission => {
+                "the NVIDIA driver does not let gpukilld in: see the modes of /dev/nvidia*"
+                    .to_owned()
+            }
+            other => explain(other),
+        };
+        BackendState::Failed(why)
     }
 
-    /// Everything, and whether NVML must be loaded anew.
-    fn read(&mut self, nvml: &nvml_wrapper::Nvml) -> (Readings, bool) {
-        let mut readings = Readings {
-            state: BackendState::Ready,
-            driver: reading(nvml.sys_driver_version(), |text| {
-                Reading::Value(visible(text.as_bytes(), TEXT_MAX))
-            }),
+    fn read(&mut self, nvml: &nvml_wrapper::Nvml, leave_out: &[u32], now: Instant) -> Readings {
+        let mut readings = Readings::nothing(BackendState::Ready);
+        let count = match nvml.device_count() {
+            Ok(count) => count.min(MOST_DEVICES),
+            Err(error) => {
+                return Readings::nothing(self.state_after(&error));
+            }
+        };
+        Versions {
+            driver: readings.driver,
+            cuda: readings.cuda,
+        } = self.versions(nvml);
+        for index in 0..count {
+            if leave_out.contains(&index) {
+                let why = "the driver hangs or crashes at it".to_owned();
+                readings.lost.push(LostDevice { index, why });
+                continue;
+            }
+            super::say_where(Some(index));
+            match self.device(nvml, index, now) {
+                Ok(device) => readings.devices.push(device),
+                Err(error) if needs_restart(&error) => {
+                    return Readings::nothing(self.state_after(&error));
+                }
+                Err(error) => {
+                    let why = explain(&error);
+                    readings.lost.push(LostDevice { index, why });
+                }
+            }
+        }
+        super::say_where(None);
+        readings.faults.extend(self.events.faults());
+        let is_here = |id: &DeviceId| readings.devices.iter().any(|device| device.id == *id);
+        self.slow.keep_only(is_here);
+        self.windows.keep_only(is_here);
+        readings
+    }
+
+    fn versions(&mut self, nvml: &nvml_wrapper::Nvml) -> Versions {
+        if let Some(versions) = &self.versions {
+            return versions.clone();
+        }
+        let versions = Versions {
+            driver: reading(nvml.sys_driver_version(), |text| device::shown(&text)),
             cuda: reading(nvml.sys_cuda_driver_version(), |version| {
                 let (major, minor) = (
                     nvml_wrapper::cuda_driver_version_major(version),
@@ -133,108 +188,57 @@ impl Nvml {
                 );
                 Reading::Value(format!("{major}.{minor}"))
             }),
-            devices: Vec::new(),
-            lost: Vec::new(),
-            faults: Vec::new(),
-            cost_us: 0,
         };
-        let count = match nvml.device_count() {
-            Ok(count) => count.min(MOST_DEVICES),
-            Err(error) => {
-                readings.state =
-                    BackendState::Failed(format!("cannot count GPUs: {}", explain(&error)));
-                return (readings, needs_restart(&error));
-            }
-        };
-        let mut broken = false;
-        for index in 0..count {
-            match self.device(nvml, index) {
-                Ok(device) => readings.devices.push(device),
-                Err(error) => {
-                    broken |= needs_restart(&error);
-                    let why = explain(&error);
-                    match error {
-                        NvmlError::GpuLost => readings.lost.push(LostDevice { index, why }),
-                        _ => readings.faults.push(format!("GPU at index {index}: {why}")),
-                    }
-                }
-            }
+        if versions.driver.failure().is_none() && versions.cuda.failure().is_none() {
+            self.versions = Some(versions.clone());
         }
-        (readings, broken)
+        versions
     }
 
     fn device(
         &mut self,
         nvml: &nvml_wrapper::Nvml,
         index: u32,
+        now: Instant,
     ) -> Result<DeviceReadings, NvmlError> {
         let device = nvml.device_by_index(index)?;
         let uuid = device.uuid()?;
         let id = DeviceId(visible(uuid.as_bytes(), TEXT_MAX));
-        let ecc = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
-        let temperature = device.temperature(TemperatureSensor::Gpu);
-        let lost = match &temperature {
-            Err(NvmlError::GpuLost) => Some(explain(&NvmlError::GpuLost)),
-            _ => None,
+        let about = self.slow.about(nvml, &device, &id, index, now);
+        let lost = [NvmlError::GpuLost, NvmlError::ResetRequired].map(|error| explain(&error));
+        let lost = lost.into_iter().find(|lost| {
+            let mut failures = about.vitals.failures();
+            failures.any(|(_, why)| why == lost)
+        });
+        if lost.is_some() {
+            self.slow.forget(&id);
+        }
+        self.events.hear(nvml, &device, &id, now);
+        let (instances, processes) = if instances::is_divided(&about.vitals.mig) {
+            let divided = instances::read(nvml, &device).unwrap_or_else(instances::unknown);
+            (divided.parts, divided.processes)
+        } else {
+            (Vec::new(), processes::merged(nvml, &device))
+        };
+        let processes = match processes {
+            Ok(merged) if merged.is_empty() => Reading::Value(Vec::new()),
+            Ok(merged) => {
+                let samples = self.windows.samples(&device, &id);
+                Reading::Value(processes::with_utilization(merged, &samples))
+            }
+            Err(error) => processes::no_list(&error),
         };
         Ok(DeviceReadings {
+            id,
             index,
             vendor: Vendor::Nvidia,
-            memory: reading_memory(device.memory_info()),
-            utilization: reading(device.utilization_rates(), |rates| {
-                translate::percent(rates.gpu)
-            }),
-            temperature: reading(temperature, translate::celsius),
-            power: reading(device.power_usage(), milliwatts),
-            power_limit: reading(device.enforced_power_limit(), milliwatts),
-            ecc_volatile: reading(ecc, Reading::Value),
+            memory: device::memory(nvml, &device),
+            name: about.name,
+            pci: about.pci,
+            vitals: about.vitals,
+            instances,
             lost,
-            processes: self.utilization.processes(&device, &id),
-            id,
-            name: reading(device.name(), |name| {
-                Reading::Value(visible(name.as_bytes(), TEXT_MAX))
-            }),
-            pci: reading(device.pci_info(), |pci| {
-                Reading::Value(sysfs_address(&pci.bus_id))
-            }),
+            processes,
         })
-    }
-}
-
-/// No box has more; a driver that says so is not believed.
-const MOST_DEVICES: u32 = 256;
-
-fn milliwatts(value: u32) -> Reading<Milliwatts> {
-    Reading::Value(Milliwatts(u64::from(value)))
-}
-
-fn reading_memory(
-    result: Result<nvml_wrapper::struct_wrappers::device::MemoryInfo, NvmlError>,
-) -> MemoryReadings {
-    match result {
-        Ok(memory) => translate::memory(memory.total, memory.used, memory.reserved),
-        Err(error) => MemoryReadings::unknown(&translate::failure::<Bytes>(&error)),
-    }
-}
-
-/// NVML writes the PCI domain with eight upper-case digits, sysfs with four
-/// lower-case ones.
-fn sysfs_address(bus_id: &str) -> String {
-    let lower = visible(bus_id.as_bytes(), TEXT_MAX).to_ascii_lowercase();
-    match lower.split_once(':') {
-        Some((domain, rest)) if domain.len() == 8 && domain.starts_with("0000") => {
-            format!("{}:{rest}", &domain[4..])
-        }
-        _ => lower,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn pci_addresses_read_as_sysfs_writes_them() {
-        assert_eq!(super::sysfs_address("00000000:1B:00.0"), "0000:1b:00.0");
-        assert_eq!(super::sysfs_address("00010000:1B:00.0"), "00010000:1b:00.0");
-        assert_eq!(super::sysfs_address("garbage"), "garbage");
     }
 }

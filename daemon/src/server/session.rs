@@ -1,17 +1,22 @@
 //! One connection: preface, then calls, each answered for this caller.
 
 use super::snapshot_pages::page;
+use super::watched::Watched;
 use super::{PREFACE_PATIENCE, Shared};
+use crate::audit::Event as Recorded;
+use crate::quiesce::Quiesce;
+use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use gpukill_policy::access::{Caller, Operation, Ruling, check, rights};
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{AuditPage, AuditQuery, AuditSubject};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::service::{Gpukill, LONGEST_WAIT, SnapshotPage};
+use gpukill_proto::service::{Gpukill, LONGEST_QUIESCE, LONGEST_WAIT, SnapshotPage};
 use gpukill_proto::snapshot::Snapshot;
 use gpukill_proto::status::{CallerReport, Status};
 use gpukill_proto::transport::{MAX_REQUEST, codec, preface};
+use gpukill_proto::units::Timestamp;
 use std::future::Future;
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -42,6 +47,7 @@ pub(super) async fn run(mut stream: UnixStream, caller: Caller, shared: Shared) 
     if !matches!(greeted, Ok(Ok(true))) {
         return;
     }
+    let (stream, gone) = Watched::new(stream);
     let mut stream = TimeoutStream::new(stream);
     stream.set_read_timeout(Some(IDLE));
     stream.set_write_timeout(Some(SLOW_READER));
@@ -62,8 +68,17 @@ pub(super) async fn run(mut stream: UnixStream, caller: Caller, shared: Shared) 
             .max_concurrent_requests(CALLS)
             .execute(session.serve())
     );
-    while let Some(call) = calls.next().await {
-        tokio::spawn(call);
+    let mut answering = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            call = calls.next() => match call {
+                Some(call) => answering.push(call),
+                None => return,
+            },
+            Some(()) = answering.next(), if !answering.is_empty() => {}
+            // Nobody waits for the answers any more: their place is free.
+            () = gone.notified() => return,
+        }
     }
 }
 
@@ -142,7 +157,14 @@ impl Gpukill for Session {
             let roles = self.shared.roles();
             for record in &mut page.records {
                 if let AuditSubject::Process { uid, command, .. } = &mut record.subject {
-                    match check(&self.caller, Operation::ReadCommand { owner: *uid }, &roles) {
+                    match check(
+                        &self.caller,
+                        Operation::ReadCommand {
+                            owner: *uid,
+                            namespace_owner: None,
+                        },
+                        &roles,
+                    ) {
                         Ruling::Allow => {}
                         Ruling::Deny(_) => *command = Reading::Withheld,
                     }
@@ -152,9 +174,83 @@ impl Gpukill for Session {
         })
         .await
     }
+
+    async fn quiesce(self, _: Context, seconds: u64) -> Result<Timestamp, Refusal> {
+        whole(async {
+            self.may_quiesce("let go of the driver")?;
+            let length = Duration::from_secs(seconds);
+            if length.is_zero() || length > LONGEST_QUIESCE {
+                let most = LONGEST_QUIESCE.as_secs();
+                return Err(Refusal::Invalid(format!(
+                    "{seconds} seconds: the driver can be let go for 1 to {most} seconds"
+                )));
+            }
+            let shared = &self.shared;
+            let before = shared.quiesce.watch();
+            let until = shared.quiesce.begin(length, shared.clock.now());
+            let uid = self.caller.uid;
+            tracing::info!(
+                uid,
+                until = until.to_rfc3339(),
+                "the driver is let go of on request"
+            );
+            self.record(Recorded::Quiesced(uid, until)).await;
+            if Quiesce::let_go_since(before, LET_GO_PATIENCE).await {
+                Ok(until)
+            } else {
+                Err(Refusal::Unavailable(
+                    "the NVIDIA driver is not let go of yet: it does not answer, or is not read; \
+                     it will be as soon as it can"
+                        .to_owned(),
+                ))
+            }
+        })
+        .await
+    }
+
+    async fn resume(self, _: Context) -> Result<(), Refusal> {
+        whole(async {
+            self.may_quiesce("take the driver again")?;
+            if self.shared.quiesce.end() {
+                let uid = self.caller.uid;
+                tracing::info!(uid, "the driver is taken again on request");
+                self.record(Recorded::Resumed(uid)).await;
+            }
+            Ok(())
+        })
+        .await
+    }
 }
 
+/// How long the driver may take to be let go: as long as a sensor may take for
+/// an answer, and a little for its end.
+const LET_GO_PATIENCE: Duration = Duration::from_secs(30);
+
 impl Session {
+    /// May the caller make the daemon let go of a driver, and take it again?
+    fn may_quiesce(&self, asked: &str) -> Result<(), Refusal> {
+        let roles = self.shared.roles();
+        match check(&self.caller, Operation::Quiesce, &roles) {
+            Ruling::Allow => Ok(()),
+            Ruling::Deny(_) => {
+                let group = &self.shared.config.borrow().access.operator_group;
+                Err(Refusal::Denied {
+                    asked: asked.to_owned(),
+                    ask: format!("root, or someone in group {group}"),
+                })
+            }
+        }
+    }
+
+    /// Records what a person had done. The store may make it wait, and nobody
+    /// else.
+    async fn record(&self, event: Recorded) {
+        let store = self.shared.store.clone();
+        let recorded = tokio::task::spawn_blocking(move || store.record(event));
+        // A store that panicked has said so.
+        let _ = recorded.await;
+    }
+
     /// Gives the name service a moment to say what the caller is called.
     async fn learn_own_name(&self) {
         let mut waited = Duration::ZERO;
@@ -183,6 +279,7 @@ impl Session {
             now: shared.clock.now(),
             caller: self.caller_report(),
             personal: config.personal,
+            will_not_act: shared.will_not_act.clone(),
             backends: published.snapshot.backends.clone(),
             faults: published.snapshot.faults.clone(),
             polling: published.polling,

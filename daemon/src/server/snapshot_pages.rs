@@ -51,6 +51,7 @@ fn shown_to(caller: &Caller, roles: &Roles, process: &GpuProcess) -> GpuProcess 
         caller,
         Operation::ReadCommand {
             owner: process.uid.last_known().copied(),
+            namespace_owner: process.namespace_owner.last_known().copied().flatten(),
         },
         roles,
     ) {
@@ -66,28 +67,16 @@ fn shown_to(caller: &Caller, roles: &Roles, process: &GpuProcess) -> GpuProcess 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::snapshot::{DeviceId, Use};
-    use gpukill_proto::units::{Bytes, Percent, Timestamp};
+    use gpukill_proto::snapshot::DeviceId;
+    use gpukill_proto::units::Timestamp;
 
     fn process(pid: u32, uid: u32) -> GpuProcess {
+        let device = DeviceId("GPU-0".into());
         GpuProcess {
-            device: DeviceId("GPU-0".into()),
-            pid,
-            start_ticks: Reading::Value(u64::from(pid)),
-            started_at: Reading::Value(Timestamp(0)),
-            first_seen: Timestamp(0),
-            used_for: Use {
-                compute: true,
-                ..Use::default()
-            },
-            memory: Reading::Value(Bytes::mib(1)),
-            utilization: Reading::Value(Percent(1)),
             uid: Reading::Value(uid),
-            user: Reading::Value("alice".into()),
-            name: Reading::Value("python".into()),
             executable: Reading::Value("/usr/bin/python3".into()),
             command: Reading::Value("x".repeat(512)),
-            container: Reading::Value(None),
+            ..GpuProcess::unknown(device, pid, Timestamp(0), &Reading::Unsupported)
         }
     }
 

@@ -1,14 +1,13 @@
-//! Puts readings and identities together into a snapshot, and finds what is
-//! broken in it.
+//! Puts readings and identities together into a snapshot.
 
+use super::device::{Remembered, device};
 use crate::backend::reader::Latest;
-use crate::backend::{DeviceReadings, ProcessReadings, Readings};
+use crate::backend::{DeviceReadings, Failure, ProcessReadings, Readings};
 use crate::host::process::Identity;
 use crate::host::users::Users;
-use gpukill_policy::memory::unattributed;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
-    BackendReport, BackendState, Device, DeviceId, GpuProcess, Loss, ProcessKey, Snapshot,
+    BackendReport, BackendState, DeviceId, GpuEvent, GpuProcess, Loss, ProcessKey, Snapshot,
 };
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,13 +18,21 @@ pub(super) type People = BTreeMap<u32, Identity>;
 /// What one poll remembers for the next.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// When each process was first seen on each device.
-    first_seen: BTreeMap<(DeviceId, ProcessKey), Timestamp>,
+    /// When each process was seen on each device.
+    seen: BTreeMap<(DeviceId, ProcessKey), Seen>,
     /// Who each pid of a list was when the list was fresh: an old list must not
     /// name whoever has the pid since.
     listed: BTreeMap<DeviceId, BTreeMap<u32, ProcessKey>>,
     lost_since: BTreeMap<DeviceId, Timestamp>,
+    last_xid: BTreeMap<DeviceId, GpuEvent>,
     backends: BTreeMap<&'static str, (BackendState, Timestamp)>,
+}
+
+/// When a process was first seen on a device, and last seen to use it.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    first: Timestamp,
+    active: Option<Timestamp>,
 }
 
 impl Memory {
@@ -52,12 +59,15 @@ impl Memory {
             let Some((readings, taken_at)) = &latest.readings else {
                 continue;
             };
+            self.hear(&latest.events);
             let age = (!latest.is_fresh())
                 .then(|| u32::try_from(now.since(*taken_at).as_secs()).unwrap_or(u32::MAX));
+            let there = people.iter().filter(|(_, who)| who.was_there_at(*taken_at));
+            let there: People = there.map(|(pid, who)| (*pid, who.clone())).collect();
             for read in &readings.devices {
-                let rows = self.processes(read, age, people, users, now);
-                let device = self.device(read, &rows, age, now);
-                snapshot.devices.push(device);
+                let rows = self.processes(read, age, &there, users, now);
+                let remembered = self.remembered(read, now);
+                snapshot.devices.push(device(read, &rows, age, remembered));
                 snapshot.processes.extend(rows);
             }
         }
@@ -69,7 +79,8 @@ impl Memory {
     fn backend(&mut self, name: &'static str, latest: &Latest, now: Timestamp) -> BackendReport {
         let readings = latest.readings.as_ref().map(|(readings, _)| readings);
         let state = match (&latest.failure, readings) {
-            (Some(failure), _) => BackendState::Failed(failure.clone()),
+            (Some(Failure::Failed(why)), _) => BackendState::Failed(why.clone()),
+            (Some(Failure::Quiesced(until)), _) => BackendState::Quiesced(*until),
             (None, Some(readings)) => readings.state.clone(),
             (None, None) => BackendState::Starting,
         };
@@ -95,53 +106,28 @@ impl Memory {
         }
     }
 
-    fn device(
-        &mut self,
-        read: &DeviceReadings,
-        rows: &[GpuProcess],
-        age: Option<u32>,
-        now: Timestamp,
-    ) -> Device {
-        let unattributed = match &read.processes {
-            // The list as it was taken, with those that have ended since: the
-            // device's used memory is as old.
-            Reading::Value(listed) => {
-                let explained = listed.iter().map(|process| &process.memory);
-                unattributed(&read.memory.used, &read.memory.total, explained)
-            }
-            Reading::Unsupported => Reading::Unsupported,
-            Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld => {
-                Reading::Failed("the list of processes failed".into())
-            }
-        };
+    /// What is known of a device from polls before.
+    fn remembered(&mut self, read: &DeviceReadings, now: Timestamp) -> Remembered {
         let lost = read.lost.as_ref().map(|reason| {
             let since = *self.lost_since.entry(read.id.clone()).or_insert(now);
-            Loss {
-                since,
-                reason: reason.clone(),
-            }
+            let reason = reason.clone();
+            Loss { since, reason }
         });
         if lost.is_none() {
             self.lost_since.remove(&read.id);
         }
-        Device {
-            id: read.id.clone(),
-            index: read.index,
-            vendor: read.vendor,
-            name: read.name.clone(),
-            pci: read.pci.clone(),
-            memory_total: aged(&read.memory.total, age),
-            memory_used: aged(&read.memory.used, age),
-            memory_reserved: aged(&read.memory.reserved, age),
-            memory_unattributed: aged(&unattributed, age),
-            memory_unified: read.memory.unified,
-            utilization: aged(&read.utilization, age),
-            temperature: aged(&read.temperature, age),
-            power: aged(&read.power, age),
-            power_limit: aged(&read.power_limit, age),
-            ecc_volatile: aged(&read.ecc_volatile, age),
-            process_count: aged(&count(&read.processes, rows), age),
+        Remembered {
             lost,
+            last_xid: self.last_xid.get(&read.id).cloned(),
+        }
+    }
+
+    /// Keeps each device's last XID.
+    fn hear(&mut self, events: &[GpuEvent]) {
+        for event in events {
+            if let (Some(id), Some(_)) = (&event.device, event.kind.xid()) {
+                self.last_xid.insert(id.clone(), event.clone());
+            }
         }
     }
 
@@ -171,14 +157,14 @@ impl Memory {
             // that others have now.
             .filter(|process| {
                 let now = people.get(&process.pid).map(|identity| identity.key);
-                age.is_none() || (now.is_some() && now == was.get(&process.pid).copied())
+                age.is_none() || now == was.get(&process.pid).copied()
             })
             .map(|process| {
                 let identity = people.get(&process.pid).cloned();
                 self.row(&read.id, process, identity, age, users, now)
             })
             .collect();
-        rows.sort_by_key(|row| row.pid);
+        rows.sort_by_key(|row| (row.pid, row.instance));
         rows
     }
 
@@ -191,40 +177,44 @@ impl Memory {
         users: &Users,
         now: Timestamp,
     ) -> GpuProcess {
+        let used = &read.utilization;
         let mut row = GpuProcess {
-            device: device.clone(),
-            pid: read.pid,
-            start_ticks: nobody(),
-            started_at: nobody(),
-            first_seen: now,
+            instance: read.instance,
             used_for: read.used_for,
             memory: aged(&read.memory, age),
-            utilization: aged(&read.utilization, age),
-            uid: nobody(),
-            user: nobody(),
-            name: nobody(),
-            executable: nobody(),
-            command: nobody(),
-            container: nobody(),
+            utilization: aged(&used.sm, age),
+            memory_utilization: aged(&used.memory, age),
+            encoder: aged(&used.encoder, age),
+            decoder: aged(&used.decoder, age),
+            ..GpuProcess::unknown(device.clone(), read.pid, now, &nobody())
         };
         if let Some(identity) = identity {
-            row.start_ticks = Reading::Value(identity.key.start_ticks);
-            row.started_at = identity.started_at;
-            row.first_seen = *self
-                .first_seen
-                .entry((device.clone(), identity.key))
-                .or_insert(now);
-            row.user = match &identity.uid {
-                Reading::Value(uid) => users.name(*uid),
-                unknown => unknown.clone().map(|_| String::new()),
+            let seen = self.see((device.clone(), identity.key), read, now);
+            row.first_seen = seen.first;
+            row.last_active = match &used.sm {
+                Reading::Value(_) => Reading::Value(seen.active),
+                unknown => unknown.because(),
             };
-            row.uid = identity.uid;
-            row.name = Reading::Value(identity.name);
-            row.executable = identity.executable;
-            row.command = identity.command;
-            row.container = identity.container;
+            identity.describe(&mut row, users);
         }
         row
+    }
+
+    /// Remembers that a process is on a device, and whether it uses it.
+    fn see(&mut self, on: (DeviceId, ProcessKey), read: &ProcessReadings, now: Timestamp) -> Seen {
+        let seen = self.seen.entry(on).or_insert(Seen {
+            first: now,
+            active: None,
+        });
+        let used = &read.utilization;
+        let shares = [&used.sm, &used.memory, &used.encoder, &used.decoder];
+        let is_active = shares
+            .into_iter()
+            .any(|share| share.known().is_some_and(|share| share.0 > 0));
+        if is_active {
+            seen.active = Some(used.at.unwrap_or(now));
+        }
+        *seen
     }
 
     /// Only a list that came says who is gone; without one nobody is.
@@ -243,17 +233,13 @@ impl Memory {
             .iter()
             .filter_map(|row| Some((row.device.clone(), row.key()?)))
             .collect();
-        self.first_seen.retain(|row, _| {
+        self.seen.retain(|row, _| {
             present.contains(row) || (here.contains(&row.0) && !told.contains(&row.0))
         });
         self.listed.retain(|device, _| here.contains(device));
+        self.lost_since.retain(|device, _| here.contains(device));
+        self.last_xid.retain(|device, _| here.contains(device));
     }
-}
-
-/// A list that could not be had is not an empty one.
-fn count(list: &Reading<Vec<ProcessReadings>>, rows: &[GpuProcess]) -> Reading<u32> {
-    let rows = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-    list.clone().map(|_| rows)
 }
 
 /// The driver names a pid that this box does not have: it has just ended, or it
@@ -262,7 +248,7 @@ fn nobody<T>() -> Reading<T> {
     Reading::Failed("no such process here".into())
 }
 
-fn aged<T: Clone>(reading: &Reading<T>, age: Option<u32>) -> Reading<T> {
+pub(super) fn aged<T: Clone>(reading: &Reading<T>, age: Option<u32>) -> Reading<T> {
     match age {
         Some(seconds) => reading.clone().aged(seconds),
         None => reading.clone(),
@@ -294,107 +280,19 @@ pub(super) fn pids(latest: &[(&'static str, Latest)]) -> impl Iterator<Item = u3
         .map(|process| process.pid)
 }
 
-/// What is broken in a snapshot: backends, devices, and single readings.
-pub(super) fn faults(
-    latest: &[(&'static str, Latest)],
-    snapshot: &Snapshot,
-) -> impl Iterator<Item = (String, String)> {
-    let backends = snapshot
-        .backends
-        .iter()
-        .filter_map(|backend| match &backend.state {
-            BackendState::Failed(why) => Some((backend.name.clone(), why.clone())),
-            BackendState::Ready
-            | BackendState::Starting
-            | BackendState::Absent(_)
-            | BackendState::NotBuilt => None,
-        });
-    let late = latest
-        .iter()
-        .filter(|(_, latest)| !latest.is_fresh() && latest.failure.is_none());
-    let late = late.map(|(name, latest)| {
-        let what = match latest.readings {
-            Some(_) => "does not answer in time: readings are old",
-            None => "has not answered yet: the driver may be waking its devices",
-        };
-        ((*name).to_owned(), what.to_owned())
-    });
-    let beyond = latest
-        .iter()
-        .filter_map(|(name, latest)| Some((name, latest.readings.as_ref()?)));
-    let beyond = beyond.flat_map(|(name, (readings, _))| {
-        readings
-            .faults
-            .iter()
-            .map(move |fault| ((*name).to_owned(), fault.clone()))
-    });
-    let lists = latest
-        .iter()
-        .filter_map(|(_, latest)| latest.readings.as_ref());
-    let lists = lists
-        .flat_map(|(readings, _)| &readings.devices)
-        .filter(|device| device.lost.is_none());
-    let lists = lists.filter_map(|device| match &device.processes {
-        Reading::Failed(why) => {
-            Some((format!("GPU {}", device.index), format!("processes: {why}")))
-        }
-        Reading::Value(_) | Reading::Unsupported | Reading::Stale(..) | Reading::Withheld => None,
-    });
-    let devices = snapshot.devices.iter().flat_map(of_device);
-    backends
-        .chain(late)
-        .chain(beyond)
-        .chain(lists)
-        .chain(devices)
-        .collect::<Vec<_>>()
-        .into_iter()
-}
-
-fn of_device(device: &Device) -> Vec<(String, String)> {
-    let part = format!("GPU {}", device.index);
-    if let Some(loss) = &device.lost {
-        return vec![(
-            part,
-            format!("lost ({}): needs a reset or a reboot", loss.reason),
-        )];
-    }
-    let failures = [
-        ("name", device.name.failure()),
-        ("PCI address", device.pci.failure()),
-        ("memory", device.memory_used.failure()),
-        ("utilization", device.utilization.failure()),
-        ("temperature", device.temperature.failure()),
-        ("power", device.power.failure()),
-        ("power limit", device.power_limit.failure()),
-        ("ECC errors", device.ecc_volatile.failure()),
-    ];
-    let failed = failures
-        .into_iter()
-        .filter_map(|(what, why)| Some(format!("{what}: {}", why?)));
-    failed.map(|what| (part.clone(), what)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::MemoryReadings;
+    use crate::backend::{MemoryReadings, Utilization};
     use crate::host::users::System;
     use gpukill_proto::snapshot::{Use, Vendor};
-    use gpukill_proto::units::{Bytes, Percent};
+    use gpukill_proto::units::Bytes;
     use std::sync::Arc;
 
     const GIB: u64 = 1 << 30;
 
     fn person(pid: u32, start_ticks: u64) -> (u32, Identity) {
-        let identity = Identity {
-            key: ProcessKey { pid, start_ticks },
-            started_at: Reading::Unsupported,
-            uid: Reading::Unsupported,
-            name: "python".into(),
-            executable: Reading::Unsupported,
-            command: Reading::Unsupported,
-            container: Reading::Value(None),
-        };
+        let identity = Identity::invented(ProcessKey { pid, start_ticks }, "python");
         (pid, identity)
     }
 
@@ -403,40 +301,27 @@ mod tests {
         processes: Reading<Vec<ProcessReadings>>,
         is_fresh: bool,
     ) -> [(&'static str, Latest); 1] {
+        let id = DeviceId("GPU-0".into());
         let device = DeviceReadings {
-            id: DeviceId("GPU-0".into()),
-            index: 0,
-            vendor: Vendor::Nvidia,
-            name: Reading::Value("H100".into()),
-            pci: Reading::Unsupported,
             memory: MemoryReadings {
                 total: Reading::Value(Bytes(80 * GIB)),
                 used: Reading::Value(Bytes(60 * GIB)),
                 reserved: Reading::Value(Bytes(0)),
                 unified: false,
             },
-            utilization: Reading::Value(Percent(97)),
-            temperature: Reading::Unsupported,
-            power: Reading::Unsupported,
-            power_limit: Reading::Unsupported,
-            ecc_volatile: Reading::Unsupported,
-            lost: None,
             processes,
+            ..DeviceReadings::unknown(id, 0, Vendor::Nvidia, &Reading::Unsupported)
         };
         let readings = Readings {
-            state: BackendState::Ready,
-            driver: Reading::Unsupported,
-            cuda: Reading::Unsupported,
             devices: vec![device],
-            lost: Vec::new(),
-            faults: Vec::new(),
-            cost_us: 0,
+            ..Readings::nothing(BackendState::Ready)
         };
         let latest = Latest {
             readings: Some((Arc::new(readings), Timestamp(0))),
             failure: None,
             on_time: is_fresh,
             recent: false,
+            events: Vec::new(),
         };
         [("nvidia", latest)]
     }
@@ -444,9 +329,10 @@ mod tests {
     fn listed() -> Reading<Vec<ProcessReadings>> {
         Reading::Value(vec![ProcessReadings {
             pid: 7,
+            instance: None,
             used_for: Use::default(),
             memory: Reading::Value(Bytes(60 * GIB)),
-            utilization: Reading::Value(Percent(97)),
+            utilization: Utilization::unknown(&Reading::Unsupported),
         }])
     }
 

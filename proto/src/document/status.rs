@@ -1,7 +1,8 @@
 //! The JSON of `gpukillctl status`. Field names are stable; fields are only
 //! added.
 
-use super::{FaultDocument, Reasons, SCHEMA};
+use super::fields::{Field as _, Reasons};
+use super::{FaultDocument, SCHEMA};
 use crate::reading::Reading;
 use crate::snapshot::{BackendReport, BackendState};
 use crate::status::{Right, Status};
@@ -28,6 +29,8 @@ pub struct StatusDocument {
     pub uptime_seconds: u64,
     /// Whether the daemon runs for one person (`gpukilld --user`).
     pub personal: bool,
+    /// Why the daemon ends no process, whoever asks.
+    pub will_not_act: Option<String>,
     pub uid: u32,
     pub user: Option<String>,
     /// `look`, `end_own`, `end_any`, `edit_rules`.
@@ -57,9 +60,9 @@ pub struct StatusDocument {
 )]
 pub struct BackendDocument {
     pub name: String,
-    /// `ready`, `starting`, `absent`, `failed`, `not_built`.
+    /// `ready`, `starting`, `absent`, `failed`, `not_built`, `quiesced`.
     pub state: &'static str,
-    /// Why it is absent or failed.
+    /// Why it is absent, failed or quiesced.
     pub why: Option<String>,
     pub since: String,
     pub gpus: Option<u64>,
@@ -79,6 +82,7 @@ impl From<&Status> for StatusDocument {
             now,
             caller,
             personal,
+            will_not_act,
             backends,
             faults,
             polling,
@@ -94,8 +98,9 @@ impl From<&Status> for StatusDocument {
             ts: now.to_rfc3339(),
             uptime_seconds: now.since(*started_at).as_secs(),
             personal: *personal,
+            will_not_act: will_not_act.clone(),
             uid: caller.uid,
-            user: reasons.take("user", &caller.user),
+            user: caller.user.clone().take("user", &mut reasons),
             rights: caller.rights.iter().copied().map(right).collect(),
             log_in_again_for: caller.log_in_again_for.clone(),
             backends: backends.iter().map(BackendDocument::from).collect(),
@@ -122,13 +127,17 @@ impl From<&BackendReport> for BackendDocument {
             BackendState::Absent(why) => ("absent", Some(why.clone())),
             BackendState::Failed(why) => ("failed", Some(why.clone())),
             BackendState::NotBuilt => ("not_built", None),
+            BackendState::Quiesced(until) => {
+                ("quiesced", Some(format!("until {}", until.to_rfc3339())))
+            }
         };
         let mut reasons = Reasons::default();
         // What nobody has looked for is not 0.
         let read = |number: u64| match &backend.state {
-            BackendState::Ready | BackendState::Failed(_) | BackendState::Absent(_) => {
-                Reading::Value(number)
-            }
+            BackendState::Ready
+            | BackendState::Failed(_)
+            | BackendState::Absent(_)
+            | BackendState::Quiesced(_) => Reading::Value(number),
             BackendState::Starting => Reading::Failed("it has not answered yet".into()),
             BackendState::NotBuilt => Reading::Unsupported,
         };
@@ -137,10 +146,10 @@ impl From<&BackendReport> for BackendDocument {
             state,
             why,
             since: backend.since.to_rfc3339(),
-            gpus: reasons.take("gpus", &read(u64::from(backend.devices))),
-            driver: reasons.take("driver", &backend.driver),
-            cuda: reasons.take("cuda", &backend.cuda),
-            poll_cost_us: reasons.take("poll_cost_us", &read(backend.poll_cost_us)),
+            gpus: read(u64::from(backend.devices)).take("gpus", &mut reasons),
+            driver: backend.driver.clone().take("driver", &mut reasons),
+            cuda: backend.cuda.clone().take("cuda", &mut reasons),
+            poll_cost_us: read(backend.poll_cost_us).take("poll_cost_us", &mut reasons),
             reasons: reasons.0,
         }
     }

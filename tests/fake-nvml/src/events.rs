@@ -1,17 +1,21 @@
-//! Event sets. They can be made, filled and waited on; no event ever comes.
+//! Event sets: made, filled, and waited on until the state file tells of an event.
 
-use std::ffi::{c_uint, c_ulonglong, c_void};
+use std::ffi::{c_uint, c_ulonglong};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::code::{Answer, Code};
-use crate::export::{functions, gpu_functions};
-use crate::layout::Handle;
-use crate::out::{Out, put};
+use crate::code::Code;
+use crate::device::Device;
+use crate::export::{device_functions, functions, gpu_functions};
+use crate::layout::{EventDataV1, EventDataV2, Handle};
+use crate::out::{Out, put, put_known};
 use crate::session;
 
-/// Single-bit (1) and double-bit (2) memory errors and critical XIDs (8).
-const SUPPORTED: c_ulonglong = 0x1 | 0x2 | 0x8;
+/// How often a wait looks at the state file. A test waits for its event about as long.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The instance of an event that is of none.
+const NO_INSTANCE: c_uint = c_uint::MAX;
 
 functions! {
     fn nvmlEventSetCreate(_state; set: Out<Handle>) {
@@ -25,33 +29,67 @@ functions! {
         if session::free_event_set(set) { Ok(()) } else { Err(Code::INVALID_ARGUMENT) }
     }
 
-    fn nvmlEventSetWait(_state; set: Handle, data: *mut c_void, timeout_ms: c_uint) {
-        wait(set, data, timeout_ms)
+    fn nvmlEventSetWait(_state; set: Handle, data: Out<EventDataV1>, timeout_ms: c_uint) {
+        if data.is_none() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        put(wait(set, timeout_ms)?.v1, data)
     }
 
-    fn nvmlEventSetWait_v2(_state; set: Handle, data: *mut c_void, timeout_ms: c_uint) {
-        wait(set, data, timeout_ms)
+    fn nvmlEventSetWait_v2(_state; set: Handle, data: Out<EventDataV2>, timeout_ms: c_uint) {
+        if data.is_none() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        put(wait(set, timeout_ms)?, data)
     }
 }
 
 gpu_functions! {
-    fn nvmlDeviceGetSupportedEventTypes(_gpu; types: Out<c_ulonglong>) {
-        put(SUPPORTED, types)
-    }
-
-    fn nvmlDeviceRegisterEvents(_gpu; types: c_ulonglong, set: Handle) {
-        if !session::has_event_set(set) {
-            return Err(Code::INVALID_ARGUMENT);
-        }
-        // One unsupported type refuses them all: callers are to ask first and mask.
-        if types & !SUPPORTED == 0 { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
+    fn nvmlDeviceGetSupportedEventTypes(gpu; types: Out<c_ulonglong>) {
+        put_known(gpu.supported_events, types)
     }
 }
 
-fn wait(set: Handle, data: *mut c_void, timeout_ms: c_uint) -> Answer {
-    if data.is_null() || !session::has_event_set(set) {
-        return Err(Code::INVALID_ARGUMENT);
+device_functions! {
+    fn nvmlDeviceRegisterEvents(device; types: c_ulonglong, set: Handle) {
+        let supported = device.as_gpu()?.supported_events.ok_or(Code::NOT_SUPPORTED)?;
+        session::with_event_set(set, |set| {
+            // One unsupported type refuses them all: callers are to ask first and mask.
+            if types & !supported != 0 {
+                return Err(Code::NOT_SUPPORTED);
+            }
+            set.register(device, types);
+            Ok(())
+        })
+        .ok_or(Code::INVALID_ARGUMENT)?
     }
-    thread::sleep(Duration::from_millis(timeout_ms.into()));
-    Err(Code::TIMEOUT)
+}
+
+fn wait(set: Handle, timeout_ms: c_uint) -> Result<EventDataV2, Code> {
+    let end = Instant::now() + Duration::from_millis(timeout_ms.into());
+    loop {
+        let state = session::state()?;
+        if state.event_wait_error != 0 {
+            return Err(Code(state.event_wait_error));
+        }
+        // The set is gone once it was freed, and with the last `nvmlShutdown`.
+        let next = session::with_event_set(set, |set| set.next(&state));
+        if let Some(event) = next.ok_or(Code::INVALID_ARGUMENT)? {
+            let gpu = state.gpus.get(event.gpu).ok_or(Code::UNKNOWN)?;
+            return Ok(EventDataV2 {
+                v1: EventDataV1 {
+                    device: Device::whole(&state, gpu).handle(),
+                    kind: event.kind,
+                    data: event.data,
+                },
+                gpu_instance: event.gpu_instance.unwrap_or(NO_INSTANCE),
+                compute_instance: event.compute_instance.unwrap_or(NO_INSTANCE),
+            });
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Code::TIMEOUT);
+        }
+        thread::sleep(LOOK_EVERY.min(left));
+    }
 }

@@ -1,4 +1,4 @@
-//! The two macros that turn a body into an exported C function.
+//! The three macros that turn a body into an exported C function.
 //!
 //! They exist so that a function's name is written once (the state file's faults are looked up by
 //! it), and so that no function can forget the checks of [`session`](crate::session).
@@ -14,7 +14,21 @@ macro_rules! functions {
     )*};
 }
 
-/// Functions about one GPU, whose handle is the first argument: `fn nvmlX(gpu; out: Out<u32>) { … }`.
+/// Functions about a GPU or a MIG instance, whose handle is the first argument:
+/// `fn nvmlX(device; out: Out<u32>) { … }`.
+macro_rules! device_functions {
+    ($($(#[$note:meta])* fn $name:ident($device:ident; $($arg:ident: $type:ty),*) $body:block)*) => {$(
+        $(#[$note])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            device: $crate::layout::Handle $(, $arg: $type)*
+        ) -> $crate::code::Code {
+            $crate::session::ask_device(stringify!($name), device, move |$device| $body)
+        }
+    )*};
+}
+
+/// Functions about one whole GPU, NOT_SUPPORTED for a MIG instance: `fn nvmlX(gpu; …) { … }`.
 macro_rules! gpu_functions {
     ($($(#[$note:meta])* fn $name:ident($gpu:ident; $($arg:ident: $type:ty),*) $body:block)*) => {$(
         $(#[$note])*
@@ -27,4 +41,4 @@ macro_rules! gpu_functions {
     )*};
 }
 
-pub(crate) use {functions, gpu_functions};
+pub(crate) use {device_functions, functions, gpu_functions};

@@ -16,9 +16,7 @@ pub(crate) fn meet(state: &State, function: &str) -> Answer {
         process::abort();
     }
     if state.hang.contains(function) {
-        loop {
-            thread::park();
-        }
+        hang();
     }
     state
         .errors
@@ -26,12 +24,21 @@ pub(crate) fn meet(state: &State, function: &str) -> Answer {
         .map_or(Ok(()), |code| Err(Code(*code)))
 }
 
-/// Faults of one GPU.
+/// Faults of one GPU, and of all that is on it.
 pub(crate) fn meet_gpu(gpu: &Gpu, function: &str) -> Answer {
+    if gpu.hang.contains(function) {
+        hang();
+    }
     if gpu.lost {
         return Err(Code::GPU_IS_LOST);
     }
     gpu.errors
         .get(function)
         .map_or(Ok(()), |code| Err(Code(*code)))
+}
+
+fn hang() -> ! {
+    loop {
+        thread::park();
+    }
 }

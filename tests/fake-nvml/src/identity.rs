@@ -3,22 +3,24 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use crate::code::Code;
-use crate::export::gpu_functions;
+use crate::export::{device_functions, gpu_functions};
 use crate::layout::PciInfo;
 use crate::out::{Out, put, put_text};
 use crate::state::Gpu;
 
-gpu_functions! {
-    fn nvmlDeviceGetName(gpu; name: *mut c_char, length: c_uint) {
+device_functions! {
+    fn nvmlDeviceGetName(device; name: *mut c_char, length: c_uint) {
         // SAFETY: nvml.h has the caller pass `length` bytes at `name`.
-        unsafe { put_text(&gpu.name, name, length) }
+        unsafe { put_text(&device.name(), name, length) }
     }
 
-    fn nvmlDeviceGetUUID(gpu; uuid: *mut c_char, length: c_uint) {
+    fn nvmlDeviceGetUUID(device; uuid: *mut c_char, length: c_uint) {
         // SAFETY: nvml.h has the caller pass `length` bytes at `uuid`.
-        unsafe { put_text(&gpu.uuid(), uuid, length) }
+        unsafe { put_text(&device.uuid(), uuid, length) }
     }
+}
 
+gpu_functions! {
     fn nvmlDeviceGetSerial(gpu; serial: *mut c_char, length: c_uint) {
         let known = gpu.serial.as_deref().ok_or(Code::NOT_SUPPORTED)?;
         // SAFETY: nvml.h has the caller pass `length` bytes at `serial`.

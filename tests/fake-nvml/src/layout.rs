@@ -64,13 +64,21 @@ pub(crate) struct ProcessV1 {
 }
 
 /// 24 bytes: the process lists named `_v2` and, on every driver but some of R535, `_v3`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct ProcessV2 {
     pub(crate) pid: c_uint,
     pub(crate) used_memory: c_ulonglong,
     pub(crate) gpu_instance: c_uint,
     pub(crate) compute_instance: c_uint,
+}
+
+/// 32 bytes: the lists named `_v3` of some builds of R535.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct ProcessOfR535 {
+    pub(crate) v2: ProcessV2,
+    pub(crate) protected_memory: c_ulonglong,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +103,34 @@ pub(crate) struct FieldValue {
     pub(crate) value: c_ulonglong,
 }
 
+/// 24 bytes: what the first `nvmlEventSetWait` writes, and no byte more.
+#[repr(C)]
+pub(crate) struct EventDataV1 {
+    pub(crate) device: Handle,
+    pub(crate) kind: c_ulonglong,
+    pub(crate) data: c_ulonglong,
+}
+
+#[repr(C)]
+pub(crate) struct EventDataV2 {
+    pub(crate) v1: EventDataV1,
+    pub(crate) gpu_instance: c_uint,
+    pub(crate) compute_instance: c_uint,
+}
+
+#[repr(C)]
+pub(crate) struct Attributes {
+    pub(crate) multiprocessors: c_uint,
+    pub(crate) copy_engines: c_uint,
+    pub(crate) decoders: c_uint,
+    pub(crate) encoders: c_uint,
+    pub(crate) jpegs: c_uint,
+    pub(crate) optical_flows: c_uint,
+    pub(crate) gpu_slices: c_uint,
+    pub(crate) compute_slices: c_uint,
+    pub(crate) memory_mib: c_ulonglong,
+}
+
 // The sizes that nvml.h gives on a 64-bit machine; a wrong one would be silent damage in a caller.
 const _: () = {
     assert!(size_of::<PciInfo>() == 68);
@@ -102,6 +138,10 @@ const _: () = {
     assert!(version_tag::<Temperature>(1) == 0x0100_000c);
     assert!(size_of::<ProcessV1>() == 16);
     assert!(size_of::<ProcessV2>() == 24);
+    assert!(size_of::<ProcessOfR535>() == 32);
     assert!(size_of::<ProcessSample>() == 32);
     assert!(size_of::<FieldValue>() == 40);
+    assert!(size_of::<EventDataV1>() == 24);
+    assert!(size_of::<EventDataV2>() == 32);
+    assert!(size_of::<Attributes>() == 40);
 };

@@ -1,16 +1,17 @@
-//! How many GPUs there are, and the handle of one by its index, UUID, serial or PCI address.
+//! How many GPUs there are, and the handle of one by its index, UUID, serial or PCI address. A MIG
+//! instance is found by its UUID too.
 //!
 //! Attaching happens here and not in `nvmlInit`, so one lost GPU fails alone.
 
 use std::ffi::{CStr, c_char, c_uint};
 
 use crate::code::{Answer, Code};
+use crate::device::Device;
 use crate::export::functions;
 use crate::fault;
 use crate::layout::Handle;
 use crate::out::{Out, put};
 use crate::pci::PciAddress;
-use crate::session;
 use crate::state::{Gpu, State};
 
 functions! {
@@ -33,7 +34,8 @@ functions! {
     fn nvmlDeviceGetHandleByUUID(state; uuid: *const c_char, device: Out<Handle>) {
         // SAFETY: nvml.h has the caller pass a C string.
         let uuid = unsafe { text_at(uuid) }?;
-        attach("nvmlDeviceGetHandleByUUID", the_one(state, |gpu| gpu.uuid() == uuid)?, device)
+        let found = Device::with_uuid(state, uuid).ok_or(Code::NOT_FOUND)?;
+        attach("nvmlDeviceGetHandleByUUID", found, device)
     }
 
     fn nvmlDeviceGetHandleBySerial(state; serial: *const c_char, device: Out<Handle>) {
@@ -61,25 +63,28 @@ fn count_of(state: &State) -> c_uint {
     state.gpus.last().map_or(0, |gpu| gpu.index + 1)
 }
 
-fn attach(function: &str, gpu: &Gpu, device: Out<Handle>) -> Answer {
-    fault::meet_gpu(gpu, function)?;
-    put(session::handle_of(gpu), device)
+fn attach(function: &str, found: Device<'_>, device: Out<Handle>) -> Answer {
+    fault::meet_gpu(found.gpu, function)?;
+    put(found.handle(), device)
 }
 
-fn at_index(state: &State, index: c_uint) -> Result<&Gpu, Code> {
-    state.gpus.get(index as usize).ok_or(Code::INVALID_ARGUMENT)
+fn at_index(state: &State, index: c_uint) -> Result<Device<'_>, Code> {
+    let gpu = state.gpus.get(index as usize);
+    gpu.map(|gpu| Device::whole(state, gpu))
+        .ok_or(Code::INVALID_ARGUMENT)
 }
 
-fn at_address<'a>(state: &'a State, address: &str) -> Result<&'a Gpu, Code> {
+fn at_address<'a>(state: &'a State, address: &str) -> Result<Device<'a>, Code> {
     let address = PciAddress::parse(address).ok_or(Code::INVALID_ARGUMENT)?;
     the_one(state, |gpu| gpu.pci() == address)
 }
 
-fn the_one(state: &State, is_meant: impl Fn(&Gpu) -> bool) -> Result<&Gpu, Code> {
+fn the_one(state: &State, is_meant: impl Fn(&Gpu) -> bool) -> Result<Device<'_>, Code> {
     state
         .gpus
         .iter()
         .find(|gpu| is_meant(gpu))
+        .map(|gpu| Device::whole(state, gpu))
         .ok_or(Code::NOT_FOUND)
 }
 

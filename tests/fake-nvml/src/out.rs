@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 use crate::code::{Answer, Code};
+use crate::state::Gpu;
 
 /// A pointer to one value to fill in. In C it is a plain pointer: `None` is NULL, and
 /// `MaybeUninit` because a caller need not have set what is behind it.
@@ -40,6 +41,30 @@ pub(crate) unsafe fn put_text(text: &str, buffer: *mut c_char, room: c_uint) -> 
     Ok(())
 }
 
+/// Fills in a list that belongs to a GPU and may be told to have grown since the caller asked for
+/// its length.
+///
+/// # Safety
+/// As [`put_list`].
+pub(crate) unsafe fn put_growing_list<T: Copy>(
+    gpu: &Gpu,
+    list: &[T],
+    count: Option<&mut c_uint>,
+    buffer: *mut T,
+) -> Answer {
+    let count = count.ok_or(Code::INVALID_ARGUMENT)?;
+    if fits(list, *count as usize, buffer) && gpu.grows() {
+        *count = count.saturating_add(1);
+        return Err(Code::INSUFFICIENT_SIZE);
+    }
+    // SAFETY: the caller vouches for the same.
+    unsafe { put_list(list, Some(count), buffer) }
+}
+
+fn fits<T>(list: &[T], room: usize, buffer: *mut T) -> bool {
+    list.is_empty() || (!buffer.is_null() && room >= list.len())
+}
+
 /// Fills in a list by NVML's two-call protocol: `count` says how many fit, and is told how many
 /// there are; with too little room (or NULL) the caller is to come back with more.
 ///
@@ -56,7 +81,7 @@ pub(crate) unsafe fn put_list<T: Copy>(
     if list.is_empty() {
         return Ok(());
     }
-    if buffer.is_null() || room < list.len() {
+    if !fits(list, room, buffer) {
         return Err(Code::INSUFFICIENT_SIZE);
     }
     // SAFETY: the caller vouches for `room` items, and the list is no longer than that.

@@ -1,11 +1,13 @@
-//! The processes on a GPU: three lists (compute, graphics, MPS), each in three versions.
+//! The processes on a GPU or a MIG instance: three lists (compute, graphics, MPS), each in three versions.
 
 use std::ffi::c_uint;
 
-use crate::export::gpu_functions;
-use crate::layout::{ProcessV1, ProcessV2};
-use crate::out::put_list;
-use crate::state::{Gpu, Kind, Process};
+use crate::code::Code;
+use crate::device::Device;
+use crate::export::device_functions;
+use crate::layout::{ProcessOfR535, ProcessV1, ProcessV2};
+use crate::out::put_growing_list;
+use crate::state::{Kind, Process, ProcessRecord};
 
 /// NVML_VALUE_NOT_AVAILABLE.
 const MEMORY_UNKNOWN: u64 = u64::MAX;
@@ -15,20 +17,33 @@ const NO_INSTANCE: c_uint = c_uint::MAX;
 
 /// The three versions of one list.
 macro_rules! process_lists {
-    ($($of:ident: $v1:ident $v2:ident $v3:ident)*) => {gpu_functions! {$(
-        fn $v1(gpu; count: Option<&mut c_uint>, list: *mut ProcessV1) {
+    ($($of:ident: $v1:ident $v2:ident $v3:ident)*) => {device_functions! {$(
+        fn $v1(device; count: Option<&mut c_uint>, list: *mut ProcessV1) {
+            let listed = listed(device, $of, in_v1)?;
             // SAFETY: nvml.h has the caller pass room for `count` items at `list`.
-            unsafe { put_list(&listed(gpu, $of, in_v1), count, list) }
+            unsafe { put_growing_list(device.gpu, &listed, count, list) }
         }
 
-        fn $v2(gpu; count: Option<&mut c_uint>, list: *mut ProcessV2) {
+        fn $v2(device; count: Option<&mut c_uint>, list: *mut ProcessV2) {
+            let listed = listed(device, $of, in_v2)?;
             // SAFETY: nvml.h has the caller pass room for `count` items at `list`.
-            unsafe { put_list(&listed(gpu, $of, in_v2), count, list) }
+            unsafe { put_growing_list(device.gpu, &listed, count, list) }
         }
 
-        fn $v3(gpu; count: Option<&mut c_uint>, list: *mut ProcessV2) {
-            // SAFETY: nvml.h has the caller pass room for `count` items at `list`.
-            unsafe { put_list(&listed(gpu, $of, in_v2), count, list) }
+        fn $v3(device; count: Option<&mut c_uint>, list: *mut ProcessV2) {
+            match device.state.process_record {
+                ProcessRecord::Bytes24 => {
+                    let listed = listed(device, $of, in_v2)?;
+                    // SAFETY: nvml.h has the caller pass room for `count` items at `list`.
+                    unsafe { put_growing_list(device.gpu, &listed, count, list) }
+                }
+                ProcessRecord::Bytes32 => {
+                    let listed = listed(device, $of, as_of_r535)?;
+                    // SAFETY: as unsafe as those builds were. Nothing in nvml.h tells a caller to
+                    // leave so much room; one that leaves less is the mistake to be found.
+                    unsafe { put_growing_list(device.gpu, &listed, count, list.cast()) }
+                }
+            }
         }
     )*}};
 }
@@ -42,12 +57,17 @@ process_lists! {
         nvmlDeviceGetMPSComputeRunningProcesses_v2 nvmlDeviceGetMPSComputeRunningProcesses_v3
 }
 
-fn listed<T>(gpu: &Gpu, is_of: fn(Kind) -> bool, layout: fn(&Process) -> T) -> Vec<T> {
-    gpu.processes
-        .iter()
-        .filter(|process| is_of(process.kind))
-        .map(layout)
-        .collect()
+fn listed<T>(
+    device: Device<'_>,
+    is_of: fn(Kind) -> bool,
+    layout: fn(&Process) -> T,
+) -> Result<Vec<T>, Code> {
+    let refusal = device.gpu.mig_parent_lists;
+    if refusal != 0 && device.gpu.is_divided() && device.instance.is_none() {
+        return Err(Code(refusal));
+    }
+    let listed = device.processes().filter(|process| is_of(process.kind));
+    Ok(listed.map(layout).collect())
 }
 
 fn computes(kind: Kind) -> bool {
@@ -75,5 +95,12 @@ fn in_v2(process: &Process) -> ProcessV2 {
         used_memory: process.memory.unwrap_or(MEMORY_UNKNOWN),
         gpu_instance: process.gpu_instance.unwrap_or(NO_INSTANCE),
         compute_instance: process.compute_instance.unwrap_or(NO_INSTANCE),
+    }
+}
+
+fn as_of_r535(process: &Process) -> ProcessOfR535 {
+    ProcessOfR535 {
+        v2: in_v2(process),
+        protected_memory: process.protected_memory,
     }
 }

@@ -1,86 +1,117 @@
 //! How much of a GPU each process used lately (`nvmlDeviceGetProcessUtilization`).
 
 use std::ffi::{c_uint, c_ulonglong};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::clock::microseconds_now;
 use crate::code::Code;
 use crate::export::gpu_functions;
 use crate::layout::ProcessSample;
-use crate::out::put_list;
-use crate::state::Process;
+use crate::out::put_growing_list;
+use crate::state::{Gpu, Process, Sample};
 
 gpu_functions! {
     fn nvmlDeviceGetProcessUtilization(
         gpu; list: *mut ProcessSample, count: Option<&mut c_uint>, last_seen: c_ulonglong
     ) {
-        if !gpu.process_utilization {
+        if !gpu.undivided()?.process_utilization {
             return Err(Code::NOT_SUPPORTED);
         }
-        let samples = samples_since(last_seen, &gpu.processes, microseconds_now());
+        let samples = samples_since(last_seen, gpu, microseconds_now());
         if samples.is_empty() {
             // The normal answer of an idle GPU, and not an empty success.
             return Err(Code::NOT_FOUND);
         }
         // SAFETY: nvml.h has the caller pass room for `count` items at `list`.
-        unsafe { put_list(&samples, count, list) }
+        unsafe { put_growing_list(gpu, &samples, count, list) }
     }
 }
 
-/// The samples newer than `last_seen`. Each is taken as it is asked for, so there is one per
-/// process, and none only if the caller claims to have seen this very moment.
-fn samples_since(last_seen: u64, processes: &[Process], now: u64) -> Vec<ProcessSample> {
-    let sample = |process: &Process| {
-        Some(ProcessSample {
-            pid: process.pid,
-            timestamp: now,
-            sm: process.sm?,
-            memory: process.mem_util,
-            encoder: 0,
-            decoder: 0,
-        })
-    };
-    if now <= last_seen {
-        Vec::new()
-    } else {
-        processes.iter().filter_map(sample).collect()
-    }
+/// The samples newer than `last_seen`: first those of the processes, each taken as it is asked for,
+/// then those of the state file, which may be of any time.
+fn samples_since(last_seen: u64, gpu: &Gpu, now: u64) -> Vec<ProcessSample> {
+    let of_processes = gpu.processes.iter().filter_map(|process| of(process, now));
+    let as_told = gpu.samples.iter().map(|sample| told(sample, now));
+    of_processes
+        .chain(as_told)
+        .filter(|sample| sample.timestamp > last_seen)
+        .collect()
 }
 
-/// The CPU's clock, which NVML stamps samples with.
-fn microseconds_now() -> u64 {
-    let since_epoch = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+fn of(process: &Process, now: u64) -> Option<ProcessSample> {
+    Some(ProcessSample {
+        pid: process.pid,
+        timestamp: now,
+        sm: process.sm?,
+        memory: process.mem_util,
+        encoder: process.enc,
+        decoder: process.dec,
+    })
+}
+
+fn told(sample: &Sample, now: u64) -> ProcessSample {
+    ProcessSample {
+        pid: sample.pid,
+        timestamp: now.saturating_add_signed(sample.age_us.saturating_neg()),
+        sm: sample.sm,
+        memory: sample.mem,
+        encoder: sample.enc,
+        decoder: sample.dec,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn processes() -> Vec<Process> {
-        serde_json::from_str(r#"[{"pid": 7, "sm": 97, "mem_util": 40}, {"pid": 8}]"#)
-            .expect("two processes")
+    fn gpu(text: &str) -> Gpu {
+        serde_json::from_str(text).expect("a GPU")
+    }
+
+    fn busy() -> Gpu {
+        gpu(r#"{"processes": [
+            {"pid": 7, "sm": 97, "mem_util": 40, "enc": 3, "dec": 2}, {"pid": 8}]}"#)
     }
 
     #[test]
     fn a_process_with_a_share_has_one_sample_stamped_now_and_one_without_has_none() {
         assert_eq!(
-            samples_since(0, &processes(), 1000),
+            samples_since(0, &busy(), 1000),
             [ProcessSample {
                 pid: 7,
                 timestamp: 1000,
                 sm: 97,
                 memory: 40,
-                encoder: 0,
-                decoder: 0
+                encoder: 3,
+                decoder: 2
             }]
         );
     }
 
     #[test]
     fn only_samples_newer_than_the_last_seen_are_given() {
-        let count = |last_seen| samples_since(last_seen, &processes(), 1000).len();
+        let count = |last_seen| samples_since(last_seen, &busy(), 1000).len();
         assert_eq!([999, 1000, 1001].map(count), [1, 0, 0]);
+    }
+
+    #[test]
+    fn a_sample_of_the_state_file_is_given_as_it_is_told_and_of_its_age() {
+        let gpu = gpu(r#"{"processes": [{"pid": 7, "sm": 1}], "samples": [
+            {"pid": 4294967295, "sm": 4000, "mem": 5000, "enc": 6000, "dec": 7000, "age_us": 10},
+            {"pid": 9, "age_us": -10}, {"pid": 10, "age_us": 501}]}"#);
+        let garbage = ProcessSample {
+            pid: u32::MAX,
+            timestamp: 990,
+            sm: 4000,
+            memory: 5000,
+            encoder: 6000,
+            decoder: 7000,
+        };
+        let samples = samples_since(500, &gpu, 1000);
+        assert_eq!(samples[1], garbage);
+        let when = |sample: &ProcessSample| (sample.pid, sample.timestamp);
+        assert_eq!(
+            samples.iter().map(when).collect::<Vec<_>>(),
+            [(7, 1000), (u32::MAX, 990), (9, 1010)]
+        );
     }
 }

@@ -17,17 +17,17 @@ const SAMPLING_PERIOD_US: c_uint = 100_000;
 
 gpu_functions! {
     fn nvmlDeviceGetUtilizationRates(gpu; rates: Out<Utilization>) {
-        let known = gpu.utilization.as_ref().ok_or(Code::NOT_SUPPORTED)?;
+        let known = gpu.undivided()?.utilization.as_ref().ok_or(Code::NOT_SUPPORTED)?;
         put(Utilization { gpu: known.gpu, memory: known.memory }, rates)
     }
 
     fn nvmlDeviceGetEncoderUtilization(gpu; percent: Out<c_uint>, period: Out<c_uint>) {
-        put_known(gpu.encoder, percent)?;
+        put_known(gpu.undivided()?.encoder, percent)?;
         put(SAMPLING_PERIOD_US, period)
     }
 
     fn nvmlDeviceGetDecoderUtilization(gpu; percent: Out<c_uint>, period: Out<c_uint>) {
-        put_known(gpu.decoder, percent)?;
+        put_known(gpu.undivided()?.decoder, percent)?;
         put(SAMPLING_PERIOD_US, period)
     }
 

@@ -22,6 +22,24 @@ pub struct Invented<'a> {
     pub cgroup: &'a str,
 }
 
+/// How a made-up process is related to others, and what it has taken. Nothing
+/// and nobody where not said.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Related {
+    /// Its parent's pid.
+    pub parent: u32,
+    /// Its process group.
+    pub group: u32,
+    /// Its session.
+    pub session: u32,
+    /// The device number of its terminal.
+    pub terminal: u32,
+    /// Processor time, in clock ticks.
+    pub cpu_ticks: u64,
+    /// Memory of the host, in pages.
+    pub resident_pages: u64,
+}
+
 impl Procfs {
     /// When the box of this tree booted, in seconds since 1970.
     pub const BOOTED: u64 = 1_700_000_000;
@@ -49,6 +67,14 @@ impl Procfs {
     /// # Panics
     /// When it cannot be written.
     pub fn invent(&self, process: Invented<'_>) {
+        self.invent_related(process, Related::default());
+    }
+
+    /// Lets a process exist that others are related to.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn invent_related(&self, process: Invented<'_>, related: Related) {
         let directory = self.0.join(process.pid.to_string());
         std::fs::create_dir_all(&directory).expect("a directory");
         let Invented {
@@ -66,10 +92,7 @@ impl Procfs {
             // Last: it is what a daemon looks at first.
             (
                 "stat",
-                format!(
-                    "{pid} ({name}) S {zeroes}{start_ticks} 0",
-                    zeroes = "0 ".repeat(18)
-                ),
+                format!("{pid} ({name}) S {}", related.fields(start_ticks)),
             ),
         ];
         for (file, text) in files {
@@ -79,6 +102,17 @@ impl Procfs {
         }
     }
 
+    /// Writes one more file of a made-up process, or another text into one.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn write(&self, pid: u32, file: &str, text: &str) {
+        let directory = self.0.join(pid.to_string());
+        let new = directory.join("new");
+        std::fs::write(&new, text).expect("a file");
+        std::fs::rename(new, directory.join(file)).expect("a file");
+    }
+
     /// Lets a real process be seen in this tree too.
     ///
     /// # Panics
@@ -86,5 +120,25 @@ impl Procfs {
     pub fn link(&self, pid: u32) {
         let real = format!("/proc/{pid}");
         std::os::unix::fs::symlink(real, self.0.join(pid.to_string())).expect("a link");
+    }
+}
+
+impl Related {
+    /// The fields of `stat` from the fourth to the 24th.
+    fn fields(self, start_ticks: u64) -> String {
+        let mut fields = [0; 21];
+        let of_stat = [
+            (4, u64::from(self.parent)),
+            (5, u64::from(self.group)),
+            (6, u64::from(self.session)),
+            (7, u64::from(self.terminal)),
+            (14, self.cpu_ticks),
+            (22, start_ticks),
+            (24, self.resident_pages),
+        ];
+        for (number, value) in of_stat {
+            fields[number - 4] = value;
+        }
+        fields.map(|field| field.to_string()).join(" ")
     }
 }

@@ -58,6 +58,17 @@ impl Stage {
         self.path("lib/libnvidia-ml.so.1")
     }
 
+    /// Makes its NVML one of an older driver, without these functions.
+    ///
+    /// # Panics
+    /// When the stand-in does not have one of them.
+    pub fn older_library(&self, functions: &[&str]) {
+        let library = std::fs::read(&built().nvml).expect("the stand-in is built");
+        let older = super::older::without(&library, functions);
+        std::fs::remove_file(self.library()).expect("a library");
+        std::fs::write(self.library(), older).expect("a library");
+    }
+
     /// Its socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {

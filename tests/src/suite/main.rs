@@ -21,6 +21,10 @@ mod store;
 
 mod wire;
 
+mod load;
+
+mod corpus;
+
 mod manners;
 
 mod raw;

@@ -55,18 +55,22 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("config", &[]),
     ("logging", &[]),
     ("systemd", &[]),
+    ("quiesce", &[]),
     ("faults", &[]),
     ("state", &[]),
     ("host", &[]),
     ("audit", &[]),
     ("sensor", &["backend"]),
-    ("backend", &["sensor"]),
+    ("backend", &["quiesce", "sensor"]),
     ("tick", &["backend", "faults", "host"]),
     (
         "poller",
         &["audit", "clock", "config", "state", "systemd", "tick"],
     ),
-    ("server", &["audit", "clock", "config", "host", "state"]),
+    (
+        "server",
+        &["audit", "clock", "config", "host", "quiesce", "state"],
+    ),
 ];
 
 #[test]
@@ -80,7 +84,7 @@ fn leaves_of_the_daemon_do_not_know_each_other() {
         // The parts above all others put them together.
         let Some((_, may_use)) = LAYERS.iter().find(|(name, _)| *name == part) else {
             assert!(
-                ["lib", "main", "startup"].contains(&part.as_str()),
+                ["lib", "main", "startup", "untrusted"].contains(&part.as_str()),
                 "{part} has no place in LAYERS"
             );
             continue;
@@ -171,14 +175,19 @@ fn nothing_that_ships_opens_a_network_socket() {
 }
 
 #[test]
-fn only_the_peer_module_of_the_daemon_is_allowed_unsafe_code() {
+fn only_three_modules_of_the_daemon_are_allowed_unsafe_code() {
     let found: Vec<_> = sources()
         .into_iter()
         .filter(|(path, _)| !path.starts_with("tests"))
         .filter(|(_, text)| text.contains("allow(unsafe_code") || text.contains("unsafe {"))
         .map(|(path, _)| path)
         .collect();
-    assert_eq!(found, [PathBuf::from("daemon/src/server/peer.rs")]);
+    let allowed = [
+        "daemon/src/host/namespace.rs",
+        "daemon/src/sensor/nvml/raw.rs",
+        "daemon/src/server/peer.rs",
+    ];
+    assert_eq!(found, allowed.map(PathBuf::from));
 }
 
 /// Every source file of the workspace, relative to it.

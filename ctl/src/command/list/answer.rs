@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use gpukill_policy::select::{NoSuchDevice, Selection, narrow};
-use gpukill_proto::snapshot::{BackendReport, BackendState, Snapshot, Vendor};
+use gpukill_proto::snapshot::{BackendReport, BackendState, Device, Snapshot, Vendor};
 
 /// What is left to show.
 #[derive(Debug)]
@@ -42,9 +42,28 @@ fn verdict(chosen: &Snapshot, selection: &Selection) -> Option<Failure> {
         let unmatched = || Some(Failure::NoMatch(format!("no {} GPU here", vendor?)));
         return failed.or_else(unmatched);
     }
+    let unknown = |device: &&Device| device.process_count.last_known().is_none();
+    // Named by the kernel driver alone.
+    if chosen.devices.iter().all(|device| unknown(&device))
+        && let Some(failed) = failed_backend(&chosen.backends, selection.vendor)
+    {
+        return Some(failed);
+    }
     let nobody = chosen.processes.is_empty();
     let whose = processes_in_words(selection).filter(|_| nobody)?;
-    Some(Failure::NoMatch(format!("no GPU here is used by {whose}")))
+    // One whose list could not be had may be in use by them; a lost one is in
+    // use by nobody's will.
+    let mut reachable = chosen.devices.iter().filter(|device| device.lost.is_none());
+    Some(match reachable.find(unknown) {
+        Some(device) => {
+            let why = device.process_count.reason().unwrap_or_default();
+            let index = device.index;
+            Failure::Vendor(format!(
+                "whether GPU {index} is used by {whose} is not known: {why}"
+            ))
+        }
+        None => Failure::NoMatch(format!("no GPU here is used by {whose}")),
+    })
 }
 
 fn no_such_device(
@@ -73,7 +92,10 @@ fn failed_backend(backends: &[BackendReport], vendor: Option<Vendor>) -> Option<
                 "{} has not answered yet",
                 backend.name
             ))),
-            BackendState::Ready | BackendState::Absent(_) | BackendState::NotBuilt => None,
+            BackendState::Ready
+            | BackendState::Absent(_)
+            | BackendState::NotBuilt
+            | BackendState::Quiesced(_) => None,
         })
 }
 
@@ -136,7 +158,7 @@ mod tests {
         let none = without_devices(BackendState::Absent("no library".into()));
         assert_eq!(said(none, &all), (0, 0, None));
         let (devices, _, verdict) = said(sample::snapshot(), &all);
-        assert_eq!((devices, verdict), (8, None));
+        assert_eq!((devices, verdict), (10, None));
     }
 
     #[test]
@@ -147,7 +169,7 @@ mod tests {
         };
         let verdict = Some((8, "no amd GPU here".to_owned()));
         assert_eq!(said(sample::snapshot(), &amd), (0, 0, verdict));
-        let (devices, processes, verdict) = said(sample::snapshot(), &gpu("9"));
+        let (devices, processes, verdict) = said(sample::snapshot(), &gpu("99"));
         assert_eq!((devices, processes), (0, 0));
         assert_eq!(verdict.map(|(code, _)| code), Some(8));
         let nobody = Selection {
@@ -156,7 +178,7 @@ mod tests {
             ..Selection::default()
         };
         let text = "no GPU here is used by processes of zoe like ^x".to_owned();
-        assert_eq!(said(sample::snapshot(), &nobody), (8, 0, Some((8, text))));
+        assert_eq!(said(sample::snapshot(), &nobody), (10, 0, Some((8, text))));
     }
 
     #[test]

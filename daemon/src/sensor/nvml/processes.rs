@@ -1,229 +1,112 @@
-//! The processes of one GPU: three lists merged, and each one's utilisation.
+//! The processes of one GPU, or of one of its instances: three lists merged.
 
-use super::translate::{self, failure};
+use super::raw::List;
+use super::records::{ListError, Record, list};
+use super::translate::failure;
+use super::window::Samples;
 use crate::backend::ProcessReadings;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{DeviceId, Use};
-use gpukill_proto::units::{Bytes, Percent};
-use nvml_wrapper::Device;
-use nvml_wrapper::enums::device::UsedGpuMemory;
+use gpukill_proto::snapshot::{InstanceId, Use};
+use gpukill_proto::units::Bytes;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
+use nvml_wrapper::{Device, Nvml};
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Until when each GPU's utilisation samples have been seen: the driver keeps a
-/// buffer, and without this it would answer with old ones again and again.
-#[derive(Default)]
-pub(super) struct UtilizationWindows(BTreeMap<DeviceId, Window>);
+/// A process on an instance of a GPU, or on a whole one.
+type Place = (u32, Option<InstanceId>);
 
-/// One GPU's newest samples. Times are microseconds since 1970, as the driver
-/// gives them.
-struct Window {
-    /// The time of the newest sample.
-    seen: u64,
-    samples: Vec<ProcessUtilizationSample>,
-    /// When they came.
-    taken: u64,
+/// What the lists say of one process in one place.
+pub(super) type Merged = BTreeMap<Place, (Use, Reading<Bytes>)>;
+
+const COMPUTE: Use = Use {
+    compute: true,
+    graphics: false,
+    mps: false,
+};
+const GRAPHICS: Use = Use {
+    compute: false,
+    graphics: true,
+    mps: false,
+};
+const MPS: Use = Use {
+    compute: false,
+    graphics: false,
+    mps: true,
+};
+
+/// The processes in all lists of a GPU or of a MIG device.
+pub(super) fn merged(nvml: &Nvml, device: &Device<'_>) -> Result<Merged, ListError> {
+    merge([
+        (COMPUTE, list(nvml, device, List::Compute)),
+        (GRAPHICS, list(nvml, device, List::Graphics)),
+        (MPS, list(nvml, device, List::Mps)),
+    ])
 }
 
-/// The driver takes a sample at least so often (nvml.h: "between 1 second and
-/// 1/6 second"). The first question looks so far back, and polls that come
-/// faster see the last answer again.
-const SAMPLE_PERIOD_US: u64 = 1_000_000;
-
-/// How often a list may grow between its size and its contents being asked.
-const TRIES: u32 = 4;
-
-impl UtilizationWindows {
-    /// The processes of this GPU.
-    pub(super) fn processes(
-        &mut self,
-        device: &Device<'_>,
-        id: &DeviceId,
-    ) -> Reading<Vec<ProcessReadings>> {
-        let lists = [
-            (
-                Use {
-                    compute: true,
-                    ..Use::default()
-                },
-                retried(|| device.running_compute_processes()),
-            ),
-            (
-                Use {
-                    graphics: true,
-                    ..Use::default()
-                },
-                retried(|| device.running_graphics_processes()),
-            ),
-            (
-                Use {
-                    mps: true,
-                    ..Use::default()
-                },
-                retried(|| device.mps_running_compute_processes()),
-            ),
-        ];
-        let merged = match merge(lists) {
-            Ok(merged) => merged,
-            Err(error) => return failure(&error),
-        };
-        let samples = self.samples(device, id);
-        let processes = merged
-            .into_iter()
-            .map(|(pid, (used_for, memory))| {
-                let utilization = match &samples {
-                    // Absent from an answer that came is a true zero.
-                    Ok(samples) => {
-                        latest(samples, pid).map_or(Reading::Value(Percent(0)), translate::percent)
-                    }
-                    Err(error) => failure(error),
-                };
-                ProcessReadings {
-                    pid,
-                    used_for,
-                    memory,
-                    utilization,
-                }
-            })
-            .collect();
-        Reading::Value(processes)
-    }
-
-    fn samples(
-        &mut self,
-        device: &Device<'_>,
-        id: &DeviceId,
-    ) -> Result<Vec<ProcessUtilizationSample>, NvmlError> {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO);
-        let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        let window = self.0.entry(id.clone()).or_insert(Window::opening(now));
-        if window.seen > now {
-            // The clock was set back: nothing would be new for as long.
-            *window = Window::opening(now);
-        }
-        let seen = window.seen;
-        let answer = match retried(|| device.process_utilization_stats(seen)) {
-            // No process had any use since then: the normal answer of an idle GPU.
-            Err(NvmlError::NotFound) => Ok(Vec::new()),
-            other => other,
-        };
-        Ok(window.take(answer?, now))
+/// A list that could not be had, as a reading.
+pub(super) fn no_list<T>(error: &ListError) -> Reading<T> {
+    match error {
+        ListError::Nvml(error) => failure(error),
+        ListError::Growing => Reading::Failed("the list grows faster than it can be read".into()),
+        ListError::UnknownRecords => Reading::Failed(
+            "the driver writes records of an unknown length: no pid in them can be believed".into(),
+        ),
     }
 }
 
-impl Window {
-    fn opening(now: u64) -> Self {
-        Self {
-            seen: now.saturating_sub(SAMPLE_PERIOD_US),
-            samples: Vec::new(),
-            taken: 0,
-        }
-    }
-
-    /// What is known at `now`, after this answer. An answer without samples is
-    /// a true zero only when the driver has had time for a new one.
-    fn take(
-        &mut self,
-        answer: Vec<ProcessUtilizationSample>,
-        now: u64,
-    ) -> Vec<ProcessUtilizationSample> {
-        // A sample from the future would hide all that follow.
-        let soon = now.saturating_add(SAMPLE_PERIOD_US);
-        let new = |sample: &ProcessUtilizationSample| {
-            sample.timestamp > self.seen && sample.timestamp <= soon
-        };
-        let samples: Vec<_> = answer.into_iter().filter(new).collect();
-        match samples.iter().map(|sample| sample.timestamp).max() {
-            Some(newest) => {
-                self.seen = newest;
-                self.taken = now;
-                self.samples = samples;
-            }
-            None if now.saturating_sub(self.taken) > SAMPLE_PERIOD_US => self.samples.clear(),
-            None => {}
-        }
-        self.samples.clone()
-    }
+/// Puts each process's utilisation beside what the lists say.
+pub(super) fn with_utilization(merged: Merged, samples: &Samples) -> Vec<ProcessReadings> {
+    let processes = merged.into_iter();
+    processes
+        .map(|((pid, instance), (used_for, memory))| ProcessReadings {
+            pid,
+            instance,
+            used_for,
+            memory,
+            utilization: samples.of(pid),
+        })
+        .collect()
 }
 
-fn retried<T>(mut call: impl FnMut() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
-    for _ in 1..TRIES {
-        match call() {
-            Err(NvmlError::InsufficientSize(_)) => {}
-            other => return other,
-        }
-    }
-    call()
-}
-
-/// The newest sample of a process.
-fn latest(samples: &[ProcessUtilizationSample], pid: u32) -> Option<u32> {
-    let own = samples.iter().filter(|sample| sample.pid == pid);
-    own.max_by_key(|sample| sample.timestamp)
-        .map(|sample| sample.sm_util)
-}
-
-type Lists = [(Use, Result<Vec<ProcessInfo>, NvmlError>); 3];
-
-/// A pid, its GPU instance and its compute instance.
-type Place = (u32, Option<u32>, Option<u32>);
-
-/// Each process once. One that is in several lists holds its memory once; one
-/// in several MIG instances holds memory in each.
+/// Each process once in each place. One that is in several lists holds its
+/// memory once.
 ///
 /// A list that this GPU or driver does not have is empty. Any other failure of
 /// a list fails the whole: half of the processes would look like all of them.
-fn merge(lists: Lists) -> Result<BTreeMap<u32, (Use, Reading<Bytes>)>, NvmlError> {
-    let mut parts: BTreeMap<Place, (Use, Reading<Bytes>)> = BTreeMap::new();
+fn merge(lists: [(Use, Result<Vec<Record>, ListError>); 3]) -> Result<Merged, ListError> {
+    let mut merged = Merged::new();
     let mut supported = false;
     let mut unsupported = None;
     for (used_for, list) in lists {
         let list = match list {
             Ok(list) => list,
-            Err(error) => match failure::<()>(&error) {
-                Reading::Unsupported => {
-                    unsupported = Some(error);
-                    continue;
-                }
-                _ => return Err(error),
-            },
+            Err(ListError::Nvml(error)) if is_unsupported(&error) => {
+                unsupported = Some(error);
+                continue;
+            }
+            Err(error) => return Err(error),
         };
         supported = true;
-        for process in list {
-            let place = (
-                process.pid,
-                process.gpu_instance_id,
-                process.compute_instance_id,
-            );
-            let memory = match process.used_gpu_memory {
-                UsedGpuMemory::Used(bytes) => Reading::Value(Bytes(bytes)),
-                UsedGpuMemory::Unavailable => Reading::Unsupported,
+        for record in list {
+            let memory = match record.memory {
+                Some(bytes) => Reading::Value(Bytes(bytes)),
+                None => Reading::Unsupported,
             };
-            let part = parts
-                .entry(place)
+            let process = merged
+                .entry((record.pid, record.instance))
                 .or_insert((Use::default(), Reading::Unsupported));
-            part.0 = either(part.0, used_for);
-            part.1 = larger(&part.1, memory);
+            process.0 = either(process.0, used_for);
+            process.1 = larger(&process.1, memory);
         }
     }
-    if let (false, Some(error)) = (supported, unsupported) {
-        return Err(error);
+    match (supported, unsupported) {
+        (false, Some(error)) => Err(error.into()),
+        _ => Ok(merged),
     }
-    let mut whole: BTreeMap<u32, (Use, Reading<Bytes>)> = BTreeMap::new();
-    for ((pid, _, _), (used_for, memory)) in parts {
-        whole
-            .entry(pid)
-            .and_modify(|sum| {
-                sum.0 = either(sum.0, used_for);
-                sum.1 = added(&sum.1, &memory);
-            })
-            .or_insert((used_for, memory));
-    }
-    Ok(whole)
+}
+
+fn is_unsupported(error: &NvmlError) -> bool {
+    failure::<()>(error) == Reading::Unsupported
 }
 
 fn either(a: Use, b: Use) -> Use {
@@ -242,183 +125,82 @@ fn larger(a: &Reading<Bytes>, b: Reading<Bytes>) -> Reading<Bytes> {
     }
 }
 
-/// A sum with an unknown part is unknown.
-fn added(a: &Reading<Bytes>, b: &Reading<Bytes>) -> Reading<Bytes> {
-    match (a.known(), b.known()) {
-        (Some(a), Some(b)) => Reading::Value(Bytes(a.0.saturating_add(b.0))),
-        _ => Reading::Unsupported,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn process(pid: u32, used_gpu_memory: UsedGpuMemory, instance: Option<u32>) -> ProcessInfo {
-        ProcessInfo {
+    const INSTANCE: Option<InstanceId> = Some(InstanceId { gpu: 2, compute: 0 });
+
+    fn process(pid: u32, memory: Option<u64>, instance: Option<InstanceId>) -> Record {
+        Record {
             pid,
-            used_gpu_memory,
-            gpu_instance_id: instance,
-            compute_instance_id: instance,
+            memory,
+            instance,
         }
     }
 
-    fn lists(
-        compute: Result<Vec<ProcessInfo>, NvmlError>,
-        graphics: Result<Vec<ProcessInfo>, NvmlError>,
-        mps: Result<Vec<ProcessInfo>, NvmlError>,
-    ) -> Lists {
-        let none = Use::default();
-        [
-            (
-                Use {
-                    compute: true,
-                    ..none
-                },
-                compute,
-            ),
-            (
-                Use {
-                    graphics: true,
-                    ..none
-                },
-                graphics,
-            ),
-            (Use { mps: true, ..none }, mps),
-        ]
+    fn merge_lists(
+        compute: Result<Vec<Record>, NvmlError>,
+        graphics: Result<Vec<Record>, NvmlError>,
+        mps: Result<Vec<Record>, NvmlError>,
+    ) -> Result<Merged, ListError> {
+        merge([
+            (COMPUTE, compute.map_err(ListError::Nvml)),
+            (GRAPHICS, graphics.map_err(ListError::Nvml)),
+            (MPS, mps.map_err(ListError::Nvml)),
+        ])
     }
-
-    use UsedGpuMemory::{Unavailable, Used};
 
     #[test]
     fn a_process_in_two_lists_holds_its_memory_once() {
-        let merged = merge(lists(
-            Ok(vec![process(7, Used(100), None)]),
-            Ok(vec![process(7, Used(100), None), process(8, Used(5), None)]),
+        let merged = merge_lists(
+            Ok(vec![process(7, Some(100), None)]),
+            Ok(vec![process(7, Some(90), None), process(8, Some(5), None)]),
             Err(NvmlError::NotSupported),
-        ))
+        )
         .unwrap();
-        let (used_for, memory) = &merged[&7];
+        let (used_for, memory) = &merged[&(7, None)];
         assert!(used_for.compute && used_for.graphics && !used_for.mps);
         assert_eq!(memory, &Reading::Value(Bytes(100)));
-        assert_eq!(merged[&8].1, Reading::Value(Bytes(5)));
+        assert_eq!(merged[&(8, None)].1, Reading::Value(Bytes(5)));
     }
 
     #[test]
-    fn a_process_in_two_mig_instances_holds_memory_in_both() {
-        let merged = merge(lists(
+    fn a_process_in_two_instances_is_in_two_places() {
+        let other = Some(InstanceId { gpu: 3, compute: 0 });
+        let merged = merge_lists(
             Ok(vec![
-                process(7, Used(100), Some(1)),
-                process(7, Used(50), Some(2)),
+                process(7, Some(100), INSTANCE),
+                process(7, Some(50), other),
             ]),
             Ok(vec![]),
             Ok(vec![]),
-        ));
-        assert_eq!(merged.unwrap()[&7].1, Reading::Value(Bytes(150)));
+        )
+        .unwrap();
+        assert_eq!(merged[&(7, INSTANCE)].1, Reading::Value(Bytes(100)));
+        assert_eq!(merged[&(7, other)].1, Reading::Value(Bytes(50)));
     }
 
     #[test]
     fn memory_the_driver_cannot_tell_is_unknown_and_never_zero() {
-        let alone = merge(lists(
-            Ok(vec![process(7, Unavailable, None)]),
+        let alone = merge_lists(Ok(vec![process(7, None, None)]), Ok(vec![]), Ok(vec![]));
+        assert_eq!(alone.unwrap()[&(7, None)].1, Reading::Unsupported);
+        let told_once = merge_lists(
+            Ok(vec![process(7, None, None)]),
+            Ok(vec![process(7, Some(3), None)]),
             Ok(vec![]),
-            Ok(vec![]),
-        ));
-        assert_eq!(alone.unwrap()[&7].1, Reading::Unsupported);
-        let told_once = merge(lists(
-            Ok(vec![process(7, Unavailable, None)]),
-            Ok(vec![process(7, Used(3), None)]),
-            Ok(vec![]),
-        ));
-        assert_eq!(told_once.unwrap()[&7].1, Reading::Value(Bytes(3)));
+        );
+        assert_eq!(told_once.unwrap()[&(7, None)].1, Reading::Value(Bytes(3)));
     }
 
     #[test]
     fn a_list_that_failed_fails_the_whole_and_lists_that_do_not_exist_do_not() {
-        assert!(merge(lists(Ok(vec![]), Err(NvmlError::Unknown), Ok(vec![]))).is_err());
-        assert!(
-            merge(lists(
-                Ok(vec![]),
-                Err(NvmlError::NotSupported),
-                Err(NvmlError::NotSupported)
-            ))
-            .is_ok()
-        );
+        assert!(merge_lists(Ok(vec![]), Err(NvmlError::Unknown), Ok(vec![])).is_err());
         let none = || Err(NvmlError::NotSupported);
+        assert!(merge_lists(Ok(vec![]), none(), none()).is_ok());
         assert!(matches!(
-            merge(lists(none(), none(), none())),
-            Err(NvmlError::NotSupported)
+            merge_lists(none(), none(), none()),
+            Err(ListError::Nvml(NvmlError::NotSupported))
         ));
-    }
-
-    #[test]
-    fn the_newest_sample_of_a_process_counts() {
-        let sample = |pid, timestamp, sm_util| ProcessUtilizationSample {
-            pid,
-            timestamp,
-            sm_util,
-            mem_util: 0,
-            enc_util: 0,
-            dec_util: 0,
-        };
-        let samples = [
-            sample(7, 10, 99),
-            sample(7, 30, 5),
-            sample(8, 40, 50),
-            sample(7, 20, 80),
-        ];
-        assert_eq!(latest(&samples, 7), Some(5));
-        assert_eq!(latest(&samples, 9), None);
-    }
-
-    #[test]
-    fn polls_faster_than_the_driver_samples_see_the_last_answer_and_no_zero() {
-        let sample = |timestamp| ProcessUtilizationSample {
-            pid: 7,
-            timestamp,
-            sm_util: 97,
-            mem_util: 0,
-            enc_util: 0,
-            dec_util: 0,
-        };
-        let second = SAMPLE_PERIOD_US;
-        let mut window = Window::opening(10 * second);
-        let busy = |samples: Vec<_>| latest(&samples, 7);
-        assert_eq!(
-            busy(window.take(vec![sample(10 * second)], 10 * second)),
-            Some(97)
-        );
-        assert_eq!(
-            busy(window.take(Vec::new(), 10 * second + second / 2)),
-            Some(97)
-        );
-        // An old sample again is no news.
-        assert_eq!(
-            busy(window.take(vec![sample(10 * second)], 12 * second)),
-            None
-        );
-        // One from far in the future does not hide the next.
-        assert_eq!(
-            busy(window.take(vec![sample(99 * second)], 12 * second)),
-            None
-        );
-        assert_eq!(
-            busy(window.take(vec![sample(13 * second)], 13 * second)),
-            Some(97)
-        );
-    }
-
-    #[test]
-    fn a_list_that_grows_between_two_calls_is_asked_again() {
-        let mut calls = 0;
-        let result = retried(|| {
-            calls += 1;
-            if calls < 3 {
-                Err(NvmlError::InsufficientSize(None))
-            } else {
-                Ok(calls)
-            }
-        });
-        assert_eq!(result.ok(), Some(3));
     }
 }

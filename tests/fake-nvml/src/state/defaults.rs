@@ -1,8 +1,11 @@
 //! What a state file need not say: an idle H100 SXM under driver 580.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
 
-use super::{Clocks, Ecc, Gpu, Memory, State, Utilization};
+use super::{
+    Attributes, Clocks, Ecc, Gpu, Memory, Pcie, ProcessRecord, RemappedRows, State, Utilization,
+};
 
 impl Default for State {
     fn default() -> Self {
@@ -11,10 +14,16 @@ impl Default for State {
             cuda: 13000,
             nvml: "13.580.65.06".to_owned(),
             init_error: 0,
+            load: 0,
+            // LIB_RM_VERSION_MISMATCH.
+            load_error: 18,
             delay_ms: 0,
             errors: BTreeMap::new(),
             hang: BTreeSet::new(),
             crash: BTreeSet::new(),
+            process_record: ProcessRecord::Bytes24,
+            events: Vec::new(),
+            event_wait_error: 0,
             gpus: Vec::new(),
         }
     }
@@ -36,6 +45,7 @@ impl Default for Gpu {
             encoder: Some(0),
             decoder: Some(0),
             temperature: Some(30),
+            memory_temperature: Some(34),
             power_mw: Some(70_000),
             power_limit_mw: Some(700_000),
             energy_mj: None,
@@ -47,16 +57,32 @@ impl Default for Gpu {
                 video: Some(765),
             },
             max_clocks: Clocks::default(),
+            // Idle.
+            throttle: Some(0x1),
+            pcie: Some(Pcie::default()),
             performance_state: Some(0),
             compute_mode: Some(0),
             persistence: Some(false),
             display: false,
             ecc: Some(Ecc::default()),
+            remapped_rows: Some(RemappedRows::default()),
+            retired_pages: None,
+            recovery_action: Some(0),
+            field_errors: BTreeMap::new(),
             mig: Some(false),
+            mig_mode_raw: None,
+            instances: Vec::new(),
+            mig_parent_lists: 0,
+            // Single-bit and double-bit memory errors, XIDs, changes of MIG, fatal poison.
+            supported_events: Some(0x1 | 0x2 | 0x8 | 0x100 | 0x2000),
             errors: BTreeMap::new(),
+            hang: BTreeSet::new(),
             lost: false,
             process_utilization: true,
             processes: Vec::new(),
+            samples: Vec::new(),
+            grow: 0,
+            grown: AtomicU64::new(0),
         }
     }
 }
@@ -80,6 +106,34 @@ impl Default for Clocks {
             sm: Some(1980),
             memory: Some(2619),
             video: Some(1545),
+        }
+    }
+}
+
+/// What the card and the slot of an HGX board do at best.
+impl Default for Pcie {
+    fn default() -> Self {
+        Self {
+            generation: Some(5),
+            width: Some(16),
+            max_generation: Some(5),
+            max_width: Some(16),
+        }
+    }
+}
+
+/// As `nvidia-smi -q` of driver 590 tells it of 1g.10gb.
+impl Default for Attributes {
+    fn default() -> Self {
+        Self {
+            multiprocessors: 16,
+            copy_engines: 1,
+            decoders: 1,
+            encoders: 0,
+            jpegs: 1,
+            optical_flows: 0,
+            gpu_slices: 1,
+            compute_slices: 1,
         }
     }
 }

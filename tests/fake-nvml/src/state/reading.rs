@@ -1,8 +1,6 @@
 //! From a state file's text to a state that can be played, or the reason why not.
 
-use std::collections::BTreeSet;
-
-use super::State;
+use super::{State, checks};
 
 impl State {
     /// Reads a state file's text, and refuses one that could not be played.
@@ -11,19 +9,7 @@ impl State {
         for (index, gpu) in (0..).zip(&mut state.gpus) {
             gpu.index = index;
         }
-        let mut uuids = BTreeSet::new();
-        if let Some(twin) = state.gpus.iter().find(|gpu| !uuids.insert(gpu.uuid())) {
-            return Err(format!("two GPUs have the UUID {}", twin.uuid()));
-        }
-        let errors = state
-            .gpus
-            .iter()
-            .map(|gpu| &gpu.errors)
-            .chain([&state.errors]);
-        if let Some((function, _)) = errors.flatten().find(|(_, code)| **code == 0) {
-            // The caller would take it for success and read an answer that nobody wrote.
-            return Err(format!("the error of {function} is 0, which is success"));
-        }
+        checks::check(&state)?;
         Ok(state)
     }
 }
@@ -31,7 +17,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::{Gpu, Memory};
+    use crate::state::Gpu;
 
     fn refusal(text: &str) -> String {
         State::parse(text.as_bytes()).expect_err("the text is to be refused")
@@ -68,10 +54,11 @@ mod tests {
     }
 
     #[test]
-    fn memory_in_use_is_by_default_what_the_processes_use() {
-        let text = br#"{"gpus": [{"processes": [{"pid": 1, "memory": 5}, {"pid": 2}, {"pid": 3, "memory": 7}]}]}"#;
-        let state = State::parse(text).expect("a valid state");
-        assert_eq!(state.gpus[0].memory_used(&Memory::default()), 12);
+    fn values_that_no_gpu_has_can_be_played() {
+        let text = br#"{"gpus": [{"encoder": 4000, "fan": 300, "throttle": 18446744073709551615,
+            "recovery_action": 77, "memory": {"total": 1, "used": 9}, "utilization": {"gpu": 4000},
+            "samples": [{"pid": 4294967295, "sm": 4000, "age_us": -1}], "mig_mode_raw": 7}]}"#;
+        State::parse(text).expect("a valid state");
     }
 
     #[test]
@@ -95,6 +82,58 @@ mod tests {
             (
                 r#"{"errors": {"nvmlInit_v2": 0}}"#,
                 "the error of nvmlInit_v2 is 0, which is success",
+            ),
+            (
+                r#"{"gpus": [{"field_errors": {"230": 0}}]}"#,
+                "the error of field 230 is 0, which is success",
+            ),
+            (
+                r#"{"load_error": 0}"#,
+                "the error of another load is 0, which is success",
+            ),
+            (
+                r#"{"process_record": 28}"#,
+                "a process record has 24 or 32 bytes, not 28",
+            ),
+            (
+                r#"{"gpus": [{}], "events": [{"id": 0, "gpu": 0, "type": 8}]}"#,
+                "the event 0 does not come after 0",
+            ),
+            (
+                r#"{"gpus": [{}], "events": [{"id": 2, "gpu": 0, "type": 8}, {"id": 2, "gpu": 0, "type": 8}]}"#,
+                "the event 2 does not come after 2",
+            ),
+            (
+                r#"{"gpus": [{}], "events": [{"id": 1, "gpu": 1, "type": 8}]}"#,
+                "the event 1 is of no GPU",
+            ),
+            (
+                r#"{"gpus": [{"instances": [{"gpu_instance": 1, "compute_instance": 0}]}]}"#,
+                "instances need mig to be true",
+            ),
+            (
+                r#"{"gpus": [{"mig": true, "instances": [{"gpu_instance": 1, "compute_instance": 0, "index": 7}]}]}"#,
+                "the instance index 7 is not below 7",
+            ),
+            (
+                r#"{"gpus": [{"mig": true, "instances": [{"gpu_instance": 1, "compute_instance": 0, "index": 1},
+                    {"gpu_instance": 2, "compute_instance": 0}]}]}"#,
+                "two instances have the index 1",
+            ),
+            (
+                r#"{"gpus": [{"mig": true, "instances": [{"gpu_instance": 1, "compute_instance": 0},
+                    {"gpu_instance": 1, "compute_instance": 0, "uuid": "MIG-2"}]}]}"#,
+                "two instances are GPU instance 1 compute instance 0",
+            ),
+            (
+                r#"{"gpus": [{"mig": true, "instances": [{"gpu_instance": 1, "compute_instance": 0, "memory": {"total": 1}},
+                    {"gpu_instance": 1, "compute_instance": 1, "memory": {"total": 2}}]}]}"#,
+                "GPU instance 1 has two memories",
+            ),
+            (
+                r#"{"gpus": [{"uuid": "GPU-1", "mig": true,
+                    "instances": [{"gpu_instance": 1, "compute_instance": 0, "uuid": "GPU-1"}]}]}"#,
+                "two GPUs have the UUID GPU-1",
             ),
         ] {
             let refusal = refusal(text);

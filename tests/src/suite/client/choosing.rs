@@ -225,7 +225,7 @@ fn rows_and_documents_have_all_that_the_table_has() {
         (
             &["list", "-d", "-o", "csv"],
             4,
-            "ts,gpu_index,gpu_id,pid,uid,user,proc_name,",
+            "ts,gpu_index,gpu_id,gpu_instance,compute_instance,pid,uid,user,proc_name,",
         ),
     ] {
         let csv = stage.ctl(arguments).stdout;
@@ -236,10 +236,8 @@ fn rows_and_documents_have_all_that_the_table_has() {
     let csv = stage.ctl(&["list", "--gpu", "3", "-o", "csv"]).stdout;
     let reasons = csv.lines().nth(1).unwrap();
     assert!(
-        reasons.ends_with(
-            "ecc_volatile: unsupported; power_w: unsupported; \
-             util_pct: failed: NVML reports an unknown error (999)"
-        ),
+        reasons.contains("; power_w: unsupported; ")
+            && reasons.ends_with("; util_pct: failed: NVML reports an unknown error (999)"),
         "{csv}"
     );
     daemon.stop();

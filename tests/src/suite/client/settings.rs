@@ -50,9 +50,9 @@ fn a_flag_wins_over_the_environment_which_wins_over_the_file() {
         Setting {
             flag: &["--width", "70"],
             variable: ("GPUKILL_TABLE_WIDTH", "85"),
-            file: "table_width = 95",
+            file: "table_width = 90",
             shown: width,
-            expected: ["70", "85", "95", ""],
+            expected: ["70", "85", "90", ""],
         },
         Setting {
             flag: &["--no-details"],

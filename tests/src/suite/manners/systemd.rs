@@ -251,6 +251,35 @@ fn journald_gets_structured_messages() {
 }
 
 #[test]
+fn what_happens_to_a_gpu_is_one_entry_with_its_fields() {
+    let Some(journald) = Journald::start() else {
+        return;
+    };
+    let stage = Stage::new();
+    let gpus = json!([{"uuid": "GPU-a"}, {"uuid": "GPU-b"}]);
+    stage.play(&json!({"gpus": gpus}));
+    let daemon = journald.daemon(&stage);
+    eventually("the GPUs are read", || {
+        (stage.list()["gpus"].as_array().unwrap().len() == 2).then_some(())
+    });
+    stage.play(&json!({"gpus": gpus, "events": [{"id": 1, "gpu": 1, "type": 8, "data": 79}]}));
+    let entries = || -> Vec<Value> {
+        let entries = journald.entries();
+        let of_gpu = |entry: &Value| entry["GPUKILL_GPU_UUID"] == "GPU-b";
+        entries.into_iter().filter(of_gpu).collect()
+    };
+    let entry = eventually("the XID is in the journal", || entries().pop());
+    assert_eq!(entry["PRIORITY"], "4");
+    assert_eq!(entry["GPUKILL_XID"], "79");
+    assert_eq!(entry["GPUKILL_GPU"], "1");
+    assert_eq!(entry["GPUKILL_MEANING"], "the GPU has fallen off the bus");
+    let message = entry["MESSAGE"].as_str().unwrap();
+    assert!(message.starts_with("XID 79 on GPU 1 "), "{message}");
+    daemon.stop();
+    assert_eq!(entries().len(), 1);
+}
+
+#[test]
 fn a_journald_that_is_stuck_delays_neither_polls_nor_the_stop() {
     let Some(journald) = Journald::start() else {
         return;

@@ -1,5 +1,6 @@
 //! Who a process is and since when, and those that are nobody.
 
+use super::{name_of, one_gpu, row_when};
 use gpukill_tests::harness::{
     Actor, Invented, NOBODY, Procfs, Stage, becomes, can_act_as_others, eventually,
 };
@@ -7,34 +8,6 @@ use serde_json::{Value, json};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// The row of a process, once it satisfies.
-fn row_when(stage: &Stage, pid: u32, satisfies: impl Fn(&Value) -> bool) -> Value {
-    eventually("the row of the process", || {
-        let list = stage.list();
-        let procs = list["procs"].as_array().unwrap();
-        let row = procs.iter().find(|row| row["pid"] == pid)?;
-        satisfies(row).then(|| row.clone())
-    })
-}
-
-fn one_gpu(pids: &[u32]) -> Value {
-    let processes: Vec<Value> = pids
-        .iter()
-        .map(|pid| json!({"pid": pid, "memory": 1u64 << 30, "sm": 5}))
-        .collect();
-    json!({"gpus": [{"processes": processes}]})
-}
-
-/// The name of a user, from the name service; none where it has none.
-fn name_of(uid: u32) -> Option<String> {
-    let output = Command::new("getent")
-        .args(["passwd", &uid.to_string()])
-        .output()
-        .ok()?;
-    let line = String::from_utf8(output.stdout).ok()?;
-    Some(line.split(':').next()?.to_owned()).filter(|name| !name.is_empty())
-}
 
 #[test]
 fn a_process_is_shown_with_all_that_the_system_knows_of_it() {

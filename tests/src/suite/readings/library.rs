@@ -1,6 +1,6 @@
 //! NVML that cannot be loaded, and that works again.
 
-use gpukill_tests::harness::{Daemon, Ran, Stage, becomes, eventually};
+use gpukill_tests::harness::{Daemon, Ran, Stage, becomes, eventually, wrong};
 use serde_json::{Value, json};
 
 /// NVML's code, what it means, and what to do about it.
@@ -12,7 +12,7 @@ const FAILURES: [(u32, &str); 3] = [
     ),
     (
         4,
-        "the current user does not have permission to perform this operation",
+        "the NVIDIA driver does not let gpukilld in: see the modes of /dev/nvidia*",
     ),
 ];
 
@@ -121,11 +121,22 @@ fn a_driver_that_is_reloaded_under_the_library_is_read_again_at_once() {
         assert!(reason.starts_with("stale: "), "{reason}");
         assert_eq!(old["gpus"][0]["util_pct"], json!(null));
         assert_eq!(old["backends"][0]["state"], "failed");
-        let why = old["backends"][0]["why"].as_str().unwrap();
-        assert!(why.starts_with("cannot count GPUs: "), "{why}");
         stage.play(&json!({"driver": "590.48.01", "gpus": [{}]}));
         becomes(&json!("590.48.01"), driver);
-        becomes(&json!({}), || stage.list()["gpus"][0]["reasons"].clone());
+        becomes(&json!({}), || wrong(&stage.list()["gpus"][0]));
         daemon.stop();
     }
+}
+
+#[test]
+fn a_library_that_is_none_is_a_fault_and_not_a_box_without_gpus() {
+    let stage = Stage::new();
+    std::fs::remove_file(stage.library()).unwrap();
+    std::fs::write(stage.library(), "not a library").unwrap();
+    let daemon = stage.start();
+    let fault = eventually("the fault", || stage.faults().pop());
+    let expected = format!("cannot load {}: ", stage.library().display());
+    assert!(fault.1.starts_with(&expected), "{fault:?}");
+    assert_eq!(stage.ctl(&["list"]).code, 2);
+    daemon.stop();
 }

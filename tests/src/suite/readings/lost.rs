@@ -1,6 +1,6 @@
 //! GPUs that are lost, that go and that come.
 
-use gpukill_tests::harness::{Stage, becomes, eventually};
+use gpukill_tests::harness::{Stage, becomes, eventually, wrong};
 use serde_json::{Value, json};
 
 const LOST: &str = "GPU_IS_LOST";
@@ -41,7 +41,7 @@ fn a_lost_gpu_says_so_leaves_the_others_alone_and_is_well_again_when_it_is_back(
     assert!(lost["lost_since"].is_string());
     assert_eq!(lost["util_pct"], Value::Null);
     assert_eq!(lost["reasons"]["util_pct"], format!("failed: {LOST}"));
-    assert_eq!(list["gpus"][2]["reasons"], json!({}));
+    assert_eq!(wrong(&list["gpus"][2]), json!({}));
     assert_eq!(
         stage.faults(),
         [(
@@ -87,7 +87,7 @@ fn a_lost_gpu_stays_in_the_list_when_the_sensor_is_replaced() {
     });
     let fresh = || {
         let list = stage.list();
-        (states(&list), list["gpus"][0]["reasons"].clone())
+        (states(&list), wrong(&list["gpus"][0]))
     };
     becomes(&(expected("lost"), json!({})), fresh);
     assert_eq!(stage.list()["gpus"][1]["lost_since"], since);
@@ -115,7 +115,7 @@ fn gpus_come_and_go_while_the_daemon_runs_and_keep_their_names() {
         let list = stage.list();
         let gpus = list["gpus"].as_array().unwrap();
         gpus.iter()
-            .map(|gpu| format!("{}: {}, {}", gpu["gpu_index"], gpu["id"], gpu["reasons"]))
+            .map(|gpu| format!("{}: {}, {}", gpu["gpu_index"], gpu["id"], wrong(gpu)))
             .collect()
     };
     let is = |names: &[&str]| -> Vec<String> {
@@ -137,5 +137,57 @@ fn gpus_come_and_go_while_the_daemon_runs_and_keep_their_names() {
         becomes(&is(names), shown);
     }
     assert_eq!(stage.faults(), []);
+    daemon.stop();
+}
+
+#[test]
+fn a_gpu_that_only_its_getters_call_lost_is_lost_too() {
+    let stage = Stage::new();
+    let state =
+        |errors: &Value| json!({"gpus": [{"name": "first"}, {"name": "second", "errors": errors}]});
+    stage.play(&state(&json!({})));
+    let daemon = stage.start();
+    let shown = || states(&stage.list());
+    let is = |second: &str| {
+        vec![
+            (json!("first"), json!("ok")),
+            (json!("second"), json!(second)),
+        ]
+    };
+    becomes(&is("ok"), shown);
+    for code in [15, 16] {
+        stage.play(&state(
+            &json!({"nvmlDeviceGetPowerUsage": code, "nvmlDeviceGetName": code}),
+        ));
+        becomes(&is("lost"), shown);
+        stage.play(&state(&json!({})));
+        becomes(&is("ok"), shown);
+    }
+    daemon.stop();
+}
+
+#[test]
+fn a_gpu_whose_handle_fails_for_once_keeps_its_row_and_its_processes_their_time() {
+    let stage = Stage::new();
+    let state = |errors: &Value| {
+        json!({"gpus": [{
+            "name": "first", "errors": errors,
+            "processes": [{"pid": std::process::id(), "memory": 1}],
+        }]})
+    };
+    stage.play(&state(&json!({})));
+    let daemon = stage.start();
+    let first_seen = || stage.list()["procs"][0]["first_seen"].clone();
+    becomes(&true, || first_seen().is_string());
+    let before = first_seen();
+    stage.play(&state(&json!({"nvmlDeviceGetHandleByIndex_v2": 999})));
+    becomes(&vec![(json!("first"), json!("lost"))], || {
+        states(&stage.list())
+    });
+    stage.play(&state(&json!({})));
+    becomes(&vec![(json!("first"), json!("ok"))], || {
+        states(&stage.list())
+    });
+    becomes(&before, first_seen);
     daemon.stop();
 }

@@ -1,6 +1,6 @@
 //! What the driver says of the processes on a GPU.
 
-use gpukill_tests::harness::{Actor, Stage, becomes};
+use gpukill_tests::harness::{Actor, Stage, becomes, wrong};
 use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
@@ -24,19 +24,18 @@ fn memory_that_the_driver_cannot_tell_is_unknown_and_so_is_what_nobody_explains(
     };
     stage.play(&gpu(None));
     let daemon = stage.start();
-    let unknown = json!([
-        null,
-        null,
-        {"used_mem_mb": "unsupported", "used_mem_bytes": "unsupported"},
-    ]);
-    let fields = ["used_mem_mb", "used_mem_bytes", "reasons"];
-    becomes(&vec![unknown], || procs(&stage.list(), &fields));
+    let memory = || {
+        let process = &stage.list()["procs"][0];
+        let why = process["reasons"]["used_mem_bytes"].clone();
+        (process["used_mem_bytes"].clone(), why)
+    };
+    becomes(&(Value::Null, json!("unsupported")), memory);
     let gpu_of = |list: Value| {
         let gpu = &list["gpus"][0];
         (
             gpu["mem_used_bytes"].clone(),
             gpu["mem_unattributed_bytes"].clone(),
-            gpu["reasons"].clone(),
+            wrong(gpu),
         )
     };
     let why = json!({"mem_unattributed_bytes": "failed: a process's memory is not known"});
@@ -116,13 +115,27 @@ fn a_process_without_a_sample_is_idle_and_without_samples_at_all_it_is_unknown()
     ]}));
     let daemon = stage.start();
     let expected = vec![
-        json!([97, {}]),
-        json!([0, {}]),
-        json!([null, {"util_pct": "unsupported"}]),
-        json!([null, {"util_pct": "failed: NVML reports an unknown error (999)"}]),
-        json!([null, {"util_pct": "failed: the driver reports more than 100 %"}]),
+        (json!(97), Value::Null),
+        (json!(0), Value::Null),
+        (Value::Null, json!("unsupported")),
+        (
+            Value::Null,
+            json!("failed: NVML reports an unknown error (999)"),
+        ),
+        (
+            Value::Null,
+            json!("failed: the driver reports more than 100 %"),
+        ),
     ];
-    becomes(&expected, || procs(&stage.list(), &["util_pct", "reasons"]));
+    becomes(&expected, || {
+        let list = stage.list();
+        let processes = list["procs"].as_array().unwrap();
+        let shown = |process: &Value| {
+            let why = process["reasons"]["util_pct"].clone();
+            (process["util_pct"].clone(), why)
+        };
+        processes.iter().map(shown).collect()
+    });
     assert_eq!(columns(&stage, 4), ["SM", "97%", "0%", "n/a", "?", "?"]);
     daemon.stop();
 }
@@ -176,7 +189,7 @@ fn a_list_of_processes_that_fails_is_a_fault_and_nothing_is_said_of_the_rest() {
     becomes(&expected, || procs(&stage.list(), &["gpu_index"]));
     let gpu = &stage.list()["gpus"][1];
     assert_eq!(
-        gpu["reasons"],
+        wrong(gpu),
         json!({
             "mem_unattributed_bytes": "failed: the list of processes failed",
             "pids": "failed: NVML reports an unknown error (999)",

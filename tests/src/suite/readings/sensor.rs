@@ -129,3 +129,38 @@ fn a_sensor_does_not_outlive_its_daemon() {
         (!command.starts_with("gpukilld-sensor")).then_some(())
     });
 }
+
+#[test]
+fn a_gpu_about_which_the_driver_hangs_is_left_out_and_the_others_are_read() {
+    let stage = Stage::new();
+    let state = |hang: &[&str], temperature: u32| {
+        json!({"gpus": [
+            {"name": "first", "temperature": temperature},
+            {"name": "second", "temperature": temperature, "hang": hang},
+            {"name": "third", "temperature": temperature},
+        ]})
+    };
+    let shown = || -> Vec<(Value, Value)> {
+        let list = stage.list();
+        let gpus = list["gpus"].as_array().unwrap();
+        gpus.iter()
+            .map(|gpu| (gpu["state"].clone(), gpu["temp_c"].clone()))
+            .collect()
+    };
+    let well = |temperature: u32| (json!("ok"), json!(temperature));
+    let lost = (json!("lost"), Value::Null);
+    stage.play(&state(&[], 41));
+    let daemon = stage.start();
+    becomes(&vec![well(41), well(41), well(41)], shown);
+    stage.play(&state(&["nvmlDeviceGetUtilizationRates"], 42));
+    // Two sensors must hang before the GPU is blamed.
+    let first = daemon.sensor();
+    another_sensor(&daemon, first);
+    becomes(&vec![well(42), lost, well(42)], shown);
+    let why = "lost (the driver hangs or crashes at it): needs a reset or a reboot";
+    assert_eq!(stage.faults(), [("GPU 1".to_owned(), why.to_owned())]);
+    stage.play(&state(&[], 43));
+    becomes(&vec![well(43), well(43), well(43)], shown);
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+}

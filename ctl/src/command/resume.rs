@@ -1,0 +1,17 @@
+//! `resume`: the daemon reads the NVIDIA driver again, before a quiesce is over.
+
+use super::connect;
+use crate::connect::Patience;
+use crate::exit::{Exit, Failure};
+use crate::output::message::Messages;
+use crate::output::print;
+use crate::settings::Settings;
+
+/// Asks, and says what is so now.
+pub(crate) async fn run(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+    let patience = Patience::lasting(settings.timeout);
+    let daemon = connect(settings, patience, messages).await?;
+    daemon.resume(patience).await?;
+    print("gpukilld reads the NVIDIA driver again\n")?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,83 @@
+//! A daemon that is well, on a box that is not quite.
+
+use super::NOW;
+use gpukill_proto::PROTOCOL_VERSION;
+use gpukill_proto::reading::Reading::{Unsupported, Value};
+use gpukill_proto::snapshot::{BackendReport, BackendState, Fault};
+use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
+use gpukill_proto::units::{Bytes, Timestamp};
+
+fn backend(name: &str, state: BackendState) -> BackendReport {
+    BackendReport {
+        name: name.into(),
+        state,
+        since: NOW.plus_seconds(-267),
+        devices: 0,
+        driver: Unsupported,
+        cuda: Unsupported,
+        poll_cost_us: 0,
+    }
+}
+
+/// Of the same box.
+pub(crate) fn status() -> Status {
+    let nvidia = BackendReport {
+        devices: 10,
+        driver: Value("580.65.06".into()),
+        cuda: Value("13.0".into()),
+        poll_cost_us: 4_100,
+        ..backend("nvidia", BackendState::Ready)
+    };
+    let fault = |part: &str, what: &str| Fault {
+        part: part.into(),
+        what: what.into(),
+        since: NOW.plus_seconds(-267),
+    };
+    Status {
+        version: "0.1.0".into(),
+        protocol: PROTOCOL_VERSION,
+        host: "gpu-box-07".into(),
+        started_at: NOW.plus_seconds(-12 * 86_400 - 4 * 3_600),
+        now: NOW,
+        caller: CallerReport {
+            uid: 1000,
+            user: Value("alice".into()),
+            rights: vec![Right::Look, Right::EndOwn],
+            log_in_again_for: Some("gpukill-operators".into()),
+        },
+        personal: false,
+        will_not_act: None,
+        backends: vec![
+            nvidia,
+            backend("amd", BackendState::Absent("no device".into())),
+            backend(
+                "intel",
+                BackendState::Failed("cannot read /sys/class/drm: permission denied".into()),
+            ),
+            backend("apple", BackendState::NotBuilt),
+        ],
+        faults: vec![
+            fault(
+                "GPU 7",
+                "lost (XID 79): needs a reset or a reboot; 9 others unaffected",
+            ),
+            fault(
+                "names",
+                "the name service does not answer: users are shown by number",
+            ),
+        ],
+        polling: PollingReport {
+            interval_ms: 2000,
+            last_at: Some(Timestamp(NOW.0 - 400)),
+            ticks: 524_118,
+            late: 0,
+        },
+        store: StoreReport {
+            directory: "/var/lib/gpukill".into(),
+            samples: Bytes::mib(61),
+            audit: Bytes(1_258_291),
+            written_at: Some(Timestamp(NOW.0 - 300)),
+            dropped: 0,
+        },
+    }
+}

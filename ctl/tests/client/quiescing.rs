@@ -1,0 +1,88 @@
+//! Letting go of the driver, and taking it again.
+
+use crate::daemon::{Daemon, Script};
+use crate::{run, stderr, stdout};
+use gpukill_proto::units::Timestamp;
+use std::time::Duration;
+
+/// The minute of a moment, as it is printed where it is today.
+fn minute(moment: Timestamp) -> String {
+    moment.to_rfc3339()[11..16].to_owned()
+}
+
+#[test]
+fn quiesce_says_until_when_and_what_to_do_then() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    for (arguments, minutes) in [("quiesce", 10), ("quiesce --minutes 1440", 1440)] {
+        let before = Timestamp::from(std::time::SystemTime::now());
+        let output = run(&daemon.socket, arguments);
+        let until = daemon.script.quiesced.lock().expect("not poisoned");
+        let until = until.expect("it was asked for");
+        assert!(until >= before.plus_seconds(minutes * 60), "{arguments}");
+        assert!(
+            until < before.plus_seconds(minutes * 60 + 60),
+            "{arguments}"
+        );
+        assert_eq!(output.status.code(), Some(0), "{arguments}");
+        let said = stdout(&output);
+        let time = said
+            .strip_prefix("the NVIDIA driver is let go until ")
+            .and_then(|said| said.strip_suffix("; the list shows the last readings\n"))
+            .expect("one line");
+        // With its date where it is tomorrow.
+        assert_eq!(time.rsplit(' ').next(), Some(minute(until).as_str()));
+        assert_eq!(
+            stderr(&output),
+            "hint: gpukillctl resume when you are done\n"
+        );
+    }
+    let quiet = run(&daemon.socket, "quiesce --log-level error");
+    assert_eq!(stderr(&quiet), "");
+}
+
+#[test]
+fn a_driver_that_takes_its_time_is_waited_for() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let slow = Script {
+        letting_go: Duration::from_millis(1200),
+        ..Script::default()
+    };
+    let daemon = Daemon::start(directory.path(), slow);
+    let output = run(&daemon.socket, "quiesce --timeout-secs 1");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn resume_says_that_the_driver_is_read_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    run(&daemon.socket, "quiesce");
+    for _ in 0..2 {
+        let output = run(&daemon.socket, "resume");
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(stdout(&output), "gpukilld reads the NVIDIA driver again\n");
+        assert_eq!(stderr(&output), "");
+        assert_eq!(*daemon.script.quiesced.lock().expect("not poisoned"), None);
+    }
+}
+
+#[test]
+fn who_may_not_is_told_whom_to_ask() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plain = Script {
+        caller_is_operator: false,
+        ..Script::default()
+    };
+    let daemon = Daemon::start(directory.path(), plain);
+    for arguments in ["quiesce", "resume"] {
+        let output = run(&daemon.socket, arguments);
+        assert_eq!(output.status.code(), Some(4), "{arguments}");
+        assert_eq!(stdout(&output), "");
+        assert_eq!(
+            stderr(&output),
+            "gpukillctl: cannot let go of the driver\n\
+             hint: ask someone in group gpukill-operators\n"
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! What the NVIDIA kernel driver says of itself below `/proc/driver/nvidia`:
+//! enough to name the GPUs when NVML cannot be asked.
+
+use super::{DeviceReadings, Readings};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{BackendState, DeviceId, Vendor};
+use gpukill_proto::text::visible;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+/// More of a file than this is not read; the driver writes some hundred bytes.
+const LONGEST: u64 = 4 << 10;
+
+/// More devices than this are not looked at.
+const MOST_DEVICES: usize = 256;
+
+/// The longest text that is kept, in bytes.
+const TEXT_MAX: usize = 128;
+
+/// What can be told without NVML; `None` when the driver is not loaded.
+/// Everything but names is failed, for this reason.
+pub(super) fn read(procfs: &Path, why: &str) -> Option<Readings> {
+    let root = procfs.join("driver/nvidia");
+    let version = read_file(&root.join("version")).ok()?;
+    let failed = Reading::Failed(why.to_owned());
+    let mut devices: Vec<_> = std::fs::read_dir(root.join("gpus"))
+        .into_iter()
+        .flatten()
+        .take(MOST_DEVICES)
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let text = read_file(&entry.path().join("information")).ok()?;
+            Some(device(&entry.file_name().to_string_lossy(), &text, &failed))
+        })
+        .collect();
+    devices.sort_by(|a, b| (a.vitals.minor.known(), &a.id).cmp(&(b.vitals.minor.known(), &b.id)));
+    for (index, device) in (0..).zip(&mut devices) {
+        device.index = index;
+    }
+    Some(Readings {
+        driver: driver(&version).map_or_else(
+            || Reading::Failed("the driver does not tell its version".into()),
+            Reading::Value,
+        ),
+        devices,
+        ..Readings::nothing(BackendState::Failed(why.to_owned()))
+    })
+}
+
+fn read_file(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The version in `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06
+/// Sun …`: the first word of numbers and dots.
+pub(crate) fn driver(text: &str) -> Option<String> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("NVRM version:"))?;
+    let is_version = |word: &&str| {
+        let parts: Vec<&str> = word.split('.').collect();
+        let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        parts.len() >= 2 && parts.iter().all(is_number)
+    };
+    let version = line.split_ascii_whitespace().find(is_version)?;
+    Some(visible(version.as_bytes(), TEXT_MAX))
+}
+
+/// One device from its `information` file; `address` is its directory's name.
+pub(crate) fn device(address: &str, text: &str, failed: &Reading<()>) -> DeviceReadings {
+    let value = |key: &str| {
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        // A driver that has not woken the device fills in question marks.
+        let known = |value: &&str| !value.is_empty() && !value.contains('?');
+        Some(value.trim()).filter(known)
+    };
+    let shown = |text: &str| visible(text.as_bytes(), TEXT_MAX);
+    let pci = shown(address);
+    let id = value("GPU UUID").map_or_else(|| pci.clone(), shown);
+    let mut device = DeviceReadings::unknown(DeviceId(id), 0, Vendor::Nvidia, failed);
+    if let Some(model) = value("Model").filter(|model| *model != "Unknown") {
+        device.name = Reading::Value(shown(model));
+    }
+    if let Some(minor) = value("Device Minor").and_then(|minor| minor.parse().ok()) {
+        device.vitals.minor = Reading::Value(minor);
+    }
+    device.pci = Reading::Value(pci);
+    device
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn both_kinds_of_kernel_module_tell_their_version() {
+        for (text, version) in [
+            (
+                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 2025\n\
+                 GCC version:  gcc version 12.2.0\n",
+                Some("580.65.06"),
+            ),
+            (
+                "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  590.48  Release\n",
+                Some("590.48"),
+            ),
+            ("GCC version: 12.2.0\n", None),
+            ("", None),
+        ] {
+            assert_eq!(driver(text).as_deref(), version, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_device_is_named_by_its_uuid_or_by_where_it_sits() {
+        let failed = Reading::Failed("no NVML".to_owned());
+        let text = "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 120\n\
+                    GPU UUID: \t GPU-0123\nDevice Minor: \t 3\nGPU Excluded:\t No\n";
+        let awake = device("0000:1b:00.0", text, &failed);
+        assert_eq!(awake.id.0, "GPU-0123");
+        assert_eq!(awake.name.known().unwrap(), "NVIDIA H100 80GB HBM3");
+        assert_eq!(awake.vitals.minor, Reading::Value(3));
+        assert_eq!(awake.memory.used.failure(), Some("no NVML"));
+        let asleep = "Model: \t\t Unknown\nGPU UUID: \t GPU-????????-????\nDevice Minor: \t x\n";
+        let asleep = device("0000:1b:00.0", asleep, &failed);
+        assert_eq!(asleep.id.0, "0000:1b:00.0");
+        assert_eq!(asleep.name.failure(), Some("no NVML"));
+        assert_eq!(asleep.vitals.minor.failure(), Some("no NVML"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_can_panic_it(text in "\\PC{0,200}", address in "\\PC{0,20}") {
+            let _ = driver(&text);
+            let _ = device(&address, &text, &Reading::Unsupported);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Tests of names of cgroups that anybody may have given: what is not believed.
+
+use super::tests::{A, Told, some, told};
+
+#[test]
+fn a_container_that_anybody_may_have_named_is_none_and_its_unit_counts() {
+    let user = "user.slice/user-1000.slice";
+    let cases = [
+        (
+            format!("system.slice/hub.service/docker-{A}.scope"),
+            some("hub.service"),
+        ),
+        // A service may be an unprivileged user's, and divided further.
+        (
+            format!("system.slice/hub.service/libpod-{A}.scope"),
+            some("hub.service"),
+        ),
+        (
+            format!("system.slice/hub.service/x/libpod-payload-{A}"),
+            some("hub.service"),
+        ),
+        (
+            format!("{user}/session-3.scope/libpod-payload-{A}"),
+            some("session-3.scope"),
+        ),
+        // Below nothing that the system's systemd made for a user.
+        (
+            format!("system.slice/hub.service/user@7.service/libpod-{A}.scope"),
+            some("hub.service"),
+        ),
+        (
+            format!("{user}/user@7.service/libpod-payload-{A}"),
+            some("user@7.service"),
+        ),
+        (
+            format!("user@7.service/libpod-payload-{A}"),
+            some("user@7.service"),
+        ),
+        (
+            format!(
+                "system.slice/hub.service/user.slice/user-7.slice/user@7.service/libpod-{A}.scope"
+            ),
+            some("hub.service"),
+        ),
+        // What `pam_cgfs` gives to users, who may name units as well.
+        (format!("user/bob/0/docker/{A}"), None),
+        (format!("user/bob/0/docker-{A}.scope"), None),
+        ("user/bob/0/ssh.service".to_owned(), None),
+    ];
+    for (path, unit) in cases {
+        let session = unit.as_deref().filter(|unit| unit.starts_with("session"));
+        let expected = Told {
+            session: session.map(|_| "3".to_owned()),
+            unit,
+            ..Told::default()
+        };
+        assert_eq!(told(&format!("0::/{path}")), expected, "{path}");
+    }
+}
+
+#[test]
+fn what_a_user_may_name_is_no_job_of_a_scheduler() {
+    let names = [
+        "system.slice/slurmstepd.scope/job_1/step_0",
+        "slurmstepd.scope/job_1/step_0",
+        "slurm/uid_0/job_1/step_0",
+        "slurm/job_7",
+        "slurm_n1/uid_0/job_1",
+        "pbs_jobs.service/jobid/123.srv",
+        "lsf/c/job.1.2.3",
+        "htcondor/slot_1",
+        "condor.service/slot_1",
+    ];
+    let places = [
+        "user.slice/user-1000.slice/user@1000.service/mine",
+        "user.slice/user-1000.slice/session-3.scope",
+        "system.slice/hub.service",
+        "user/bob/0",
+    ];
+    for (place, name) in places
+        .iter()
+        .flat_map(|place| names.map(|name| (place, name)))
+    {
+        assert_eq!(
+            told(&format!("4:memory:/{place}/{name}")).job,
+            None,
+            "{place}/{name}"
+        );
+    }
+    for path in [
+        "system.slice/slurmstepd.scope/job_1;rm/step_0",
+        "system.slice/slurmstepd.scope/x/job_1",
+        "slurm/job_7",
+        "slurmd/uid_0/job_7",
+        "slurm/uid_x/job_7",
+        "slurm/uid_0/x/job_7",
+        "x.service/job_1",
+    ] {
+        assert_eq!(told(&format!("0::/{path}")).job, None, "{path}");
+    }
+    // What lies in a job is no container of the box: some schedulers let a job
+    // divide its group.
+    for path in [
+        "htcondor/slot_1",
+        "slurm/uid_0/job_1/step_0",
+        "lsf/c/job.1.2.3",
+    ] {
+        let divided = told(&format!("4:memory:/{path}/docker-{A}.scope"));
+        assert_eq!((divided.container, divided.unit), (None, None), "{path}");
+        assert!(divided.job.is_some(), "{path}");
+    }
+}

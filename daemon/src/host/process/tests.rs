@@ -1,0 +1,277 @@
+//! Tests of who a pid is, over this process and made-up ones.
+
+use super::*;
+use crate::host::users::System;
+use gpukill_proto::snapshot::{DeviceId, GpuProcess, OwnerKind};
+use std::path::Path;
+
+fn processes(root: &Path) -> Processes {
+    let containers = Containers::start(root.into(), "").unwrap();
+    Processes::new(root.into(), Commands::start().unwrap(), containers)
+}
+
+/// The row of a process, when everything about it is known.
+fn row(processes: &mut Processes, users: &Users, pid: u32, now: Timestamp) -> GpuProcess {
+    let mut people = processes.identify(&[pid].into(), now, users);
+    let soon = Instant::now() + Duration::from_secs(10);
+    processes.settle(&mut people, users, soon);
+    let device = DeviceId("GPU-0".into());
+    let mut row = GpuProcess::unknown(device, pid, now, &Reading::Withheld);
+    people[&pid].describe(&mut row, users);
+    row
+}
+
+/// A made-up `/proc`.
+struct Tree(tempfile::TempDir);
+
+impl Tree {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("stat"), "cpu 1\nbtime 1000\n").unwrap();
+        Self(root)
+    }
+
+    /// Lets a process exist that is called `name`, was started by `parent` at
+    /// `start`, and has taken so much processor time.
+    fn process(&self, pid: u32, name: &str, parent: u32, start: u64, ticks: u64) {
+        let zeros = "0 ".repeat(6);
+        let stat =
+            format!("{pid} ({name}) S {parent} 0 0 0 {zeros}{ticks} 0 0 0 0 0 0 0 {start} 0 3");
+        // The name is the third field from behind of those before.
+        self.file(pid, "stat", &stat);
+        self.file(
+            pid,
+            "status",
+            "Uid:\t1000\t1001\t1002\t1003\nNSpid:\t7\t1\n",
+        );
+        self.file(pid, "cgroup", "0::/\n");
+        self.file(pid, "cmdline", name);
+    }
+
+    fn file(&self, pid: u32, file: &str, text: &str) {
+        let directory = self.0.path().join(pid.to_string());
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join(file), text).unwrap();
+    }
+
+    fn processes(&self) -> Processes {
+        processes(self.0.path())
+    }
+}
+
+#[test]
+fn this_process_is_found_and_keeps_its_identity() {
+    let users = Users::start(System).unwrap();
+    let mut processes = processes(Path::new("/proc"));
+    let now = Timestamp::from(std::time::SystemTime::now());
+    let pid = std::process::id();
+    let found = row(&mut processes, &users, pid, now);
+    let us = rustix::process::getuid().as_raw();
+    assert_eq!(found.uid, Reading::Value(us));
+    assert_eq!(found.owner.known().unwrap().uid, Some(us));
+    assert_eq!(found.namespace_owner, Reading::Value(None));
+    assert_eq!(found.inner_pid, Reading::Value(None));
+    let started_at = *found.started_at.known().unwrap();
+    assert!(
+        now.since(started_at) < Duration::from_secs(3600),
+        "{found:?}"
+    );
+    assert!(found.command.known().is_some());
+    assert!(found.host_memory.known().unwrap().0 > 1 << 20);
+    let parent = rustix::process::getppid().unwrap().as_raw_pid();
+    assert_eq!(i64::from(found.parents[0].key.pid), i64::from(parent));
+    // No field was left as it was.
+    assert!(
+        !format!("{found:?}").contains("Withheld, name"),
+        "{found:?}"
+    );
+    let again = row(&mut processes, &users, pid, now);
+    assert_eq!((again.job, again.place), (found.job, found.place));
+    let nobody = processes.identify(&[u32::MAX].into(), now, &users);
+    assert!(nobody.is_empty());
+}
+
+#[test]
+fn every_identifying_field_of_a_row_is_filled() {
+    let users = Users::start(System).unwrap();
+    let tree = Tree::new();
+    tree.process(7, "x", 0, 5, 0);
+    let row = row(&mut tree.processes(), &users, 7, Timestamp(0));
+    let left: Vec<&str> = [
+        ("start_ticks", row.start_ticks.reason()),
+        ("started_at", row.started_at.reason()),
+        ("uid", row.uid.reason()),
+        ("user", row.user.reason()),
+        ("owner", row.owner.reason()),
+        ("login_uid", row.login_uid.reason()),
+        ("namespace_owner", row.namespace_owner.reason()),
+        ("name", row.name.reason()),
+        ("executable", row.executable.reason()),
+        ("command", row.command.reason()),
+        ("inner_pid", row.inner_pid.reason()),
+        ("container", row.place.container.reason()),
+        ("unit", row.place.unit.reason()),
+        ("session", row.place.session.reason()),
+        ("terminal", row.place.terminal.reason()),
+        ("scheduler", row.place.scheduler.reason()),
+        ("job", row.job.reason()),
+        ("host_memory", row.host_memory.reason()),
+        ("cpu", row.cpu.reason()),
+    ]
+    .into_iter()
+    .filter(|(_, reason)| *reason == Reading::<()>::Withheld.reason())
+    .map(|(field, _)| field)
+    .collect();
+    assert_eq!(left, [""; 0]);
+    assert_eq!(row.inner_pid, Reading::Value(Some(1)));
+    let page = rustix::param::page_size() as u64;
+    assert_eq!(row.host_memory, Reading::Value(Bytes(3 * page)));
+    assert_eq!(row.owner.known().unwrap().kind, OwnerKind::User);
+}
+
+#[test]
+fn another_start_time_is_another_process() {
+    let users = Users::start(System).unwrap();
+    let tree = Tree::new();
+    let mut processes = tree.processes();
+    tree.process(7, "first", 0, 500, 0);
+    let first = row(&mut processes, &users, 7, Timestamp(0));
+    assert_eq!(first.uid, Reading::Value(1000));
+    assert_eq!(first.command, Reading::Value("first".into()));
+    tree.process(7, "second", 0, 900, 0);
+    let second = row(&mut processes, &users, 7, Timestamp(1));
+    assert_ne!(first.key(), second.key());
+    assert_eq!(second.command, Reading::Value("second".into()));
+    let hz = i64::try_from(rustix::param::clock_ticks_per_second()).unwrap();
+    assert_eq!(
+        second.started_at,
+        Reading::Value(Timestamp(1_000_000 + 900_000 / hz))
+    );
+}
+
+#[test]
+fn the_rest_is_read_again_when_it_is_old_and_at_once_after_an_exec_or_a_lost_parent() {
+    let users = Users::start(System).unwrap();
+    let tree = Tree::new();
+    let mut processes = tree.processes();
+    let mut unit_at = |now: i64| {
+        let row = row(&mut processes, &users, 7, Timestamp(now));
+        row.place
+            .unit
+            .known()
+            .unwrap()
+            .as_ref()
+            .unwrap()
+            .name
+            .clone()
+    };
+    let set = |unit: &str| tree.file(7, "cgroup", &format!("0::/system.slice/{unit}.service\n"));
+    tree.process(7, "x", 5, 500, 0);
+    set("a");
+    assert_eq!(unit_at(0), "a.service");
+    set("b");
+    assert_eq!(unit_at(19_999), "a.service");
+    assert_eq!(unit_at(20_000), "b.service");
+    // Its parent has ended.
+    tree.process(7, "x", 1, 500, 0);
+    set("c");
+    assert_eq!(unit_at(20_001), "c.service");
+    // It executes something else.
+    tree.process(7, "y", 1, 500, 0);
+    set("d");
+    assert_eq!(unit_at(20_002), "d.service");
+    // The clock was set back.
+    set("e");
+    assert_eq!(unit_at(5), "e.service");
+}
+
+#[test]
+fn a_process_that_executes_something_else_shows_the_new_command_line() {
+    let users = Users::start(System).unwrap();
+    let tree = Tree::new();
+    let mut processes = tree.processes();
+    tree.process(7, "x", 0, 500, 0);
+    let before = row(&mut processes, &users, 7, Timestamp(0));
+    tree.process(7, "y", 0, 500, 0);
+    let after = row(&mut processes, &users, 7, Timestamp(1));
+    assert_eq!(before.key(), after.key());
+    assert_eq!(before.command, Reading::Value("x".into()));
+    assert_eq!(after.command, Reading::Value("y".into()));
+}
+
+#[test]
+fn who_may_be_a_jupyter_server_is_no_part_of_a_job_before_it_is_known() {
+    let users = Users::start(System).unwrap();
+    let tree = Tree::new();
+    tree.process(6, "python3", 1, 200, 0);
+    tree.process(7, "python3", 6, 300, 0);
+    let mut processes = tree.processes();
+    let people = processes.identify(&[7].into(), Timestamp(0), &users);
+    let job = people[&7].person.job.clone();
+    assert_eq!(job, Reading::Failed("not read yet".into()));
+}
+
+#[test]
+fn a_tree_of_processes_is_one_job_below_a_jupyter_that_only_its_command_line_names() {
+    let users = Users::start(System).unwrap();
+    let tree = Tree::new();
+    tree.process(5, "python3", 1, 100, 0);
+    tree.file(5, "cmdline", "/a b/python3\0-W\0ignore\0-m\0jupyterlab\0");
+    tree.process(6, "python3", 5, 200, 0);
+    tree.file(6, "cmdline", "python3\0-m\0ipykernel_launcher\0");
+    tree.process(7, "python3", 6, 300, 0);
+    let row = row(&mut tree.processes(), &users, 7, Timestamp(0));
+    let kernel = ProcessKey {
+        pid: 6,
+        start_ticks: 200,
+    };
+    assert_eq!(row.job, Reading::Value(Job::Tree(kernel)));
+    let parents: Vec<u32> = row.parents.iter().map(|parent| parent.key.pid).collect();
+    assert_eq!(parents, [6, 5]);
+}
+
+#[test]
+fn an_editors_server_that_only_its_executable_names_is_no_part_of_a_job() {
+    let users = Users::start(System).unwrap();
+    let tree = Tree::new();
+    tree.process(5, "MainThread", 1, 100, 0);
+    let node = "/home/a/.vscode-server/bin/1/node";
+    std::os::unix::fs::symlink(node, tree.0.path().join("5/exe")).unwrap();
+    tree.process(6, "python3", 5, 200, 0);
+    let row = row(&mut tree.processes(), &users, 6, Timestamp(0));
+    let itself = ProcessKey {
+        pid: 6,
+        start_ticks: 200,
+    };
+    assert_eq!(row.job, Reading::Value(Job::Tree(itself)));
+}
+
+#[test]
+fn a_pid_that_changes_hands_while_it_is_read_is_nobody() {
+    let users = Users::start(System).unwrap();
+    let tree = Tree::new();
+    tree.process(40, "python", 1, 100, 0);
+    let directory = tree.0.path().join("40");
+    // Whoever opens it waits until somebody writes: `stat` was read by then.
+    let status = directory.join("status");
+    std::fs::remove_file(&status).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&status).status();
+    assert!(made.unwrap().success());
+    let mut processes = tree.processes();
+    let found = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut pipe = std::fs::OpenOptions::new()
+                .write(true)
+                .open(&status)
+                .unwrap();
+            tree.file(
+                40,
+                "stat",
+                "40 (bash) S 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 900 0 3",
+            );
+            io::Write::write_all(&mut pipe, b"Uid:\t0\t0\t0\t0\n").unwrap();
+        });
+        processes.identify(&[40].into(), Timestamp(2_000_000), &users)
+    });
+    assert!(found.is_empty(), "{found:?}");
+}

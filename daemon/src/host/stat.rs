@@ -1,0 +1,161 @@
+//! What the kernel writes of a process into `stat`: one line that is cheap to
+//! read and tells what changes from poll to poll.
+
+use gpukill_proto::reading::Reading;
+use gpukill_proto::text::visible;
+
+/// What of `/proc/PID/stat` is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stat {
+    /// Controls made visible.
+    pub(super) name: String,
+    /// 0 where the parent is of another PID namespace.
+    pub(super) parent: u32,
+    pub(super) group: u32,
+    pub(super) session: u32,
+    /// A device number; 0 for none.
+    pub(super) terminal: u32,
+    /// Processor time, of user and system.
+    pub(super) cpu_ticks: u64,
+    pub(super) start_ticks: u64,
+    pub(super) resident_pages: u64,
+}
+
+impl Stat {
+    /// The name stands in parentheses and may hold any byte, parentheses and
+    /// blanks too: only the last closing one ends it.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let open = bytes.iter().position(|byte| *byte == b'(')?;
+        let close = bytes.iter().rposition(|byte| *byte == b')')?;
+        let name = bytes.get(open + 1..close)?;
+        let fields = std::str::from_utf8(bytes.get(close + 1..)?).ok()?;
+        // Counted from 1, the field after the name is the third.
+        let mut fields = (3..).zip(fields.split_ascii_whitespace());
+        let mut field = |wanted: u32| fields.find(|(number, _)| *number == wanted).map(|(_, f)| f);
+        Some(Self {
+            name: visible(name, 64),
+            parent: number(field(4)?)?,
+            group: number(field(5)?)?,
+            session: number(field(6)?)?,
+            terminal: field(7)?.parse::<i32>().ok()?.cast_unsigned(),
+            cpu_ticks: {
+                let user: u64 = number(field(14)?)?;
+                user.saturating_add(number(field(15)?)?)
+            },
+            start_ticks: number(field(22)?)?,
+            resident_pages: number(field(24)?)?,
+        })
+    }
+}
+
+/// A number that the kernel may write as -1 while a process ends.
+fn number<T: TryFrom<i128> + Default>(field: &str) -> Option<T> {
+    let number: i128 = field.parse().ok()?;
+    Some(T::try_from(number).unwrap_or_default())
+}
+
+/// The name of a terminal under `/dev`, from its device number, by the kernel's
+/// list of devices (Documentation/admin-guide/devices.txt).
+pub(super) fn terminal(device: u32) -> Reading<Option<String>> {
+    if device == 0 {
+        return Reading::Value(None);
+    }
+    // As the kernel packs it: 12 bits of major between the halves of the minor.
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00);
+    let name = match (major, minor) {
+        (136..=143, _) => format!("pts/{}", (major - 136) * 256 + minor),
+        (4, 0..=63) => format!("tty{minor}"),
+        (4, _) => format!("ttyS{}", minor - 64),
+        (5, 1) => "console".to_owned(),
+        (166, _) => format!("ttyACM{minor}"),
+        (188, _) => format!("ttyUSB{minor}"),
+        (204, 64..=79) => format!("ttyAMA{}", minor - 64),
+        (229, _) => format!("hvc{minor}"),
+        _ => return Reading::Failed(format!("a terminal without a name: {major}:{minor}")),
+    };
+    Reading::Value(Some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_blanks_does_not_move_the_fields() {
+        let after = "S 7 8 9 34816 -1 4194560 1 2 3 4 50 6 7 8 20 0 1 0 987654 11 22 33";
+        for name in ["python", "a) S 1 (b", "tmux: server", ")", ""] {
+            let stat = Stat::parse(format!("42 ({name}) {after}").as_bytes());
+            let expected = Stat {
+                name: name.to_owned(),
+                parent: 7,
+                group: 8,
+                session: 9,
+                terminal: 34816,
+                cpu_ticks: 56,
+                start_ticks: 987_654,
+                resident_pages: 22,
+            };
+            assert_eq!(stat, Some(expected), "{name}");
+        }
+        let hostile = Stat::parse(format!("42 (\x1b[2J) {after}").as_bytes());
+        assert_eq!(hostile.map(|stat| stat.name).as_deref(), Some("\\x1b[2J"));
+    }
+
+    #[test]
+    fn a_process_that_ends_has_neither_group_nor_session() {
+        let text = "42 (x) Z 1 -1 -1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 0 0 0";
+        let stat = Stat::parse(text.as_bytes()).unwrap();
+        assert_eq!((stat.group, stat.session), (0, 0));
+    }
+
+    #[test]
+    fn a_terminal_is_called_as_under_dev() {
+        let device = |major: u32, minor: u32| major << 8 | minor & 0xff | (minor & 0xf_ff00) << 12;
+        let cases = [
+            (device(136, 4), "pts/4"),
+            (device(136, 300), "pts/300"),
+            (device(137, 4), "pts/260"),
+            (device(4, 1), "tty1"),
+            (device(4, 64), "ttyS0"),
+            (device(5, 1), "console"),
+            (device(204, 64), "ttyAMA0"),
+            (device(188, 2), "ttyUSB2"),
+        ];
+        for (number, name) in cases {
+            assert_eq!(terminal(number), Reading::Value(Some(name.into())));
+        }
+        assert_eq!(terminal(0), Reading::Value(None));
+        assert_eq!(
+            terminal(device(99, 1)),
+            Reading::Failed("a terminal without a name: 99:1".into())
+        );
+    }
+
+    #[test]
+    fn this_process_is_what_the_system_says_it_is() {
+        let text = std::fs::read("/proc/self/stat").unwrap();
+        let stat = Stat::parse(&text).unwrap();
+        let number = |pid: Option<rustix::process::Pid>| {
+            u32::try_from(pid.map_or(0, rustix::process::Pid::as_raw_pid)).unwrap()
+        };
+        assert_eq!(stat.parent, number(rustix::process::getppid()));
+        assert_eq!(stat.group, number(Some(rustix::process::getpgrp())));
+        let session = rustix::process::getsid(None).ok();
+        assert_eq!(stat.session, number(session));
+        assert!(stat.resident_pages > 0);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_can_panic_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Stat::parse(&bytes);
+        }
+
+        #[test]
+        fn no_fields_can_panic_it(fields in proptest::collection::vec("-?[0-9]{1,40}", 21..24), number: u32) {
+            let _ = Stat::parse(format!("1 (x) S {}", fields.join(" ")).as_bytes());
+            let _ = terminal(number);
+        }
+    }
+}

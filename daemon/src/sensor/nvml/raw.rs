@@ -1,0 +1,212 @@
+//! The NVML calls that `nvml-wrapper` does not have, or makes in a way that
+//! does not hold on every driver. The sensor's only unsafe code.
+//!
+//! Layouts and meanings are those of `nvml.h`, through `nvml-wrapper-sys`.
+#![allow(unsafe_code, reason = "a C library is called")]
+
+use gpukill_proto::snapshot::InstanceId;
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper_sys::bindings as sys;
+use std::mem::MaybeUninit;
+
+/// Total and used bytes as drivers before R510 tell them: what they reserve is
+/// part of what is used.
+pub(super) fn memory_v1(nvml: &Nvml, device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
+    let call = nvml_sym(nvml.lib().nvmlDeviceGetMemoryInfo.as_ref())?;
+    let mut memory = MaybeUninit::<sys::nvmlMemory_t>::zeroed();
+    // SAFETY: the handle is of `device`, which borrows the library that made
+    // it; the struct is one the call writes, and zeroes are a value of it.
+    let memory = unsafe {
+        nvml_try(call(device.handle(), memory.as_mut_ptr()))?;
+        memory.assume_init()
+    };
+    Ok((memory.total, memory.used))
+}
+
+/// What holds the clocks down, with bits that have no name yet.
+pub(super) fn throttle_reasons(nvml: &Nvml, device: &Device<'_>) -> Result<u64, NvmlError> {
+    let lib = nvml.lib();
+    let newer = lib.nvmlDeviceGetCurrentClocksEventReasons.as_ref();
+    // Before R535 it had another name.
+    let call = nvml_sym(newer.or(lib.nvmlDeviceGetCurrentClocksThrottleReasons.as_ref()))?;
+    let mut reasons = 0;
+    // SAFETY: as above; the call writes one number.
+    unsafe { nvml_try(call(device.handle(), &raw mut reasons))? };
+    Ok(reasons)
+}
+
+/// Which part of its parent a MIG device is.
+pub(super) fn instance_id(nvml: &Nvml, device: &Device<'_>) -> Result<InstanceId, NvmlError> {
+    let gpu_call = nvml_sym(nvml.lib().nvmlDeviceGetGpuInstanceId.as_ref())?;
+    let compute_call = nvml_sym(nvml.lib().nvmlDeviceGetComputeInstanceId.as_ref())?;
+    let (mut gpu, mut compute) = (0, 0);
+    // SAFETY: as above; each call writes one number.
+    unsafe {
+        nvml_try(gpu_call(device.handle(), &raw mut gpu))?;
+        nvml_try(compute_call(device.handle(), &raw mut compute))?;
+    }
+    Ok(InstanceId { gpu, compute })
+}
+
+/// The three lists of processes that a device has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum List {
+    Compute,
+    Graphics,
+    Mps,
+}
+
+/// What a list was read into, before its records are told apart.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// The buffer, filled with [`UNTOUCHED`] before the call.
+    pub(super) bytes: Vec<u8>,
+    /// How many records the driver says it wrote, and how many it had room for.
+    pub(super) count: usize,
+    pub(super) room: usize,
+}
+
+/// What the buffer of a list is filled with, to see how much was written.
+pub(super) const UNTOUCHED: u8 = 0xaa;
+
+/// The longest record of any driver, in bytes.
+pub(super) const LONGEST_RECORD: usize = 32;
+
+/// One try at a list, with room for so many records.
+///
+/// # Errors
+/// [`NvmlError::InsufficientSize`] with the number of records there are, when
+/// there was too little room.
+pub(super) fn list(
+    nvml: &Nvml,
+    device: &Device<'_>,
+    list: List,
+    room: u32,
+) -> Result<Listed, NvmlError> {
+    let lib = nvml.lib();
+    let newest = match list {
+        List::Compute => lib.nvmlDeviceGetComputeRunningProcesses_v3.as_ref(),
+        List::Graphics => lib.nvmlDeviceGetGraphicsRunningProcesses_v3.as_ref(),
+        List::Mps => lib.nvmlDeviceGetMPSComputeRunningProcesses_v3.as_ref(),
+    };
+    // R450 to R495 had the same records under this name.
+    let older = match list {
+        List::Compute => lib.nvmlDeviceGetComputeRunningProcesses_v2.as_ref(),
+        List::Graphics => lib.nvmlDeviceGetGraphicsRunningProcesses_v2.as_ref(),
+        List::Mps => lib.nvmlDeviceGetMPSComputeRunningProcesses_v2.as_ref(),
+    };
+    let call = nvml_sym(newest.or(older))?;
+    // Aligned for any record, and as long as the longest kind of them, whatever
+    // this driver writes.
+    let words = (room as usize).saturating_mul(LONGEST_RECORD / 8);
+    let mut buffer = vec![u64::from_ne_bytes([UNTOUCHED; 8]); words];
+    let mut count = room;
+    // SAFETY: the handle is as above; the driver writes at most `room` records,
+    // none of which is longer than what the buffer has for each.
+    let code = unsafe {
+        call(
+            device.handle(),
+            &raw mut count,
+            buffer.as_mut_ptr().cast::<sys::nvmlProcessInfo_t>(),
+        )
+    };
+    match nvml_try(code) {
+        Ok(()) => Ok(Listed {
+            bytes: buffer.into_iter().flat_map(u64::to_ne_bytes).collect(),
+            count: count as usize,
+            room: room as usize,
+        }),
+        Err(NvmlError::InsufficientSize(_)) => {
+            Err(NvmlError::InsufficientSize(Some(count as usize)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// An event set of NVML. Freed with [`Set::free`]; a process that ends frees it
+/// too.
+#[derive(Debug)]
+pub(super) struct Set(sys::nvmlEventSet_t);
+
+/// One event as NVML tells it.
+#[derive(Debug)]
+pub(super) struct RawEvent {
+    /// The handle of the device, as [`device_key`] gives it.
+    pub(super) device: usize,
+    pub(super) kind: u64,
+    pub(super) data: u64,
+    pub(super) instance: Option<InstanceId>,
+}
+
+/// Names a device's handle while the library is loaded; never followed.
+pub(super) fn device_key(device: &Device<'_>) -> usize {
+    // SAFETY: the handle is only looked at as a number.
+    unsafe { device.handle() }.addr()
+}
+
+impl Set {
+    pub(super) fn new(nvml: &Nvml) -> Result<Self, NvmlError> {
+        let call = nvml_sym(nvml.lib().nvmlEventSetCreate.as_ref())?;
+        let mut set = std::ptr::null_mut();
+        // SAFETY: the call writes one pointer.
+        unsafe { nvml_try(call(&raw mut set))? };
+        Ok(Self(set))
+    }
+
+    /// Registers a device for those of `wanted` that it supports.
+    pub(super) fn register(
+        &self,
+        nvml: &Nvml,
+        device: &Device<'_>,
+        wanted: u64,
+    ) -> Result<(), NvmlError> {
+        let lib = nvml.lib();
+        let supported_call = nvml_sym(lib.nvmlDeviceGetSupportedEventTypes.as_ref())?;
+        let register_call = nvml_sym(lib.nvmlDeviceRegisterEvents.as_ref())?;
+        let mut supported = 0;
+        // SAFETY: the handle is as above, and the call writes one number.
+        unsafe { nvml_try(supported_call(device.handle(), &raw mut supported))? };
+        let types = supported & wanted;
+        if types == 0 {
+            return Err(NvmlError::NotSupported);
+        }
+        // SAFETY: the set was created by this library and not freed.
+        unsafe { nvml_try(register_call(device.handle(), types, self.0)) }
+    }
+
+    /// The next event, waiting for it at most so many milliseconds.
+    pub(super) fn next(&self, nvml: &Nvml, wait_ms: u32) -> Result<Option<RawEvent>, NvmlError> {
+        let call = nvml_sym(nvml.lib().nvmlEventSetWait_v2.as_ref())?;
+        let mut data = MaybeUninit::<sys::nvmlEventData_t>::zeroed();
+        // SAFETY: the set is as above; the struct is one the call writes, and
+        // zeroes are a value of it.
+        let (code, data) = unsafe {
+            let code = call(self.0, data.as_mut_ptr(), wait_ms);
+            (code, data.assume_init())
+        };
+        match nvml_try(code) {
+            Ok(()) => Ok(Some(RawEvent {
+                device: data.device.addr(),
+                kind: data.eventType,
+                data: data.eventData,
+                instance: instance(data.gpuInstanceId, data.computeInstanceId),
+            })),
+            Err(NvmlError::Timeout) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn free(self, nvml: &Nvml) {
+        if let Ok(call) = nvml.lib().nvmlEventSetFree.as_ref() {
+            // SAFETY: the set was created by this library, and `self` is gone.
+            // What it answers changes nothing.
+            let _ = unsafe { call(self.0) };
+        }
+    }
+}
+
+/// The instance of a record; all bits set is NVML's "none".
+pub(super) fn instance(gpu: u32, compute: u32) -> Option<InstanceId> {
+    (gpu != u32::MAX && compute != u32::MAX).then_some(InstanceId { gpu, compute })
+}

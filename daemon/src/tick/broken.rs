@@ -1,0 +1,135 @@
+//! What is broken in a poll: backends, devices, and single readings. The words
+//! of a fault hold nothing that changes while it lasts.
+
+use crate::backend::reader::Latest;
+use gpukill_policy::health::complaints;
+use gpukill_proto::snapshot::{BackendState, Device, Snapshot};
+
+/// A part, and what is wrong with it.
+type Broken = (String, String);
+
+/// Everything that is broken, the backends first.
+pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> Vec<Broken> {
+    let mut all: Vec<Broken> = Vec::new();
+    all.extend(snapshot.backends.iter().filter_map(|backend| {
+        let what = match &backend.state {
+            BackendState::Failed(why) => why.clone(),
+            BackendState::Quiesced(_) => {
+                "let go of on request: readings are old (gpukillctl resume)".to_owned()
+            }
+            BackendState::Ready
+            | BackendState::Starting
+            | BackendState::Absent(_)
+            | BackendState::NotBuilt => return None,
+        };
+        Some((backend.name.clone(), what))
+    }));
+    for (name, latest) in latest {
+        all.extend(late(name, latest));
+        let readings = latest.readings.as_ref().map(|(readings, _)| readings);
+        let beyond = readings.into_iter().flat_map(|readings| &readings.faults);
+        all.extend(beyond.map(|fault| ((*name).to_owned(), fault.clone())));
+    }
+    let works = |vendor: &str| {
+        let backend = snapshot.backends.iter().find(|it| it.name == vendor);
+        backend.is_none_or(|it| it.state == BackendState::Ready)
+    };
+    for device in &snapshot.devices {
+        all.extend(of_device(device, works(device.vendor.name())));
+    }
+    all.extend(lists(latest, &works));
+    all
+}
+
+fn late(name: &str, latest: &Latest) -> Option<Broken> {
+    if latest.is_fresh() || latest.failure.is_some() {
+        return None;
+    }
+    let what = match latest.readings {
+        Some(_) => "does not answer in time: readings are old",
+        None => "has not answered yet: the driver may be waking its devices",
+    };
+    Some((name.to_owned(), what.to_owned()))
+}
+
+/// Lists of processes that could not be had.
+fn lists(latest: &[(&'static str, Latest)], works: &dyn Fn(&str) -> bool) -> Vec<Broken> {
+    let readings = latest
+        .iter()
+        .filter(|(name, _)| works(name))
+        .filter_map(|(_, latest)| latest.readings.as_ref());
+    let devices = readings.flat_map(|(readings, _)| &readings.devices);
+    devices
+        .filter(|device| device.lost.is_none())
+        .filter_map(|device| {
+            let why = device.processes.failure()?;
+            Some((format!("GPU {}", device.index), format!("processes: {why}")))
+        })
+        .collect()
+}
+
+/// `works`: whether its backend does; else each reading fails for that reason,
+/// which is told already.
+fn of_device(device: &Device, works: bool) -> Vec<Broken> {
+    let part = format!("GPU {}", device.index);
+    if let Some(loss) = &device.lost {
+        let what = format!("lost ({}): needs a reset or a reboot", loss.reason);
+        return vec![(part, what)];
+    }
+    if !works {
+        return Vec::new();
+    }
+    let own = [
+        ("name", device.name.failure()),
+        ("PCI address", device.pci.failure()),
+        ("memory", device.memory_used.failure()),
+    ];
+    let own = own.into_iter().filter_map(|(what, why)| Some((what, why?)));
+    let all: Vec<(&str, &str)> = own.chain(device.vitals.failures()).collect();
+    // One sick GPU is one fault for each reason, and not one for each reading.
+    let failed = all.iter().enumerate().filter_map(|(at, (what, why))| {
+        let same = |(_, other): &&(&str, &str)| other == why;
+        if all.iter().take(at).any(|it| same(&it)) {
+            return None;
+        }
+        let others = all.iter().filter(same).count() > 1;
+        let others = if others { " and others" } else { "" };
+        Some(format!("{what}{others}: {why}"))
+    });
+    let parts = device.instances.iter().filter_map(|it| {
+        let why = it.memory_used.failure()?;
+        Some(format!("memory of instance {}: {why}", it.id))
+    });
+    failed
+        .chain(parts)
+        .chain(complaints(device))
+        .map(|what| (part.clone(), what))
+        .collect::<Vec<(String, String)>>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::reading::Reading;
+    use gpukill_proto::snapshot::{DeviceId, Vendor};
+
+    #[test]
+    fn each_reading_that_failed_is_a_fault_of_its_own_while_the_backend_works() {
+        let id = DeviceId("GPU-0".into());
+        let mut device = Device::unknown(id, 3, Vendor::Nvidia, &Reading::Unsupported);
+        assert_eq!(of_device(&device, true), []);
+        device.vitals.fan = Reading::Failed("timeout".into());
+        device.memory_used = Reading::Failed("999".into());
+        let fault = |what: &str| ("GPU 3".to_owned(), what.to_owned());
+        assert_eq!(
+            of_device(&device, true),
+            [fault("memory: 999"), fault("fan: timeout")]
+        );
+        assert_eq!(of_device(&device, false), []);
+        device.vitals.utilization = Reading::Failed("999".into());
+        assert_eq!(
+            of_device(&device, true),
+            [fault("memory and others: 999"), fault("fan: timeout")]
+        );
+    }
+}

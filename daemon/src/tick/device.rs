@@ -1,0 +1,112 @@
+//! One device of a snapshot, from what its backend read.
+
+use super::assemble::aged;
+use crate::backend::{DeviceReadings, MemoryReadings, ProcessReadings};
+use gpukill_policy::memory::{held, unattributed};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{Device, GpuEvent, GpuProcess, Instance, Loss};
+use gpukill_proto::units::Bytes;
+use std::collections::BTreeSet;
+
+/// What is remembered of a device.
+pub(super) struct Remembered {
+    pub(super) lost: Option<Loss>,
+    pub(super) last_xid: Option<GpuEvent>,
+}
+
+/// The device, `age` seconds after it was read, with its processes.
+pub(super) fn device(
+    read: &DeviceReadings,
+    rows: &[GpuProcess],
+    age: Option<u32>,
+    remembered: Remembered,
+) -> Device {
+    let memory = memory(read);
+    let instances = read.instances.iter().map(|part| Instance {
+        id: part.id,
+        uuid: part.uuid.clone(),
+        profile: part.profile.clone(),
+        memory_total: aged(&part.memory.total, age),
+        memory_used: aged(&part.memory.used, age),
+        process_count: {
+            let here = rows.iter().filter(|row| row.instance == Some(part.id));
+            aged(&count(&read.processes, here), age)
+        },
+    });
+    Device {
+        id: read.id.clone(),
+        index: read.index,
+        vendor: read.vendor,
+        name: read.name.clone(),
+        pci: read.pci.clone(),
+        memory_total: aged(&memory.total, age),
+        memory_used: aged(&memory.used, age),
+        memory_reserved: aged(&memory.reserved, age),
+        memory_unattributed: aged(&unexplained(read, &memory), age),
+        memory_unified: memory.unified,
+        vitals: match age {
+            Some(seconds) => read.vitals.clone().aged(seconds),
+            None => read.vitals.clone(),
+        },
+        instances: instances.collect(),
+        process_count: aged(&count(&read.processes, rows), age),
+        last_xid: remembered.last_xid,
+        lost: remembered.lost,
+    }
+}
+
+/// A device that shares the host's memory has the host's size, and holds what
+/// its processes hold.
+fn memory(read: &DeviceReadings) -> MemoryReadings {
+    if !read.memory.unified {
+        return read.memory.clone();
+    }
+    MemoryReadings {
+        total: host_memory(),
+        used: match &read.processes {
+            Reading::Value(listed) => held(listed.iter().map(|process| &process.memory)),
+            unknown => unknown.clone().map(|_| Bytes(0)),
+        },
+        ..read.memory.clone()
+    }
+}
+
+fn host_memory() -> Reading<Bytes> {
+    let system = rustix::system::sysinfo();
+    // Both are numbers of the kernel's word size.
+    #[allow(clippy::useless_conversion, reason = "words are 32 bits elsewhere")]
+    let (units, unit) = (u64::from(system.totalram), u64::from(system.mem_unit));
+    Reading::Value(Bytes(units.saturating_mul(unit)))
+}
+
+/// What no process explains of a device's memory.
+fn unexplained(read: &DeviceReadings, memory: &MemoryReadings) -> Reading<Bytes> {
+    // What processes hold is all that is known of a shared memory; and a driver
+    // that does not tell what it reserves counts that as used.
+    if memory.unified || memory.reserved == Reading::Unsupported {
+        return memory.used.because();
+    }
+    match &read.processes {
+        // The list as it was taken, with those that have ended since: the
+        // device's used memory is as old.
+        Reading::Value(listed) => {
+            let explained = listed.iter().map(|process| &process.memory);
+            unattributed(&memory.used, &memory.total, explained)
+        }
+        Reading::Unsupported => Reading::Unsupported,
+        Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld => {
+            Reading::Failed("the list of processes failed".into())
+        }
+    }
+}
+
+/// A list that could not be had is not an empty one. One process may be in
+/// several parts of a device.
+fn count<'a>(
+    list: &Reading<Vec<ProcessReadings>>,
+    rows: impl IntoIterator<Item = &'a GpuProcess>,
+) -> Reading<u32> {
+    let pids: BTreeSet<u32> = rows.into_iter().map(|row| row.pid).collect();
+    let count = u32::try_from(pids.len()).unwrap_or(u32::MAX);
+    list.clone().map(|_| count)
+}

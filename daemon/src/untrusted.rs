@@ -1,0 +1,59 @@
+//! The parsers that read bytes of strangers, each with what must hold whatever
+//! the bytes. For fuzzing and for the replay of its corpus; no interface.
+
+use crate::backend::{DeviceReadings, Readings, checked, driver_files};
+use crate::host::untrusted::assert_shown;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{BackendState, DeviceId, Vendor};
+use gpukill_proto::transport::codec;
+
+pub use crate::host::untrusted::{cgroup, command, container, login_uid, stat, status};
+
+/// The body of a sensor's answer: as it is, and as changes of a true one, each
+/// of two bytes: where, and what.
+pub fn sensor(bytes: &[u8]) {
+    believe(bytes);
+    let why = Reading::Failed("no answer".to_owned());
+    let device = |id: &str| DeviceReadings::unknown(DeviceId(id.into()), 0, Vendor::Nvidia, &why);
+    let mut honest = Readings::nothing(BackendState::Ready);
+    honest.devices = vec![device("GPU-1"), device("GPU-2")];
+    let mut changed = codec::encode(&honest).expect("plain values encode");
+    for change in bytes.chunks_exact(2) {
+        let end = changed.len();
+        if let Some(place) = changed.get_mut(usize::from(change[0]) % end) {
+            *place = change[1];
+        }
+    }
+    believe(&changed);
+}
+
+fn believe(bytes: &[u8]) {
+    let Ok(readings) = codec::decode::<Readings>(bytes) else {
+        return;
+    };
+    if checked::check(&readings).is_ok() {
+        assert!(readings.devices.len() + readings.lost.len() <= 256);
+        assert!(readings.faults.iter().all(|fault| fault.len() <= 512));
+        let again = codec::encode(&readings).expect("what was decoded encodes");
+        assert_eq!(codec::decode::<Readings>(&again).ok(), Some(readings));
+    }
+}
+
+/// What the NVIDIA driver writes below `/proc`: its version, and its devices.
+pub fn driver_files(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Some(version) = driver_files::driver(&text) {
+        assert_shown(&version, 128);
+    }
+    let failed = Reading::Failed("no NVML".to_owned());
+    let device = driver_files::device(&text, &text, &failed);
+    assert_shown(&device.id.0, 128);
+    for text in [&device.name, &device.pci] {
+        assert_shown(text.known().map_or("", String::as_str), 128);
+    }
+    let alone = Readings {
+        devices: vec![device],
+        ..Readings::nothing(BackendState::Ready)
+    };
+    assert_eq!(checked::check(&alone), Ok(()));
+}

@@ -1,0 +1,227 @@
+//! What is fuzzed: each function reads bytes as its part of gpukill does, and
+//! asserts what must hold whatever they are.
+//!
+//! `fuzz_targets/` calls these one by one, and `tests/src/suite/corpus.rs` calls
+//! all of them with every file of `corpus/`. Parsers that only the daemon knows
+//! are in `daemon/src/untrusted.rs`.
+
+use futures::{FutureExt as _, StreamExt as _};
+use gpukill_policy::select::{self, DeviceName};
+use gpukill_proto::service::GpukillResponse;
+use gpukill_proto::settings::{self, Mistake, value::parse_duration};
+use gpukill_proto::text::{duration, visible};
+use gpukill_proto::transport::preface::{LENGTH, Preface};
+use gpukill_proto::transport::{MAX_DEADLINE, codec};
+use gpukilld::config::{Config, KEYS};
+use std::time::{Duration, Instant};
+use tarpc::{ClientMessage, Response};
+
+pub use gpukilld::untrusted::{
+    cgroup, command, container, driver_files, login_uid, sensor, stat, status,
+};
+
+/// Reads bytes of any kind, and panics where it must not.
+pub type Target = fn(&[u8]);
+
+/// All of them. The name is that of the program and of the corpus.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("preface", preface),
+    ("server_side", server_side),
+    ("client_side", client_side),
+    ("request", request),
+    ("response", response),
+    ("settings", settings),
+    ("environment", environment),
+    ("text", text),
+    ("durations", durations),
+    ("selector", selector),
+    ("pattern", pattern),
+    ("stat", stat),
+    ("status", status),
+    ("command", command),
+    ("login_uid", login_uid),
+    ("cgroup", cgroup),
+    ("container", container),
+    ("driver_files", driver_files),
+    ("sensor", sensor),
+];
+
+/// What either side says first.
+pub fn preface(bytes: &[u8]) {
+    let Some(first) = bytes.first_chunk::<LENGTH>() else {
+        return;
+    };
+    match Preface::decode(first) {
+        // Two bytes mean nothing yet.
+        Some(preface) => {
+            let again = preface.encode();
+            assert_eq!((&again[..10], &again[12..]), (&first[..10], &first[12..]));
+        }
+        None => assert_ne!(&first[..4], b"GPKL"),
+    }
+}
+
+/// Everything a client sends, from its first byte on.
+pub fn server_side(bytes: &[u8]) {
+    let Some(stream) = after_preface(bytes) else {
+        return;
+    };
+    let mut requests = codec::server(tokio::io::join(stream, tokio::io::sink()));
+    while let Some(Some(Ok(request))) = requests.next().now_or_never() {
+        assert_fair(&request);
+    }
+}
+
+/// Everything a daemon sends, from its first byte on.
+pub fn client_side(bytes: &[u8]) {
+    let Some(stream) = after_preface(bytes) else {
+        return;
+    };
+    let mut answers = codec::client(tokio::io::join(stream, tokio::io::sink()));
+    while let Some(Some(Ok(answer))) = answers.next().now_or_never() {
+        assert_encodes(&answer);
+    }
+}
+
+fn after_preface(mut bytes: &[u8]) -> Option<&[u8]> {
+    let preface = Preface::receive(&mut bytes).now_or_never();
+    preface.expect("there is nothing to wait for").ok()?;
+    Some(bytes)
+}
+
+/// One request.
+pub fn request(bytes: &[u8]) {
+    if let Ok(request) = codec::decode_request(bytes) {
+        assert_fair(&request);
+    }
+}
+
+/// tarpc makes an instant of a deadline and adds to it: a far one panics there.
+fn assert_fair<T>(request: &ClientMessage<T>) {
+    if let ClientMessage::Request(request) = request {
+        assert!(request.context.deadline <= Instant::now() + MAX_DEADLINE);
+    }
+}
+
+/// One answer.
+pub fn response(bytes: &[u8]) {
+    if let Ok(answer) = codec::decode(bytes) {
+        assert_encodes(&answer);
+    }
+}
+
+fn assert_encodes(answer: &Response<GpukillResponse>) {
+    if answer.message.is_err() {
+        // tarpc does not read every kind of error as it writes it.
+        return;
+    }
+    let bytes = codec::encode(answer).expect("what was decoded encodes");
+    let again: Response<GpukillResponse> = codec::decode(&bytes).expect("and decodes again");
+    assert_eq!(codec::encode(&again).expect("encodes"), bytes);
+}
+
+/// The daemon's settings file.
+pub fn settings(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let (mut config, wrong) = settings::defaults::<Config>(KEYS);
+    assert_eq!(wrong, []);
+    let mistakes = settings::apply_file(KEYS, &text, &mut config);
+    let lines = 1 + text.bytes().filter(|byte| *byte == b'\n').count();
+    for Mistake { line, .. } in mistakes {
+        assert!(line.is_none_or(|line| (1..=lines).contains(&line)));
+    }
+    assert_sane(&config);
+}
+
+/// A variable that overrides any key of the daemon.
+pub fn environment(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let variables = KEYS
+        .iter()
+        .map(|key| (key.variable.to_owned(), text.clone().into_owned()));
+    let (mut config, _) = settings::defaults::<Config>(KEYS);
+    settings::apply_environment(KEYS, None, variables, &mut config);
+    assert_sane(&config);
+}
+
+/// Whatever was wrong, nothing beyond its bounds was taken.
+fn assert_sane(config: &Config) {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let (poll, sample) = (config.daemon.poll_interval, config.audit.sample_interval);
+    assert!((Duration::from_millis(100)..=HOUR).contains(&poll));
+    assert!((Duration::from_secs(1)..=HOUR).contains(&sample));
+    assert!((HOUR..=24 * 3_650 * HOUR).contains(&config.audit.keep_samples));
+    assert!(config.daemon.socket.is_absolute() && config.daemon.state_dir.is_absolute());
+    assert!(config.backends.procfs_root.is_absolute());
+    assert!(!config.access.operator_group.is_empty() && !config.access.admin_group.is_empty());
+}
+
+/// Text of strangers, as it is shown. The first byte is how much of it.
+pub fn text(bytes: &[u8]) {
+    let (most, rest) = bytes.split_first().unwrap_or((&0, &[]));
+    let most = usize::from(*most);
+    let shown = visible(rest, most);
+    assert!(shown.len() <= most);
+    assert!(!shown.chars().any(is_harmful), "{shown:?}");
+    assert_eq!(visible(shown.as_bytes(), most), shown);
+}
+
+/// Steers a terminal, breaks a line, or turns text around.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+}
+
+/// A duration as people write it.
+pub fn durations(bytes: &[u8]) {
+    if let Ok(typed) = std::str::from_utf8(bytes)
+        && let Some(length) = parse_duration(typed)
+    {
+        assert!(!duration(length).is_empty());
+    }
+}
+
+/// What devices are called by.
+const BOX: [DeviceName<'static>; 3] = [
+    DeviceName {
+        index: 0,
+        id: "GPU-8f3c1111-aaaa",
+        pci: Some("0000:1b:00.0"),
+        name: Some("NVIDIA H100 80GB HBM3"),
+    },
+    DeviceName {
+        index: 1,
+        id: "GPU-8f3c2222-bbbb",
+        pci: Some("0001:43:00.0"),
+        name: Some("NVIDIA RTX A6000 \u{e9}\u{4e2d}"),
+    },
+    DeviceName {
+        index: u32::MAX,
+        id: "\u{e9}\u{4e2d}",
+        pci: None,
+        name: None,
+    },
+];
+
+/// Which devices, or whose processes.
+pub fn selector(bytes: &[u8]) {
+    let Ok(typed) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match select::devices(typed, &BOX) {
+        Ok(chosen) => assert!(!chosen.is_empty() && chosen.iter().all(|at| *at < BOX.len())),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    assert!(!select::is_user(typed, None, None));
+}
+
+/// Names of processes, as a regular expression that a stranger may send.
+pub fn pattern(bytes: &[u8]) {
+    let Ok(typed) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match select::pattern(typed) {
+        Ok(pattern) => assert!(pattern.is_match("python") || !pattern.is_match("python")),
+        Err(why) => assert!(!why.contains('\n'), "{why:?}"),
+    }
+}

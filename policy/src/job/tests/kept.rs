@@ -1,0 +1,222 @@
+//! Tests of what keeps people's work, and is no job.
+
+use super::*;
+
+#[test]
+fn the_tree_begins_below_what_keeps_peoples_work() {
+    let cases = [
+        (
+            "a command of a shell",
+            vec![kin(9, "bash"), kin(8, "sshd")],
+            100,
+        ),
+        (
+            "a worker of a launcher",
+            vec![kin(50, "torchrun"), kin(9, "bash"), kin(8, "tmux: server")],
+            50,
+        ),
+        (
+            "a worker of a script",
+            vec![kin(50, "python"), kin(49, "train.sh"), kin(9, "zsh")],
+            49,
+        ),
+        (
+            "what outlived its shell",
+            vec![kin(50, "python"), kin(8, "systemd")],
+            50,
+        ),
+        (
+            "all the way up",
+            vec![kin(50, "python"), kin(40, "python")],
+            40,
+        ),
+        (
+            "a kernel of Jupyter",
+            vec![kin(9, "jupyter-lab"), kin(8, "bash")],
+            100,
+        ),
+        (
+            "a kernel of a Jupyter that Python runs",
+            vec![command(
+                kin(9, "python3"),
+                "python3 -m jupyterlab --port 8888",
+            )],
+            100,
+        ),
+        (
+            "a worker of a kernel",
+            vec![
+                command(
+                    kin(50, "python3.12"),
+                    "python3.12 -m ipykernel_launcher -f x.json",
+                ),
+                command(
+                    kin(9, "python3.12"),
+                    "/opt/bin/python3.12 /opt/bin/jupyter-lab",
+                ),
+            ],
+            50,
+        ),
+        (
+            "what an editor's server started",
+            vec![
+                kin(50, "python"),
+                command(
+                    kin(9, "node"),
+                    "/home/a/.vscode-server/bin/1/node out/server-main.js",
+                ),
+            ],
+            50,
+        ),
+        (
+            "what another editor's server started",
+            vec![command(
+                kin(9, "node"),
+                "node --inspect /home/a/.cursor-server/bin/1/out/server-main.js",
+            )],
+            100,
+        ),
+        (
+            "a worker of a script that lies beside a Jupyter",
+            vec![command(
+                kin(50, "python3"),
+                "python3 -u /srv/jupyterhub/train.py --name jupyter-lab",
+            )],
+            50,
+        ),
+        (
+            "at a time",
+            vec![kin(50, "backup"), kin(9, "sh"), kin(8, "cron")],
+            50,
+        ),
+        ("alone", vec![], 100),
+    ];
+    for (what, ancestors, expected) in cases {
+        assert_eq!(tree(&kin(100, "python"), &ancestors), expected, "{what}");
+    }
+}
+
+#[test]
+fn keepers_are_known_by_what_they_execute_whatever_they_are_called() {
+    let node = "/home/a/.vscode-server/bin/1/node";
+    let keepers = [
+        executing(9, "MainThread", node),
+        executing(9, "node-MainThread", "/home/a/.cursor-server/cli/node"),
+        executing(
+            9,
+            "java",
+            "/home/a/.cache/JetBrains/RemoteDev/dist/1/jbr/bin/java",
+        ),
+        executing(
+            9,
+            "zed-remote-serv",
+            "/home/a/.zed_server/zed-remote-server",
+        ),
+        executing(9, "bash", "/usr/bin/bash"),
+        executing(9, "sh", "/usr/bin/dash"),
+        executing(9, "ash", "/bin/busybox"),
+        executing(9, "sshd", "/usr/sbin/sshd (deleted)"),
+        executing(9, "tmux: server", "/usr/bin/tmux"),
+        executing(9, "SCREEN", "/usr/bin/screen-4.9.0"),
+        executing(9, "gnome-session-b", "/usr/libexec/gnome-session-binary"),
+        executing(9, "jupyter-lab", "/usr/bin/python3.12"),
+        executing(9, "(sd-pam)", "/usr/lib/systemd/systemd-executor"),
+        kin(9, "cinnamon-sessio"),
+        kin(9, "i3"),
+        kin(9, "Xvnc"),
+        command(
+            executing(9, "MainThread", "/usr/bin/node"),
+            "node /opt/code-server",
+        ),
+        command(kin(9, "MainThread"), "node /a/.windsurf-server/main.js"),
+        command(
+            executing(9, "x", "/usr/bin/python3"),
+            "python3 -m marimo edit",
+        ),
+    ];
+    for keeper in keepers {
+        assert_eq!(
+            tree(&kin(100, "python"), std::slice::from_ref(&keeper)),
+            100,
+            "{keeper:?}"
+        );
+    }
+    let others = [
+        // One prctl is enough to be called so.
+        executing(9, "bash", "/usr/bin/python3.12"),
+        executing(9, "tmux: server", "/opt/train/bin/train"),
+        executing(9, "jupyter-lab", "/opt/train/bin/train"),
+        executing(9, "train.sh", "/usr/bin/bash"),
+        command(
+            executing(9, "python3", "/opt/train"),
+            "python3 -m jupyterlab",
+        ),
+        command(kin(9, "python3"), "python3 -c x jupyter-lab"),
+    ];
+    for other in others {
+        assert_eq!(
+            tree(&kin(100, "python"), std::slice::from_ref(&other)),
+            9,
+            "{other:?}"
+        );
+    }
+}
+
+#[test]
+fn units_that_keep_peoples_work_are_no_jobs() {
+    let keepers = [
+        ("session-3.scope", None),
+        ("session-c1.scope", None),
+        ("init.scope", None),
+        ("init.scope", Some(ALICE)),
+        ("user@1000.service", None),
+        ("getty@tty1.service", None),
+        ("sshd.service", None),
+        ("sshd@7-10.0.0.1:22-10.0.0.2:5555.service", None),
+        ("cron.service", None),
+        ("jupyterhub.service", None),
+        ("jupyter-alice-singleuser.service", None),
+        ("tmux.service", Some(ALICE)),
+        ("tmux-spawn-0b3c.scope", Some(ALICE)),
+        ("gdm.service", None),
+        ("slurmd.service", None),
+        ("node1_slurmstepd.scope", None),
+        ("app-gnome-org.gnome.Terminal-4242.scope", Some(ALICE)),
+        ("app-org.kde.konsole-1.scope", Some(ALICE)),
+        ("vte-spawn-1f.scope", Some(ALICE)),
+        ("gnome-terminal-server.service", Some(ALICE)),
+        ("dbus.service", Some(ALICE)),
+        ("rstudio-server.service", None),
+        ("teleport.service", None),
+        ("supervisor.service", None),
+        ("supervisord.service", None),
+        ("amazon-ssm-agent.service", None),
+        ("tailscaled.service", None),
+        ("ttyd.service", None),
+        ("xrdp.service", None),
+        ("xrdp-sesman.service", None),
+        ("vncserver@:1.service", None),
+        ("nxserver.service", None),
+        ("sge_execd.service", None),
+        ("sgeexecd.p6444.service", None),
+        ("snap.code.code-0b3c.scope", Some(ALICE)),
+        ("ptyxis-spawn-0b3c.scope", Some(ALICE)),
+    ];
+    for (name, manager) in keepers {
+        assert!(keeps(&unit(name, manager)), "{name}");
+    }
+    let jobs = [
+        ("train.service", None),
+        ("ollama.service", None),
+        ("train.service", Some(ALICE)),
+        // What runs in it may keep work; its name does not tell.
+        ("run-r0123.scope", Some(ALICE)),
+        ("run-u7.service", None),
+        // Of the system's own manager these are somebody's service.
+        ("app-server.service", None),
+        ("machine-qemu\\x2d1.scope", None),
+    ];
+    for (name, manager) in jobs {
+        assert!(!keeps(&unit(name, manager)), "{name}");
+    }
+}

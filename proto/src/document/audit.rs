@@ -1,0 +1,85 @@
+//! The JSON of a record of the past.
+
+use super::fields::{bytes, document, mib, part, percent};
+use crate::audit::{AuditRecord, AuditSubject};
+use crate::reading::Reading;
+use crate::units::{Celsius, Milliwatts};
+
+document! {
+    /// One record of `gpukillctl audit -o json`.
+    AuditDocument(record: &AuditRecord, subject: Subject) {
+        id: u64 = record.id,
+        timestamp: String = record.at.to_rfc3339(),
+        gpu_index: u32 = record.gpu_index,
+        gpu_id: String = record.device.0.clone(),
+        gpu_name: Option<String> = record.gpu_name.clone(),
+        /// `null` in a record of the device as a whole.
+        pid: Option<u32> = subject.pid,
+        uid: Option<u32> = subject.uid,
+        user: Option<String> = subject.user,
+        process_name: Option<String> = subject.name,
+        command: Option<String> = subject.command,
+        memory_used_mb: Option<u64> = mib(&record.memory),
+        memory_used_bytes: Option<u64> = bytes(&record.memory),
+        utilization_pct: Option<u32> = percent(&record.utilization),
+        temperature_c: Option<i32> = part(&subject.temperature, |celsius| celsius.map(|c| c.0)),
+        power_w: Option<f64> = part(&subject.power, |power| power.map(Milliwatts::as_watts)),
+        container: Option<String> = subject.container,
+    }
+}
+
+/// What a record is about. What the other kind of record has is a known "none".
+pub(super) struct Subject {
+    pid: Option<u32>,
+    uid: Option<u32>,
+    user: Option<String>,
+    name: Option<String>,
+    command: Reading<Option<String>>,
+    container: Option<String>,
+    temperature: Reading<Option<Celsius>>,
+    power: Reading<Option<Milliwatts>>,
+}
+
+impl From<&AuditSubject> for Subject {
+    fn from(subject: &AuditSubject) -> Self {
+        let none = Self {
+            pid: None,
+            uid: None,
+            user: None,
+            name: None,
+            command: Reading::Value(None),
+            container: None,
+            temperature: Reading::Value(None),
+            power: Reading::Value(None),
+        };
+        match subject.clone() {
+            AuditSubject::Device { temperature, power } => Self {
+                temperature: temperature.map(Some),
+                power: power.map(Some),
+                ..none
+            },
+            AuditSubject::Process {
+                pid,
+                uid,
+                user,
+                name,
+                command,
+                container,
+            } => Self {
+                pid: Some(pid),
+                uid,
+                user,
+                name,
+                command: command.map(Some),
+                container,
+                ..none
+            },
+        }
+    }
+}
+
+impl From<&AuditRecord> for AuditDocument {
+    fn from(record: &AuditRecord) -> Self {
+        Self::new(record, Subject::from(&record.subject))
+    }
+}

@@ -1,0 +1,113 @@
+//! The JSON of a device and of its parts.
+
+use super::ProcessDocument;
+use super::fields::{bytes, celsius, document, megahertz, mib, part, percent, watts};
+use super::process::top_process;
+use crate::snapshot::{
+    Device, GpuEvent, Instance, RemappedRows, RetiredPages, Snapshot, ThrottleReasons,
+};
+use serde::Serialize;
+
+document! {
+    /// One device.
+    GpuDocument(snapshot: &Snapshot, device: &Device) {
+        gpu_index: u32 = device.index,
+        /// The UUID (NVIDIA) or the PCI address: the name that lasts.
+        id: String = device.id.0.clone(),
+        pci: Option<String> = device.pci.clone(),
+        name: Option<String> = device.name.clone(),
+        vendor: &'static str = device.vendor.name(),
+        /// `ok` or `lost`.
+        state: &'static str = if device.lost.is_some() { "lost" } else { "ok" },
+        lost_since: Option<String> = device.lost.as_ref().map(|loss| loss.since.to_rfc3339()),
+        lost_reason: Option<String> = device.lost.as_ref().map(|loss| loss.reason.clone()),
+        serial: Option<String> = device.vitals.serial.clone(),
+        /// The N of `/dev/nvidiaN`.
+        minor: Option<u32> = device.vitals.minor.clone(),
+        mem_used_mb: Option<u64> = mib(&device.memory_used),
+        mem_total_mb: Option<u64> = mib(&device.memory_total),
+        mem_used_bytes: Option<u64> = bytes(&device.memory_used),
+        mem_total_bytes: Option<u64> = bytes(&device.memory_total),
+        /// Kept by the driver; not part of `mem_used_bytes`.
+        mem_reserved_bytes: Option<u64> = bytes(&device.memory_reserved),
+        /// Used, and explained by no process.
+        mem_unattributed_bytes: Option<u64> = bytes(&device.memory_unattributed),
+        mem_unified: bool = device.memory_unified,
+        util_pct: Option<u32> = percent(&device.vitals.utilization),
+        /// Of the memory controller's time, not of the memory.
+        mem_util_pct: Option<u32> = percent(&device.vitals.memory_utilization),
+        encoder_util_pct: Option<u32> = percent(&device.vitals.encoder),
+        decoder_util_pct: Option<u32> = percent(&device.vitals.decoder),
+        temp_c: Option<i32> = celsius(&device.vitals.temperature),
+        mem_temp_c: Option<i32> = celsius(&device.vitals.memory_temperature),
+        fan_pct: Option<u32> = percent(&device.vitals.fan),
+        power_w: Option<f64> = watts(&device.vitals.power),
+        power_limit_w: Option<f64> = watts(&device.vitals.power_limit),
+        clock_graphics_mhz: Option<u32> = megahertz(&device.vitals.clock_graphics),
+        clock_sm_mhz: Option<u32> = megahertz(&device.vitals.clock_sm),
+        clock_mem_mhz: Option<u32> = megahertz(&device.vitals.clock_memory),
+        clock_video_mhz: Option<u32> = megahertz(&device.vitals.clock_video),
+        clock_sm_max_mhz: Option<u32> = megahertz(&device.vitals.clock_sm_max),
+        clock_mem_max_mhz: Option<u32> = megahertz(&device.vitals.clock_memory_max),
+        /// 0, the fastest, to 15.
+        performance_state: Option<u32> = device.vitals.performance_state.clone(),
+        /// What holds the clocks down: `sw_power_cap`, …
+        throttle_reasons: Option<Vec<String>> =
+            part(&device.vitals.throttle, |reasons: &ThrottleReasons| reasons.names()),
+        /// Uncorrected errors since the driver was loaded.
+        ecc_volatile: Option<u64> = device.vitals.ecc_volatile.clone(),
+        ecc_volatile_corrected: Option<u64> = device.vitals.ecc_volatile_corrected.clone(),
+        /// Uncorrected errors in the device's life.
+        ecc_aggregate: Option<u64> = device.vitals.ecc_aggregate.clone(),
+        ecc_aggregate_corrected: Option<u64> = device.vitals.ecc_aggregate_corrected.clone(),
+        remapped_rows: Option<RemappedRows> = device.vitals.remapped_rows.clone(),
+        retired_pages: Option<RetiredPages> = device.vitals.retired_pages.clone(),
+        /// What the driver advises: `none`, `reset`, …
+        recovery_action: Option<String> = part(&device.vitals.recovery_action, ToString::to_string),
+        last_xid: Option<XidDocument> = device.last_xid.as_ref().and_then(xid),
+        persistence_mode: Option<bool> = device.vitals.persistence.clone(),
+        pcie_gen: Option<u32> = device.vitals.pcie_generation.clone(),
+        pcie_width: Option<u32> = device.vitals.pcie_width.clone(),
+        pcie_gen_max: Option<u32> = device.vitals.pcie_generation_max.clone(),
+        pcie_width_max: Option<u32> = device.vitals.pcie_width_max.clone(),
+        mig_mode: Option<bool> = device.vitals.mig.clone(),
+        /// The parts it is divided into.
+        instances: Vec<InstanceDocument> =
+            device.instances.iter().map(InstanceDocument::new).collect::<Vec<_>>(),
+        /// How many processes use it.
+        pids: Option<u32> = device.process_count.clone(),
+        /// The one that holds the most memory.
+        top_proc: Option<ProcessDocument> =
+            top_process(snapshot.processes.iter().filter(|process| process.device == device.id))
+                .map(|process| ProcessDocument::new(snapshot, process)),
+    }
+}
+
+document! {
+    /// One part of a device (MIG).
+    InstanceDocument(instance: &Instance) {
+        gpu_instance: u32 = instance.id.gpu,
+        compute_instance: u32 = instance.id.compute,
+        uuid: String = instance.uuid.0.clone(),
+        /// `3g.40gb`
+        profile: Option<String> = instance.profile.clone(),
+        /// Of the GPU instance: sums count each of those once.
+        mem_total_bytes: Option<u64> = bytes(&instance.memory_total),
+        mem_used_bytes: Option<u64> = bytes(&instance.memory_used),
+        pids: Option<u32> = instance.process_count.clone(),
+    }
+}
+
+/// The last error of a device that its driver told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct XidDocument {
+    pub xid: u64,
+    pub at: String,
+}
+
+fn xid(event: &GpuEvent) -> Option<XidDocument> {
+    let xid = event.kind.xid()?;
+    let at = event.at.to_rfc3339();
+    Some(XidDocument { xid, at })
+}

@@ -1,0 +1,204 @@
+//! The JSON of a process on a device.
+
+use super::fields::{bytes, document, mib, part, percent, within};
+use crate::reading::Reading;
+use crate::snapshot::{
+    Container, GpuProcess, Job, OwnerKind, Parent, Pod, SchedulerJob, Snapshot, Unit, Use,
+};
+use crate::text;
+use crate::units::Timestamp;
+use serde::Serialize;
+use std::cmp::Reverse;
+
+document! {
+    /// One process on one device, or on one part of a device that is divided.
+    ProcessDocument(snapshot: &Snapshot, process: &GpuProcess) {
+        gpu_index: u32 = gpu_index(snapshot, process),
+        gpu_id: String = process.device.0.clone(),
+        gpu_instance: Option<u32> = process.instance.map(|instance| instance.gpu),
+        compute_instance: Option<u32> = process.instance.map(|instance| instance.compute),
+        pid: u32 = process.pid,
+        uid: Option<u32> = process.uid.clone(),
+        user: Option<String> = process.user.clone(),
+        /// The kernel's name for it, at most 15 bytes.
+        proc_name: Option<String> = process.name.clone(),
+        executable: Option<String> = process.executable.clone(),
+        /// The command line, at most 512 bytes, controls made visible.
+        command: Option<String> = process.command.clone(),
+        used_mem_mb: Option<u64> = mib(&process.memory),
+        used_mem_bytes: Option<u64> = bytes(&process.memory),
+        /// Its share of the multiprocessors' time.
+        util_pct: Option<u32> = percent(&process.utilization),
+        mem_util_pct: Option<u32> = percent(&process.memory_utilization),
+        encoder_util_pct: Option<u32> = percent(&process.encoder),
+        decoder_util_pct: Option<u32> = percent(&process.decoder),
+        /// When it last used the device; `null` without a reason: not since
+        /// `first_seen`.
+        last_active_at: Option<String> = moment(&process.last_active),
+        /// How long it has run: `1h 30m`.
+        start_time: Option<String> = part(&process.started_at, |at| {
+            text::duration(snapshot.taken_at.since(*at))
+        }),
+        started_at: Option<String> = part(&process.started_at, |at| at.to_rfc3339()),
+        /// Clock ticks from boot; with `pid` it names the process for good.
+        start_ticks: Option<u64> = process.start_ticks.clone(),
+        /// When the daemon first saw it on this device.
+        first_seen: String = process.first_seen.to_rfc3339(),
+        /// `compute`, `graphics`, `mps`.
+        used_for: Vec<&'static str> = uses(process.used_for),
+        host_mem_bytes: Option<u64> = bytes(&process.host_memory),
+        /// Of one core: 800 for eight.
+        cpu_pct: Option<u32> = percent(&process.cpu),
+        /// Whom to ask.
+        owner: Option<String> = part(&process.owner, |owner| owner.name.clone()),
+        owner_uid: Option<u32> = part(&process.owner, |owner| owner.uid),
+        /// `user`, `namespace`, `label`, `container`.
+        owner_kind: Option<&'static str> = part(&process.owner, |owner| owner_kind(owner.kind)),
+        login_uid: Option<u32> = process.login_uid.clone(),
+        namespace_owner_uid: Option<u32> = process.namespace_owner.clone(),
+        /// Its pid as its own container has it.
+        inner_pid: Option<u32> = process.inner_pid.clone(),
+        /// `docker/0123456789ab`; `null` without a reason when it runs in none.
+        container: Option<String> = of_container(process, |container| container.id.to_string()),
+        /// The whole id.
+        container_id: Option<String> = of_container(process, |container| container.id.id.clone()),
+        container_name: Option<String> = in_container(process, |container| some(&container.name)),
+        container_image: Option<String> = in_container(process, |container| some(&container.image)),
+        container_runtime: Option<String> =
+            of_container(process, |container| container.id.runtime.clone()),
+        /// The user below whose own systemd it is, who may call it what they like.
+        container_manager_uid: Option<u32> =
+            in_container(process, |container| Reading::Value(container.manager)),
+        pod: Option<String> = in_pod(process, |pod| some(&pod.name)),
+        pod_namespace: Option<String> = in_pod(process, |pod| some(&pod.namespace)),
+        pod_uid: Option<String> = in_pod(process, |pod| Reading::Value(Some(pod.uid.clone()))),
+        unit: Option<String> = of_unit(process, |unit| Some(unit.name.clone())),
+        /// The user whose own systemd runs the unit.
+        unit_manager_uid: Option<u32> = of_unit(process, |unit| unit.manager),
+        session: Option<String> = process.place.session.clone(),
+        terminal: Option<String> = process.place.terminal.clone(),
+        /// `slurm`, `pbs`, `lsf`, `htcondor`.
+        scheduler: Option<&'static str> = of_scheduler(process, |job| Some(job.scheduler.name())),
+        scheduler_job: Option<String> = of_scheduler(process, |job| Some(job.job.clone())),
+        scheduler_step: Option<String> = of_scheduler(process, |job| job.step.clone()),
+        /// `slurm 1234.0`, `docker/0123456789ab`, `train.service`, `tree 4711`.
+        job: Option<String> = part(&process.job, ToString::to_string),
+        /// `scheduler`, `container`, `unit`, `tree`.
+        /// Names it: no two jobs of one moment have the same.
+        job_id: Option<String> = part(&process.job, Job::id),
+        job_kind: Option<&'static str> = part(&process.job, job_kind),
+        /// The nearest first, without pid 1.
+        parents: Vec<ParentDocument> =
+            process.parents.iter().map(ParentDocument::from).collect::<Vec<_>>(),
+    }
+}
+
+/// An ancestor of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct ParentDocument {
+    pub pid: u32,
+    pub start_ticks: u64,
+    pub name: String,
+}
+
+impl From<&Parent> for ParentDocument {
+    fn from(parent: &Parent) -> Self {
+        Self {
+            pid: parent.key.pid,
+            start_ticks: parent.key.start_ticks,
+            name: parent.name.clone(),
+        }
+    }
+}
+
+/// The process that holds the most known memory.
+#[must_use]
+pub fn top_process<'a>(
+    processes: impl IntoIterator<Item = &'a GpuProcess>,
+) -> Option<&'a GpuProcess> {
+    // The lowest pid wins a tie, so that two runs print the same.
+    processes
+        .into_iter()
+        .max_by_key(|process| (process.memory.last_known().copied(), Reverse(process.pid)))
+}
+
+fn gpu_index(snapshot: &Snapshot, process: &GpuProcess) -> u32 {
+    let mut devices = snapshot.devices.iter();
+    let device = devices.find(|device| device.id == process.device);
+    device.map_or(0, |device| device.index)
+}
+
+fn uses(used_for: Use) -> Vec<&'static str> {
+    let uses = [
+        ("compute", used_for.compute),
+        ("graphics", used_for.graphics),
+        ("mps", used_for.mps),
+    ];
+    let does = uses.into_iter().filter(|(_, does)| *does);
+    does.map(|(name, _)| name).collect()
+}
+
+const fn owner_kind(kind: OwnerKind) -> &'static str {
+    match kind {
+        OwnerKind::User => "user",
+        OwnerKind::Namespace => "namespace",
+        OwnerKind::Label => "label",
+        OwnerKind::Container => "container",
+    }
+}
+
+const fn job_kind(job: &Job) -> &'static str {
+    match job {
+        Job::Scheduler(_) => "scheduler",
+        Job::Container { .. } => "container",
+        Job::Unit { .. } => "unit",
+        Job::Tree(_) => "tree",
+    }
+}
+
+fn moment(reading: &Reading<Option<Timestamp>>) -> Reading<Option<String>> {
+    part(reading, |at| at.map(Timestamp::to_rfc3339))
+}
+
+fn some<T: Clone>(reading: &Reading<T>) -> Reading<Option<T>> {
+    part(reading, |value| Some(value.clone()))
+}
+
+// What is asked of a container, a pod, a unit or a scheduler's job is a known
+// "none" where the process is in none.
+
+fn in_container<T>(
+    process: &GpuProcess,
+    ask: impl FnOnce(&Container) -> Reading<Option<T>>,
+) -> Reading<Option<T>> {
+    within(&process.place.container, |container| match container {
+        Some(container) => ask(container),
+        None => Reading::Value(None),
+    })
+}
+
+fn of_container<T>(process: &GpuProcess, ask: impl FnOnce(&Container) -> T) -> Reading<Option<T>> {
+    in_container(process, |container| Reading::Value(Some(ask(container))))
+}
+
+fn in_pod<T>(
+    process: &GpuProcess,
+    ask: impl FnOnce(&Pod) -> Reading<Option<T>>,
+) -> Reading<Option<T>> {
+    in_container(process, |container| match &container.pod {
+        Some(pod) => ask(pod),
+        None => Reading::Value(None),
+    })
+}
+
+fn of_unit<T>(process: &GpuProcess, ask: impl FnOnce(&Unit) -> Option<T>) -> Reading<Option<T>> {
+    part(&process.place.unit, |unit| unit.as_ref().and_then(ask))
+}
+
+fn of_scheduler<T>(
+    process: &GpuProcess,
+    ask: impl FnOnce(&SchedulerJob) -> Option<T>,
+) -> Reading<Option<T>> {
+    part(&process.place.scheduler, |job| job.as_ref().and_then(ask))
+}

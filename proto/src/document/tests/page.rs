@@ -1,0 +1,151 @@
+//! The page that describes the fields, held against the fields.
+
+use super::{NOW, device, listed, process, snapshot};
+use crate::audit::{AuditRecord, AuditSubject};
+use crate::document::{
+    AuditDocument, GpuDocument, InstanceDocument, ProcessDocument, StatusDocument,
+};
+use crate::reading::Reading::Value;
+use crate::snapshot::Snapshot;
+use crate::status::{CallerReport, PollingReport, Status, StoreReport};
+use crate::units::{Bytes, Celsius, Milliwatts, Percent};
+use serde_json::Value as Json;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the first column of a table of the page names, by the table's title.
+fn documented() -> BTreeMap<String, BTreeSet<String>> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/json.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut tables: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut title = String::new();
+    let mut before = "";
+    for line in page.lines() {
+        let first = |line: &str| line.split('|').nth(1).unwrap_or_default().trim().to_owned();
+        if line.starts_with("|---") {
+            title = first(before).replace('`', "");
+            tables.entry(title.clone()).or_default();
+        } else if line.starts_with('|')
+            && let Some(names) = tables.get_mut(&title)
+        {
+            let cell = first(line);
+            let names_here = cell.split('`').skip(1).step_by(2).map(str::to_owned);
+            names.extend(names_here);
+        } else {
+            title.clear();
+        }
+        before = line;
+    }
+    tables
+}
+
+/// The fields of a document; those of objects within it behind a dot, and of
+/// lists of objects behind `[].`.
+fn fields(document: &Json) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (field, value) in document.as_object().unwrap() {
+        let mut within = |sign: &str, inner: &Json| {
+            names.extend(
+                fields(inner)
+                    .iter()
+                    .map(|name| format!("{field}{sign}{name}")),
+            );
+        };
+        match (field.as_str(), value) {
+            ("reasons", _) => {}
+            // These have tables of their own.
+            ("gpus" | "procs" | "backends" | "faults", Json::Array(_)) => {
+                names.insert(format!("{field}[]"));
+            }
+            ("top_proc", _) => {
+                names.insert(field.clone());
+            }
+            (_, Json::Object(_)) => within(".", value),
+            (_, Json::Array(items)) if items.first().is_some_and(Json::is_object) => {
+                within("[].", &items[0]);
+            }
+            _ => {
+                names.insert(field.clone());
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn the_page_describes_every_field_and_no_other() {
+    let list = listed(device(), process());
+    let record = AuditDocument::from(&AuditRecord {
+        id: 1,
+        at: NOW,
+        device: device().id,
+        gpu_index: 0,
+        gpu_name: None,
+        memory: Value(Bytes(1)),
+        utilization: Value(Percent(1)),
+        subject: AuditSubject::Device {
+            temperature: Value(Celsius(1)),
+            power: Value(Milliwatts(1)),
+        },
+    });
+    let documents = [
+        ("document", list.clone()),
+        ("gpus[]", list["gpus"][0].clone()),
+        ("procs[]", list["procs"][0].clone()),
+        ("backends[]", list["backends"][0].clone()),
+        ("faults[]", list["faults"][0].clone()),
+        ("records[]", serde_json::to_value(record).unwrap()),
+        ("status", serde_json::to_value(status()).unwrap()),
+    ];
+    let documents = documents.map(|(title, json)| (title.to_owned(), fields(&json)));
+    assert_eq!(documented(), BTreeMap::from(documents));
+}
+
+fn status() -> StatusDocument {
+    let Snapshot {
+        backends, faults, ..
+    } = snapshot(device(), process());
+    StatusDocument::from(&Status {
+        version: "0.1.0".into(),
+        protocol: crate::PROTOCOL_VERSION,
+        host: "box".into(),
+        started_at: NOW,
+        now: NOW,
+        caller: CallerReport {
+            uid: 1000,
+            user: Value("alice".into()),
+            rights: vec![],
+            log_in_again_for: None,
+        },
+        personal: false,
+        will_not_act: None,
+        backends,
+        faults,
+        polling: PollingReport {
+            interval_ms: 2000,
+            last_at: None,
+            ticks: 0,
+            late: 0,
+        },
+        store: StoreReport {
+            directory: "/var/lib/gpukill".into(),
+            samples: Bytes(0),
+            audit: Bytes(0),
+            written_at: None,
+            dropped: 0,
+        },
+    })
+}
+
+#[test]
+fn the_list_of_fields_is_that_of_the_document() {
+    let list = listed(device(), process());
+    for (names, document) in [
+        (GpuDocument::FIELDS, &list["gpus"][0]),
+        (InstanceDocument::FIELDS, &list["gpus"][0]["instances"][0]),
+        (ProcessDocument::FIELDS, &list["procs"][0]),
+    ] {
+        let names = names.iter().copied().chain(["reasons"]);
+        let fields = document.as_object().unwrap().keys().map(String::as_str);
+        assert_eq!(names.collect::<BTreeSet<_>>(), fields.collect());
+    }
+}

@@ -1,0 +1,257 @@
+//! Where a process runs, and the job it belongs to.
+
+use super::process::ProcessKey;
+use crate::reading::Reading;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Where a process runs. `Value(None)` is a known "in none".
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Its container.
+    pub container: Reading<Option<Container>>,
+    /// Its systemd service or scope.
+    pub unit: Reading<Option<Unit>>,
+    /// Its login session: the 3 of `session-3.scope`.
+    pub session: Reading<Option<String>>,
+    /// Its controlling terminal: `pts/4`.
+    pub terminal: Reading<Option<String>>,
+    /// Its job in a batch scheduler.
+    pub scheduler: Reading<Option<SchedulerJob>>,
+}
+
+impl Place {
+    /// Nothing is known of it, for this reason.
+    #[must_use]
+    pub fn unknown(why: &Reading<()>) -> Self {
+        Self {
+            container: why.because(),
+            unit: why.because(),
+            session: why.because(),
+            terminal: why.because(),
+            scheduler: why.because(),
+        }
+    }
+}
+
+/// A container: what its cgroup names, and what the files of its runtime say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    /// Names it.
+    pub id: ContainerId,
+    /// The user below whose own systemd it is, who may call it what they like;
+    /// `None` where only root could have made it.
+    pub manager: Option<u32>,
+    /// What its owner calls it.
+    pub name: Reading<String>,
+    /// The image it was made from, as it was asked for.
+    pub image: Reading<String>,
+    /// Its Kubernetes pod; `None` when it is in none.
+    pub pod: Option<Pod>,
+}
+
+impl fmt::Display for Container {
+    /// `docker train`, else `docker/0123456789ab`, `rootless podman train`, or
+    /// for Kubernetes `pod team/train-0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(pod) = &self.pod
+            && let (Some(namespace), Some(name)) =
+                (pod.namespace.last_known(), pod.name.last_known())
+        {
+            return write!(f, "pod {namespace}/{name}");
+        }
+        if self.manager.is_some() {
+            f.write_str("rootless ")?;
+        }
+        match self.name.last_known() {
+            Some(name) if *name != self.id.id => write!(f, "{} {name}", self.id.runtime),
+            _ => write!(f, "{}", self.id),
+        }
+    }
+}
+
+/// A container, as its cgroup names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ContainerId {
+    /// `docker`, `podman`, `containerd`, `cri-o`, `lxc`, `systemd-nspawn`, …
+    pub runtime: String,
+    /// 64 hexadecimal digits, or the runtime's own name for it.
+    pub id: String,
+}
+
+impl fmt::Display for ContainerId {
+    /// `docker/0123456789ab`: the first twelve digits, as the runtimes print it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_hash = self.id.len() == 64 && self.id.bytes().all(|b| b.is_ascii_hexdigit());
+        let id = if is_hash { &self.id[..12] } else { &self.id };
+        write!(f, "{}/{id}", self.runtime)
+    }
+}
+
+/// A pod of Kubernetes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pod {
+    /// With dashes, or 32 digits for a static pod.
+    pub uid: String,
+    /// Its name.
+    pub name: Reading<String>,
+    /// The namespace it is in.
+    pub namespace: Reading<String>,
+}
+
+/// A systemd service or scope.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Unit {
+    /// `train.service`
+    pub name: String,
+    /// The user whose own systemd runs it; `None` for the system's.
+    pub manager: Option<u32>,
+}
+
+/// A batch scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Scheduler {
+    /// Slurm.
+    Slurm,
+    /// OpenPBS and PBS Professional.
+    Pbs,
+    /// IBM Spectrum LSF.
+    Lsf,
+    /// HTCondor.
+    HtCondor,
+}
+
+impl Scheduler {
+    /// As it is written on the screen and in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Slurm => "slurm",
+            Self::Pbs => "pbs",
+            Self::Lsf => "lsf",
+            Self::HtCondor => "htcondor",
+        }
+    }
+}
+
+/// A job of a batch scheduler, or a step of one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SchedulerJob {
+    /// Which one.
+    pub scheduler: Scheduler,
+    /// As the scheduler writes it: `1234`.
+    pub job: String,
+    /// A part of it that is started and ended as one: `0`, `batch`.
+    pub step: Option<String>,
+}
+
+impl fmt::Display for SchedulerJob {
+    /// `slurm 1234.0`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.scheduler.name(), self.job)?;
+        match &self.step {
+            Some(step) => write!(f, ".{step}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What belongs together and is ended together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Job {
+    /// A job or step of a batch scheduler.
+    Scheduler(SchedulerJob),
+    /// Everything in a container.
+    Container {
+        /// Names it.
+        id: ContainerId,
+        /// As [`Container::manager`]: two containers of one id are not one.
+        manager: Option<u32>,
+    },
+    /// Everything that one user runs in a systemd service or scope that is not
+    /// a session.
+    Unit {
+        /// The service or scope.
+        unit: Unit,
+        /// The real user: a unit may run processes of several, and a job is of
+        /// one.
+        uid: u32,
+    },
+    /// This process and those below it.
+    Tree(ProcessKey),
+}
+
+impl fmt::Display for Job {
+    /// `slurm 1234.0`, `docker/0123456789ab`, `train.service`, `tree 4711`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheduler(job) => job.fmt(f),
+            Self::Container { id, .. } => id.fmt(f),
+            Self::Unit { unit, .. } => f.write_str(&unit.name),
+            Self::Tree(root) => write!(f, "tree {}", root.pid),
+        }
+    }
+}
+
+impl Job {
+    /// Names it on this box, as [`fmt::Display`] does not: no two jobs of one
+    /// moment have the same.
+    #[must_use]
+    pub fn id(&self) -> String {
+        let of_user = |manager: &Option<u32>| match manager {
+            Some(uid) => format!("user {uid}, "),
+            None => String::new(),
+        };
+        match self {
+            Self::Scheduler(job) => job.to_string(),
+            Self::Container { id, manager } => {
+                format!("{}{}/{}", of_user(manager), id.runtime, id.id)
+            }
+            Self::Unit { unit, uid } => {
+                format!("{}{} of {uid}", of_user(&unit.manager), unit.name)
+            }
+            Self::Tree(root) => format!("tree {} {}", root.pid, root.start_ticks),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_that_are_shown_alike_have_names_of_their_own() {
+        let unit = |manager, uid| Job::Unit {
+            unit: Unit {
+                name: "train.service".into(),
+                manager,
+            },
+            uid,
+        };
+        let container = |manager| Job::Container {
+            id: ContainerId {
+                runtime: "docker".into(),
+                id: "ab".repeat(32),
+            },
+            manager,
+        };
+        let tree = |start_ticks| {
+            Job::Tree(ProcessKey {
+                pid: 7,
+                start_ticks,
+            })
+        };
+        let jobs = [
+            unit(None, 0),
+            unit(None, 1000),
+            unit(Some(1000), 1000),
+            unit(Some(1001), 1001),
+            container(None),
+            container(Some(1000)),
+            tree(1),
+            tree(2),
+        ];
+        let names: std::collections::BTreeSet<String> = jobs.iter().map(Job::id).collect();
+        assert_eq!(names.len(), jobs.len(), "{names:?}");
+    }
+}

@@ -1,0 +1,389 @@
+//! The wire as it is, byte by byte. When this fails, what is sent has changed:
+//! give [`gpukill_proto::PROTOCOL_VERSION`] a new version, run the test with
+//! `GPUKILL_BLESS=1`, and commit the new golden file beside the old one.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod sample;
+
+use gpukill_proto::PROTOCOL_VERSION;
+use gpukill_proto::audit::{AuditPage, AuditQuery, AuditRecord, AuditSubject};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::service::{GpukillRequest, GpukillResponse, SnapshotPage};
+use gpukill_proto::snapshot::{
+    BackendState, DeviceId, EventKind, Job, OwnerKind, ProcessKey, Scheduler, Vendor,
+};
+use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
+use gpukill_proto::transport::codec::{decode, encode};
+use gpukill_proto::transport::preface::{self, Preface};
+use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
+use sample::{backend, container, scheduler_job, snapshot, unit};
+use serde::{Serialize, de::DeserializeOwned};
+use std::fmt::Write as _;
+use std::path::Path;
+
+#[test]
+fn nothing_on_the_wire_changes_without_a_new_version() {
+    let mut golden = String::new();
+    for (name, bytes) in everything() {
+        let hex = bytes.iter().fold(String::new(), |mut hex, byte| {
+            write!(hex, "{byte:02x}").unwrap();
+            hex
+        });
+        writeln!(golden, "{name}\n  {hex}").unwrap();
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(format!("testdata/wire-{PROTOCOL_VERSION}.golden"));
+    if std::env::var_os("GPUKILL_BLESS").is_some() && !file.exists() {
+        std::fs::write(&file, &golden).unwrap();
+    }
+    let expected = std::fs::read_to_string(&file)
+        .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    for (ours, theirs) in golden.lines().zip(expected.lines()) {
+        assert_eq!(
+            ours, theirs,
+            "the wire of protocol {PROTOCOL_VERSION} changed"
+        );
+    }
+    assert_eq!(
+        golden.lines().count(),
+        expected.lines().count(),
+        "the wire of protocol {PROTOCOL_VERSION} changed"
+    );
+}
+
+/// One line for each thing that is sent, and each variant of it.
+fn everything() -> Vec<(String, Vec<u8>)> {
+    let mut all = vec![
+        (
+            "preface welcome".to_owned(),
+            Preface::ours(preface::Status::Welcome, 65_536)
+                .encode()
+                .to_vec(),
+        ),
+        (
+            "preface busy".to_owned(),
+            Preface::ours(preface::Status::Busy, 0).encode().to_vec(),
+        ),
+    ];
+    for request in requests() {
+        all.push((request_name(&request).to_owned(), encode(&request).unwrap()));
+    }
+    for response in responses() {
+        all.push((
+            response_name(&response).to_owned(),
+            encode(&response).unwrap(),
+        ));
+    }
+    all.extend(variants("refusal", refusals()));
+    all.extend(variants("reading", readings()));
+    all.extend(variants(
+        "vendor",
+        [
+            Vendor::Nvidia,
+            Vendor::Amd,
+            Vendor::Intel,
+            Vendor::Apple,
+            Vendor::Other,
+        ],
+    ));
+    all.extend(variants(
+        "right",
+        [Right::Look, Right::EndOwn, Right::EndAny, Right::EditRules],
+    ));
+    all.extend(variants("backend state", backend_states()));
+    all.extend(variants("event", event_kinds()));
+    all.extend(variants("job", jobs()));
+    all.extend(variants("owner", OWNER_KINDS));
+    all.extend(variants("scheduler", SCHEDULERS));
+    all.extend(variants("recovery action", sample::recovery_actions()));
+    all.extend(variants("audit subject", audit_subjects()));
+    all
+}
+
+fn variants<T>(name: &str, values: impl IntoIterator<Item = T>) -> Vec<(String, Vec<u8>)>
+where
+    T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
+{
+    let round_trip = |value: T| {
+        let bytes = encode(&value).unwrap();
+        assert_eq!(decode::<T>(&bytes).unwrap(), value);
+        (format!("{name} {value:?}"), bytes)
+    };
+    values.into_iter().map(round_trip).collect()
+}
+
+// The matches below have no wildcard: a new variant does not compile until it
+// has its sample here.
+
+fn request_name(request: &GpukillRequest) -> &'static str {
+    match request {
+        GpukillRequest::Snapshot { .. } => "request snapshot",
+        GpukillRequest::MoreProcesses { .. } => "request more_processes",
+        GpukillRequest::Status {} => "request status",
+        GpukillRequest::Audit { .. } => "request audit",
+        GpukillRequest::Quiesce { .. } => "request quiesce",
+        GpukillRequest::Resume {} => "request resume",
+    }
+}
+
+fn requests() -> Vec<GpukillRequest> {
+    vec![
+        GpukillRequest::Snapshot { after: None },
+        GpukillRequest::Snapshot { after: Some(300) },
+        GpukillRequest::MoreProcesses {
+            tick: 300,
+            start: 70_000,
+        },
+        GpukillRequest::Status {},
+        GpukillRequest::Audit {
+            query: AuditQuery {
+                since: Timestamp(-1),
+                until: Timestamp(1_763_700_000_000),
+                user: Some("alice".into()),
+                process: Some("^python".into()),
+                gpu: Some("0,2-5".into()),
+                before: Some(1 << 40),
+                limit: 1000,
+            },
+        },
+        GpukillRequest::Quiesce { seconds: 600 },
+        GpukillRequest::Resume {},
+    ]
+}
+
+fn response_name(response: &GpukillResponse) -> &'static str {
+    match response {
+        GpukillResponse::Snapshot(_) => "response snapshot",
+        GpukillResponse::MoreProcesses(_) => "response more_processes",
+        GpukillResponse::Status(_) => "response status",
+        GpukillResponse::Audit(_) => "response audit",
+        GpukillResponse::Quiesce(_) => "response quiesce",
+        GpukillResponse::Resume(_) => "response resume",
+    }
+}
+
+fn responses() -> Vec<GpukillResponse> {
+    let page = SnapshotPage {
+        snapshot: snapshot(),
+        next: Some(7),
+    };
+    vec![
+        GpukillResponse::Snapshot(Ok(page.clone())),
+        GpukillResponse::MoreProcesses(Ok(page)),
+        GpukillResponse::MoreProcesses(Err(Refusal::Expired)),
+        GpukillResponse::Status(Ok(status())),
+        GpukillResponse::Quiesce(Ok(Timestamp(1))),
+        GpukillResponse::Resume(Ok(())),
+        GpukillResponse::Audit(Ok(AuditPage {
+            records: audit_subjects().map(record).to_vec(),
+            next: Some(9),
+        })),
+    ]
+}
+
+fn refusals() -> Vec<Refusal> {
+    let all = vec![
+        Refusal::Denied {
+            asked: "end process 7".into(),
+            ask: "alice".into(),
+        },
+        Refusal::Invalid("x".into()),
+        Refusal::NoMatch("x".into()),
+        Refusal::Busy,
+        Refusal::Unavailable("x".into()),
+        Refusal::TooSlow("x".into()),
+        Refusal::Expired,
+        Refusal::Internal,
+    ];
+    for refusal in &all {
+        match refusal {
+            Refusal::Denied { .. }
+            | Refusal::Invalid(_)
+            | Refusal::NoMatch(_)
+            | Refusal::Busy
+            | Refusal::Unavailable(_)
+            | Refusal::TooSlow(_)
+            | Refusal::Expired
+            | Refusal::Internal => {}
+        }
+    }
+    all
+}
+
+fn readings() -> Vec<Reading<u64>> {
+    let all = vec![
+        Reading::Value(300),
+        Reading::Unsupported,
+        Reading::Failed("x".into()),
+        Reading::Stale(300, 12),
+        Reading::Withheld,
+    ];
+    for reading in &all {
+        match reading {
+            Reading::Value(_)
+            | Reading::Unsupported
+            | Reading::Failed(_)
+            | Reading::Stale(..)
+            | Reading::Withheld => {}
+        }
+    }
+    all
+}
+
+fn backend_states() -> Vec<BackendState> {
+    let all = vec![
+        BackendState::Ready,
+        BackendState::Starting,
+        BackendState::Absent("x".into()),
+        BackendState::Failed("x".into()),
+        BackendState::NotBuilt,
+        BackendState::Quiesced(Timestamp(1)),
+    ];
+    for state in &all {
+        match state {
+            BackendState::Ready
+            | BackendState::Starting
+            | BackendState::Absent(_)
+            | BackendState::Failed(_)
+            | BackendState::NotBuilt
+            | BackendState::Quiesced(_) => {}
+        }
+    }
+    all
+}
+
+fn audit_subjects() -> [AuditSubject; 2] {
+    [
+        AuditSubject::Device {
+            temperature: Reading::Value(Celsius(-3)),
+            power: Reading::Value(Milliwatts(70_000)),
+        },
+        AuditSubject::Process {
+            pid: 48_213,
+            uid: Some(1000),
+            user: Some("alice".into()),
+            name: Some("python".into()),
+            command: Reading::Value("python train.py".into()),
+            container: Some("docker/0123456789ab".into()),
+        },
+    ]
+}
+
+fn record(subject: AuditSubject) -> AuditRecord {
+    AuditRecord {
+        id: 1 << 40,
+        at: Timestamp(1_763_700_000_000),
+        device: DeviceId("GPU-0".into()),
+        gpu_index: 3,
+        gpu_name: Some("H100".into()),
+        memory: Reading::Value(Bytes(1 << 36)),
+        utilization: Reading::Value(Percent(97)),
+        subject,
+    }
+}
+
+fn status() -> Status {
+    Status {
+        version: "0.1.0".into(),
+        protocol: PROTOCOL_VERSION,
+        host: "box".into(),
+        started_at: Timestamp(1),
+        now: Timestamp(2),
+        caller: CallerReport {
+            uid: 1000,
+            user: Reading::Value("alice".into()),
+            rights: vec![Right::Look, Right::EndOwn],
+            log_in_again_for: Some("gpukill-operators".into()),
+        },
+        personal: false,
+        will_not_act: Some("x".into()),
+        backends: vec![backend(BackendState::Ready)],
+        faults: Vec::new(),
+        polling: PollingReport {
+            interval_ms: 2_000,
+            last_at: Some(Timestamp(2)),
+            ticks: 300,
+            late: 1,
+        },
+        store: StoreReport {
+            directory: "/var/lib/gpukill".into(),
+            samples: Bytes(61 << 20),
+            audit: Bytes(1 << 20),
+            written_at: Some(Timestamp(2)),
+            dropped: 0,
+        },
+    }
+}
+
+fn event_kinds() -> Vec<EventKind> {
+    let all = vec![
+        EventKind::Xid(79),
+        EventKind::SingleBitEcc,
+        EventKind::DoubleBitEcc,
+        EventKind::SingleBitEccStorm,
+        EventKind::MemoryRetired,
+        EventKind::MemoryRetirementFailed,
+        EventKind::NonFatalPoison,
+        EventKind::FatalPoison,
+        EventKind::MigChange,
+        EventKind::Unavailable,
+        EventKind::RecoveryAction,
+        EventKind::Other(1 << 40),
+    ];
+    for kind in &all {
+        match kind {
+            EventKind::Xid(_)
+            | EventKind::SingleBitEcc
+            | EventKind::DoubleBitEcc
+            | EventKind::SingleBitEccStorm
+            | EventKind::MemoryRetired
+            | EventKind::MemoryRetirementFailed
+            | EventKind::NonFatalPoison
+            | EventKind::FatalPoison
+            | EventKind::MigChange
+            | EventKind::Unavailable
+            | EventKind::RecoveryAction
+            | EventKind::Other(_) => {}
+        }
+    }
+    all
+}
+
+fn jobs() -> Vec<Job> {
+    let all = vec![
+        Job::Scheduler(scheduler_job()),
+        Job::Container {
+            id: container(),
+            manager: Some(1000),
+        },
+        Job::Unit {
+            unit: unit(),
+            uid: 1000,
+        },
+        Job::Tree(ProcessKey {
+            pid: 1,
+            start_ticks: 2,
+        }),
+    ];
+    for job in &all {
+        match job {
+            Job::Scheduler(_) | Job::Container { .. } | Job::Unit { .. } | Job::Tree(_) => {}
+        }
+    }
+    all
+}
+
+const OWNER_KINDS: [OwnerKind; 4] = [
+    OwnerKind::User,
+    OwnerKind::Namespace,
+    OwnerKind::Label,
+    OwnerKind::Container,
+];
+
+const SCHEDULERS: [Scheduler; 4] = [
+    Scheduler::Slurm,
+    Scheduler::Pbs,
+    Scheduler::Lsf,
+    Scheduler::HtCondor,
+];

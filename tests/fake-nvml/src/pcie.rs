@@ -1,0 +1,36 @@
+//! The PCIe link: its generation and lanes, now and at best.
+
+use std::ffi::c_uint;
+
+use crate::code::Answer;
+use crate::export::gpu_functions;
+use crate::out::{Out, put_known};
+use crate::state::{Gpu, Pcie};
+
+gpu_functions! {
+    fn nvmlDeviceGetCurrPcieLinkGeneration(gpu; generation: Out<c_uint>) {
+        put_link(gpu, |pcie| pcie.generation, generation)
+    }
+
+    fn nvmlDeviceGetCurrPcieLinkWidth(gpu; width: Out<c_uint>) {
+        put_link(gpu, |pcie| pcie.width, width)
+    }
+
+    /// What card and slot can do together.
+    fn nvmlDeviceGetMaxPcieLinkGeneration(gpu; generation: Out<c_uint>) {
+        put_link(gpu, |pcie| pcie.max_generation, generation)
+    }
+
+    /// What the card alone could do; here no slot holds it back.
+    fn nvmlDeviceGetGpuMaxPcieLinkGeneration(gpu; generation: Out<c_uint>) {
+        put_link(gpu, |pcie| pcie.max_generation, generation)
+    }
+
+    fn nvmlDeviceGetMaxPcieLinkWidth(gpu; width: Out<c_uint>) {
+        put_link(gpu, |pcie| pcie.max_width, width)
+    }
+}
+
+fn put_link(gpu: &Gpu, part: fn(&Pcie) -> Option<u32>, out: Out<c_uint>) -> Answer {
+    put_known(gpu.pcie.as_ref().and_then(part), out)
+}

@@ -1,0 +1,145 @@
+//! Events, told by the state file while a set is waited on.
+
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use nvml_wrapper_sys::bindings::{nvmlEventData_t, nvmlEventSet_t};
+
+use crate::played::Played;
+
+const BEFORE: &str =
+    r#"{"gpus": [{}, {}], "events": [{"id": 3, "gpu": 0, "type": 8, "data": 13}]}"#;
+const AFTER: &str = r#"{"gpus": [{}, {}], "events": [
+    {"id": 3, "gpu": 0, "type": 8, "data": 13},
+    {"id": 4, "gpu": 1, "type": 8, "data": 31},
+    {"id": 5, "gpu": 0, "type": 1},
+    {"id": 6, "gpu": 0, "type": 8, "data": 79, "gpu_instance": 2, "compute_instance": 1},
+    {"id": 7, "gpu": 0, "type": 256}]}"#;
+
+/// A set that watches GPU 0 for XIDs and changes of MIG.
+fn set(played: &Played) -> nvmlEventSet_t {
+    let mut set = ptr::null_mut();
+    let nvml = &played.nvml;
+    assert_eq!(unsafe { nvml.nvmlEventSetCreate(&raw mut set) }, 0);
+    let code = unsafe { nvml.nvmlDeviceRegisterEvents(played.gpu(0), 0x108, set) };
+    assert_eq!(code, 0);
+    set
+}
+
+fn wait(played: &Played, set: nvmlEventSet_t, ms: u32) -> Result<nvmlEventData_t, u32> {
+    let mut data = unsafe { std::mem::zeroed() };
+    match unsafe { played.nvml.nvmlEventSetWait_v2(set, &raw mut data, ms) } {
+        0 => Ok(data),
+        code => Err(code),
+    }
+}
+
+fn told(played: &Played, set: nvmlEventSet_t) -> Result<(u64, u64, u32, u32), u32> {
+    let data = wait(played, set, 0)?;
+    assert_eq!(data.device, played.gpu(0));
+    Ok((
+        data.eventType,
+        data.eventData,
+        data.gpuInstanceId,
+        data.computeInstanceId,
+    ))
+}
+
+#[test]
+fn a_set_is_told_of_what_it_asked_for_once_and_from_then_on() {
+    let played = Played::new(BEFORE);
+    let set = set(&played);
+    assert_eq!(told(&played, set), Err(10));
+    played.play(AFTER);
+    assert_eq!(told(&played, set), Ok((8, 79, 2, 1)));
+    assert_eq!(told(&played, set), Ok((256, 0, u32::MAX, u32::MAX)));
+    assert_eq!(told(&played, set), Err(10));
+}
+
+#[test]
+fn an_event_ends_a_wait_that_began_before_it() {
+    let played = Played::new(BEFORE);
+    let set = set(&played);
+    let began = Instant::now();
+    let played = &played;
+    let waited = std::thread::scope(|scope| {
+        // A raw pointer may not cross threads, its number may.
+        let set = set as usize;
+        let waiting = scope
+            .spawn(move || wait(played, set as nvmlEventSet_t, 60_000).map(|data| data.eventData));
+        played.play(AFTER);
+        waiting.join().expect("a thread that ends")
+    });
+    assert_eq!(waited, Ok(79));
+    assert!(
+        began.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[test]
+fn the_first_wait_writes_24_bytes_and_no_more() {
+    let played = Played::new(BEFORE);
+    let set = set(&played);
+    played.play(AFTER);
+    let mut words = [0xAAAA_AAAA_AAAA_AAAA_u64; 4];
+    // SAFETY: the symbol has the signature of `_v2`, and the room is that of its struct.
+    let code = unsafe {
+        let wait: unsafe extern "C" fn(nvmlEventSet_t, *mut u64, u32) -> u32 = *played
+            .nvml
+            .__library
+            .get(b"nvmlEventSetWait\0")
+            .expect("a symbol");
+        wait(set, words.as_mut_ptr(), 0)
+    };
+    assert_eq!(
+        (code, words),
+        (0, [played.gpu(0) as u64, 8, 79, 0xAAAA_AAAA_AAAA_AAAA])
+    );
+}
+
+#[test]
+fn a_wait_fails_when_told_to_and_all_sets_die_at_shutdown() {
+    let played = Played::new(BEFORE);
+    let set = set(&played);
+    played.play(&AFTER.replacen('{', r#"{"event_wait_error": 15, "#, 1));
+    assert_eq!(told(&played, set), Err(15));
+    played.play(AFTER);
+    assert_eq!(
+        told(&played, set),
+        Ok((8, 79, 2, 1)),
+        "the failure used nothing up"
+    );
+    assert_eq!(unsafe { played.nvml.nvmlShutdown() }, 0);
+    assert_eq!(wait(&played, set, 0).err(), Some(1));
+    assert_eq!(played.init(), 0);
+    assert_eq!(wait(&played, set, 0).err(), Some(2));
+}
+
+#[test]
+fn a_type_that_the_gpu_cannot_tell_of_registers_none() {
+    let played = Played::new(r#"{"gpus": [{"supported_events": 9}, {"supported_events": null}]}"#);
+    let nvml = &played.nvml;
+    let set = {
+        let mut set = ptr::null_mut();
+        assert_eq!(unsafe { nvml.nvmlEventSetCreate(&raw mut set) }, 0);
+        set
+    };
+    let register =
+        |gpu, types| unsafe { nvml.nvmlDeviceRegisterEvents(played.gpu(gpu), types, set) };
+    assert_eq!(
+        [register(0, 8 | 2), register(1, 8), register(0, 8)],
+        [3, 3, 0]
+    );
+    let mut types = 0;
+    let gpu = played.gpu(0);
+    assert_eq!(
+        unsafe { nvml.nvmlDeviceGetSupportedEventTypes(gpu, &raw mut types) },
+        0
+    );
+    assert_eq!(types, 9);
+    played.play(r#"{"gpus": [{}, {}], "events": [{"id": 1, "gpu": 0, "type": 2}, {"id": 2, "gpu": 0, "type": 8}]}"#);
+    let data = wait(&played, set, 0).map(|data| data.eventType);
+    assert_eq!(data, Ok(8), "what was refused is not told");
+}

@@ -1,0 +1,96 @@
+//! Field values, and the other numbers of health that have a function of their own.
+
+use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
+
+use crate::played::{Played, number};
+
+#[test]
+fn each_field_comes_with_its_own_type_and_code() {
+    let played = Played::new(
+        r#"{"gpus": [{"ecc": {"volatile_uncorrected": 5000000000}, "memory_temperature": 71,
+            "remapped_rows": {"correctable": 1, "uncorrectable": 2, "failure": true},
+            "recovery_action": 77, "field_errors": {"143": 999}}]}"#,
+    );
+    let mut fields = [4, 82, 142, 143, 144, 145, 230, 9999].map(|id| {
+        let mut field = unsafe { std::mem::zeroed::<nvmlFieldValue_t>() };
+        field.fieldId = id;
+        // What a careless caller would read where nothing is written.
+        field.value.ullVal = u64::MAX;
+        field
+    });
+    let gpu = played.gpu(0);
+    let nvml = &played.nvml;
+    assert_eq!(
+        unsafe { nvml.nvmlDeviceGetFieldValues(gpu, 8, fields.as_mut_ptr()) },
+        0
+    );
+    let told = fields.map(|field| match (field.nvmlReturn, field.valueType) {
+        (0, 1) => Ok((1, u64::from(unsafe { field.value.uiVal }))),
+        (0, 3) => Ok((3, unsafe { field.value.ullVal })),
+        (code, _) => Err(code),
+    });
+    assert_eq!(
+        told,
+        [
+            Ok((3, 5_000_000_000)),
+            Ok((1, 71)),
+            Ok((1, 1)),
+            Err(999),
+            Ok((1, 0)),
+            Ok((1, 1)),
+            Ok((1, 77)),
+            Err(3)
+        ]
+    );
+    assert!(fields.iter().all(|field| field.timestamp > 0));
+    assert_eq!(
+        unsafe { nvml.nvmlDeviceGetFieldValues(gpu, 0, fields.as_mut_ptr()) },
+        2
+    );
+}
+
+#[test]
+fn the_reasons_for_slow_clocks_are_told_under_both_names() {
+    let played =
+        Played::new(r#"{"gpus": [{"throttle": 9223372036854775880}, {"throttle": null}]}"#);
+    let nvml = &played.nvml;
+    let (told, silent) = (played.gpu(0), played.gpu(1));
+    for ask in [
+        &nvml.nvmlDeviceGetCurrentClocksEventReasons,
+        &nvml.nvmlDeviceGetCurrentClocksThrottleReasons,
+    ] {
+        let ask = ask.as_ref().expect("a symbol");
+        assert_eq!(number(|to| unsafe { ask(told, to) }), Ok(1 << 63 | 0x48));
+        assert_eq!(number(|to| unsafe { ask(silent, to) }), Err(3));
+    }
+    for ask in [
+        &nvml.nvmlDeviceGetSupportedClocksEventReasons,
+        &nvml.nvmlDeviceGetSupportedClocksThrottleReasons,
+    ] {
+        let ask = ask.as_ref().expect("a symbol");
+        assert_eq!(number(|to| unsafe { ask(told, to) }), Ok(0x1ff));
+    }
+}
+
+#[test]
+fn the_pcie_link_is_told_now_and_at_best() {
+    let played = Played::new(
+        r#"{"gpus": [{"pcie": {"generation": 1, "width": 8, "max_generation": 4}}, {"pcie": null}]}"#,
+    );
+    let nvml = &played.nvml;
+    let functions = [
+        &nvml.nvmlDeviceGetCurrPcieLinkGeneration,
+        &nvml.nvmlDeviceGetCurrPcieLinkWidth,
+        &nvml.nvmlDeviceGetMaxPcieLinkGeneration,
+        &nvml.nvmlDeviceGetGpuMaxPcieLinkGeneration,
+        &nvml.nvmlDeviceGetMaxPcieLinkWidth,
+    ];
+    let told = |gpu| {
+        functions.map(|ask| {
+            let ask = ask.as_ref().expect("a symbol");
+            number(|to| unsafe { ask(gpu, to) })
+        })
+    };
+    assert_eq!(told(played.gpu(0)), [1, 8, 4, 4, 16].map(Ok));
+    assert_eq!(told(played.gpu(1)), [Err(3); 5]);
+}

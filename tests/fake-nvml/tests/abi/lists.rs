@@ -1,0 +1,101 @@
+//! Process lists of another layout, and lists that grow while they are read.
+
+use std::ffi::c_uint;
+
+use nvml_wrapper_sys::bindings::{
+    nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessUtilizationSample_t,
+};
+
+use crate::played::Played;
+
+/// Asks for the compute processes with room for so many, and tells the code and the count.
+fn ask(played: &Played, gpu: nvmlDevice_t, room: c_uint) -> (u32, c_uint) {
+    let mut list = [0u64; 3 * 16];
+    let mut count = room;
+    let to = list.as_mut_ptr().cast();
+    let nvml = &played.nvml;
+    let code = unsafe { nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu, &raw mut count, to) };
+    (code, count)
+}
+
+#[test]
+fn r535_writes_records_of_32_bytes_into_every_list_named_v3() {
+    let played = Played::new(
+        r#"{"process_record": 32, "gpus": [{"processes": [
+            {"pid": 1, "memory": 10}, {"pid": 2, "memory": 20, "protected_memory": 5},
+            {"pid": 3, "kind": "graphics"}, {"pid": 4, "kind": "mps"}]}]}"#,
+    );
+    let nvml = &played.nvml;
+    let gpu = played.gpu(0);
+    for (ask, pids) in [
+        (&nvml.nvmlDeviceGetComputeRunningProcesses_v3, vec![1, 2]),
+        (&nvml.nvmlDeviceGetGraphicsRunningProcesses_v3, vec![3]),
+        (&nvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, vec![4]),
+    ] {
+        let mut list = [[0xAAAA_AAAA_AAAA_AAAA_u64; 4]; 4];
+        let mut count = 4;
+        let ask = ask.as_ref().expect("a symbol");
+        assert_eq!(
+            unsafe { ask(gpu, &raw mut count, list.as_mut_ptr().cast()) },
+            0
+        );
+        // SAFETY: as many records of that size were written, and fit.
+        let told: &[nvmlProcessDetail_v1_t] =
+            unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), count as usize) };
+        assert_eq!(told.iter().map(|one| one.pid).collect::<Vec<_>>(), pids);
+        if pids == [1, 2] {
+            let second = (
+                told[1].usedGpuMemory,
+                told[1].gpuInstanceId,
+                told[1].usedGpuCcProtectedMemory,
+            );
+            assert_eq!(second, (20, u32::MAX, 5));
+        }
+        assert_eq!(
+            list[pids.len()],
+            [0xAAAA_AAAA_AAAA_AAAA; 4],
+            "and no byte more"
+        );
+    }
+}
+
+#[test]
+fn a_list_grows_as_often_as_told_for_those_who_bring_room_enough() {
+    let growing =
+        r#"{"gpus": [{"grow": 2, "processes": [{"pid": 1, "sm": 1}, {"pid": 2, "sm": 1}]}]}"#;
+    let played = Played::new(growing);
+    let gpu = played.gpu(0);
+    assert_eq!(
+        ask(&played, gpu, 1),
+        (7, 2),
+        "too little room is not counted"
+    );
+    assert_eq!(ask(&played, gpu, 2), (7, 3));
+    assert_eq!(ask(&played, gpu, 9), (7, 10));
+    assert_eq!(ask(&played, gpu, 2), (0, 2));
+
+    played.play(&growing.replace("\"grow\": 2", "\"grow\": 1"));
+    let mut room = [unsafe { std::mem::zeroed::<nvmlProcessUtilizationSample_t>() }; 4];
+    let mut samples = || {
+        let mut count = 4;
+        let (nvml, to) = (&played.nvml, room.as_mut_ptr());
+        let code = unsafe { nvml.nvmlDeviceGetProcessUtilization(gpu, to, &raw mut count, 0) };
+        (code, count)
+    };
+    assert_eq!([samples(), samples()], [(7, 5), (0, 2)]);
+    assert_eq!(
+        ask(&played, gpu, 2),
+        (0, 2),
+        "the samples used the growth up"
+    );
+}
+
+#[test]
+fn a_list_that_never_stops_to_grow_is_never_read() {
+    let played = Played::new(r#"{"gpus": [{"grow": -1}]}"#);
+    let gpu = played.gpu(0);
+    assert_eq!(
+        [0, 5, 16].map(|room| ask(&played, gpu, room)),
+        [(7, 1), (7, 6), (7, 17)]
+    );
+}

@@ -1,0 +1,152 @@
+//! Five thousand processes, most of them with names made to deceive: all are
+//! listed, in every form, and nothing of them steers the terminal.
+
+use super::polls;
+use gpukill_tests::harness::{Daemon, Procfs, Ran, Stage, becomes, eventually};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+const MANY: u32 = 5_000;
+const GPUS: u32 = 8;
+const FIRST: u32 = 100_000;
+
+/// What processes call themselves: the kernel's name, and the arguments.
+const DISGUISES: [(&[u8], &[u8]); 6] = [
+    (b"python", b"python\0train.py\0"),
+    (
+        b"\x1b]0;pwn\x07\n\xff",
+        b"\x1b[2J\x1b[31mroot\r\n\xff\x7f\0",
+    ),
+    (
+        "\u{202e}nohtyp".as_bytes(),
+        "py\u{200b}thon\0\u{9b}31m\0\u{2066}x\0".as_bytes(),
+    ),
+    (b"a) R 1 (b", b"\",\"=1+1\"\0{\"pid\": 1}\0"),
+    (b"\xc2\x9b2J\x9b", b"\0\0\x08\x08\xf0\x9f\x92\0"),
+    (b"", b""),
+];
+
+/// Every so many have a hundred thousand bytes of arguments.
+const LONG: u32 = 100;
+
+/// A process that calls itself so.
+fn invent(directory: &Path, name: &[u8], arguments: &[u8]) {
+    std::fs::create_dir(directory).unwrap();
+    let stat = [b"1 (", name, b") S ", &b"0 ".repeat(18)[..], b"4242 0 0 0"].concat();
+    let status = [b"Name:\t", name, b"\nUid:\t4242\t0\t0\t0\n"].concat();
+    let files = [
+        ("stat", &stat[..]),
+        ("status", &status),
+        ("cmdline", arguments),
+        ("cgroup", b"0::/lxc.payload.\x1b[2J\x9b/x\n"),
+    ];
+    for (file, bytes) in files {
+        std::fs::write(directory.join(file), bytes).unwrap();
+    }
+}
+
+/// A `/proc` in which everybody is one of few: links are made sooner than files.
+fn everybody(procfs: &Procfs) {
+    let long = [b"\x1b[31m".repeat(20_000), b"\0".to_vec()].concat();
+    let all = DISGUISES.into_iter().chain([(&b"long"[..], &long[..])]);
+    for (n, (name, arguments)) in all.enumerate() {
+        invent(
+            &procfs.root().join(format!("disguise-{n}")),
+            name,
+            arguments,
+        );
+    }
+    for pid in FIRST..FIRST + MANY {
+        let n = match pid % LONG {
+            0 => DISGUISES.len(),
+            _ => pid as usize % DISGUISES.len(),
+        };
+        let link = procfs.root().join(pid.to_string());
+        std::os::unix::fs::symlink(format!("disguise-{n}"), link).unwrap();
+    }
+}
+
+fn start(stage: &Stage) -> Daemon {
+    let procfs = Procfs::at(stage.path("proc"));
+    everybody(&procfs);
+    let of_gpu = |gpu: u32| -> Vec<Value> {
+        let pids = (FIRST..FIRST + MANY).filter(|pid| pid % GPUS == gpu);
+        pids.map(|pid| json!({"pid": pid, "memory": 1 << 20, "sm": 1}))
+            .collect()
+    };
+    let gpus: Vec<Value> = (0..GPUS)
+        .map(|gpu| json!({"processes": of_gpu(gpu)}))
+        .collect();
+    stage.play(&json!({"gpus": gpus}));
+    let mut daemon = stage.daemon();
+    daemon
+        .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root())
+        .env("GPUKILLD_DAEMON_POLL_INTERVAL", "1s")
+        // Five thousand rows each: once is enough.
+        .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "1h");
+    stage.start_with(&mut daemon)
+}
+
+/// Runs a client that must answer, and answer harmlessly.
+fn answer(stage: &Stage, arguments: &str) -> String {
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let ran = stage.ctl(&[&arguments[..], &["--timeout-secs", "30"]].concat());
+    let Ran {
+        code,
+        stdout,
+        stderr,
+    } = ran;
+    assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}");
+    let harmful = stdout.chars().find(|c| is_harmful(*c));
+    assert_eq!(harmful, None, "{arguments:?}");
+    stdout
+}
+
+/// Whether a character steers a terminal, or changes how others look.
+fn is_harmful(c: char) -> bool {
+    (c.is_control() && c != '\n')
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+}
+
+#[test]
+fn five_thousand_hostile_processes_are_listed_whole_and_harmless_in_every_form() {
+    let stage = Stage::new();
+    let daemon = start(&stage);
+    let everybody: BTreeSet<u64> = (FIRST..FIRST + MANY).map(u64::from).collect();
+    let named = || {
+        let list = answer(&stage, "list -o json");
+        let list: Value = serde_json::from_str(&list).unwrap();
+        let procs = list["procs"].as_array().unwrap().iter();
+        // Names and command lines come within the first polls.
+        let read = procs.filter(|process| {
+            !process["proc_name"].is_null()
+                && process["reasons"]["command"] != json!("failed: not read yet")
+        });
+        read.map(|process| process["pid"].as_u64().unwrap())
+            .collect::<BTreeSet<_>>()
+    };
+    becomes(&everybody, named);
+
+    answer(&stage, "list");
+    answer(&stage, "list --containers");
+    let details = answer(&stage, "list --details --max-processes 0");
+    assert!(details.lines().count() > MANY as usize);
+    let csv = answer(&stage, "list --details -o csv");
+    assert_eq!(csv.lines().count(), 1 + MANY as usize);
+    let lines = answer(&stage, "list --details -o ndjson");
+    for line in lines.lines() {
+        serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    }
+    answer(&stage, "list -o ndjson");
+    answer(&stage, "status");
+
+    // No poll is stuck, and none takes longer than the pause to the next.
+    let (seen, _) = polls(&stage);
+    eventually("the next polls", || {
+        (polls(&stage).0 >= seen + 3).then_some(())
+    });
+    let log = daemon.log();
+    assert!(!log.chars().any(is_harmful), "{log}");
+    daemon.stop();
+}

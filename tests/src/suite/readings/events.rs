@@ -1,0 +1,197 @@
+//! What happens to a GPU: in the list, in the log, in the store.
+
+use gpukill_tests::harness::{Daemon, Stage, becomes, eventually};
+use rusqlite::{Connection, OpenFlags};
+use serde_json::{Value, json};
+
+/// An event as the stand-in plays it.
+fn event(id: u32, gpu: u32, kind: u64, data: u64) -> Value {
+    json!({"id": id, "gpu": gpu, "type": kind, "data": data})
+}
+
+fn state(events: &[Value]) -> Value {
+    json!({"events": events, "gpus": [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}]})
+}
+
+/// Waits until the sensor listens: events of before do not count.
+fn listening(stage: &Stage) -> Daemon {
+    stage.play(&state(&[]));
+    let daemon = stage.start();
+    becomes(&2, || stage.list()["gpus"].as_array().unwrap().len());
+    daemon
+}
+
+/// Kind, device, number and words of each event of a device in the record.
+fn recorded(stage: &Stage) -> Vec<(String, String, Option<i64>, String)> {
+    let database = Connection::open_with_flags(
+        stage.path("state/audit.db"),
+        OpenFlags::SQLITE_OPEN_READ_ONLY,
+    )
+    .unwrap();
+    let mut statement = database
+        .prepare(
+            "SELECT kind, device, number, detail FROM event WHERE device IS NOT NULL ORDER BY id",
+        )
+        .unwrap();
+    let rows = statement.query_map([], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+    });
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn an_xid_is_in_the_list_in_the_log_and_in_the_record_once() {
+    let stage = Stage::new();
+    let daemon = listening(&stage);
+    let mut events = vec![event(1, 1, 8, 31), event(2, 1, 8, 79), event(3, 0, 2, 0)];
+    stage.play(&state(&events));
+    becomes(&json!(79), || {
+        stage.list()["gpus"][1]["last_xid"]["xid"].clone()
+    });
+    assert_eq!(stage.list()["gpus"][0]["last_xid"], Value::Null);
+    let row = |kind: &str, device: &str, number, words: &str| {
+        (kind.to_owned(), device.to_owned(), number, words.to_owned())
+    };
+    let mut expected = vec![
+        row("xid", "GPU-b", Some(31), "XID 31"),
+        row("xid", "GPU-b", Some(79), "XID 79"),
+        row("device", "GPU-a", None, "uncorrected memory error"),
+    ];
+    becomes(&expected, || recorded(&stage));
+    let lines = || -> Vec<String> {
+        let log = daemon.log();
+        let about = log.lines().filter(|line| line.contains(" on GPU "));
+        about.map(str::to_owned).collect()
+    };
+    let log = eventually("the log has them", || (lines().len() == 3).then(lines));
+    // A program's own fault is no warning.
+    assert!(log[0].contains(" INFO XID 31 on GPU 1"), "{log:?}");
+    assert!(log[1].contains(" WARN XID 79 on GPU 1"), "{log:?}");
+    assert!(log[1].contains("gpu_uuid=GPU-b"), "{log:?}");
+    assert!(
+        log[1].contains("meaning=\"the GPU has fallen off the bus\""),
+        "{log:?}"
+    );
+    assert!(
+        log[2].contains(" WARN uncorrected memory error on GPU 0"),
+        "{log:?}"
+    );
+
+    // A sensor that is replaced does not tell again what was told.
+    let sensor = daemon.sensor();
+    daemon.kill_sensor();
+    eventually("another sensor", || {
+        (daemon.sensor() != sensor).then_some(())
+    });
+    becomes(&json!("ready"), || {
+        stage.list()["backends"][0]["state"].clone()
+    });
+    events.push(event(4, 0, 8, 999_999));
+    eventually("it listens", || {
+        stage.play(&state(&events));
+        (recorded(&stage).len() > 3).then_some(())
+    });
+    expected.push(row("xid", "GPU-a", Some(999_999), "XID 999999"));
+    assert_eq!(recorded(&stage), expected);
+    daemon.stop();
+}
+
+#[test]
+fn a_gpu_that_is_lost_after_an_xid_says_which() {
+    let stage = Stage::new();
+    let daemon = listening(&stage);
+    stage.play(&json!({"events": [event(1, 1, 8, 79)], "gpus": [
+        {"uuid": "GPU-a"}, {"uuid": "GPU-b", "lost": true},
+    ]}));
+    eventually("it is lost", || {
+        let table = stage.table(&["list"]);
+        table
+            .contains(" (XID 79): needs a reset or a reboot")
+            .then_some(())
+    });
+    daemon.stop();
+}
+
+#[test]
+fn events_that_cannot_be_heard_are_a_fault_and_take_nothing_else_with_them() {
+    let stage = Stage::new();
+    let temperatures = || -> Vec<Value> {
+        let list = stage.list();
+        let gpus = list["gpus"].as_array().unwrap();
+        gpus.iter().map(|gpu| gpu["temp_c"].clone()).collect()
+    };
+    // Of one GPU, and then of all, as after a lost GPU.
+    let cases = [
+        (
+            json!({"gpus": [
+                {"temperature": 41, "errors": {"nvmlDeviceRegisterEvents": 999}},
+                {"temperature": 42},
+            ]}),
+            "XIDs of a GPU are not heard: NVML reports an unknown error (999)",
+        ),
+        (
+            json!({"event_wait_error": 15, "gpus": [{"temperature": 41}, {"temperature": 42}]}),
+            "XIDs and other events are not heard: GPU_IS_LOST",
+        ),
+    ];
+    for (state, fault) in cases {
+        stage.play(&state);
+        let daemon = stage.start();
+        becomes(&vec![("nvidia".to_owned(), fault.to_owned())], || {
+            stage.faults()
+        });
+        assert_eq!(temperatures(), [json!(41), json!(42)]);
+        daemon.stop();
+    }
+}
+
+#[test]
+fn what_happened_before_a_crash_is_told() {
+    let stage = Stage::new();
+    let daemon = listening(&stage);
+    stage.play(&json!({
+        "events": [event(1, 1, 8, 119)], "crash": ["nvmlDeviceGetUtilizationRates"],
+        "gpus": [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}],
+    }));
+    eventually("the log says so", || {
+        let log = daemon.log();
+        (log.contains("XID 119 on GPU 1") && log.contains("sensor failed")).then_some(())
+    });
+    becomes(&1, || recorded(&stage).len());
+    stage.play(&state(&[]));
+    becomes(&json!("ready"), || {
+        stage.list()["backends"][0]["state"].clone()
+    });
+    assert_eq!(stage.list()["gpus"][1]["last_xid"]["xid"], 119);
+    daemon.stop();
+}
+
+#[test]
+fn a_storm_of_events_delays_nothing_and_does_not_fill_the_record() {
+    let stage = Stage::new();
+    let daemon = listening(&stage);
+    let events: Vec<Value> = (1..=3_000).map(|id| event(id, 0, 8, 63)).collect();
+    stage.play(&state(&events));
+    becomes(&json!(63), || {
+        stage.list()["gpus"][0]["last_xid"]["xid"].clone()
+    });
+    let polls = || {
+        stage.json(&["status", "-o", "json"])["polls"]
+            .as_u64()
+            .unwrap()
+    };
+    let before = polls();
+    eventually("polls go on", || (polls() > before + 10).then_some(()));
+    assert_eq!(stage.list()["gpus"][0]["temp_c"], 30);
+    let times = || {
+        let path = stage.path("state/audit.db");
+        let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+        let count = "SELECT sum(times), count(*) FROM event WHERE kind = 'xid'";
+        let row = database.query_row(count, [], |row| Ok((row.get(0)?, row.get(1)?)));
+        row.unwrap_or((0, 0))
+    };
+    becomes(&3_000, || times().0);
+    let rows: i64 = times().1;
+    assert!(rows < 50, "{rows}");
+    daemon.stop();
+}

@@ -1,0 +1,143 @@
+//! Everything a GPU tells about itself, and what it complains of.
+
+use gpukill_tests::harness::{Stage, becomes, wrong};
+use serde_json::{Value, json};
+
+/// The fields of the one GPU that has all there is.
+fn fields(stage: &Stage, names: &[&str]) -> Value {
+    let gpu = stage.list()["gpus"][0].clone();
+    names
+        .iter()
+        .map(|name| ((*name).to_owned(), gpu[*name].clone()))
+        .collect()
+}
+
+#[test]
+fn every_reading_of_a_gpu_arrives_as_the_driver_gave_it() {
+    let stage = Stage::new();
+    stage.play(&json!({"gpus": [{
+        "serial": "1652922000123", "minor": 5,
+        "utilization": {"gpu": 98, "memory": 41}, "encoder": 7, "decoder": 8,
+        "temperature": 71, "memory_temperature": 84, "fan": 130,
+        "power_mw": 688_500, "power_limit_mw": 700_000,
+        "clocks": {"graphics": 1410, "sm": 1411, "memory": 2619, "video": 1275},
+        "max_clocks": {"graphics": 1980, "sm": 1981, "memory": 2620, "video": 1545},
+        "performance_state": 2, "throttle": 0x8000_0000_0000_0044u64,
+        "ecc": {
+            "enabled": true, "volatile_corrected": 11, "volatile_uncorrected": 12,
+            "aggregate_corrected": 13, "aggregate_uncorrected": 14,
+        },
+        "remapped_rows": {"correctable": 1, "uncorrectable": 2, "pending": false, "failure": false},
+        "retired_pages": {"single_bit": 3, "double_bit": 4, "pending": false},
+        "persistence": true,
+        "pcie": {"generation": 1, "width": 8, "max_generation": 5, "max_width": 16},
+    }]}));
+    let daemon = stage.start();
+    let expected = json!({
+        "serial": "1652922000123", "minor": 5,
+        "util_pct": 98, "mem_util_pct": 41, "encoder_util_pct": 7, "decoder_util_pct": 8,
+        "temp_c": 71, "mem_temp_c": 84, "fan_pct": 130, "power_w": 688.5, "power_limit_w": 700.0,
+        "clock_graphics_mhz": 1410, "clock_sm_mhz": 1411, "clock_mem_mhz": 2619,
+        "clock_video_mhz": 1275, "clock_sm_max_mhz": 1981, "clock_mem_max_mhz": 2620,
+        "performance_state": 2,
+        "throttle_reasons": ["sw_power_cap", "hw_thermal", "0x8000000000000000"],
+        "ecc_volatile_corrected": 11, "ecc_volatile": 12,
+        "ecc_aggregate_corrected": 13, "ecc_aggregate": 14,
+        "remapped_rows": {"correctable": 1, "uncorrectable": 2, "pending": false, "failed": false},
+        "retired_pages": {"single_bit": 3, "double_bit": 4, "pending": false},
+        "recovery_action": "none", "persistence_mode": true,
+        "pcie_gen": 1, "pcie_width": 8, "pcie_gen_max": 5, "pcie_width_max": 16,
+        "mig_mode": false, "instances": [], "last_xid": null, "reasons": {},
+    });
+    let names: Vec<&str> = expected
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    becomes(&expected, || fields(&stage, &names));
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+}
+
+#[test]
+fn what_the_driver_advises_is_a_fault_that_says_what_to_do_and_goes_when_it_is_done() {
+    let stage = Stage::new();
+    stage.play(&json!({"gpus": [
+        {
+            "recovery_action": 1,
+            "remapped_rows": {"correctable": 0, "uncorrectable": 1, "pending": true, "failure": true},
+        },
+        {"recovery_action": 77},
+        {"retired_pages": {"single_bit": 0, "double_bit": 1, "pending": true}},
+    ]}));
+    let daemon = stage.start();
+    let fault = |gpu: u32, what: &str| (format!("GPU {gpu}"), what.to_owned());
+    let expected = vec![
+        fault(
+            0,
+            "broken memory rows could not be replaced: exchange the GPU",
+        ),
+        fault(0, "broken memory rows wait to be replaced: reset the GPU"),
+        fault(0, "the driver advises to reset the GPU"),
+        fault(
+            1,
+            "the driver advises a recovery action that gpukill does not know (77)",
+        ),
+        fault(2, "broken memory pages wait to be retired: reset the GPU"),
+    ];
+    becomes(&expected, || stage.faults());
+    assert_eq!(
+        fields(&stage, &["recovery_action"])["recovery_action"],
+        "reset"
+    );
+    let faults = stage.list()["faults"].as_array().unwrap().clone();
+    assert!(
+        faults.iter().all(|fault| fault["since"].is_string()),
+        "{faults:?}"
+    );
+    stage.play(&json!({"gpus": [{}, {}, {}]}));
+    becomes(&Vec::new(), || stage.faults());
+    daemon.stop();
+}
+
+#[test]
+fn functions_that_an_older_driver_lacks_are_not_supported_and_harm_nothing() {
+    let stage = Stage::new();
+    stage.older_library(&[
+        "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetEncoderUtilization",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetProcessUtilization",
+        "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+        "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlEventSetCreate",
+        "nvmlEventSetWait_v2",
+    ]);
+    stage.play(&json!({"gpus": [{
+        "temperature": 44, "throttle": 8, "processes": [{"pid": 5_000_000, "memory": 1}],
+    }]}));
+    let daemon = stage.start();
+    let expected = json!({
+        "temp_c": 44, "mem_temp_c": null, "encoder_util_pct": null, "mig_mode": null,
+        "recovery_action": null, "throttle_reasons": ["hw_slowdown"], "pids": 1,
+    });
+    let names: Vec<&str> = expected
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    becomes(&expected, || fields(&stage, &names));
+    let gpu = &stage.list()["gpus"][0];
+    assert_eq!(wrong(gpu), json!({}));
+    assert_eq!(gpu["reasons"]["mem_temp_c"], "unsupported");
+    assert_eq!(
+        stage.list()["procs"][0]["reasons"]["util_pct"],
+        "unsupported"
+    );
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+}
