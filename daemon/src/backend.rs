@@ -3,9 +3,13 @@
 //! A backend knows devices and pids; it knows nothing of people, rules or the
 //! store. Each runs on a thread of its own, behind a [`reader::Reader`].
 
+pub(crate) mod apple;
+
 pub(crate) mod checked;
 
 pub(crate) mod driver_files;
+
+pub(crate) mod drm;
 
 mod lost;
 
@@ -15,6 +19,7 @@ mod quarantine;
 
 pub(crate) mod reader;
 
+use crate::holders::DeviceNumber;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent, InstanceId, Use, Vendor, Vitals};
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
@@ -103,6 +108,22 @@ pub(crate) struct DeviceReadings {
     /// What the driver says when it cannot reach the device any more.
     pub(crate) lost: Option<String>,
     pub(crate) processes: Reading<Vec<ProcessReadings>>,
+    /// Why there may be processes that are not in the list; `None` when it is
+    /// whole.
+    pub(crate) unseen: Option<String>,
+    /// Its device files: whoever has one open holds the device.
+    pub(crate) nodes: Vec<Node>,
+}
+
+/// A device file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Node {
+    /// As below `/dev`: `renderD128`.
+    pub(crate) name: String,
+    pub(crate) number: DeviceNumber,
+    /// Other devices have it too (`kfd`, `nvidiactl`): whoever has it open need
+    /// not use this one.
+    pub(crate) shared: bool,
 }
 
 impl DeviceReadings {
@@ -119,6 +140,8 @@ impl DeviceReadings {
             instances: Vec::new(),
             lost: None,
             processes: why.because(),
+            unseen: None,
+            nodes: Vec::new(),
         }
     }
 }
@@ -169,6 +192,9 @@ impl MemoryReadings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessReadings {
     pub(crate) pid: u32,
+    /// With `pid` it names the process, where the backend has seen it: whoever
+    /// has the pid later is another one.
+    pub(crate) start_ticks: Option<u64>,
     pub(crate) instance: Option<InstanceId>,
     pub(crate) used_for: Use,
     pub(crate) memory: Reading<Bytes>,

@@ -57,6 +57,8 @@ pub struct Backends {
     pub enabled: Vec<String>,
     /// A bare name or an absolute path.
     pub nvidia_library: String,
+    /// `/sys`, but in tests.
+    pub sysfs_root: PathBuf,
     /// `/proc`, but in tests.
     pub procfs_root: PathBuf,
     /// `/`, but where the host's files are seen elsewhere.
@@ -270,6 +272,7 @@ mod tests {
                     .map(str::to_owned)
                     .to_vec(),
                 nvidia_library: "libnvidia-ml.so.1".into(),
+                sysfs_root: "/sys".into(),
                 procfs_root: "/proc".into(),
                 host_root: "/".into(),
             },
@@ -335,6 +338,9 @@ mod tests {
             }),
             ("GPUKILLD_BACKENDS_NVIDIA_LIBRARY", "/x/lib.so", |c| {
                 c.backends.nvidia_library.clone()
+            }),
+            ("GPUKILLD_BACKENDS_SYSFS_ROOT", "/x/sys", |c| {
+                c.backends.sysfs_root.display().to_string()
             }),
             ("GPUKILLD_BACKENDS_PROCFS_ROOT", "/x/proc", |c| {
                 c.backends.procfs_root.display().to_string()

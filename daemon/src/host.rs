@@ -1,13 +1,9 @@
 //! What the system knows of processes and people. Reads; what it means is for
 //! `policy` to say.
 //!
-//! In reading order: what is read at once (`file` to `namespace`), what may hang
+//! In reading order: what is read at once (`status` to `namespace`), what may hang
 //! and is asked for (`asked` to `containers`), and who a pid is, put together from
 //! both (`family` to `process`).
-
-mod file;
-
-mod stat;
 
 mod status;
 

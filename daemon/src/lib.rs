@@ -5,6 +5,8 @@
 //! - [`args`], [`config`], [`clock`]: how it is started and set up
 //! - `logging`, `systemd`: how it tells the box's admin
 //! - `quiesce`: letting go of a driver on request
+//! - `procfs`: the kernel's small files
+//! - `holders`: who has which device file open
 //! - `sensor`, `backend`: readings of devices; the sensor is a child process
 //! - `host`: what the system knows of processes and people
 //! - `audit`: the store
@@ -23,6 +25,10 @@ mod logging;
 mod systemd;
 
 mod quiesce;
+
+mod procfs;
+
+mod holders;
 
 mod sensor;
 

@@ -3,6 +3,7 @@
 //! Read in this order:
 //! - [`units`], [`reading`]: sizes, times, and values that may be unknown.
 //! - [`snapshot`]: the GPUs and who uses them, at one moment.
+//! - [`holders`]: who has devices open, and whose unexplained memory is.
 //! - [`status`], [`audit`], [`refusal`]: the other answers of the daemon.
 //! - [`service`]: every call the daemon answers, on one page.
 //! - [`transport`]: the preface, the codec, and `connect`.
@@ -17,6 +18,8 @@ pub mod units;
 pub mod reading;
 
 pub mod snapshot;
+
+pub mod holders;
 
 pub mod status;
 

@@ -37,6 +37,10 @@ pub struct Percent(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Megahertz(pub u32);
 
+/// Revolutions a minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Rpm(pub u32);
+
 /// Degrees Celsius.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Celsius(pub i32);

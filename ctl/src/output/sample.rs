@@ -73,7 +73,7 @@ fn all_vitals(known: Vitals) -> Vitals {
         clock_sm_max: Value(Megahertz(1_980)),
         clock_memory_max: Value(Megahertz(2_619)),
         performance_state: Value(0),
-        throttle: Value(ThrottleReasons(0x24)),
+        throttle: Value(ThrottleReasons::of_nvml(0x24)),
         ecc_volatile_corrected: Value(2),
         ecc_aggregate: Value(0),
         ecc_aggregate_corrected: Value(5),

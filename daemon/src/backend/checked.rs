@@ -93,10 +93,23 @@ fn texts(device: &DeviceReadings) -> Vec<&str> {
             .flatten(),
     );
     texts.extend(
-        [text(&device.vitals.serial), device.processes.failure()]
-            .into_iter()
-            .flatten(),
+        [
+            text(&device.vitals.serial),
+            text(&device.vitals.compute_partition),
+            text(&device.vitals.memory_partition),
+            device.processes.failure(),
+            device.unseen.as_deref(),
+        ]
+        .into_iter()
+        .flatten(),
     );
+    let throttled = device.vitals.throttle.known();
+    texts.extend(
+        throttled
+            .into_iter()
+            .flat_map(|it| it.0.iter().map(String::as_str)),
+    );
+    texts.extend(device.nodes.iter().map(|node| node.name.as_str()));
     texts.extend(device.vitals.failures().map(|(_, why)| why));
     for memory in memories {
         let readings = [&memory.total, &memory.used, &memory.reserved];
@@ -131,6 +144,7 @@ mod tests {
     fn device(id: &str, processes: u32) -> DeviceReadings {
         let process = |pid| ProcessReadings {
             pid,
+            start_ticks: None,
             instance: None,
             used_for: Use::default(),
             memory: Reading::Unsupported,

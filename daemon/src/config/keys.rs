@@ -91,6 +91,14 @@ pub const KEYS: &[Key<Config>] = &[
     },
     Key {
         section: "backends",
+        name: "sysfs_root",
+        variable: "GPUKILLD_BACKENDS_SYSFS_ROOT",
+        default: "\"/sys\"",
+        help: "Where devices are read. Another root is for tests. Needs a restart.",
+        set: |config, v| absolute(v).map(|path| config.backends.sysfs_root = path),
+    },
+    Key {
+        section: "backends",
         name: "procfs_root",
         variable: "GPUKILLD_BACKENDS_PROCFS_ROOT",
         default: "\"/proc\"",

@@ -2,7 +2,7 @@
 //! process's memory: one that is stuck in a driver may hold it for ever.
 
 use super::asked::{Answer, Asked, Manner};
-use super::file::{failed, read_at_most};
+use crate::procfs::file::{failed, read_at_most};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::text::{COMMAND_MAX, visible};

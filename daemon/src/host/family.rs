@@ -2,9 +2,9 @@
 //! launcher cost one look at it.
 
 use super::cgroup::{CGROUP_MAX, Group, View};
-use super::file::{failed, read_at_most};
-use super::stat::Stat;
 use super::status::Status;
+use crate::procfs::file::{failed, read_at_most};
+use crate::procfs::stat::Stat;
 use gpukill_policy::job::{Ancestors, Kin};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ProcessKey;

@@ -5,7 +5,7 @@
 //! asks a namespace for its owner.
 
 use super::cgroup::View;
-use super::file::failed;
+use crate::procfs::file::failed;
 use gpukill_proto::reading::Reading;
 use std::fs::File;
 use std::io;

@@ -1,7 +1,7 @@
 //! Who a process runs as, and as which number it sees itself: `status` and
 //! `loginuid`.
 
-use super::file::{failed, read_at_most};
+use crate::procfs::file::{failed, read_at_most};
 use gpukill_proto::reading::Reading;
 use std::io;
 use std::path::Path;

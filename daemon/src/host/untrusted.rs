@@ -4,8 +4,8 @@
 use super::cgroup::{Contained, Group, View};
 use super::commands;
 use super::containers::format::{Format, Told};
-use super::stat::{Stat, terminal};
 use super::status::{Status, parse_login_uid};
+use crate::procfs::stat::{Stat, terminal};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::COMMAND_MAX;
 

@@ -239,6 +239,8 @@ impl Nvml {
             instances,
             lost,
             processes,
+            unseen: None,
+            nodes: Vec::new(),
         })
     }
 }

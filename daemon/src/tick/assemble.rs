@@ -329,6 +329,7 @@ mod tests {
     fn listed() -> Reading<Vec<ProcessReadings>> {
         Reading::Value(vec![ProcessReadings {
             pid: 7,
+            start_ticks: None,
             instance: None,
             used_for: Use::default(),
             memory: Reading::Value(Bytes(60 * GIB)),

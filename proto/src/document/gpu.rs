@@ -40,7 +40,10 @@ document! {
         decoder_util_pct: Option<u32> = percent(&device.vitals.decoder),
         temp_c: Option<i32> = celsius(&device.vitals.temperature),
         mem_temp_c: Option<i32> = celsius(&device.vitals.memory_temperature),
+        /// Of the hottest place of the die.
+        hotspot_temp_c: Option<i32> = celsius(&device.vitals.hotspot_temperature),
         fan_pct: Option<u32> = percent(&device.vitals.fan),
+        fan_rpm: Option<u32> = part(&device.vitals.fan_speed, |speed| speed.0),
         power_w: Option<f64> = watts(&device.vitals.power),
         power_limit_w: Option<f64> = watts(&device.vitals.power_limit),
         clock_graphics_mhz: Option<u32> = megahertz(&device.vitals.clock_graphics),
@@ -53,7 +56,7 @@ document! {
         performance_state: Option<u32> = device.vitals.performance_state.clone(),
         /// What holds the clocks down: `sw_power_cap`, …
         throttle_reasons: Option<Vec<String>> =
-            part(&device.vitals.throttle, |reasons: &ThrottleReasons| reasons.names()),
+            part(&device.vitals.throttle, |reasons: &ThrottleReasons| reasons.0.clone()),
         /// Uncorrected errors since the driver was loaded.
         ecc_volatile: Option<u64> = device.vitals.ecc_volatile.clone(),
         ecc_volatile_corrected: Option<u64> = device.vitals.ecc_volatile_corrected.clone(),
@@ -62,14 +65,23 @@ document! {
         ecc_aggregate_corrected: Option<u64> = device.vitals.ecc_aggregate_corrected.clone(),
         remapped_rows: Option<RemappedRows> = device.vitals.remapped_rows.clone(),
         retired_pages: Option<RetiredPages> = device.vitals.retired_pages.clone(),
+        bad_pages: Option<u64> = device.vitals.bad_pages.clone(),
+        /// Memory of the host that the device can use (AMD).
+        gtt_total_bytes: Option<u64> = bytes(&device.vitals.gtt_total),
+        gtt_used_bytes: Option<u64> = bytes(&device.vitals.gtt_used),
         /// What the driver advises: `none`, `reset`, …
         recovery_action: Option<String> = part(&device.vitals.recovery_action, ToString::to_string),
         last_xid: Option<XidDocument> = device.last_xid.as_ref().and_then(xid),
+        /// It sleeps, and is not woken for a reading.
+        suspended: Option<bool> = device.vitals.suspended.clone(),
         persistence_mode: Option<bool> = device.vitals.persistence.clone(),
         pcie_gen: Option<u32> = device.vitals.pcie_generation.clone(),
         pcie_width: Option<u32> = device.vitals.pcie_width.clone(),
         pcie_gen_max: Option<u32> = device.vitals.pcie_generation_max.clone(),
         pcie_width_max: Option<u32> = device.vitals.pcie_width_max.clone(),
+        /// How its compute units and its memory are divided (AMD): `CPX`, `NPS4`.
+        compute_partition: Option<String> = device.vitals.compute_partition.clone(),
+        memory_partition: Option<String> = device.vitals.memory_partition.clone(),
         mig_mode: Option<bool> = device.vitals.mig.clone(),
         /// The parts it is divided into.
         instances: Vec<InstanceDocument> =

@@ -10,7 +10,7 @@ use crate::snapshot::{
     RecoveryAction, RemappedRows, RetiredPages, Scheduler, SchedulerJob, ThrottleReasons, Unit,
     Use, Vendor, Vitals,
 };
-use crate::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Timestamp};
+use crate::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Rpm, Timestamp};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +33,14 @@ fn vitals() -> Vitals {
         decoder: Value(Percent(4)),
         temperature: Value(Celsius(5)),
         memory_temperature: Value(Celsius(6)),
+        hotspot_temperature: Value(Celsius(28)),
+        fan_speed: Value(Rpm(29)),
+        bad_pages: Value(30),
+        gtt_total: Value(Bytes(31)),
+        gtt_used: Value(Bytes(32)),
+        suspended: Value(false),
+        compute_partition: Value("CPX".into()),
+        memory_partition: Value("NPS4".into()),
         power: Value(Milliwatts(7_500)),
         power_limit: Value(Milliwatts(8_000)),
         fan: Value(Percent(9)),
@@ -43,7 +51,7 @@ fn vitals() -> Vitals {
         clock_sm_max: Value(Megahertz(14)),
         clock_memory_max: Value(Megahertz(15)),
         performance_state: Value(0),
-        throttle: Value(ThrottleReasons(0x48)),
+        throttle: Value(ThrottleReasons::of_nvml(0x48)),
         ecc_volatile: Value(16),
         ecc_volatile_corrected: Value(17),
         ecc_aggregate: Value(18),
@@ -221,7 +229,7 @@ fn every_value_of_a_gpu_has_its_field() {
     "mem_used_bytes": 62914560, "mem_total_bytes": 83886080,
     "mem_reserved_bytes": 600, "mem_unattributed_bytes": 500, "mem_unified": false,
     "util_pct": 1, "mem_util_pct": 2, "encoder_util_pct": 3, "decoder_util_pct": 4,
-    "temp_c": 5, "mem_temp_c": 6, "power_w": 7.5, "power_limit_w": 8.0, "fan_pct": 9,
+    "temp_c": 5, "mem_temp_c": 6, "hotspot_temp_c": 28, "fan_rpm": 29, "power_w": 7.5, "power_limit_w": 8.0, "fan_pct": 9,
     "clock_graphics_mhz": 10, "clock_sm_mhz": 11, "clock_mem_mhz": 12,
     "clock_video_mhz": 13, "clock_sm_max_mhz": 14, "clock_mem_max_mhz": 15,
     "performance_state": 0, "throttle_reasons": ["hw_slowdown", "hw_thermal"],
@@ -231,8 +239,10 @@ fn every_value_of_a_gpu_has_its_field() {
         "correctable": 20, "uncorrectable": 21, "pending": true, "failed": false
     },
     "retired_pages": { "single_bit": 22, "double_bit": 23, "pending": true },
+    "bad_pages": 30, "gtt_total_bytes": 31, "gtt_used_bytes": 32,
     "recovery_action": "drain_and_reset",
     "last_xid": { "xid": 79, "at": "2026-11-21T14:02:31.250Z" },
+    "suspended": false, "compute_partition": "CPX", "memory_partition": "NPS4",
     "persistence_mode": true, "pcie_gen": 24, "pcie_width": 25,
     "pcie_gen_max": 26, "pcie_width_max": 27, "mig_mode": true,
     "instances": [{

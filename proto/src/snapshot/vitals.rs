@@ -1,7 +1,7 @@
 //! What a device tells about itself besides its memory and its processes.
 
 use crate::reading::Reading;
-use crate::units::{Celsius, Megahertz, Milliwatts, Percent};
+use crate::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Rpm};
 use serde::{Deserialize, Serialize};
 
 /// Defines [`Vitals`] and what is done with all of them alike, so that a new
@@ -51,12 +51,16 @@ vitals! {
     temperature: Celsius = "temperature",
     /// Of the memory.
     memory_temperature: Celsius = "memory temperature",
+    /// Of the hottest place of the die (AMD: junction).
+    hotspot_temperature: Celsius = "hot spot temperature",
     /// Drawn now.
     power: Milliwatts = "power",
     /// The limit that is enforced now.
     power_limit: Milliwatts = "power limit",
     /// The intended speed of the first fan, of its greatest.
     fan: Percent = "fan",
+    /// The speed of the fastest fan, where it is counted.
+    fan_speed: Rpm = "fan speed",
     /// The graphics clock now.
     clock_graphics: Megahertz = "graphics clock",
     /// The multiprocessors' clock now.
@@ -85,8 +89,17 @@ vitals! {
     remapped_rows: RemappedRows = "remapped rows",
     /// Memory pages taken out of use (before Ampere).
     retired_pages: RetiredPages = "retired pages",
+    /// Memory pages that are bad, in use or not (AMD).
+    bad_pages: u64 = "bad pages",
+    /// Memory of the host that the device can use (AMD: GTT).
+    gtt_total: Bytes = "size of the GTT",
+    /// Memory of the host that is in use by the device.
+    gtt_used: Bytes = "use of the GTT",
     /// What the driver advises to do with the device.
     recovery_action: RecoveryAction = "recovery action",
+    /// Whether it sleeps (runtime suspend): nothing is asked of it, for that would
+    /// wake it.
+    suspended: bool = "runtime suspend",
     /// Whether the driver keeps the device awake without users.
     persistence: bool = "persistence mode",
     /// The PCIe generation now; an idle device lowers it.
@@ -99,16 +112,19 @@ vitals! {
     pcie_width_max: u32 = "greatest PCIe width",
     /// Whether it is divided into instances.
     mig: bool = "MIG mode",
+    /// How its compute units are divided (AMD): `SPX`, `CPX`.
+    compute_partition: String = "compute partition",
+    /// How its memory is divided (AMD): `NPS1`.
+    memory_partition: String = "memory partition",
     /// The N of `/dev/nvidiaN`.
     minor: u32 = "minor number",
     /// The number on its board.
     serial: String = "serial number",
 }
 
-/// What holds a device's clocks down, as the driver's bits (nvml.h,
-/// `nvmlClocksEventReason…`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ThrottleReasons(pub u64);
+/// What holds a device's clocks down, a name for each reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThrottleReasons(pub Vec<String>);
 
 impl ThrottleReasons {
     const NAMES: [(u64, &'static str); 9] = [
@@ -123,15 +139,16 @@ impl ThrottleReasons {
         (0x100, "display_clocks"),
     ];
 
-    /// One name for each reason; a bit that has no name yet reads `0x200`.
+    /// As NVML's bits tell them (nvml.h, `nvmlClocksEventReason…`); a bit that
+    /// has no name yet reads `0x200`.
     #[must_use]
-    pub fn names(self) -> Vec<String> {
+    pub fn of_nvml(bits: u64) -> Self {
         let known = |bit: u64| Self::NAMES.iter().find(|(known, _)| *known == bit);
-        (0..u64::BITS)
-            .map(|place| self.0 & (1 << place))
+        let names = (0..u64::BITS)
+            .map(|place| bits & (1 << place))
             .filter(|bit| *bit != 0)
-            .map(|bit| known(bit).map_or_else(|| format!("0x{bit:x}"), |(_, name)| (*name).into()))
-            .collect()
+            .map(|bit| known(bit).map_or_else(|| format!("0x{bit:x}"), |(_, name)| (*name).into()));
+        Self(names.collect())
     }
 }
 
@@ -198,9 +215,9 @@ mod tests {
 
     #[test]
     fn every_throttle_bit_has_a_name_or_shows_itself() {
-        assert_eq!(ThrottleReasons(0).names(), Vec::<String>::new());
+        assert_eq!(ThrottleReasons::of_nvml(0).0, Vec::<String>::new());
         assert_eq!(
-            ThrottleReasons(0x8 | 0x40 | 1 << 63).names(),
+            ThrottleReasons::of_nvml(0x8 | 0x40 | 1 << 63).0,
             ["hw_slowdown", "hw_thermal", "0x8000000000000000"]
         );
     }

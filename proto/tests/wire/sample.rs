@@ -117,7 +117,7 @@ fn vitals() -> Vitals {
         temperature: Reading::Stale(Celsius(71), 12),
         power: Reading::Value(Milliwatts(688_000)),
         clock_sm: Reading::Value(Megahertz(1980)),
-        throttle: Reading::Value(ThrottleReasons(4)),
+        throttle: Reading::Value(ThrottleReasons::of_nvml(4)),
         ecc_volatile: Reading::Value(0),
         remapped_rows: Reading::Value(RemappedRows {
             correctable: 1,

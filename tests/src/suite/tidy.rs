@@ -56,20 +56,24 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("logging", &[]),
     ("systemd", &[]),
     ("quiesce", &[]),
+    ("procfs", &[]),
+    ("holders", &["procfs"]),
     ("faults", &[]),
     ("state", &[]),
-    ("host", &[]),
+    ("host", &["procfs"]),
     ("audit", &[]),
     ("sensor", &["backend"]),
-    ("backend", &["quiesce", "sensor"]),
-    ("tick", &["backend", "faults", "host"]),
+    ("backend", &["holders", "procfs", "quiesce", "sensor"]),
+    ("tick", &["backend", "faults", "holders", "host"]),
     (
         "poller",
         &["audit", "clock", "config", "state", "systemd", "tick"],
     ),
     (
         "server",
-        &["audit", "clock", "config", "host", "quiesce", "state"],
+        &[
+            "audit", "clock", "config", "holders", "host", "quiesce", "state",
+        ],
     ),
 ];
 

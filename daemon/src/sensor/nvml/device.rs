@@ -123,7 +123,7 @@ fn ask_cheap(nvml: &Nvml, device: &Device<'_>, vitals: &mut Vitals) {
     vitals.clock_sm = reading(device.clock_info(Clock::SM), megahertz);
     vitals.clock_memory = reading(device.clock_info(Clock::Memory), megahertz);
     vitals.throttle = reading(raw::throttle_reasons(nvml, device), |bits| {
-        Reading::Value(ThrottleReasons(bits))
+        Reading::Value(ThrottleReasons::of_nvml(bits))
     });
 }
 

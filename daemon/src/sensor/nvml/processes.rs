@@ -60,6 +60,7 @@ pub(super) fn with_utilization(merged: Merged, samples: &Samples) -> Vec<Process
     processes
         .map(|((pid, instance), (used_for, memory))| ProcessReadings {
             pid,
+            start_ticks: None,
             instance,
             used_for,
             memory,

@@ -6,25 +6,25 @@ use gpukill_proto::text::visible;
 
 /// What of `/proc/PID/stat` is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stat {
+pub(crate) struct Stat {
     /// Controls made visible.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// 0 where the parent is of another PID namespace.
-    pub(super) parent: u32,
-    pub(super) group: u32,
-    pub(super) session: u32,
+    pub(crate) parent: u32,
+    pub(crate) group: u32,
+    pub(crate) session: u32,
     /// A device number; 0 for none.
-    pub(super) terminal: u32,
+    pub(crate) terminal: u32,
     /// Processor time, of user and system.
-    pub(super) cpu_ticks: u64,
-    pub(super) start_ticks: u64,
-    pub(super) resident_pages: u64,
+    pub(crate) cpu_ticks: u64,
+    pub(crate) start_ticks: u64,
+    pub(crate) resident_pages: u64,
 }
 
 impl Stat {
     /// The name stands in parentheses and may hold any byte, parentheses and
     /// blanks too: only the last closing one ends it.
-    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let open = bytes.iter().position(|byte| *byte == b'(')?;
         let close = bytes.iter().rposition(|byte| *byte == b')')?;
         let name = bytes.get(open + 1..close)?;
@@ -56,7 +56,7 @@ fn number<T: TryFrom<i128> + Default>(field: &str) -> Option<T> {
 
 /// The name of a terminal under `/dev`, from its device number, by the kernel's
 /// list of devices (Documentation/admin-guide/devices.txt).
-pub(super) fn terminal(device: u32) -> Reading<Option<String>> {
+pub(crate) fn terminal(device: u32) -> Reading<Option<String>> {
     if device == 0 {
         return Reading::Value(None);
     }

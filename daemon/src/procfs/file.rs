@@ -8,7 +8,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 /// As much of a file as `most` bytes.
-pub(super) fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     // The kernel writes most of its files at once, where the room is enough.
     let mut bytes = Vec::with_capacity(1024);
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
@@ -16,7 +16,7 @@ pub(super) fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Why a file of a process could not be read.
-pub(super) fn failed<T>(error: io::Error) -> Reading<T> {
+pub(crate) fn failed<T>(error: io::Error) -> Reading<T> {
     // The same words whatever the errno, so that a fault keeps its identity.
     let why = match error.kind() {
         io::ErrorKind::PermissionDenied => "not permitted".to_owned(),

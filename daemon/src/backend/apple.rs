@@ -1,0 +1,1 @@
+//! Apple, through `ioreg`, wherever that answers.

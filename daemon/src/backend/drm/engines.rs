@@ -1,0 +1,1 @@
+//! What each driver calls its engines and its memory.

@@ -1,0 +1,114 @@
+//! One attribute of sysfs: a small file with one value in it.
+
+use crate::procfs::file::read_at_most;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::text::visible;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// No attribute is longer: sysfs writes at most a page.
+const ATTRIBUTE_MAX: u64 = 4_096;
+
+/// An attribute's text without the line's end, controls made visible.
+/// Unsupported where the driver does not have it.
+pub(crate) fn text(file: &Path) -> Reading<String> {
+    match read_at_most(file, ATTRIBUTE_MAX) {
+        Ok(bytes) => Reading::Value(visible(bytes.trim_ascii(), 512)),
+        Err(error) => failure(&error),
+    }
+}
+
+/// An attribute that is one decimal number.
+pub(crate) fn number(file: &Path) -> Reading<u64> {
+    parsed(file, |text| text.parse().ok())
+}
+
+/// An attribute that is one decimal number, which may be negative.
+pub(crate) fn signed(file: &Path) -> Reading<i64> {
+    parsed(file, |text| text.parse().ok())
+}
+
+/// An attribute that is a hexadecimal number with `0x` before it.
+pub(crate) fn hexadecimal(file: &Path) -> Reading<u64> {
+    parsed(file, |text| {
+        u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+    })
+}
+
+/// An attribute that `parse` understands.
+pub(crate) fn parsed<T>(file: &Path, parse: impl FnOnce(&str) -> Option<T>) -> Reading<T> {
+    match text(file) {
+        Reading::Value(text) => parse(&text).map_or_else(
+            || Reading::Failed(format!("not understood: {:?}", short(&text))),
+            Reading::Value,
+        ),
+        unknown => unknown.because(),
+    }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+/// Why an attribute could not be read. A driver says in several ways that it
+/// does not have it.
+pub(crate) fn failure<T>(error: &io::Error) -> Reading<T> {
+    let code = error
+        .raw_os_error()
+        .map(rustix::io::Errno::from_raw_os_error);
+    match code {
+        Some(
+            rustix::io::Errno::NOENT
+            | rustix::io::Errno::NODEV
+            | rustix::io::Errno::NOTDIR
+            | rustix::io::Errno::NODATA
+            | rustix::io::Errno::INVAL
+            | rustix::io::Errno::OPNOTSUPP,
+        ) => Reading::Unsupported,
+        // The same words whatever happened, so that a fault keeps its identity.
+        Some(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => {
+            Reading::Failed("not permitted now".into())
+        }
+        Some(rustix::io::Errno::BUSY) => Reading::Failed("the driver is busy".into()),
+        _ => Reading::Failed(visible(error.to_string().as_bytes(), 80)),
+    }
+}
+
+/// The entries of a directory, by name; none where it cannot be read.
+pub(crate) fn entries(directory: &Path) -> Vec<(String, PathBuf)> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let mut all: Vec<(String, PathBuf)> = entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
+        .take(4_096)
+        .collect();
+    all.sort();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attribute_is_its_value_or_says_why_it_has_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("x");
+        let written = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            file.clone()
+        };
+        assert_eq!(number(&written("42\n")), Reading::Value(42));
+        assert_eq!(signed(&written("-3\n")), Reading::Value(-3));
+        assert_eq!(hexadecimal(&written("0x1002\n")), Reading::Value(0x1002));
+        assert_eq!(
+            number(&written("a\x1bb\n")),
+            Reading::Failed("not understood: \"a\\\\x1bb\"".into())
+        );
+        assert_eq!(text(&written("\n")), Reading::Value(String::new()));
+        assert_eq!(number(Path::new("/nonexistent/x")), Reading::Unsupported);
+        assert_eq!(entries(Path::new("/nonexistent")), []);
+    }
+}

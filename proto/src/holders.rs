@@ -1,0 +1,168 @@
+//! Who has devices open, and whose the memory is that no process explains.
+
+use crate::reading::Reading;
+use crate::snapshot::{Container, DeviceId, Owner, ProcessKey, Use};
+use crate::units::{Bytes, Percent, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// One device and everybody who has it open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldDevice {
+    /// Names it for good.
+    pub id: DeviceId,
+    /// As in the snapshot of the same moment.
+    pub index: u32,
+    /// As the driver names it.
+    pub name: Reading<String>,
+    /// Its memory.
+    pub memory_total: Reading<Bytes>,
+    /// Held by anybody.
+    pub memory_used: Reading<Bytes>,
+    /// Explained by no listed process.
+    pub memory_unattributed: Reading<Bytes>,
+    /// Share of time in which it works.
+    pub utilization: Reading<Percent>,
+    /// Since when it is busy without a pause, with nobody who holds it.
+    pub busy_alone_since: Option<Timestamp>,
+    /// Whoever has it open, or is listed by its driver, by pid.
+    pub holders: Vec<Holder>,
+    /// Processes that held it and have ended a short time ago, the last first.
+    pub ended: Vec<EndedHolder>,
+    /// Why there may be other holders; `None` after a look at every process.
+    pub unseen: Option<String>,
+}
+
+/// One process that has a device open, or that its driver lists.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// In the daemon's PID namespace.
+    pub pid: u32,
+    /// With `pid` it names the process; failed when there is no such process
+    /// here.
+    pub start_ticks: Reading<u64>,
+    /// The real user id.
+    pub uid: Reading<u32>,
+    /// The name of that user.
+    pub user: Reading<String>,
+    /// Whose it is: whom to ask.
+    pub owner: Reading<Owner>,
+    /// Who made its user namespace; `None` when it has the daemon's own.
+    pub namespace_owner: Reading<Option<u32>>,
+    /// The kernel's name for it.
+    pub name: Reading<String>,
+    /// Its arguments joined by blanks.
+    pub command: Reading<String>,
+    /// What it does now.
+    pub state: Reading<ProcessState>,
+    /// Its parent; 1 for one whose parent has ended.
+    pub parent: Reading<u32>,
+    /// The parent's name.
+    pub parent_name: Reading<String>,
+    /// Its process group: the pid of the process that began it.
+    pub group: Reading<u32>,
+    /// Whether that process still is.
+    pub group_leader_is_here: Reading<bool>,
+    /// Its pid as its own container or namespace has it; `None` when that is
+    /// the same.
+    pub inner_pid: Reading<Option<u32>>,
+    /// Its container.
+    pub container: Reading<Option<Container>>,
+    /// The device files that it has open, as below `/dev`: `nvidia6`,
+    /// `nvidia-uvm`. Those of this device first.
+    pub holds: Vec<String>,
+    /// Whether one of them is of this device alone (`nvidia6`), and not of all
+    /// (`nvidiactl`).
+    pub holds_this_device: bool,
+    /// Whether the driver, or the memory of its clients, says that it uses the
+    /// device.
+    pub listed: bool,
+    /// What it does with the device, where it is listed.
+    pub used_for: Use,
+    /// Device memory it holds, where it is listed.
+    pub memory: Reading<Bytes>,
+}
+
+/// A process that held a device, and has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedHolder {
+    /// Names it.
+    pub key: ProcessKey,
+    /// The kernel's name for it.
+    pub name: Reading<String>,
+    /// The name of its user.
+    pub user: Reading<String>,
+    /// What it held when it was last seen.
+    pub memory: Reading<Bytes>,
+    /// When it was first missed.
+    pub at: Timestamp,
+}
+
+/// What a process does now, as the kernel has it (`proc_pid_stat(5)`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProcessState {
+    /// It runs, or could.
+    Running,
+    /// It waits, and a signal wakes it.
+    Sleeping,
+    /// It is stuck in the kernel: no signal reaches it. Says what it waits on,
+    /// where the kernel tells.
+    Uninterruptible(Option<String>),
+    /// Somebody stopped or traces it.
+    Stopped,
+    /// It has ended, and its parent has not asked how.
+    Zombie,
+    /// Another state, by the kernel's letter.
+    Other(char),
+}
+
+/// Why memory is held that no process explains, or why a device is not free.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What it is.
+    pub cause: Cause,
+    /// The processes that it is about.
+    pub pids: Vec<u32>,
+    /// What was seen that says so, a sentence each.
+    pub evidence: Vec<String>,
+    /// What frees it, as a command where one does.
+    pub remedy: Option<Remedy>,
+}
+
+/// What frees a device of what holds it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Remedy {
+    /// End these processes.
+    End(Vec<u32>),
+    /// Reset the device.
+    Reset,
+    /// Nothing but waiting.
+    Wait,
+    /// Reboot the box: no signal reaches the process.
+    Reboot,
+}
+
+/// Each known kind of memory that has no process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Cause {
+    /// Children that kept the descriptors of a parent that has ended.
+    Orphans,
+    /// Processes of a container or a PID namespace that the driver does not
+    /// list.
+    OtherNamespace,
+    /// A process that has ended, and whose parent has not reaped it.
+    Zombie,
+    /// A process that is stuck in the kernel.
+    Uninterruptible,
+    /// An MPS server, which holds memory for its clients.
+    Mps,
+    /// A display server or a desktop.
+    Display,
+    /// Memory of a process that has just ended.
+    TearingDown,
+    /// Busy, with nobody who holds it.
+    BusyAlone,
+    /// Processes that have it open and are not listed.
+    Unlisted,
+    /// No process was found that could hold it.
+    Unknown,
+}
