@@ -4,7 +4,7 @@
 use crate::audit::Store;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::state::{Published, Publisher, whole_milliseconds};
+use crate::state::{Published, Publisher, Wanted, whole_milliseconds};
 use crate::systemd;
 use crate::tick::{Ticked, Ticker};
 use gpukill_policy::xid;
@@ -40,6 +40,7 @@ pub(crate) struct Poller {
     pub(crate) store: Store,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Arc<Config>,
+    pub(crate) wanted: Wanted,
 }
 
 impl Poller {
@@ -81,9 +82,16 @@ impl Poller {
         let interval = self.config.daemon.poll_interval;
         let others = self.store.fault().map(|fault| ("store".to_owned(), fault));
         let patience = (interval / 2).min(LONGEST_PATIENCE);
-        let Ticked { snapshot, events } =
-            self.ticker
-                .tick(patience, self.clock.now(), others.into_iter().collect());
+        let Ticked {
+            snapshot,
+            held,
+            events,
+        } = self.ticker.tick(
+            patience,
+            self.clock.now(),
+            others.into_iter().collect(),
+            self.wanted.is_wanted(),
+        );
         for event in &events {
             log(event, &snapshot);
         }
@@ -98,9 +106,9 @@ impl Poller {
             systemd::ready();
         }
         systemd::status(&snapshot);
-        let snapshot = Arc::new(snapshot);
         self.publisher.send_replace(Published {
             snapshot: Arc::clone(&snapshot),
+            holders: Arc::new(held),
             polling,
         });
         snapshot

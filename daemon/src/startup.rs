@@ -2,10 +2,12 @@
 
 use crate::args::Args;
 use crate::audit::{Event as Recorded, Store};
+use crate::backend::drm::family::{Drm, Family, Roots};
 use crate::backend::nvidia::Nvidia;
 use crate::backend::reader::Reader;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config, Scope};
+use crate::holders::Holders;
 use crate::host::commands::Commands;
 use crate::host::containers::Containers;
 use crate::host::namespace::will_not_act;
@@ -16,6 +18,7 @@ use crate::poller::{Event, Poller};
 use crate::quiesce::Quiesce;
 use crate::server::listener::{Listening, listen, lock};
 use crate::server::{Shared, serve};
+use crate::state::Wanted;
 use crate::tick::Ticker;
 use crate::{sensor, state, systemd};
 use gpukill_proto::settings::Mistake;
@@ -148,7 +151,7 @@ impl Running {
             config.audit.keep_samples,
         )
         .map_err(&thread)?;
-        let (publisher, published) = state::channel(host.clone(), config.daemon.poll_interval);
+        let (publisher, published) = state::channel(host, config.daemon.poll_interval);
         let commands = Commands::start().map_err(&thread)?;
         let containers = Containers::start(
             config.backends.host_root.clone(),
@@ -161,19 +164,23 @@ impl Running {
             // A poller that has ended lets go of everything anyway.
             let _ = hurry.send(Event::Hurry);
         });
-        let (readers, not_built) = backends(config, &quiesce, &events).map_err(&thread)?;
+        let holders = Holders::start(procfs.clone()).map_err(&thread)?;
+        let readers = backends(config, &quiesce, &holders, &events).map_err(&thread)?;
+        let wanted = Wanted::default();
         let poller = Poller {
             ticker: Ticker::new(
                 readers,
-                not_built,
+                holders,
+                procfs.clone(),
                 Processes::new(procfs.clone(), commands, containers),
                 users.clone(),
-                host,
+                Arc::clone(&published.borrow().snapshot),
             ),
             publisher,
             store: store.clone(),
             clock: Arc::clone(&clock),
             config: Arc::clone(config),
+            wanted,
         };
         let (ended, polling_ended) = mpsc::channel();
         std::thread::Builder::new()
@@ -323,31 +330,45 @@ fn settings(args: &Args) -> Result<Config, config::Invalid> {
     Err(invalid)
 }
 
-/// The backends that this version has, running, and the names of the others.
+/// The backends that the configuration wants, running.
 fn backends(
     config: &Config,
     quiesce: &Quiesce,
+    holders: &Holders,
     events: &mpsc::Sender<Event>,
-) -> std::io::Result<(Vec<Reader>, Vec<String>)> {
-    let (mut readers, mut not_built) = (Vec::new(), Vec::new());
-    for name in &config.backends.enabled {
-        match name.as_str() {
-            "nvidia" => {
-                let backend = Nvidia::new(
-                    config.backends.nvidia_library.clone(),
-                    config.backends.procfs_root.clone(),
+) -> std::io::Result<Vec<Reader>> {
+    let wanted = &config.backends;
+    let roots = Roots {
+        sysfs: wanted.sysfs_root.clone(),
+        procfs: wanted.procfs_root.clone(),
+        host: wanted.host_root.clone(),
+    };
+    let drm = |family| Drm::new(family, roots.clone(), holders.clone());
+    let mut readers = Vec::new();
+    for name in &wanted.enabled {
+        let events = events.clone();
+        let late = move || {
+            // A poller that has ended needs no answers.
+            let _ = events.send(Event::Late);
+        };
+        readers.push(match name.as_str() {
+            "amd" => Reader::start(drm(Family::Amd), late)?,
+            "intel" => Reader::start(drm(Family::Intel), late)?,
+            "drm" => Reader::start(drm(Family::Other), late)?,
+            "apple" => continue,
+            // The settings were checked: no other name can be here.
+            _ => Reader::start(
+                Nvidia::new(
+                    wanted.nvidia_library.clone(),
+                    roots.clone(),
                     quiesce.clone(),
-                );
-                let events = events.clone();
-                readers.push(Reader::start(backend, move || {
-                    // A poller that has ended needs no answers.
-                    let _ = events.send(Event::Late);
-                })?);
-            }
-            _ => not_built.push(name.clone()),
-        }
+                    holders.clone(),
+                ),
+                late,
+            )?,
+        });
     }
-    Ok((readers, not_built))
+    Ok(readers)
 }
 
 /// Names this boot, so that start times of different boots do not mix.

@@ -1,15 +1,19 @@
 //! What readers see: the newest snapshot, published by the poller. Readers
 //! never delay it, nor it them.
 
+use gpukill_proto::holders::HeldDevice;
 use gpukill_proto::snapshot::Snapshot;
 use gpukill_proto::status::PollingReport;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// One poll's result.
 #[derive(Debug, Clone)]
 pub(crate) struct Published {
     pub(crate) snapshot: Arc<Snapshot>,
+    /// Who holds each device; empty where nobody has asked lately.
+    pub(crate) holders: Arc<Vec<HeldDevice>>,
     pub(crate) polling: PollingReport,
 }
 
@@ -38,6 +42,7 @@ pub(crate) fn channel(host: String, interval: std::time::Duration) -> (Publisher
     };
     watch::channel(Published {
         snapshot: Arc::new(snapshot),
+        holders: Arc::default(),
         polling,
     })
 }
@@ -45,4 +50,25 @@ pub(crate) fn channel(host: String, interval: std::time::Duration) -> (Publisher
 /// A duration as the wire has it.
 pub(crate) fn whole_milliseconds(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Whether somebody has asked lately who holds the devices: that is not looked
+/// into for nobody.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted(Arc<Mutex<Option<Instant>>>);
+
+/// Whoever asks, asks again soon.
+const LATELY: Duration = Duration::from_secs(60);
+
+impl Wanted {
+    /// Somebody asks.
+    pub(crate) fn ask(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether somebody has, lately.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let asked = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.is_some_and(|at| at.elapsed() < LATELY)
+    }
 }

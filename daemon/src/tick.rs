@@ -6,33 +6,49 @@ mod broken;
 
 mod device;
 
+mod ended;
+
+mod held;
+
+mod indices;
+
 use crate::backend::reader::{Latest, Reader};
 use crate::faults::Faults;
+use crate::holders::{Found, Holders};
 use crate::host::process::Processes;
 use crate::host::users::Users;
 use assemble::{Memory, People};
+use ended::Past;
+use gpukill_proto::holders::HeldDevice;
 use gpukill_proto::snapshot::{GpuEvent, Snapshot};
 use gpukill_proto::units::Timestamp;
+use held::Sight;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The parts that a poll needs, and what it remembers from one to the next.
 pub(crate) struct Ticker {
     readers: Vec<Reader>,
-    /// Backends of the configuration that this version cannot read.
-    not_built: Vec<String>,
+    holders: Holders,
+    procfs: PathBuf,
     processes: Processes,
     users: Users,
-    host: String,
     memory: Memory,
+    past: Past,
+    suspicion: Suspicion,
+    /// The last snapshot; at first one of nothing.
+    before: Arc<Snapshot>,
     faults: Faults,
     tick: u64,
-    started: Option<Timestamp>,
 }
 
 /// What one poll saw.
 pub(crate) struct Ticked {
-    pub(crate) snapshot: Snapshot,
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// Who holds each device, where somebody has asked lately.
+    pub(crate) held: Vec<HeldDevice>,
     /// What happened to devices since the poll before, the oldest first.
     pub(crate) events: Vec<GpuEvent>,
 }
@@ -45,55 +61,75 @@ const PATIENCE: Duration = Duration::from_millis(20);
 impl Ticker {
     pub(crate) fn new(
         readers: Vec<Reader>,
-        not_built: Vec<String>,
+        holders: Holders,
+        procfs: PathBuf,
         processes: Processes,
         users: Users,
-        host: String,
+        before: Arc<Snapshot>,
     ) -> Self {
-        let (memory, faults) = (Memory::default(), Faults::default());
         Self {
             readers,
-            not_built,
+            holders,
+            procfs,
             processes,
             users,
-            host,
-            memory,
-            faults,
+            memory: Memory::default(),
+            past: Past::default(),
+            suspicion: Suspicion::default(),
+            before,
+            faults: Faults::default(),
             tick: 0,
-            started: None,
         }
     }
 
     /// Polls once. `patience` is how long it waits for a slow backend before it
-    /// goes on with that one's last readings.
+    /// goes on with that one's last readings. `held_is_wanted`: somebody asks who
+    /// holds the devices.
     pub(crate) fn tick(
         &mut self,
         patience: Duration,
         now: Timestamp,
         others: Vec<(String, String)>,
+        held_is_wanted: bool,
     ) -> Ticked {
         let latest = self.read_backends(patience);
-        let people = self.identify(&latest, now);
+        let found = self.holders.found();
+        let people = self.identify(&latest, &found, now);
         let mut snapshot = self.memory.assemble(&latest, &people, &self.users, now);
-        let started = *self.started.get_or_insert(now);
         self.tick += 1;
         snapshot.tick = self.tick;
-        snapshot.host.clone_from(&self.host);
-        snapshot.backends.extend(
-            self.not_built
-                .iter()
-                .map(|name| assemble::not_built(name, started)),
-        );
+        snapshot.host.clone_from(&self.before.host);
+        self.past.follow(&self.before, &snapshot, now);
+        if self.suspicion.rises(&snapshot) {
+            self.holders.look_now();
+        }
         // Of many faults the last are cut: the daemon's own come first.
         let names = self.users.fault().map(|fault| ("names".to_owned(), fault));
         let own = others.into_iter().chain(names);
         let own = own.chain(self.processes.faults());
+        let search = self.holders.fault();
+        let own = own.chain(search.map(|fault| ("processes".to_owned(), fault)));
         let faults = own.chain(broken::faults(&latest, &snapshot)).collect();
         snapshot.faults = self.faults.update(faults, now);
+        let sight = Sight {
+            latest: &latest,
+            snapshot: &snapshot,
+            found: &found,
+            people: &people,
+            users: &self.users,
+            procfs: &self.procfs,
+        };
+        let held = if held_is_wanted {
+            sight.held(&self.past.ended, &self.past.busy_alone)
+        } else {
+            Vec::new()
+        };
+        self.before = Arc::new(snapshot);
         let events = latest.into_iter().flat_map(|(_, latest)| latest.events);
         Ticked {
             events: events.collect(),
-            snapshot,
+            held,
+            snapshot: Arc::clone(&self.before),
         }
     }
 
@@ -109,13 +145,53 @@ impl Ticker {
             .collect()
     }
 
-    /// Who the listed pids are. What may hang is asked for all together first, so
+    /// Who the listed pids are, and those who hold a device. What may hang is asked for all together first, so
     /// that a poll waits for it once.
-    fn identify(&mut self, latest: &[(&'static str, Latest)], now: Timestamp) -> People {
-        let pids: BTreeSet<u32> = assemble::pids(latest).collect();
+    fn identify(
+        &mut self,
+        latest: &[(&'static str, Latest)],
+        found: &Found,
+        now: Timestamp,
+    ) -> People {
+        let holding = found.processes.keys().map(|key| key.pid);
+        let pids: BTreeSet<u32> = assemble::pids(latest).chain(holding).collect();
         let mut people: People = self.processes.identify(&pids, now, &self.users);
         let deadline = Instant::now() + PATIENCE;
         self.processes.settle(&mut people, &self.users, deadline);
         people
+    }
+}
+
+/// When unexplained memory is reason enough to look at every process.
+#[derive(Debug, Default)]
+struct Suspicion {
+    /// What was unexplained of all devices at the last look.
+    then: u64,
+    looked_at: Option<Instant>,
+}
+
+impl Suspicion {
+    /// Looking at everybody costs seconds of a processor: not more often.
+    const PAUSE: Duration = Duration::from_secs(30);
+
+    /// Whether more is unexplained than when everybody was last looked at.
+    fn rises(&mut self, snapshot: &Snapshot) -> bool {
+        let remainders = snapshot.devices.iter();
+        let now: u64 = remainders
+            .filter_map(|device| device.memory_unattributed.known())
+            .map(|bytes| bytes.0)
+            .fold(0, u64::saturating_add);
+        let is_early = self.looked_at.is_some_and(|at| at.elapsed() < Self::PAUSE);
+        if now < self.then {
+            self.then = now;
+        }
+        // A remainder is above the noise; what is added to one may be noise.
+        let rises = now > self.then.saturating_add(self.then / 10);
+        if !rises || is_early {
+            return false;
+        }
+        self.then = now;
+        self.looked_at = Some(Instant::now());
+        true
     }
 }

@@ -25,6 +25,8 @@ mod stage;
 
 mod stream;
 
+mod sysfs;
+
 mod terminal;
 
 mod user;
@@ -35,6 +37,7 @@ pub use daemon::Daemon;
 pub use procfs::{Invented, Procfs, Related};
 pub use stage::{Ran, Stage};
 pub use stream::Stream;
+pub use sysfs::{Card, Sysfs, captures};
 pub use terminal::Terminal;
 pub use user::{NOBODY, acting_as, can_act_as_others};
 

@@ -10,6 +10,8 @@ pub(crate) mod clients;
 
 pub(crate) mod engines;
 
+pub(crate) mod family;
+
 pub(crate) mod fdinfo;
 
 pub(crate) mod hwmon;
@@ -17,6 +19,8 @@ pub(crate) mod hwmon;
 pub(crate) mod intel;
 
 pub(crate) mod names;
+
+mod one;
 
 pub(crate) mod other;
 

@@ -1,13 +1,19 @@
 //! NVIDIA, through NVML in the sensor child. Here: keep a sensor running, ask
 //! it, and end it when it does not answer.
 
+mod nodes;
+
+use self::nodes::Numbers;
 use super::checked::{check, check_events};
+use super::drm::family::Roots;
 use super::lost::Names;
 use super::quarantine::Quarantine;
-use super::{Backend, Failure, Readings, driver_files};
+use super::{Backend, Failure, Node, Readings, driver_files};
+use crate::holders::{DeviceNumber, Holders, When};
 use crate::quiesce::Quiesce;
 use crate::sensor::{Patience, Sensor, SpawnError};
-use gpukill_proto::snapshot::{BackendState, GpuEvent};
+use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -48,6 +54,10 @@ const LOAD_PAUSE: Duration = Duration::from_secs(10);
 pub(crate) struct Nvidia {
     library: String,
     procfs: PathBuf,
+    sysfs: PathBuf,
+    holders: Holders,
+    /// The device files of each GPU, as long as the GPUs are the same.
+    nodes: BTreeMap<DeviceId, Vec<Node>>,
     quiesce: Quiesce,
     sensor: Option<Sensor>,
     /// A sensor that was killed and has not ended: it is stuck in the kernel.
@@ -69,11 +79,14 @@ pub(crate) struct Nvidia {
 
 impl Nvidia {
     /// Reads through this NVML library: a bare name or an absolute path. Without
-    /// it, names are read below `procfs`.
-    pub(crate) fn new(library: String, procfs: PathBuf, quiesce: Quiesce) -> Self {
+    /// it, names are read below `/proc`. `holders` is told the device files.
+    pub(crate) fn new(library: String, roots: Roots, quiesce: Quiesce, holders: Holders) -> Self {
         Self {
             library,
-            procfs,
+            procfs: roots.procfs,
+            sysfs: roots.sysfs,
+            holders,
+            nodes: BTreeMap::new(),
             quiesce,
             sensor: None,
             stuck: None,
@@ -117,6 +130,35 @@ impl Nvidia {
             check(&readings).map_err(garbage).map(|()| readings)
         });
         readings.map_err(|error| format!("the sensor {error}"))
+    }
+
+    /// Adds the device files. They are looked up anew when other GPUs answer than
+    /// before, or when one tells its number late.
+    fn with_nodes(&mut self, mut readings: Readings) -> Readings {
+        let is_known = |nodes: &BTreeMap<DeviceId, Vec<Node>>| {
+            let mut devices = readings.devices.iter();
+            nodes.len() == readings.devices.len()
+                && devices.all(|device| {
+                    let own = |nodes: &Vec<Node>| nodes.iter().any(|node| !node.shared);
+                    let tells = device.vitals.minor.known().is_some();
+                    nodes.get(&device.id).is_some_and(|it| own(it) || !tells)
+                })
+        };
+        if !is_known(&self.nodes) {
+            let numbers = Numbers::read(&self.procfs);
+            let devices = readings.devices.iter();
+            let nodes = devices.map(|it| (it.id.clone(), numbers.of(it, &self.sysfs)));
+            self.nodes = nodes.collect();
+            let all = self.nodes.values().flatten();
+            let all: BTreeSet<DeviceNumber> = all.map(|node| node.number).collect();
+            self.holders.watch("nvidia", all, When::OnRequest);
+        }
+        for device in &mut readings.devices {
+            // The sensor's word on this would be the library's.
+            device.nodes = self.nodes.get(&device.id).cloned().unwrap_or_default();
+            device.unseen = None;
+        }
+        readings
     }
 
     /// Ends the sensor. One that cannot be ended is kept, so that no second one
@@ -262,7 +304,8 @@ impl Backend for Nvidia {
                     let told = driver_files::read(procfs, "lost");
                     told.map_or_else(Vec::new, |told| told.devices)
                 };
-                Ok(self.names.complete(readings, told))
+                let readings = self.names.complete(readings, told);
+                Ok(self.with_nodes(readings))
             }
             Ok(readings) => self.without_nvml(readings.state, !is_first),
             Err(failure) => self.sensor_failed(failure),

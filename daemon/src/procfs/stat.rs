@@ -9,6 +9,8 @@ use gpukill_proto::text::visible;
 pub(crate) struct Stat {
     /// Controls made visible.
     pub(crate) name: String,
+    /// `R`, `S`, `D`, `Z`, …: proc_pid_stat(5) has them all.
+    pub(crate) state: char,
     /// 0 where the parent is of another PID namespace.
     pub(crate) parent: u32,
     pub(crate) group: u32,
@@ -34,6 +36,7 @@ impl Stat {
         let mut field = |wanted: u32| fields.find(|(number, _)| *number == wanted).map(|(_, f)| f);
         Some(Self {
             name: visible(name, 64),
+            state: field(3)?.chars().next()?,
             parent: number(field(4)?)?,
             group: number(field(5)?)?,
             session: number(field(6)?)?,
@@ -88,6 +91,7 @@ mod tests {
             let stat = Stat::parse(format!("42 ({name}) {after}").as_bytes());
             let expected = Stat {
                 name: name.to_owned(),
+                state: 'S',
                 parent: 7,
                 group: 8,
                 session: 9,

@@ -1,6 +1,7 @@
 //! Puts readings and identities together into a snapshot.
 
 use super::device::{Remembered, device};
+use super::indices::Indices;
 use crate::backend::reader::Latest;
 use crate::backend::{DeviceReadings, Failure, ProcessReadings, Readings};
 use crate::host::process::Identity;
@@ -24,6 +25,7 @@ pub(super) struct Memory {
     /// name whoever has the pid since.
     listed: BTreeMap<DeviceId, BTreeMap<u32, ProcessKey>>,
     lost_since: BTreeMap<DeviceId, Timestamp>,
+    indices: Indices,
     last_xid: BTreeMap<DeviceId, GpuEvent>,
     backends: BTreeMap<&'static str, (BackendState, Timestamp)>,
 }
@@ -54,6 +56,7 @@ impl Memory {
             backends: Vec::new(),
             faults: Vec::new(),
         };
+        let indices = self.indices(latest);
         for (name, latest) in latest {
             snapshot.backends.push(self.backend(name, latest, now));
             let Some((readings, taken_at)) = &latest.readings else {
@@ -66,14 +69,29 @@ impl Memory {
             let there: People = there.map(|(pid, who)| (*pid, who.clone())).collect();
             for read in &readings.devices {
                 let rows = self.processes(read, age, &there, users, now);
+                let index = indices.get(&read.id).copied().unwrap_or(read.index);
                 let remembered = self.remembered(read, now);
-                snapshot.devices.push(device(read, &rows, age, remembered));
+                snapshot
+                    .devices
+                    .push(device(read, index, &rows, age, remembered));
                 snapshot.processes.extend(rows);
             }
         }
         snapshot.devices.sort_by_key(|device| device.index);
         self.forget_what_ended(latest, &snapshot);
         snapshot
+    }
+
+    /// The number of each device.
+    fn indices(&mut self, latest: &[(&'static str, Latest)]) -> BTreeMap<DeviceId, u32> {
+        let have_all = latest
+            .iter()
+            .all(|(_, latest)| latest.readings.is_some() || latest.failure.is_some());
+        let devices = latest.iter().flat_map(|(name, latest)| {
+            let readings = latest.readings.iter();
+            readings.flat_map(|(readings, _)| readings.devices.iter().map(|it| (*name, it)))
+        });
+        self.indices.of(devices, have_all)
     }
 
     fn backend(&mut self, name: &'static str, latest: &Latest, now: Timestamp) -> BackendReport {
@@ -157,7 +175,11 @@ impl Memory {
             // that others have now.
             .filter(|process| {
                 let now = people.get(&process.pid).map(|identity| identity.key);
-                age.is_none() || now == was.get(&process.pid).copied()
+                let is_other = |start| now.is_some_and(|key| key.start_ticks != start);
+                // The backend saw the process itself: whoever has the pid now
+                // is another one.
+                !process.start_ticks.is_some_and(is_other)
+                    && (age.is_none() || now == was.get(&process.pid).copied())
             })
             .map(|process| {
                 let identity = people.get(&process.pid).cloned();
@@ -252,19 +274,6 @@ pub(super) fn aged<T: Clone>(reading: &Reading<T>, age: Option<u32>) -> Reading<
     match age {
         Some(seconds) => reading.clone().aged(seconds),
         None => reading.clone(),
-    }
-}
-
-/// A backend that the configuration wants and this version does not have.
-pub(super) fn not_built(name: &str, now: Timestamp) -> BackendReport {
-    BackendReport {
-        name: name.to_owned(),
-        state: BackendState::NotBuilt,
-        since: now,
-        devices: 0,
-        driver: Reading::Unsupported,
-        cuda: Reading::Unsupported,
-        poll_cost_us: 0,
     }
 }
 

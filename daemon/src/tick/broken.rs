@@ -3,7 +3,8 @@
 
 use crate::backend::reader::Latest;
 use gpukill_policy::health::complaints;
-use gpukill_proto::snapshot::{BackendState, Device, Snapshot};
+use gpukill_proto::snapshot::{BackendState, Device, DeviceId, Snapshot, Vitals};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A part, and what is wrong with it.
 type Broken = (String, String);
@@ -34,10 +35,20 @@ pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> 
         let backend = snapshot.backends.iter().find(|it| it.name == vendor);
         backend.is_none_or(|it| it.state == BackendState::Ready)
     };
-    for device in &snapshot.devices {
-        all.extend(of_device(device, works(device.vendor.name())));
+    let indices: BTreeMap<&DeviceId, u32> = snapshot
+        .devices
+        .iter()
+        .map(|device| (&device.id, device.index))
+        .collect();
+    for (name, latest) in latest {
+        let read = latest.readings.iter();
+        let read = read.flat_map(|(readings, _)| &readings.devices);
+        let read: BTreeSet<&DeviceId> = read.map(|device| &device.id).collect();
+        let devices = snapshot.devices.iter();
+        let devices = devices.filter(|device| read.contains(&device.id));
+        all.extend(devices.flat_map(|device| of_device(device, works(name))));
     }
-    all.extend(lists(latest, &works));
+    all.extend(lists(latest, &indices, &works));
     all
 }
 
@@ -53,19 +64,29 @@ fn late(name: &str, latest: &Latest) -> Option<Broken> {
 }
 
 /// Lists of processes that could not be had.
-fn lists(latest: &[(&'static str, Latest)], works: &dyn Fn(&str) -> bool) -> Vec<Broken> {
+fn lists(
+    latest: &[(&'static str, Latest)],
+    indices: &BTreeMap<&DeviceId, u32>,
+    works: &dyn Fn(&str) -> bool,
+) -> Vec<Broken> {
     let readings = latest
         .iter()
         .filter(|(name, _)| works(name))
         .filter_map(|(_, latest)| latest.readings.as_ref());
     let devices = readings.flat_map(|(readings, _)| &readings.devices);
     devices
-        .filter(|device| device.lost.is_none())
+        .filter(|device| device.lost.is_none() && !is_asleep(&device.vitals))
         .filter_map(|device| {
             let why = device.processes.failure()?;
-            Some((format!("GPU {}", device.index), format!("processes: {why}")))
+            let index = indices.get(&device.id).copied().unwrap_or(device.index);
+            Some((format!("GPU {index}"), format!("processes: {why}")))
         })
         .collect()
+}
+
+/// Nothing is asked of a device that sleeps: that is no fault.
+fn is_asleep(vitals: &Vitals) -> bool {
+    vitals.suspended.known() == Some(&true)
 }
 
 /// `works`: whether its backend does; else each reading fails for that reason,
@@ -76,7 +97,7 @@ fn of_device(device: &Device, works: bool) -> Vec<Broken> {
         let what = format!("lost ({}): needs a reset or a reboot", loss.reason);
         return vec![(part, what)];
     }
-    if !works {
+    if !works || is_asleep(&device.vitals) {
         return Vec::new();
     }
     let own = [
@@ -111,7 +132,7 @@ fn of_device(device: &Device, works: bool) -> Vec<Broken> {
 mod tests {
     use super::*;
     use gpukill_proto::reading::Reading;
-    use gpukill_proto::snapshot::{DeviceId, Vendor};
+    use gpukill_proto::snapshot::Vendor;
 
     #[test]
     fn each_reading_that_failed_is_a_fault_of_its_own_while_the_backend_works() {

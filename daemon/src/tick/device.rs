@@ -1,10 +1,10 @@
 //! One device of a snapshot, from what its backend read.
 
 use super::assemble::aged;
-use crate::backend::{DeviceReadings, MemoryReadings, ProcessReadings};
+use crate::backend::{DeviceReadings, MemoryReadings};
 use gpukill_policy::memory::{held, unattributed};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Device, GpuEvent, GpuProcess, Instance, Loss};
+use gpukill_proto::snapshot::{Device, GpuEvent, GpuProcess, Instance, Loss, Vendor};
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeSet;
 
@@ -17,6 +17,7 @@ pub(super) struct Remembered {
 /// The device, `age` seconds after it was read, with its processes.
 pub(super) fn device(
     read: &DeviceReadings,
+    index: u32,
     rows: &[GpuProcess],
     age: Option<u32>,
     remembered: Remembered,
@@ -30,12 +31,12 @@ pub(super) fn device(
         memory_used: aged(&part.memory.used, age),
         process_count: {
             let here = rows.iter().filter(|row| row.instance == Some(part.id));
-            aged(&count(&read.processes, here), age)
+            aged(&count(read, here), age)
         },
     });
     Device {
         id: read.id.clone(),
-        index: read.index,
+        index,
         vendor: read.vendor,
         name: read.name.clone(),
         pci: read.pci.clone(),
@@ -49,7 +50,7 @@ pub(super) fn device(
             None => read.vitals.clone(),
         },
         instances: instances.collect(),
-        process_count: aged(&count(&read.processes, rows), age),
+        process_count: aged(&count(read, rows), age),
         last_xid: remembered.last_xid,
         lost: remembered.lost,
     }
@@ -81,10 +82,14 @@ fn host_memory() -> Reading<Bytes> {
 
 /// What no process explains of a device's memory.
 fn unexplained(read: &DeviceReadings, memory: &MemoryReadings) -> Reading<Bytes> {
-    // What processes hold is all that is known of a shared memory; and a driver
-    // that does not tell what it reserves counts that as used.
-    if memory.unified || memory.reserved == Reading::Unsupported {
+    // What processes hold is all that is known of a shared memory; and an NVIDIA
+    // driver that does not tell what it reserves counts that as used.
+    let reserved_is_used = read.vendor == Vendor::Nvidia && memory.reserved == Reading::Unsupported;
+    if memory.unified || reserved_is_used {
         return memory.used.because();
+    }
+    if let Some(unseen) = &read.unseen {
+        return Reading::Failed(unseen.clone());
     }
     match &read.processes {
         // The list as it was taken, with those that have ended since: the
@@ -103,10 +108,16 @@ fn unexplained(read: &DeviceReadings, memory: &MemoryReadings) -> Reading<Bytes>
 /// A list that could not be had is not an empty one. One process may be in
 /// several parts of a device.
 fn count<'a>(
-    list: &Reading<Vec<ProcessReadings>>,
+    read: &DeviceReadings,
     rows: impl IntoIterator<Item = &'a GpuProcess>,
 ) -> Reading<u32> {
+    if let Some(unseen) = &read.unseen {
+        return Reading::Failed(unseen.clone());
+    }
     let pids: BTreeSet<u32> = rows.into_iter().map(|row| row.pid).collect();
     let count = u32::try_from(pids.len()).unwrap_or(u32::MAX);
-    list.clone().map(|_| count)
+    match &read.processes {
+        Reading::Value(_) => Reading::Value(count),
+        unknown => unknown.because(),
+    }
 }

@@ -113,6 +113,21 @@ impl Procfs {
         std::fs::rename(new, directory.join(file)).expect("a file");
     }
 
+    /// Lets a made-up process have this file open as descriptor `fd`, and the
+    /// kernel tell this of it.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn open(&self, pid: u32, fd: u32, file: &str, fdinfo: &str) {
+        let directory = self.0.join(pid.to_string());
+        std::fs::create_dir_all(directory.join("fdinfo")).expect("a directory");
+        std::fs::create_dir_all(directory.join("fd")).expect("a directory");
+        self.write(pid, &format!("fdinfo/{fd}"), fdinfo);
+        let link = directory.join("fd").join(fd.to_string());
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(file, link).expect("a link");
+    }
+
     /// Lets a real process be seen in this tree too.
     ///
     /// # Panics

@@ -2,7 +2,7 @@
 //! store.
 
 use super::daemon::Daemon;
-use super::{PATIENCE, built, eventually};
+use super::{PATIENCE, Sysfs, built, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -41,6 +41,7 @@ impl Stage {
         std::fs::create_dir(stage.path("lib")).expect("a directory");
         std::fs::create_dir(stage.path("home")).expect("a directory");
         std::os::unix::fs::symlink(&built().nvml, stage.library()).expect("a link");
+        let _ = stage.sysfs();
         stage.configure("");
         stage.play(&serde_json::json!({"gpus": []}));
         stage
@@ -67,6 +68,12 @@ impl Stage {
         let older = super::older::without(&library, functions);
         std::fs::remove_file(self.library()).expect("a library");
         std::fs::write(self.library(), older).expect("a library");
+    }
+
+    /// Its `/sys`: no card of the test machine is in it.
+    #[must_use]
+    pub fn sysfs(&self) -> Sysfs {
+        Sysfs::at(self.path("sys"))
     }
 
     /// Its socket.
@@ -97,10 +104,11 @@ impl Stage {
     pub fn configure(&self, more: &str) {
         let text = format!(
             "[daemon]\nsocket = {:?}\nstate_dir = {:?}\npoll_interval = \"100ms\"\n\
-             [backends]\nnvidia_library = {:?}\n[audit]\nsample_interval = \"1s\"\n{more}\n",
+             [backends]\nnvidia_library = {:?}\nsysfs_root = {:?}\n[audit]\nsample_interval = \"1s\"\n{more}\n",
             self.socket(),
             self.path("state"),
-            self.library()
+            self.library(),
+            self.path("sys")
         );
         std::fs::write(self.path("gpukilld.toml"), text).expect("a settings file");
     }

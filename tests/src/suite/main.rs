@@ -17,6 +17,8 @@ mod readme;
 
 mod see;
 
+mod vendors;
+
 mod store;
 
 mod wire;

@@ -9,6 +9,10 @@ use std::time::Instant;
 pub(crate) struct Amd;
 
 impl Amd {
+    pub(crate) fn new(_sysfs: &std::path::Path, _host: &std::path::Path) -> Self {
+        Self
+    }
+
     /// What its files tell now. Never called while the card sleeps.
     pub(crate) fn read(&mut self, _card: &Card, _at: Instant) -> Told {
         Told::unknown(&Reading::Unsupported)

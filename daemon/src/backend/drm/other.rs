@@ -7,7 +7,7 @@ use super::hwmon::Hwmon;
 use gpukill_proto::reading::Reading;
 
 /// What its files tell now.
-pub(crate) fn read(card: &Card) -> Told {
+pub(crate) fn read(card: &Card, _host: &std::path::Path) -> Told {
     let _ = Hwmon::of(card);
     Told::unknown(&Reading::Unsupported)
 }

@@ -1,0 +1,201 @@
+//! The backends of the configuration that read DRM cards: `amd`, `intel`, `drm`.
+//! Each card is read on a thread of its own, so that one whose driver hangs
+//! delays no other.
+
+use super::card::{Card, cards};
+use super::one::One;
+use crate::backend::reader::{Latest, Reader};
+use crate::backend::{Backend, DeviceReadings, Failure, Readings};
+use crate::holders::{DeviceNumber, Holders, When};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Which drivers a backend reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// `amdgpu`, and `radeon` before it.
+    Amd,
+    /// `i915` and `xe`.
+    Intel,
+    /// Every other, but NVIDIA's own.
+    Other,
+}
+
+impl Family {
+    /// As in the configuration.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Amd => "amd",
+            Self::Intel => "intel",
+            Self::Other => "drm",
+        }
+    }
+
+    fn of(card: &Card) -> Self {
+        match card.driver.as_str() {
+            "amdgpu" | "radeon" => Self::Amd,
+            "i915" | "xe" => Self::Intel,
+            _ => Self::Other,
+        }
+    }
+
+    const fn absent(self) -> &'static str {
+        match self {
+            Self::Amd => "no card with the driver amdgpu",
+            Self::Intel => "no card with the driver i915 or xe",
+            Self::Other => "no card with another DRM driver",
+        }
+    }
+}
+
+/// Where things are read: `/sys`, `/proc` and `/`, but in tests.
+#[derive(Debug, Clone)]
+pub(crate) struct Roots {
+    pub(crate) sysfs: PathBuf,
+    pub(crate) procfs: PathBuf,
+    pub(crate) host: PathBuf,
+}
+
+/// How long a round waits for its cards. A healthy card answers in one or two
+/// milliseconds.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// More cards than this are no box but garbage.
+const MOST_CARDS: usize = 128;
+
+/// A backend: the cards of one family.
+pub(crate) struct Drm {
+    family: Family,
+    roots: Roots,
+    holders: Holders,
+    readers: BTreeMap<DeviceId, (Card, Reader)>,
+    /// What each card was called when it last answered.
+    last: BTreeMap<DeviceId, DeviceReadings>,
+    faults: Vec<String>,
+}
+
+impl Drm {
+    /// Reads below these roots. `holders` says who has a card open.
+    pub(crate) fn new(family: Family, roots: Roots, holders: Holders) -> Self {
+        Self {
+            family,
+            roots,
+            holders,
+            readers: BTreeMap::new(),
+            last: BTreeMap::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    /// Starts a thread for each card that came, and ends those of cards that
+    /// went, or that are driven otherwise now.
+    fn follow(&mut self) {
+        let cards = cards(&self.roots.sysfs).into_iter();
+        let here: BTreeMap<DeviceId, Card> = cards
+            .filter(|card| Family::of(card) == self.family)
+            .map(|card| (card.id(), card))
+            .take(MOST_CARDS)
+            .collect();
+        self.readers
+            .retain(|id, (card, _)| here.get(id) == Some(card));
+        self.last.retain(|id, _| here.contains_key(id));
+        self.faults.clear();
+        for (id, card) in here {
+            if self.readers.contains_key(&id) {
+                continue;
+            }
+            let one = One::new(self.family, card.clone(), &self.roots, self.holders.clone());
+            match Reader::start(one, || {}) {
+                Ok(reader) => {
+                    self.readers.insert(id, (card, reader));
+                }
+                Err(_) => self
+                    .faults
+                    .push(format!("{}: the system gives no thread", card.name)),
+            }
+        }
+    }
+
+    /// Asks all cards at once.
+    fn ask(&mut self) -> Vec<DeviceReadings> {
+        let deadline = Instant::now() + PATIENCE;
+        for (_, reader) in self.readers.values() {
+            reader.ask();
+        }
+        let mut devices = Vec::new();
+        for (id, (card, reader)) in &self.readers {
+            let latest = reader.latest(deadline);
+            let told = told(&latest, &mut self.faults);
+            let device = match told {
+                Some(device) => {
+                    self.last.insert(id.clone(), device.clone());
+                    device
+                }
+                None => silent(card, self.last.get(id)),
+            };
+            devices.push(device);
+        }
+        devices
+    }
+}
+
+/// What the card answered in this round; `None` where it did not.
+fn told(latest: &Latest, faults: &mut Vec<String>) -> Option<DeviceReadings> {
+    if !latest.is_fresh() {
+        return None;
+    }
+    let (readings, _) = latest.readings.as_ref()?;
+    faults.extend(readings.faults.iter().cloned());
+    readings.devices.first().cloned()
+}
+
+/// A card whose driver does not answer: nothing is known of it but its name.
+fn silent(card: &Card, before: Option<&DeviceReadings>) -> DeviceReadings {
+    let why = Reading::Failed("its driver does not answer".to_owned());
+    let device = DeviceReadings::unknown(card.id(), 0, card.vendor(), &why);
+    let pci = card.pci.as_ref().map(|pci| pci.slot.clone());
+    DeviceReadings {
+        name: before.map_or_else(|| why.because(), |before| before.name.clone()),
+        pci: pci.map_or(Reading::Unsupported, Reading::Value),
+        nodes: before.map_or_else(|| card.nodes.clone(), |before| before.nodes.clone()),
+        ..device
+    }
+}
+
+impl Backend for Drm {
+    fn name(&self) -> &'static str {
+        self.family.name()
+    }
+
+    fn read(&mut self) -> Result<Readings, Failure> {
+        let started = Instant::now();
+        self.follow();
+        let mut devices = self.ask();
+        devices.sort_by(|a, b| a.id.cmp(&b.id));
+        for (index, device) in (0..).zip(&mut devices) {
+            device.index = index;
+        }
+        let nodes = devices.iter().flat_map(|device| &device.nodes);
+        let numbers: BTreeSet<DeviceNumber> = nodes.map(|node| node.number).collect();
+        self.holders
+            .watch(self.family.name(), numbers, When::Always);
+        let state = if devices.is_empty() && self.faults.is_empty() {
+            BackendState::Absent(self.family.absent().to_owned())
+        } else {
+            BackendState::Ready
+        };
+        Ok(Readings {
+            devices,
+            faults: std::mem::take(&mut self.faults),
+            cost_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+            ..Readings::nothing(state)
+        })
+    }
+
+    fn take_events(&mut self) -> Vec<GpuEvent> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,208 @@
+//! One card, read whole: what its own files tell, put together with what its
+//! clients do.
+
+use super::amd::Amd;
+use super::card::Card;
+use super::clients::{Client, Clients, Used};
+use super::family::{Family, Roots};
+use super::intel::Intel;
+use super::names::name;
+use super::{Listed, Told, other};
+use crate::backend::{
+    Backend, DeviceReadings, Failure, MemoryReadings, ProcessReadings, Readings, Utilization,
+};
+use crate::holders::Holders;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{BackendState, GpuEvent, Use, Vitals};
+use gpukill_proto::units::Bytes;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// One card, and what is remembered of it.
+pub(super) struct One {
+    family: Family,
+    card: Card,
+    own: Own,
+    clients: Clients,
+    holders: Holders,
+    /// What it was called when it was last awake.
+    name: Reading<String>,
+}
+
+/// What a driver's own files tell.
+enum Own {
+    Amd(Amd),
+    Intel(Intel),
+    /// Where the host's files are seen.
+    Other(PathBuf),
+}
+
+impl One {
+    pub(super) fn new(family: Family, card: Card, roots: &Roots, holders: Holders) -> Self {
+        let own = match family {
+            Family::Amd => Own::Amd(Amd::new(&roots.sysfs, &roots.host)),
+            Family::Intel => Own::Intel(Intel::new(&roots.host)),
+            Family::Other => Own::Other(roots.host.clone()),
+        };
+        Self {
+            family,
+            own,
+            clients: Clients::new(roots.procfs.clone()),
+            holders,
+            name: first_name(&card, roots),
+            card,
+        }
+    }
+
+    fn device(&mut self) -> (DeviceReadings, Vec<String>) {
+        if self.card.is_suspended() {
+            return (self.asleep(), Vec::new());
+        }
+        let told = match &mut self.own {
+            Own::Amd(amd) => amd.read(&self.card, Instant::now()),
+            Own::Intel(intel) => intel.read(&self.card, Instant::now()),
+            Own::Other(host) => other::read(&self.card, host),
+        };
+        let used = self.clients.read(&self.card, &self.holders.found());
+        self.holders.hint(told.listed.iter().map(|it| it.pid));
+        if let Reading::Value(name) = &told.name {
+            self.name = Reading::Value(name.clone());
+        }
+        let faults = told.faults.clone();
+        (self.put_together(told, used), faults)
+    }
+
+    /// A card that sleeps is not woken: reading it, or its clients, would.
+    fn asleep(&self) -> DeviceReadings {
+        let why = Reading::Failed("asleep: not woken for a reading".to_owned());
+        let device = DeviceReadings::unknown(self.card.id(), 0, self.card.vendor(), &why);
+        DeviceReadings {
+            name: self.name.clone(),
+            pci: self.pci(),
+            vitals: Vitals {
+                suspended: Reading::Value(true),
+                ..device.vitals
+            },
+            nodes: self.card.nodes.clone(),
+            ..device
+        }
+    }
+
+    fn pci(&self) -> Reading<String> {
+        let pci = self.card.pci.as_ref();
+        pci.map_or(Reading::Unsupported, |pci| Reading::Value(pci.slot.clone()))
+    }
+
+    fn put_together(&self, told: Told, used: Used) -> DeviceReadings {
+        let mut vitals = told.vitals;
+        let own_is_better = match self.family {
+            Family::Amd | Family::Other => true,
+            // What Intel's own files tell is how long its engines were powered,
+            // which is more than they worked.
+            Family::Intel => used.utilization.known().is_none(),
+        };
+        if !own_is_better || vitals.utilization == Reading::Unsupported {
+            vitals.utilization = used.utilization;
+        }
+        if vitals.encoder == Reading::Unsupported {
+            vitals.encoder = used.encoder;
+        }
+        if vitals.decoder == Reading::Unsupported {
+            vitals.decoder = used.decoder;
+        }
+        vitals.suspended = Reading::Value(false);
+        let mut nodes = self.card.nodes.clone();
+        nodes.extend(told.nodes);
+        let unknown =
+            DeviceReadings::unknown(self.card.id(), 0, self.card.vendor(), &Reading::Unsupported);
+        DeviceReadings {
+            name: self.name.clone(),
+            pci: self.pci(),
+            memory: memory(told.memory, used.has_own_memory),
+            vitals,
+            instances: told.instances,
+            processes: Reading::Value(processes(used.processes, told.listed)),
+            unseen: used.unseen,
+            nodes,
+            ..unknown
+        }
+    }
+}
+
+/// A card of which its driver tells no memory of its own, and whose clients hold
+/// only the host's, shares that.
+fn memory(own: MemoryReadings, has_own: bool) -> MemoryReadings {
+    MemoryReadings {
+        unified: own.unified && !has_own,
+        ..own
+    }
+}
+
+/// Each process once. One that is both a client and in the driver's own list
+/// holds the greater of the two: the same memory is told twice.
+fn processes(clients: Vec<Client>, listed: Vec<Listed>) -> Vec<ProcessReadings> {
+    let mut all: BTreeMap<u32, ProcessReadings> = clients
+        .into_iter()
+        .map(|client| {
+            let process = ProcessReadings {
+                pid: client.key.pid,
+                start_ticks: Some(client.key.start_ticks),
+                instance: None,
+                used_for: client.used_for,
+                memory: client.memory,
+                utilization: client.utilization,
+            };
+            (process.pid, process)
+        })
+        .collect();
+    for it in listed {
+        let process = all.entry(it.pid).or_insert_with(|| ProcessReadings {
+            pid: it.pid,
+            start_ticks: None,
+            instance: None,
+            used_for: Use::default(),
+            memory: Reading::Unsupported,
+            utilization: Utilization::unknown(&Reading::Unsupported),
+        });
+        process.used_for.compute = true;
+        process.memory = greater(process.memory.clone(), it.memory);
+        // Engines do not count what KFD's queues do: by them, a process that
+        // computes would be idle.
+        process.utilization.sm = it.occupancy;
+    }
+    all.into_values().collect()
+}
+
+fn greater(one: Reading<Bytes>, other: Reading<Bytes>) -> Reading<Bytes> {
+    match (one, other) {
+        (Reading::Value(one), Reading::Value(other)) => Reading::Value(one.max(other)),
+        (Reading::Value(one), Reading::Unsupported) => Reading::Value(one),
+        (_, other) => other,
+    }
+}
+
+/// What it is called as long as its driver was not asked: it may sleep.
+fn first_name(card: &Card, roots: &Roots) -> Reading<String> {
+    let listed = card.pci.as_ref().and_then(|pci| name(&roots.host, pci));
+    Reading::Value(listed.unwrap_or_else(|| format!("{} {}", card.driver, card.id().0)))
+}
+
+impl Backend for One {
+    fn name(&self) -> &'static str {
+        self.family.name()
+    }
+
+    fn read(&mut self) -> Result<Readings, Failure> {
+        let (device, faults) = self.device();
+        Ok(Readings {
+            devices: vec![device],
+            faults,
+            ..Readings::nothing(BackendState::Ready)
+        })
+    }
+
+    fn take_events(&mut self) -> Vec<GpuEvent> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,139 @@
+//! The device files of NVIDIA's driver, by their numbers.
+
+use crate::backend::drm::card::device_number;
+use crate::backend::drm::sysfs;
+use crate::backend::{DeviceReadings, Node};
+use crate::holders::DeviceNumber;
+use crate::procfs::file::read_at_most;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// `/proc/devices` has a line for each driver.
+const DEVICES_MAX: u64 = 64 << 10;
+
+/// The driver's number since it exists (`nv.h`), where `/proc/devices` does not
+/// tell another.
+const MAJOR: u32 = 195;
+
+/// The last minors are no GPUs: `nvidiactl` and `nvidia-modeset`.
+const CONTROL: u32 = 255;
+const MODESET: u32 = 254;
+
+/// The numbers that the kernel gave to the driver's parts.
+pub(super) struct Numbers(BTreeMap<String, u32>);
+
+impl Numbers {
+    /// As `/proc/devices` has them.
+    pub(super) fn read(procfs: &Path) -> Self {
+        let bytes = read_at_most(&procfs.join("devices"), DEVICES_MAX).unwrap_or_default();
+        Self::parse(&String::from_utf8_lossy(&bytes))
+    }
+
+    fn parse(text: &str) -> Self {
+        let characters = text.split("Block devices:").next().unwrap_or_default();
+        let lines = characters.lines().filter_map(|line| {
+            let (number, name) = line.trim().split_once(' ')?;
+            let name = name.trim();
+            name.starts_with("nvidia")
+                .then_some((name.to_owned(), number.parse().ok()?))
+        });
+        Self(lines.collect())
+    }
+
+    /// Of `/dev/nvidia0` and its like: named otherwise by older drivers.
+    fn gpus(&self) -> u32 {
+        let names = ["nvidia", "nvidia-frontend"];
+        let told = names.iter().find_map(|name| self.0.get(*name));
+        told.copied().unwrap_or(MAJOR)
+    }
+
+    /// The device files of this GPU, and those that all of them share.
+    pub(super) fn of(&self, device: &DeviceReadings, sysfs: &Path) -> Vec<Node> {
+        let major = self.gpus();
+        let node = |name: &str, major, minor, shared| Node {
+            name: name.to_owned(),
+            number: DeviceNumber { major, minor },
+            shared,
+        };
+        let mut nodes = Vec::new();
+        if let Some(minor) = device.vitals.minor.last_known() {
+            nodes.push(node(&format!("nvidia{minor}"), major, *minor, false));
+        }
+        if let Some(pci) = device.pci.last_known() {
+            nodes.extend(of_pci(pci, sysfs));
+        }
+        nodes.push(node("nvidiactl", major, CONTROL, true));
+        nodes.push(node("nvidia-modeset", major, MODESET, true));
+        if let Some(uvm) = self.0.get("nvidia-uvm") {
+            nodes.push(node("nvidia-uvm", *uvm, 0, true));
+        }
+        nodes
+    }
+}
+
+/// What `nvidia-drm` adds: `card1`, `renderD128`.
+fn of_pci(pci: &str, sysfs: &Path) -> Vec<Node> {
+    let is_address = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
+    if pci.is_empty() || !pci.chars().all(is_address) {
+        return Vec::new();
+    }
+    let directory = sysfs.join("bus/pci/devices").join(pci).join("drm");
+    sysfs::entries(&directory)
+        .into_iter()
+        .filter_map(|(name, directory)| {
+            let number = sysfs::parsed(&directory.join("dev"), device_number);
+            Some(Node {
+                number: *number.known()?,
+                name,
+                shared: false,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::reading::Reading;
+    use gpukill_proto::snapshot::{DeviceId, Vendor};
+
+    fn named(devices: &str, sysfs: &Path) -> Vec<(String, u32, u32, bool)> {
+        let id = DeviceId("GPU-0".into());
+        let mut device = DeviceReadings::unknown(id, 0, Vendor::Nvidia, &Reading::Unsupported);
+        device.vitals.minor = Reading::Value(3);
+        device.pci = Reading::Value("0000:1b:00.0".into());
+        let nodes = Numbers::parse(devices).of(&device, sysfs);
+        let flat = nodes.into_iter();
+        flat.map(|node| (node.name, node.number.major, node.number.minor, node.shared))
+            .collect()
+    }
+
+    #[test]
+    fn a_gpu_has_a_file_of_its_own_and_shares_others() {
+        let told = "Character devices:\n  1 mem\n195 nvidia-frontend\n510 nvidia-uvm\n\n\
+                    Block devices:\n  7 nvidia-uvm\n";
+        let node = |name: &str, major, minor, shared| (name.to_owned(), major, minor, shared);
+        let none = Path::new("/nonexistent");
+        let expected = [
+            node("nvidia3", 195, 3, false),
+            node("nvidiactl", 195, 255, true),
+            node("nvidia-modeset", 195, 254, true),
+            node("nvidia-uvm", 510, 0, true),
+        ];
+        assert_eq!(named(told, none), expected);
+        // Without a word of the kernel the number is the one it always had.
+        assert_eq!(named("", none), expected[..3]);
+    }
+
+    #[test]
+    fn what_the_display_part_adds_is_the_gpus_own() {
+        let root = tempfile::tempdir().unwrap();
+        let drm = root
+            .path()
+            .join("bus/pci/devices/0000:1b:00.0/drm/renderD129");
+        std::fs::create_dir_all(&drm).unwrap();
+        std::fs::write(drm.join("dev"), "226:129\n").unwrap();
+        let nodes = named("", root.path());
+        assert_eq!(nodes[1], ("renderD129".to_owned(), 226, 129, false));
+    }
+}

@@ -1,0 +1,155 @@
+//! What each device remembers of a short past: who held it and has ended, and
+//! since when it works for nobody.
+
+use gpukill_proto::holders::EndedHolder;
+use gpukill_proto::snapshot::{DeviceId, ProcessKey, Snapshot};
+use gpukill_proto::units::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// So long whoever has ended is remembered. Their children may hold the memory
+/// for much longer; that these are orphans shows by their relatives.
+const KEEP: Duration = Duration::from_secs(600);
+
+/// So many are remembered of one device.
+const MOST: usize = 32;
+
+/// From here on a device counts as busy.
+const BUSY: u32 = 90;
+
+/// The memory of devices.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    pub(super) ended: BTreeMap<DeviceId, Vec<EndedHolder>>,
+    pub(super) busy_alone: BTreeMap<DeviceId, Timestamp>,
+}
+
+impl Past {
+    /// Takes what is different in this snapshot from the one before.
+    pub(super) fn follow(&mut self, before: &Snapshot, snapshot: &Snapshot, now: Timestamp) {
+        let here: BTreeSet<(&DeviceId, ProcessKey)> = snapshot
+            .processes
+            .iter()
+            .filter_map(|row| Some((&row.device, row.key()?)))
+            .collect();
+        // Only a list that came says who is gone.
+        let told: BTreeSet<&DeviceId> = snapshot
+            .devices
+            .iter()
+            .filter(|device| device.process_count.known().is_some())
+            .map(|device| &device.id)
+            .collect();
+        for row in &before.processes {
+            let Some(key) = row.key() else { continue };
+            if !told.contains(&row.device) || here.contains(&(&row.device, key)) {
+                continue;
+            }
+            let ended = self.ended.entry(row.device.clone()).or_default();
+            ended.retain(|it| it.key != key);
+            ended.insert(
+                0,
+                EndedHolder {
+                    key,
+                    name: row.name.clone(),
+                    user: row.user.clone(),
+                    memory: row.memory.clone(),
+                    at: now,
+                },
+            );
+            ended.truncate(MOST);
+        }
+        self.ended.retain(|_, ended| {
+            ended.retain(|it| now.since(it.at) < KEEP);
+            !ended.is_empty()
+        });
+        let alone = snapshot.devices.iter().filter(|device| {
+            let is_busy = device
+                .vitals
+                .utilization
+                .known()
+                .is_some_and(|it| it.0 >= BUSY);
+            is_busy && device.process_count.known() == Some(&0)
+        });
+        let alone = alone.map(|device| {
+            let since = self.busy_alone.get(&device.id).copied();
+            (device.id.clone(), since.unwrap_or(now))
+        });
+        self.busy_alone = alone.collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::reading::Reading;
+    use gpukill_proto::snapshot::{Device, GpuProcess, Vendor};
+    use gpukill_proto::units::{Bytes, Percent};
+
+    /// One device that works so much, with these processes of 5 bytes each.
+    fn snapshot(utilization: u32, pids: &[u32], count: Reading<u32>) -> Snapshot {
+        let id = DeviceId("GPU-0".into());
+        let why = Reading::Unsupported;
+        let mut device = Device::unknown(id.clone(), 0, Vendor::Nvidia, &why);
+        device.vitals.utilization = Reading::Value(Percent(utilization));
+        device.process_count = count;
+        let row = |pid: &u32| GpuProcess {
+            start_ticks: Reading::Value(7),
+            memory: Reading::Value(Bytes(5)),
+            ..GpuProcess::unknown(id.clone(), *pid, Timestamp(0), &why)
+        };
+        Snapshot {
+            host: String::new(),
+            taken_at: Timestamp(0),
+            tick: 1,
+            devices: vec![device],
+            processes: pids.iter().map(row).collect(),
+            backends: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    fn listed(pids: &[u32]) -> Snapshot {
+        let count = u32::try_from(pids.len()).unwrap();
+        snapshot(0, pids, Reading::Value(count))
+    }
+
+    fn ended(past: &Past) -> Vec<(u32, i64)> {
+        let all = past.ended.values().flatten();
+        all.map(|it| (it.key.pid, it.at.0)).collect()
+    }
+
+    #[test]
+    fn whoever_has_ended_is_remembered_for_a_while() {
+        let mut past = Past::default();
+        past.follow(&listed(&[1, 2]), &listed(&[2]), Timestamp(1_000));
+        past.follow(&listed(&[2]), &listed(&[]), Timestamp(2_000));
+        assert_eq!(ended(&past), [(2, 2_000), (1, 1_000)]);
+        past.follow(&listed(&[]), &listed(&[]), Timestamp(601_500));
+        assert_eq!(ended(&past), [(2, 2_000)]);
+    }
+
+    #[test]
+    fn a_list_that_failed_says_of_nobody_that_they_ended() {
+        let mut past = Past::default();
+        let failed = snapshot(0, &[], Reading::Failed("999".into()));
+        past.follow(&listed(&[1]), &failed, Timestamp(1_000));
+        assert_eq!(ended(&past), []);
+    }
+
+    #[test]
+    fn busy_alone_counts_from_its_beginning_and_ends_with_a_process_or_a_pause() {
+        let mut past = Past::default();
+        let before = listed(&[]);
+        let mut since = |snapshot: Snapshot, now| {
+            past.follow(&before, &snapshot, Timestamp(now));
+            past.busy_alone.values().next().map(|at| at.0)
+        };
+        let alone = || snapshot(100, &[], Reading::Value(0));
+        assert_eq!(since(alone(), 1), Some(1));
+        assert_eq!(since(alone(), 2), Some(1));
+        assert_eq!(since(snapshot(100, &[9], Reading::Value(1)), 3), None);
+        assert_eq!(since(alone(), 4), Some(4));
+        assert_eq!(since(snapshot(5, &[], Reading::Value(0)), 5), None);
+        assert_eq!(since(snapshot(100, &[], Reading::Unsupported), 6), None);
+    }
+}

@@ -1,0 +1,211 @@
+//! Who holds each device, listed by its driver or not: put together when
+//! somebody asks for it.
+
+use crate::backend::reader::Latest;
+use crate::backend::{DeviceReadings, Node};
+use crate::holders::{DeviceNumber, Found, Open};
+use crate::host::condition::Condition;
+use crate::host::identity::Identity;
+use crate::host::users::Users;
+use gpukill_proto::holders::{EndedHolder, HeldDevice, Holder};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, ProcessKey, Snapshot, Use};
+use gpukill_proto::units::{Bytes, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// What one poll knows of devices and people.
+pub(super) struct Sight<'a> {
+    pub(super) latest: &'a [(&'static str, Latest)],
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) found: &'a Found,
+    pub(super) people: &'a BTreeMap<u32, Identity>,
+    pub(super) users: &'a Users,
+    pub(super) procfs: &'a Path,
+}
+
+impl Sight<'_> {
+    /// Every device of the snapshot, with whoever holds it.
+    pub(super) fn held(
+        &self,
+        ended: &BTreeMap<DeviceId, Vec<EndedHolder>>,
+        busy_alone: &BTreeMap<DeviceId, Timestamp>,
+    ) -> Vec<HeldDevice> {
+        let readings = self.latest.iter();
+        let readings = readings.filter_map(|(_, latest)| latest.readings.as_ref());
+        let nodes: BTreeMap<&DeviceId, &DeviceReadings> = readings
+            .flat_map(|(readings, _)| &readings.devices)
+            .map(|device| (&device.id, device))
+            .collect();
+        let names = names(nodes.values().flat_map(|read| &read.nodes));
+        // Whoever has a device of their own open has the shared files open too.
+        let own: BTreeSet<DeviceNumber> = nodes
+            .values()
+            .flat_map(|read| &read.nodes)
+            .filter(|node| !node.shared)
+            .map(|node| node.number)
+            .collect();
+        let devices = self.snapshot.devices.iter();
+        devices
+            .map(|device| HeldDevice {
+                id: device.id.clone(),
+                index: device.index,
+                name: device.name.clone(),
+                memory_total: device.memory_total.clone(),
+                memory_used: device.memory_used.clone(),
+                memory_unattributed: device.memory_unattributed.clone(),
+                utilization: device.vitals.utilization.clone(),
+                busy_alone_since: busy_alone.get(&device.id).copied(),
+                holders: self.holders(device, nodes.get(&device.id).copied(), &names, &own),
+                ended: ended.get(&device.id).cloned().unwrap_or_default(),
+                unseen: self.found.unseen.clone(),
+            })
+            .collect()
+    }
+
+    fn holders(
+        &self,
+        device: &Device,
+        read: Option<&DeviceReadings>,
+        names: &BTreeMap<DeviceNumber, &str>,
+        own: &BTreeSet<DeviceNumber>,
+    ) -> Vec<Holder> {
+        let nodes = read.map_or(&[][..], |read| &read.nodes);
+        let here: BTreeMap<DeviceNumber, bool> = nodes
+            .iter()
+            .map(|node| (node.number, node.shared))
+            .collect();
+        let rows = self.snapshot.processes.iter();
+        let rows: BTreeMap<u32, Vec<&GpuProcess>> = rows
+            .filter(|row| row.device == device.id)
+            .fold(BTreeMap::new(), |mut all, row| {
+                all.entry(row.pid).or_default().push(row);
+                all
+            });
+        let mut holders: BTreeMap<u32, Holder> = BTreeMap::new();
+        for (key, open) in &self.found.processes {
+            let holds_this = open.iter().any(|it| here.get(&it.number) == Some(&false));
+            let holds_any = open.iter().any(|it| own.contains(&it.number));
+            let shares = open.iter().any(|it| here.contains_key(&it.number));
+            if holds_this || (shares && !holds_any) || rows.contains_key(&key.pid) {
+                let holder = Holder {
+                    holds: held_names(open, &here, names),
+                    holds_this_device: holds_this,
+                    ..self.holder(*key)
+                };
+                holders.insert(key.pid, holder);
+            }
+        }
+        for (pid, rows) in rows {
+            let holder =
+                holders
+                    .entry(pid)
+                    .or_insert_with(|| match rows.iter().find_map(|row| row.key()) {
+                        Some(key) => self.holder(key),
+                        None => nobody(pid),
+                    });
+            list(holder, &rows);
+        }
+        holders.into_values().collect()
+    }
+
+    /// Who the process is, and what it does now.
+    fn holder(&self, key: ProcessKey) -> Holder {
+        let condition = Condition::read(self.procfs, key);
+        let mut holder = Holder {
+            start_ticks: Reading::Value(key.start_ticks),
+            state: condition.state,
+            parent: condition.parent,
+            parent_name: condition.parent_name,
+            group: condition.group,
+            group_leader_is_here: condition.group_leader_is_here,
+            ..nobody(key.pid)
+        };
+        let same = |identity: &&Identity| identity.key == key;
+        if let Some(identity) = self.people.get(&key.pid).filter(same) {
+            // What fills a row fills this too.
+            let none = DeviceId(String::new());
+            let why = Reading::Unsupported;
+            let mut row = GpuProcess::unknown(none, key.pid, Timestamp::default(), &why);
+            identity.describe(&mut row, self.users);
+            holder.uid = row.uid;
+            holder.user = row.user;
+            holder.owner = row.owner;
+            holder.namespace_owner = row.namespace_owner;
+            holder.name = row.name;
+            holder.command = row.command;
+            holder.inner_pid = row.inner_pid;
+            holder.container = row.place.container;
+        }
+        holder
+    }
+}
+
+/// Puts what the driver says of it beside the process.
+fn list(holder: &mut Holder, rows: &[&GpuProcess]) {
+    holder.listed = true;
+    holder.used_for = rows.iter().fold(Use::default(), |all, row| Use {
+        compute: all.compute || row.used_for.compute,
+        graphics: all.graphics || row.used_for.graphics,
+        mps: all.mps || row.used_for.mps,
+    });
+    holder.memory = rows
+        .iter()
+        .map(|row| row.memory.clone())
+        .reduce(|sum, more| match (sum, more) {
+            (Reading::Value(sum), Reading::Value(more)) => {
+                Reading::Value(Bytes(sum.0.saturating_add(more.0)))
+            }
+            (Reading::Value(_), unknown) | (unknown, _) => unknown,
+        })
+        .unwrap_or(Reading::Unsupported);
+}
+
+/// A holder of whom nothing is known but the pid.
+fn nobody(pid: u32) -> Holder {
+    let why: Reading<()> = Reading::Failed("no such process here".into());
+    Holder {
+        pid,
+        start_ticks: why.because(),
+        uid: why.because(),
+        user: why.because(),
+        owner: why.because(),
+        namespace_owner: why.because(),
+        name: why.because(),
+        command: why.because(),
+        state: why.because(),
+        parent: why.because(),
+        parent_name: why.because(),
+        group: why.because(),
+        group_leader_is_here: why.because(),
+        inner_pid: why.because(),
+        container: why.because(),
+        holds: Vec::new(),
+        holds_this_device: false,
+        listed: false,
+        used_for: Use::default(),
+        memory: Reading::Unsupported,
+    }
+}
+
+fn names<'a>(nodes: impl Iterator<Item = &'a Node>) -> BTreeMap<DeviceNumber, &'a str> {
+    nodes
+        .map(|node| (node.number, node.name.as_str()))
+        .collect()
+}
+
+/// What it has open of this device first, then what all share; of other devices
+/// nothing.
+fn held_names(
+    open: &[Open],
+    here: &BTreeMap<DeviceNumber, bool>,
+    names: &BTreeMap<DeviceNumber, &str>,
+) -> Vec<String> {
+    let mut held: Vec<(bool, &str)> = open
+        .iter()
+        .filter_map(|it| Some((*here.get(&it.number)?, *names.get(&it.number)?)))
+        .collect();
+    held.sort_unstable();
+    held.dedup();
+    held.into_iter().map(|(_, name)| name.to_owned()).collect()
+}

@@ -1,0 +1,177 @@
+//! Cards of any DRM driver: which are GPUs, who uses them, and what happens when
+//! they sleep, hang, come and go.
+
+use super::Box;
+use gpukill_tests::harness::{Card, becomes};
+use serde_json::json;
+
+/// A card of a driver that nobody has heard of, with `/dev/full` for its file.
+const NEW: Card<'_> = Card {
+    name: "card1",
+    driver: "brandnew",
+    pci: Some(("0000:03:00.0", "1234:5678")),
+    nodes: &[("card1", "1:99"), ("renderD128", "1:7")],
+    files: &[],
+};
+
+/// A client of it that holds so many KiB.
+fn client(id: u64, resident: u32, busy_ns: u64) -> String {
+    format!(
+        "pos:\t0\nflags:\t02100002\nmnt_id:\t26\nino:\t7\ndrm-driver:\tbrandnew\n\
+         drm-client-id:\t{id}\ndrm-pdev:\t0000:03:00.0\ndrm-total-vram:\t9999999 KiB\n\
+         drm-resident-vram:\t{resident} KiB\ndrm-engine-render:\t{busy_ns} ns\n"
+    )
+}
+
+#[test]
+fn a_driver_nobody_has_heard_of_is_read_by_the_kernels_own_keys() {
+    let it = Box::new();
+    it.stage.sysfs().plug(NEW);
+    it.holder(4711, "/dev/full", &client(1, 2048, 5));
+    // The same client in another process, and one that holds something else.
+    it.holder(4712, "/dev/full", &client(1, 2048, 5));
+    it.holder(4713, "/dev/null", &client(2, 4096, 5));
+    let daemon = it.start();
+    let fields = ["gpu_index", "pid", "used_mem_bytes", "util_pct", "user"];
+    becomes(&vec![json!([0, 4711, 2048 * 1024, 0, "daemon"])], || {
+        it.processes(&fields)
+    });
+    let fields = ["gpu_index", "id", "vendor", "name", "state", "pids"];
+    assert_eq!(
+        it.gpus(&fields),
+        [json!([0, "0000:03:00.0", "other", "brandnew 1234:5678", "ok", 1])]
+    );
+    assert_eq!(it.stage.faults(), []);
+    daemon.stop();
+}
+
+#[test]
+fn what_only_shows_pictures_is_no_gpu_and_no_fault() {
+    let it = Box::new();
+    let sysfs = it.stage.sysfs();
+    sysfs.plug(Card {
+        name: "card0",
+        driver: "ast",
+        pci: Some(("0000:c3:00.0", "1A03:2000")),
+        nodes: &[("card0", "226:0")],
+        files: &[],
+    });
+    // The processors of the box, as KFD names them.
+    sysfs.write("class/kfd/kfd/topology/nodes/0/gpu_id", "0\n");
+    sysfs.write(
+        "class/kfd/kfd/topology/nodes/0/properties",
+        "cpu_cores_count 64\nsimd_count 0\ndomain 0\nlocation_id 0\n",
+    );
+    let daemon = it.start();
+    becomes(&Vec::new(), || it.gpus(&["id"]));
+    assert_eq!(it.stage.faults(), []);
+    let list = it.stage.ctl(&["list"]);
+    assert_eq!((list.code, list.stderr.as_str()), (0, ""));
+    daemon.stop();
+}
+
+#[test]
+fn a_card_that_comes_is_seen_and_one_that_goes_is_gone() {
+    let it = Box::new();
+    let daemon = it.start();
+    let ids = || it.gpus(&["gpu_index", "id"]);
+    becomes(&Vec::new(), ids);
+    it.stage.sysfs().plug(NEW);
+    becomes(&vec![json!([0, "0000:03:00.0"])], ids);
+    // It has a lower address, and the other keeps its number.
+    it.stage.sysfs().plug(Card {
+        name: "card2",
+        pci: Some(("0000:01:00.0", "1234:5678")),
+        ..NEW
+    });
+    becomes(
+        &vec![json!([0, "0000:03:00.0"]), json!([1, "0000:01:00.0"])],
+        ids,
+    );
+    it.stage.sysfs().unplug("card1");
+    becomes(&vec![json!([1, "0000:01:00.0"])], ids);
+    assert_eq!(it.stage.faults(), []);
+    daemon.stop();
+}
+
+#[test]
+fn a_card_that_sleeps_is_not_woken() {
+    let it = Box::new();
+    let sysfs = it.stage.sysfs();
+    sysfs.plug(Card {
+        driver: "amdgpu",
+        pci: Some(("0000:03:00.0", "1002:744C")),
+        files: &[("power/runtime_status", "suspended\n")],
+        ..NEW
+    });
+    // Whoever opens this waits for ever.
+    let busy = "class/drm/card1/device/gpu_busy_percent";
+    fifo(&sysfs.root().join(busy));
+    it.holder(4711, "/dev/full", "");
+    let fdinfo = it.procfs.root().join("4711/fdinfo/5");
+    std::fs::remove_file(&fdinfo).unwrap();
+    fifo(&fdinfo);
+    let daemon = it.start();
+    let asleep = "failed: asleep: not woken for a reading";
+    becomes(&vec![json!([0, true, null, asleep])], || {
+        let list = it.stage.list();
+        let rows = list["gpus"].as_array().unwrap().iter();
+        rows.map(|gpu| {
+            let why = &gpu["reasons"]["mem_used_bytes"];
+            json!([gpu["gpu_index"], gpu["suspended"], gpu["util_pct"], why])
+        })
+        .collect()
+    });
+    assert_eq!(it.stage.faults(), []);
+    sysfs.write("class/drm/card1/device/power/runtime_status", "active\n");
+    std::fs::remove_file(sysfs.root().join(busy)).unwrap();
+    sysfs.write(busy, "7\n");
+    std::fs::remove_file(&fdinfo).unwrap();
+    becomes(&vec![json!([0, false, 7])], || {
+        it.gpus(&["gpu_index", "suspended", "util_pct"])
+    });
+    daemon.stop();
+}
+
+#[test]
+fn a_card_whose_driver_hangs_delays_no_other() {
+    let it = Box::new();
+    let sysfs = it.stage.sysfs();
+    let amd = Card {
+        driver: "amdgpu",
+        pci: Some(("0000:03:00.0", "1002:744C")),
+        ..NEW
+    };
+    sysfs.plug(amd);
+    let busy = sysfs.root().join("class/drm/card1/device/gpu_busy_percent");
+    fifo(&busy);
+    sysfs.plug(Card {
+        name: "card2",
+        pci: Some(("0000:05:00.0", "1002:744C")),
+        files: &[("gpu_busy_percent", "42\n")],
+        ..amd
+    });
+    let daemon = it.start();
+    let silent = || {
+        let gpu = it.stage.list()["gpus"][0].clone();
+        gpu["reasons"]["util_pct"].clone()
+    };
+    becomes(&json!("failed: its driver does not answer"), silent);
+    let loads = || it.gpus(&["gpu_index", "util_pct"]);
+    becomes(&vec![json!([0, null]), json!([1, 42])], loads);
+    let part = "GPU 0".to_owned();
+    assert!(it.stage.faults().iter().any(|fault| fault.0 == part));
+    // The driver comes back: whoever waited reads what it says.
+    std::fs::write(&busy, "11\n").unwrap();
+    std::fs::remove_file(&busy).unwrap();
+    sysfs.write("class/drm/card1/device/gpu_busy_percent", "12\n");
+    becomes(&vec![json!([0, 12]), json!([1, 42])], loads);
+    becomes(&Vec::new(), || it.stage.faults());
+    daemon.stop();
+}
+
+/// A file that nobody ever writes to: opening it waits.
+fn fifo(path: &std::path::Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status();
+    assert!(made.unwrap().success());
+}

@@ -1,0 +1,87 @@
+//! GPUs of several vendors in one box: one order, and each vendor's faults its
+//! own.
+
+use super::Box;
+use gpukill_tests::harness::{Card, becomes};
+use serde_json::{Value, json};
+
+const INTEL: Card<'_> = Card {
+    name: "card0",
+    driver: "i915",
+    pci: Some(("0000:00:02.0", "8086:9A49")),
+    nodes: &[("card0", "226:0"), ("renderD128", "226:128")],
+    files: &[],
+};
+
+const AMD: Card<'_> = Card {
+    name: "card1",
+    driver: "amdgpu",
+    pci: Some(("0000:03:00.0", "1002:744C")),
+    nodes: &[("card1", "226:1"), ("renderD129", "226:129")],
+    files: &[
+        ("gpu_busy_percent", "42\n"),
+        ("mem_info_vram_total", "25753026560\n"),
+        ("mem_info_vram_used", "1073741824\n"),
+    ],
+};
+
+/// An NVIDIA GPU that is also a DRM card, as with `nvidia-drm`.
+const NVIDIA: Card<'_> = Card {
+    name: "card2",
+    driver: "nvidia",
+    pci: Some(("0000:17:00.0", "10DE:2330")),
+    nodes: &[("card2", "226:2"), ("renderD130", "226:130")],
+    files: &[],
+};
+
+fn plugged() -> Box {
+    let it = Box::new();
+    for card in [NVIDIA, AMD, INTEL] {
+        it.stage.sysfs().plug(card);
+    }
+    it.stage.play(&json!({"gpus": [gpu()]}));
+    it
+}
+
+fn gpu() -> Value {
+    json!({"uuid": "GPU-h100", "name": "NVIDIA H100", "pci": "00000000:17:00.0"})
+}
+
+#[test]
+fn gpus_of_all_vendors_are_counted_once_in_the_order_of_their_addresses() {
+    let it = plugged();
+    let daemon = it.start();
+    let all = vec![
+        json!([0, "intel", "0000:00:02.0"]),
+        json!([1, "amd", "0000:03:00.0"]),
+        json!([2, "nvidia", "0000:17:00.0"]),
+    ];
+    becomes(&all, || it.gpus(&["gpu_index", "vendor", "pci"]));
+    for (vendor, index) in [("intel", 0), ("amd", 1), ("nvidia", 2)] {
+        let list = it.stage.json(&["list", "--vendor", vendor, "-o", "json"]);
+        let found = super::pick(&list["gpus"], &["gpu_index", "vendor"]);
+        assert_eq!(found, [json!([index, vendor])]);
+    }
+    assert_eq!(it.stage.faults(), []);
+    daemon.stop();
+}
+
+#[test]
+fn a_vendor_that_fails_takes_no_other_with_it_and_no_number_moves() {
+    let it = plugged();
+    let daemon = it.start();
+    becomes(&3, || it.gpus(&["id"]).len());
+    it.stage.play(&json!({"gpus": [gpu()], "errors": {"nvmlDeviceGetCount_v2": 999}}));
+    becomes(&1, || it.stage.faults().len());
+    assert_eq!(it.stage.faults()[0].0, "nvidia");
+    let rows = || it.gpus(&["gpu_index", "vendor", "util_pct"]);
+    becomes(
+        &vec![
+            json!([0, "intel", null]),
+            json!([1, "amd", 42]),
+            json!([2, "nvidia", null]),
+        ],
+        rows,
+    );
+    daemon.stop();
+}
