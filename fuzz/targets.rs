@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use tarpc::{ClientMessage, Response};
 
 pub use gpukilld::untrusted::{
-    cgroup, command, container, driver_files, login_uid, sensor, stat, status,
+    cgroup, command, container, driver_files, fdinfo, gpu_metrics, hwmon, ids, ioreg, kfd,
+    login_uid, sensor, stat, status,
 };
 
 /// Reads bytes of any kind, and panics where it must not.
@@ -44,6 +45,12 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("container", container),
     ("driver_files", driver_files),
     ("sensor", sensor),
+    ("fdinfo", fdinfo),
+    ("gpu_metrics", gpu_metrics),
+    ("hwmon", hwmon),
+    ("ids", ids),
+    ("kfd", kfd),
+    ("ioreg", ioreg),
 ];
 
 /// What either side says first.

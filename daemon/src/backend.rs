@@ -162,8 +162,8 @@ pub(crate) struct MemoryReadings {
     pub(crate) total: Reading<Bytes>,
     pub(crate) used: Reading<Bytes>,
     pub(crate) reserved: Reading<Bytes>,
-    /// GPU and host share one memory: the driver tells neither its size nor its
-    /// use.
+    /// GPU and host share one memory. Most drivers tell neither its size nor its
+    /// use then.
     pub(crate) unified: bool,
 }
 

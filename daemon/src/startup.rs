@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::audit::{Event as Recorded, Store};
+use crate::backend::apple::Apple;
 use crate::backend::drm::family::{Drm, Family, Roots};
 use crate::backend::nvidia::Nvidia;
 use crate::backend::reader::Reader;
@@ -330,6 +331,9 @@ fn settings(args: &Args) -> Result<Config, config::Invalid> {
     Err(invalid)
 }
 
+/// Where macOS has it. On Linux there is none, and that is looked for once a poll.
+const IOREG: &str = "/usr/sbin/ioreg";
+
 /// The backends that the configuration wants, running.
 fn backends(
     config: &Config,
@@ -355,7 +359,7 @@ fn backends(
             "amd" => Reader::start(drm(Family::Amd), late)?,
             "intel" => Reader::start(drm(Family::Intel), late)?,
             "drm" => Reader::start(drm(Family::Other), late)?,
-            "apple" => continue,
+            "apple" => Reader::start(Apple::new(IOREG.into()), late)?,
             // The settings were checked: no other name can be here.
             _ => Reader::start(
                 Nvidia::new(

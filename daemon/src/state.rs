@@ -24,7 +24,7 @@ pub(crate) type Publisher = watch::Sender<Published>;
 pub(crate) type Reader = watch::Receiver<Published>;
 
 /// Both ends, with an empty snapshot of tick 0.
-pub(crate) fn channel(host: String, interval: std::time::Duration) -> (Publisher, Reader) {
+pub(crate) fn channel(host: String, interval: Duration) -> (Publisher, Reader) {
     let snapshot = Snapshot {
         host,
         taken_at: gpukill_proto::units::Timestamp::default(),
@@ -48,7 +48,7 @@ pub(crate) fn channel(host: String, interval: std::time::Duration) -> (Publisher
 }
 
 /// A duration as the wire has it.
-pub(crate) fn whole_milliseconds(duration: std::time::Duration) -> u64 {
+pub(crate) fn whole_milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

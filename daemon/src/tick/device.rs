@@ -56,10 +56,10 @@ pub(super) fn device(
     }
 }
 
-/// A device that shares the host's memory has the host's size, and holds what
-/// its processes hold.
+/// A device that shares the host's memory, and does not tell how much of it, has
+/// the host's size, and holds what its processes hold.
 fn memory(read: &DeviceReadings) -> MemoryReadings {
-    if !read.memory.unified {
+    if !read.memory.unified || read.memory.total != Reading::Unsupported {
         return read.memory.clone();
     }
     MemoryReadings {

@@ -1,20 +1,123 @@
-//! What amdgpu tells of a card.
+//! What amdgpu tells of a card, from files alone.
+//!
+//! Files of one value each are believed first; `gpu_metrics` fills what they do
+//! not tell. Nothing below debugfs is ever touched: one of its files resets the
+//! GPU when it is read.
+
+mod clocks;
+
+mod lines;
+
+mod link;
+
+mod listed;
+
+mod memory;
+
+mod metrics;
+
+mod parts;
+
+mod ras;
+
+mod seldom;
+
+mod sensors;
+
+mod topology;
+
+pub(crate) mod untrusted;
 
 use super::Told;
 use super::card::Card;
+use super::names;
+use super::sysfs;
 use gpukill_proto::reading::Reading;
+use metrics::Metrics;
+use seldom::Seldom;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
+use topology::Topology;
 
 /// One card, and what must be remembered of it from one poll to the next.
-pub(crate) struct Amd;
+pub(crate) struct Amd {
+    sysfs_root: PathBuf,
+    host_root: PathBuf,
+    name: Option<Reading<String>>,
+    seldom: Option<Seldom>,
+    topology: Topology,
+    /// It shares its memory with a CPU. Once told, it stays so.
+    integrated: bool,
+}
 
 impl Amd {
-    pub(crate) fn new(_sysfs: &std::path::Path, _host: &std::path::Path) -> Self {
-        Self
+    /// Reads below these: `/sys`, and `/` for the lists of names.
+    pub(crate) fn new(sysfs_root: &Path, host_root: &Path) -> Self {
+        Self {
+            sysfs_root: sysfs_root.to_path_buf(),
+            host_root: host_root.to_path_buf(),
+            name: None,
+            seldom: None,
+            topology: Topology::new(sysfs_root),
+            integrated: false,
+        }
     }
 
     /// What its files tell now. Never called while the card sleeps.
-    pub(crate) fn read(&mut self, _card: &Card, _at: Instant) -> Told {
-        Told::unknown(&Reading::Unsupported)
+    pub(crate) fn read(&mut self, card: &Card, at: Instant) -> Told {
+        let nodes = self.topology.nodes(card);
+        let metrics = Metrics::read(&card.device().join("gpu_metrics"));
+        self.integrated |= metrics.integrated || nodes.iter().any(|node| node.has_cores);
+        let vitals = self.seldom(card, at).fill(sensors::vitals(card, &metrics));
+        let processes = self.sysfs_root.join("class/kfd/kfd/proc");
+        let (mut listed, faults) = match listed::users(&processes, &nodes) {
+            Ok(listed) => (listed, Vec::new()),
+            Err(fault) => (Vec::new(), vec![fault]),
+        };
+        if self.integrated {
+            listed.iter_mut().for_each(memory::without_zero);
+        }
+        Told {
+            name: self.name(card),
+            memory: memory::of(card, &vitals, self.integrated),
+            instances: parts::instances(card, &nodes, &vitals),
+            nodes: parts::files(&self.sysfs_root, card, &nodes),
+            listed,
+            faults,
+            vitals,
+        }
+    }
+
+    fn seldom(&mut self, card: &Card, at: Instant) -> &Seldom {
+        let old = self.seldom.take().filter(|seldom| !seldom.is_old(at));
+        self.seldom
+            .insert(old.unwrap_or_else(|| Seldom::read(card, at)))
+    }
+
+    fn name(&mut self, card: &Card) -> Reading<String> {
+        let host_root = &self.host_root;
+        self.name
+            .get_or_insert_with(|| name(host_root, card))
+            .clone()
     }
 }
+
+/// As it is sold, or as its chip is called, or as its board, or its number.
+fn name(host_root: &Path, card: &Card) -> Reading<String> {
+    let Some(pci) = &card.pci else {
+        return Reading::Unsupported;
+    };
+    let board = || {
+        let name = sysfs::text(&card.device().join("product_name"));
+        // Boards without a name of their own have a blank line.
+        name.known().filter(|name| !name.is_empty()).cloned()
+    };
+    Reading::Value(
+        names::name(host_root, pci)
+            .or_else(board)
+            .unwrap_or_else(|| format!("AMD {:04x}:{:04x}", pci.vendor, pci.device)),
+    )
+}
+
+#[cfg(test)]
+mod tests;

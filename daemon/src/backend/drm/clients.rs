@@ -1,17 +1,38 @@
 //! Who uses a card: the clients behind the descriptors that are open on it, each
 //! once, and what they did since the last poll.
+//!
+//! Reading wakes a card that sleeps (xe): it is not done then.
+
+mod counter;
+
+mod look;
+
+mod shares;
 
 use super::card::Card;
+use super::engines::{self, Work};
 use crate::backend::Utilization;
-use crate::holders::Found;
+use crate::holders::{DeviceNumber, Found};
+use crate::procfs::file::read_at_most;
+use crate::procfs::stat::Stat;
+use counter::History;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{ProcessKey, Use};
 use gpukill_proto::units::{Bytes, Percent};
-use std::path::PathBuf;
+use look::{Look, Place, Sight, Sighting};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// So many descriptors of one process are looked at. A display server has some
+/// hundred; who opens more must not hide the others.
+const DESCRIPTORS_MAX: usize = 1_024;
 
 /// The clients of one card, and what they had done at the last poll.
 pub(crate) struct Clients {
     root: PathBuf,
+    sight: Sight,
+    has_own_memory: bool,
 }
 
 /// What all clients of a card do.
@@ -37,6 +58,8 @@ pub(crate) struct Client {
     /// Memory of the card that it holds; of the host's, where the card has none
     /// of its own.
     pub(crate) memory: Reading<Bytes>,
+    /// Memory of the host that it holds through the card.
+    pub(crate) host_memory: Reading<Bytes>,
     pub(crate) utilization: Utilization,
     pub(crate) used_for: Use,
 }
@@ -44,19 +67,136 @@ pub(crate) struct Client {
 impl Clients {
     /// Reads descriptors below this root, `/proc` but in tests.
     pub(crate) fn new(root: PathBuf) -> Self {
-        Self { root }
+        Self {
+            root,
+            sight: Sight::default(),
+            has_own_memory: false,
+        }
     }
 
     /// Who uses the card now, of those who have it open.
     pub(crate) fn read(&mut self, card: &Card, found: &Found) -> Used {
-        let _ = (card, &self.root);
+        self.read_by(card, found, &Instant::now)
+    }
+
+    fn read_by(&mut self, card: &Card, found: &Found, now: &dyn Fn() -> Instant) -> Used {
+        let (places, too_many) = places(card, found);
+        let before = std::mem::take(&mut self.sight);
+        let (sight, unread) = Look::new(&self.root, card, now, before).all(&places);
+        self.sight = sight;
+        let clients = &self.sight.clients;
+        self.has_own_memory |= clients.values().any(|client| client.has_own);
+        let unseen = found.unseen.clone().or(unread).or(too_many);
+
+        let histories: Vec<&History> = clients.values().map(|client| &client.history).collect();
+        let share = |work| device_share(card, &histories, work, unseen.as_deref());
         Used {
-            processes: Vec::new(),
-            utilization: Reading::Unsupported,
-            encoder: Reading::Unsupported,
-            decoder: Reading::Unsupported,
-            has_own_memory: false,
-            unseen: found.unseen.clone(),
+            processes: self.processes(card),
+            utilization: share(Work::Main),
+            encoder: share(Work::Encode),
+            decoder: share(Work::Decode),
+            has_own_memory: self.has_own_memory,
+            unseen,
+        }
+    }
+
+    /// Each client with the one process that answers for it.
+    fn processes(&self, card: &Card) -> Vec<Client> {
+        let mut clients: BTreeMap<ProcessKey, Vec<&Sighting>> = BTreeMap::new();
+        for client in self.sight.clients.values() {
+            if let Some(owner) = owner(&self.root, &client.holders) {
+                clients.entry(owner).or_default().push(client);
+            }
+        }
+        let process = |(key, clients)| self.process(key, clients, card);
+        clients.into_iter().map(process).collect()
+    }
+
+    fn process(&self, key: ProcessKey, clients: Vec<&Sighting>, card: &Card) -> Client {
+        let histories: Vec<&History> = clients.iter().map(|client| &client.history).collect();
+        let host_memory = shares::sum(clients.iter().map(|client| &client.host));
+        let memory = if self.has_own_memory {
+            shares::sum(clients.iter().map(|client| &client.own))
+        } else {
+            host_memory.clone()
+        };
+        Client {
+            key,
+            memory,
+            host_memory,
+            utilization: shares::utilization(engines::driver(&card.driver), &histories),
+            used_for: Use {
+                compute: clients.iter().any(|client| client.used_for.compute),
+                graphics: clients.iter().any(|client| client.used_for.graphics),
+                mps: false,
+            },
         }
     }
 }
+
+/// The descriptors that were found open on the card's files, and why there may
+/// be more.
+fn places(card: &Card, found: &Found) -> (Vec<Place>, Option<String>) {
+    let numbers: BTreeSet<DeviceNumber> = card.nodes.iter().map(|node| node.number).collect();
+    let mut places = Vec::new();
+    let mut too_many = None;
+    for (key, opens) in &found.processes {
+        let mut opens = opens.iter().filter(|open| numbers.contains(&open.number));
+        places.extend(
+            opens
+                .by_ref()
+                .take(DESCRIPTORS_MAX)
+                .map(|open| (*key, *open)),
+        );
+        if opens.next().is_some() {
+            let why = format!("only {DESCRIPTORS_MAX} descriptors of a process are looked at");
+            too_many = Some(why);
+        }
+    }
+    (places, too_many)
+}
+
+/// The process that answers for a client that several have open: the oldest, but
+/// for those that open devices for others and keep a copy. None has more than
+/// what they inherited or were handed.
+fn owner(root: &Path, holders: &BTreeSet<ProcessKey>) -> Option<ProcessKey> {
+    let mut oldest_first: Vec<ProcessKey> = holders.iter().copied().collect();
+    oldest_first.sort_by_key(|key| (key.start_ticks, key.pid));
+    let oldest = oldest_first.first().copied();
+    if oldest_first.len() < 2 {
+        return oldest;
+    }
+    let user = oldest_first
+        .into_iter()
+        .find(|key| !opens_for_others(root, *key));
+    user.or(oldest)
+}
+
+/// Whether it is the init process or logind.
+fn opens_for_others(root: &Path, key: ProcessKey) -> bool {
+    let file = root.join(key.pid.to_string()).join("stat");
+    let stat = || Stat::parse(&read_at_most(&file, 4_096).ok()?);
+    key.pid == 1 || stat().is_some_and(|stat| stat.name == "systemd-logind")
+}
+
+/// What all clients do together. A part of them tells nothing of the card.
+fn device_share(
+    card: &Card,
+    clients: &[&History],
+    work: Work,
+    unseen: Option<&str>,
+) -> Reading<Percent> {
+    let driver = engines::driver(&card.driver);
+    let share = if clients.is_empty() && driver.tells(work) {
+        Reading::Value(Percent(0))
+    } else {
+        shares::share(driver, clients, work)
+    };
+    match (share, unseen) {
+        (Reading::Value(_), Some(why)) => Reading::Failed(why.to_owned()),
+        (share, _) => share,
+    }
+}
+
+#[cfg(test)]
+mod tests;

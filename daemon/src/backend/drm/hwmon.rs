@@ -1,13 +1,220 @@
-//! The sensors of a card below `device/hwmon`: by label, not by number.
+//! The sensors of a card below `device/hwmon`: by label, not by number. A value
+//! that cannot be is failed, and never shown.
 
 use super::card::Card;
+use super::sysfs;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::units::{Celsius, Megahertz, Milliwatts, Rpm};
+use std::path::PathBuf;
+
+/// No driver has as many channels of one kind.
+const CHANNELS_MAX: usize = 64;
+
+/// Why a value is not shown that no card can have.
+pub(crate) const CANNOT_BE: &str = "a value that cannot be";
 
 /// The sensors of one card.
-pub(crate) struct Hwmon;
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hwmon {
+    directory: PathBuf,
+}
 
 impl Hwmon {
-    /// Those that the card has.
-    pub(crate) fn of(_card: &Card) -> Self {
-        Self
+    /// Those that the card has under this name: `amdgpu`, `i915`, `xe`. `None`
+    /// where its driver has none.
+    pub(crate) fn of(card: &Card, name: &str) -> Option<Self> {
+        sysfs::entries(&card.device().join("hwmon"))
+            .into_iter()
+            .map(|(_, directory)| directory)
+            .find(|directory| {
+                let told = sysfs::text(&directory.join("name"));
+                told.known().is_some_and(|told| told == name)
+            })
+            .map(|directory| Self { directory })
+    }
+
+    /// The channels of one kind that can be read, by number, with their labels:
+    /// of `temp` those that have a `tempN_input`.
+    pub(crate) fn channels(&self, kind: &str) -> Vec<(u32, Option<String>)> {
+        let mut numbers: Vec<u32> = sysfs::entries(&self.directory)
+            .iter()
+            .filter_map(|(file, _)| number(file, kind))
+            .take(CHANNELS_MAX)
+            .collect();
+        numbers.sort_unstable();
+        numbers
+            .into_iter()
+            .map(|number| {
+                let label = sysfs::text(&self.path(&format!("{kind}{number}_label")));
+                (number, label.known().filter(|it| !it.is_empty()).cloned())
+            })
+            .collect()
+    }
+
+    /// The number of the channel with this label: labels decide, for numbers
+    /// differ between cards.
+    pub(crate) fn channel(&self, kind: &str, label: &str) -> Option<u32> {
+        let channels = self.channels(kind).into_iter();
+        let mut named = channels.filter(|(_, told)| told.as_deref() == Some(label));
+        named.next().map(|(number, _)| number)
+    }
+
+    /// An attribute as it is written: `temp1_input`.
+    pub(crate) fn read(&self, attribute: &str) -> Reading<i64> {
+        sysfs::signed(&self.path(attribute))
+    }
+
+    fn path(&self, attribute: &str) -> PathBuf {
+        self.directory.join(attribute)
+    }
+}
+
+/// The 1 of `temp1_input`.
+fn number(file: &str, kind: &str) -> Option<u32> {
+    let digits = file.strip_prefix(kind)?.strip_suffix("_input")?;
+    // No `+1` and no `01`, which name other files than they count.
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
+    plain.then(|| digits.parse().ok()).flatten()
+}
+
+/// A temperature, of thousandths of a degree.
+pub(crate) fn celsius(millidegrees: Reading<i64>) -> Reading<Celsius> {
+    // The nearest degree, as the drivers' own tools show it, below zero too.
+    bounded(millidegrees, -60_000..=250_000, |value| {
+        Celsius(i32::try_from((value + 500).div_euclid(1_000)).unwrap_or(i32::MAX))
+    })
+}
+
+/// A power, of millionths of a watt.
+pub(crate) fn milliwatts(microwatts: Reading<i64>) -> Reading<Milliwatts> {
+    // No card draws ten kilowatts.
+    bounded(microwatts, 0..=10_000_000_000, |value| {
+        Milliwatts(value.unsigned_abs() / 1_000)
+    })
+}
+
+/// The speed of a fan.
+pub(crate) fn rpm(rounds: Reading<i64>) -> Reading<Rpm> {
+    bounded(rounds, 0..=50_000, |value| {
+        Rpm(u32::try_from(value).unwrap_or(u32::MAX))
+    })
+}
+
+/// A clock, of hertz.
+pub(crate) fn megahertz(hertz: Reading<i64>) -> Reading<Megahertz> {
+    bounded(hertz, 0..=20_000_000_000, |value| {
+        Megahertz(u32::try_from(value / 1_000_000).unwrap_or(u32::MAX))
+    })
+}
+
+fn bounded<T>(
+    reading: Reading<i64>,
+    range: std::ops::RangeInclusive<i64>,
+    unit: impl FnOnce(i64) -> T,
+) -> Reading<T> {
+    match reading {
+        Reading::Value(value) if range.contains(&value) => Reading::Value(unit(value)),
+        // Without the value, so that a fault keeps its identity.
+        Reading::Value(_) => Reading::Failed(CANNOT_BE.into()),
+        unknown => unknown.because(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::drm::card;
+    use proptest::prelude::*;
+
+    /// A card whose hwmon directories have these files.
+    fn card_with(files: &[(&str, &str)]) -> (tempfile::TempDir, Card) {
+        let root = tempfile::tempdir().unwrap();
+        let device = root.path().join("class/drm/card0/device");
+        for (file, text) in [("uevent", "DRIVER=amdgpu\n")].iter().chain(files) {
+            let file = device.join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        }
+        let card = card::cards(root.path()).pop().unwrap();
+        (root, card)
+    }
+
+    #[test]
+    fn the_sensors_of_a_card_are_those_under_its_drivers_name() {
+        let (_root, card) = card_with(&[
+            ("hwmon/hwmon3/name", "nvme\n"),
+            ("hwmon/hwmon3/temp1_input", "1000\n"),
+            ("hwmon/hwmon7/name", "amdgpu\n"),
+            ("hwmon/hwmon7/temp1_input", "2000\n"),
+        ]);
+        let hwmon = Hwmon::of(&card, "amdgpu").unwrap();
+        assert_eq!(hwmon.read("temp1_input"), Reading::Value(2_000));
+        assert_eq!(hwmon.read("temp2_input"), Reading::Unsupported);
+        assert_eq!(Hwmon::of(&card, "xe"), None);
+    }
+
+    #[test]
+    fn a_channel_is_found_by_its_label_whatever_its_number() {
+        let (_root, card) = card_with(&[
+            ("hwmon/hwmon0/name", "amdgpu"),
+            ("hwmon/hwmon0/temp2_input", "1"),
+            ("hwmon/hwmon0/temp2_label", "edge\n"),
+            ("hwmon/hwmon0/temp10_input", "1"),
+            ("hwmon/hwmon0/temp1_input", "1"),
+            ("hwmon/hwmon0/temp1_label", "\n"),
+            // Without a value of its own, and names that only look alike.
+            ("hwmon/hwmon0/temp3_label", "mem"),
+            ("hwmon/hwmon0/temp+4_input", "1"),
+            ("hwmon/hwmon0/temp05_input", "1"),
+            ("hwmon/hwmon0/temp_input", "1"),
+        ]);
+        let hwmon = Hwmon::of(&card, "amdgpu").unwrap();
+        assert_eq!(
+            hwmon.channels("temp"),
+            [(1, None), (2, Some("edge".into())), (10, None)]
+        );
+        assert_eq!(hwmon.channel("temp", "edge"), Some(2));
+        assert_eq!(hwmon.channel("temp", "mem"), None);
+        assert_eq!(hwmon.channels("fan"), []);
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_is_failed_and_never_shown() {
+        fn failed<T>(why: &str) -> Reading<T> {
+            Reading::Failed(why.to_owned())
+        }
+        for (read, shown) in [
+            (45_000, Reading::Value(Celsius(45))),
+            (45_500, Reading::Value(Celsius(46))),
+            (-1_400, Reading::Value(Celsius(-1))),
+            (0, Reading::Value(Celsius(0))),
+            (511_000, failed(CANNOT_BE)),
+            (-273_000, failed(CANNOT_BE)),
+        ] {
+            assert_eq!(celsius(Reading::Value(read)), shown, "{read}");
+        }
+        assert_eq!(
+            milliwatts(Reading::Value(68_000_000)),
+            Reading::Value(Milliwatts(68_000))
+        );
+        assert_eq!(milliwatts(Reading::Value(-1)), failed(CANNOT_BE));
+        assert_eq!(rpm(Reading::Value(1_944)), Reading::Value(Rpm(1_944)));
+        assert_eq!(rpm(Reading::Value(65_535)), failed(CANNOT_BE));
+        assert_eq!(
+            megahertz(Reading::Value(900_000_000)),
+            Reading::Value(Megahertz(900))
+        );
+        assert_eq!(megahertz(Reading::Value(i64::MAX)), failed(CANNOT_BE));
+        assert_eq!(rpm(Reading::Unsupported), Reading::Unsupported);
+        assert_eq!(celsius(failed("busy")), failed("busy"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_number_is_too_great_for_a_unit(value: i64) {
+            let value = Reading::Value(value);
+            let _ = (celsius(value.clone()), milliwatts(value.clone()));
+            let _ = (rpm(value.clone()), megahertz(value));
+        }
     }
 }

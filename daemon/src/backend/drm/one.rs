@@ -7,16 +7,14 @@ use super::clients::{Client, Clients, Used};
 use super::family::{Family, Roots};
 use super::intel::Intel;
 use super::names::name;
-use super::{Listed, Told, other};
-use crate::backend::{
-    Backend, DeviceReadings, Failure, MemoryReadings, ProcessReadings, Readings, Utilization,
-};
+use super::other::Other;
+use super::{Listed, Told};
+use crate::backend::{Backend, DeviceReadings, Failure, ProcessReadings, Readings, Utilization};
 use crate::holders::Holders;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, GpuEvent, Use, Vitals};
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// One card, and what is remembered of it.
@@ -34,16 +32,15 @@ pub(super) struct One {
 enum Own {
     Amd(Amd),
     Intel(Intel),
-    /// Where the host's files are seen.
-    Other(PathBuf),
+    Other(Other),
 }
 
 impl One {
     pub(super) fn new(family: Family, card: Card, roots: &Roots, holders: Holders) -> Self {
         let own = match family {
             Family::Amd => Own::Amd(Amd::new(&roots.sysfs, &roots.host)),
-            Family::Intel => Own::Intel(Intel::new(&roots.host)),
-            Family::Other => Own::Other(roots.host.clone()),
+            Family::Intel => Own::Intel(Intel::new(roots.host.clone())),
+            Family::Other => Own::Other(Other::new(roots.host.clone())),
         };
         Self {
             family,
@@ -62,7 +59,7 @@ impl One {
         let told = match &mut self.own {
             Own::Amd(amd) => amd.read(&self.card, Instant::now()),
             Own::Intel(intel) => intel.read(&self.card, Instant::now()),
-            Own::Other(host) => other::read(&self.card, host),
+            Own::Other(other) => other.read(&self.card),
         };
         let used = self.clients.read(&self.card, &self.holders.found());
         self.holders.hint(told.listed.iter().map(|it| it.pid));
@@ -112,6 +109,16 @@ impl One {
             vitals.decoder = used.decoder;
         }
         vitals.suspended = Reading::Value(false);
+        let mut memory = told.memory;
+        // A platform's GPU mostly shares the host's memory; its clients know.
+        memory.unified &= self.family != Family::Other || !used.has_own_memory;
+        let mut clients = used.processes;
+        if self.family == Family::Amd && memory.unified {
+            // What is its own and what is the host's is one memory here.
+            for client in &mut clients {
+                client.memory = sum(&client.memory, &client.host_memory);
+            }
+        }
         let mut nodes = self.card.nodes.clone();
         nodes.extend(told.nodes);
         let unknown =
@@ -119,10 +126,10 @@ impl One {
         DeviceReadings {
             name: self.name.clone(),
             pci: self.pci(),
-            memory: memory(told.memory, used.has_own_memory),
+            memory,
             vitals,
             instances: told.instances,
-            processes: Reading::Value(processes(used.processes, told.listed)),
+            processes: Reading::Value(processes(clients, told.listed)),
             unseen: used.unseen,
             nodes,
             ..unknown
@@ -130,12 +137,15 @@ impl One {
     }
 }
 
-/// A card of which its driver tells no memory of its own, and whose clients hold
-/// only the host's, shares that.
-fn memory(own: MemoryReadings, has_own: bool) -> MemoryReadings {
-    MemoryReadings {
-        unified: own.unified && !has_own,
-        ..own
+/// Of two parts, the one that is unknown makes the whole unknown; one that does
+/// not exist adds nothing.
+fn sum(one: &Reading<Bytes>, other: &Reading<Bytes>) -> Reading<Bytes> {
+    match (one, other) {
+        (Reading::Value(one), Reading::Value(other)) => {
+            Reading::Value(Bytes(one.0.saturating_add(other.0)))
+        }
+        (known, Reading::Unsupported) | (Reading::Unsupported, known) => known.clone(),
+        (Reading::Value(_), unknown) | (unknown, _) => unknown.clone(),
     }
 }
 

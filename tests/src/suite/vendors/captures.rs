@@ -17,13 +17,25 @@ const BOXES: &[(&str, &[(&str, &str)])] = &[
             ("amd/lact-phoenix/kfd", "class/kfd/kfd"),
         ],
     ),
-    ("rx6900xt", &[("amd/lact-rx6900xt/card0", "class/drm/card0")]),
-    ("rx7900xtx", &[("amd/lact-rx7900xtx/card0", "class/drm/card0")]),
+    (
+        "rx6900xt",
+        &[("amd/lact-rx6900xt/card0", "class/drm/card0")],
+    ),
+    (
+        "rx7900xtx",
+        &[("amd/lact-rx7900xtx/card0", "class/drm/card0")],
+    ),
     ("rx9070", &[("amd/lact-rx9070/card1", "class/drm/card1")]),
     ("vega20", &[("amd/procfs-vega20-card0", "class/drm/card0")]),
-    ("a380-i915", &[("intel/lact-a380-i915/card1", "class/drm/card1")]),
+    (
+        "a380-i915",
+        &[("intel/lact-a380-i915/card1", "class/drm/card1")],
+    ),
     ("b580", &[("intel/lact-b580-6.16/card1", "class/drm/card1")]),
-    ("tigerlake", &[("intel/lact-tigerlake/card0", "class/drm/card0")]),
+    (
+        "tigerlake",
+        &[("intel/lact-tigerlake/card0", "class/drm/card0")],
+    ),
 ];
 
 /// What is of this run, and not of the box.

@@ -39,7 +39,14 @@ fn a_driver_nobody_has_heard_of_is_read_by_the_kernels_own_keys() {
     let fields = ["gpu_index", "id", "vendor", "name", "state", "pids"];
     assert_eq!(
         it.gpus(&fields),
-        [json!([0, "0000:03:00.0", "other", "brandnew 1234:5678", "ok", 1])]
+        [json!([
+            0,
+            "0000:03:00.0",
+            "other",
+            "brandnew 1234:5678",
+            "ok",
+            1
+        ])]
     );
     assert_eq!(it.stage.faults(), []);
     daemon.stop();

@@ -71,13 +71,15 @@ fn a_vendor_that_fails_takes_no_other_with_it_and_no_number_moves() {
     let it = plugged();
     let daemon = it.start();
     becomes(&3, || it.gpus(&["id"]).len());
-    it.stage.play(&json!({"gpus": [gpu()], "errors": {"nvmlDeviceGetCount_v2": 999}}));
+    it.stage
+        .play(&json!({"gpus": [gpu()], "errors": {"nvmlDeviceGetCount_v2": 999}}));
     becomes(&1, || it.stage.faults().len());
     assert_eq!(it.stage.faults()[0].0, "nvidia");
     let rows = || it.gpus(&["gpu_index", "vendor", "util_pct"]);
     becomes(
         &vec![
-            json!([0, "intel", null]),
+            // Nobody has it open: it does nothing.
+            json!([0, "intel", 0]),
             json!([1, "amd", 42]),
             json!([2, "nvidia", null]),
         ],

@@ -1,0 +1,318 @@
+//! Texts after the form that `ioreg` prints, and programs in its place.
+
+use super::*;
+use proptest::prelude::*;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+const M4: &str = r#"+-o AGXAcceleratorG16G  <class AGXAcceleratorG16G, id 0x1000003a1, registered, matched, active, busy 0 (9 ms), retain 61>
+    {
+      "IOSourceVersion" = "301.9"
+      "PerformanceStatistics" = {"In use system memory (driver)"=0,"Alloc system memory"=9000,"recoveryCount"=3,"Device Utilization %"=30,"In use system memory"=4096}
+      "gpu-core-count" = 10
+      "model" = "Apple M4"
+    }
+"#;
+
+/// One client as it is printed: what it used comes before who it is.
+fn client(id: &str, creator: &str, times: &[u64]) -> String {
+    let queues: Vec<String> = times
+        .iter()
+        .map(|time| {
+            format!("{{\"API\"=\"Metal\",\"lastSubmittedTime\"=9,\"accumulatedGPUTime\"={time}}}")
+        })
+        .collect();
+    format!(
+        "+-o AGXDeviceUserClient  <class AGXDeviceUserClient, id {id}, !registered>\n    {{\n      \
+         \"AppUsage\" = ({})\n      \"CommandQueueCount\" = 1\n      \
+         \"IOUserClientCreator\" = \"{creator}\"\n    }}\n\n",
+        queues.join(",")
+    )
+}
+
+/// What share of the GPU each process used, at each of these polls, a second after
+/// each other.
+fn shares(polls: &[&[(&str, &str, &[u64])]]) -> Vec<Vec<(u32, Option<u32>)>> {
+    let began = Instant::now();
+    let mut usage = Usage::default();
+    let mut at = 0;
+    let poll = |clients: &&[(&str, &str, &[u64])]| {
+        let text: String = clients
+            .iter()
+            .map(|(id, creator, times)| client(id, creator, times))
+            .collect();
+        let now = began + Duration::from_secs(at);
+        at += 1;
+        let shares = usage.since_last(registry::entries(&text), now);
+        shares
+            .into_iter()
+            .map(|(pid, share)| (pid, share.map(|share| share.0)))
+            .collect()
+    };
+    polls.iter().map(poll).collect()
+}
+
+#[test]
+fn a_process_used_what_all_its_clients_gained() {
+    let polls: &[&[(&str, &str, &[u64])]] = &[
+        &[
+            ("0x1", "pid 42, a", &[100]),
+            ("0x2", "pid 42, a", &[5, 5]),
+            ("0x3", "pid 7, b", &[0]),
+        ],
+        &[
+            ("0x1", "pid 42, a", &[250_000_100]),
+            ("0x2", "pid 42, a", &[5, 250_000_005]),
+            ("0x3", "pid 7, b", &[0]),
+        ],
+    ];
+    assert_eq!(
+        shares(polls),
+        [
+            vec![(7, None), (42, None)],
+            vec![(7, Some(0)), (42, Some(50))]
+        ]
+    );
+}
+
+#[test]
+fn a_client_that_comes_or_goes_makes_nobody_busy() {
+    let polls: &[&[(&str, &str, &[u64])]] = &[
+        &[
+            ("0x1", "pid 42, a", &[100]),
+            ("0x2", "pid 42, a", &[9_000_000_000]),
+        ],
+        // One is gone, another one came with a past: neither counts.
+        &[
+            ("0x1", "pid 42, a", &[100_000_100]),
+            ("0x9", "pid 42, a", &[7_000_000_000]),
+        ],
+        // A queue ended: what it gained before is not known.
+        &[
+            ("0x1", "pid 42, a", &[50]),
+            ("0x9", "pid 42, a", &[7_100_000_000]),
+        ],
+        &[
+            ("0x1", "pid 42, a", &[50]),
+            ("0x9", "pid 42, a", &[9_100_000_000]),
+        ],
+        // The pid is another process now, with a client of its own.
+        &[("0xa", "pid 42, c", &[100])],
+        &[],
+    ];
+    assert_eq!(
+        shares(polls),
+        [
+            vec![(42, None)],
+            vec![(42, Some(10))],
+            vec![(42, None)],
+            // More than one GPU's time, by queues that ran at once.
+            vec![(42, Some(100))],
+            vec![(42, None)],
+            vec![],
+        ]
+    );
+}
+
+#[test]
+fn who_a_client_belongs_to_is_its_creator_whatever_that_is_called() {
+    for (creator, expected) in [
+        ("pid 42, Brave, Browser", Some(42)),
+        ("pid 42, a\" b", Some(42)),
+        // A name with lines of its own.
+        ("pid 42, x\n\"IOUserClientCreator\" = \"pid 1, y", Some(42)),
+        ("pid 42, x\n+-o AGXDeviceUserClient  <", Some(42)),
+        ("pid 0, kernel_task", None),
+        ("pid 4294967296, x", None),
+        ("pid -1, x", None),
+        ("42, x", None),
+        ("", None),
+    ] {
+        let found = shares(&[&[("0x1", creator, &[1])]]).pop().unwrap();
+        let pids: Vec<u32> = found.into_iter().map(|(pid, _)| pid).collect();
+        assert_eq!(pids, Vec::from_iter(expected), "{creator:?}");
+    }
+}
+
+#[test]
+fn a_driver_that_tells_no_time_leaves_it_unknown() {
+    let text = client("0x1", "pid 42, a", &[5]).replace("accumulatedGPUTime", "x");
+    let mut usage = Usage::default();
+    let began = Instant::now();
+    for seconds in [0, 2] {
+        let now = began + Duration::from_secs(seconds);
+        let shares = usage.since_last(registry::entries(&text), now);
+        assert_eq!(shares, BTreeMap::from([(42, None)]));
+    }
+}
+
+#[test]
+fn a_gpu_is_called_after_its_model_and_its_memory_is_the_hosts() {
+    let mut memory = Memory::default();
+    let clients = client("0x1", "pid 42, a", &[5]);
+    let began = Instant::now();
+    memory.readings(M4, Ok(&clients), began, Timestamp(1_000));
+    let clients = client("0x1", "pid 42, a", &[500_000_005]);
+    let now = began + Duration::from_secs(2);
+    let readings = memory.readings(M4, Ok(&clients), now, Timestamp(3_000));
+
+    let id = DeviceId("AGXAcceleratorG16G".into());
+    let mut device = DeviceReadings::unknown(id, 0, Vendor::Apple, &Reading::Unsupported);
+    device.name = Reading::Value("Apple M4 (10 cores)".into());
+    device.memory = MemoryReadings {
+        // And not what the driver itself has in use.
+        used: Reading::Value(Bytes(4_096)),
+        ..MemoryReadings::shared_with_host()
+    };
+    device.vitals.utilization = Reading::Value(Percent(30));
+    device.processes = Reading::Value(vec![ProcessReadings {
+        pid: 42,
+        start_ticks: None,
+        instance: None,
+        used_for: Use::default(),
+        memory: Reading::Unsupported,
+        utilization: Utilization {
+            sm: Reading::Value(Percent(25)),
+            at: Some(Timestamp(3_000)),
+            ..Utilization::unknown(&Reading::Unsupported)
+        },
+    }]);
+    let expected = Readings {
+        driver: Reading::Value("301.9".into()),
+        devices: vec![device],
+        ..Readings::nothing(BackendState::Ready)
+    };
+    assert_eq!(readings, expected);
+}
+
+#[test]
+fn a_gpu_of_another_maker_has_no_clients_that_are_known() {
+    let text = "+-o IntelAccelerator  <class IntelAccelerator, id 0x2>\n  \
+        \"PerformanceStatistics\" = {\"Device Utilization %\"=101}\n\
+        +-o AMDRadeonX6000_AMDNavi14GraphicsAccelerator  <class X, id 0x3>\n  \
+        \"PerformanceStatistics\" = {\"Device Utilization %\"=7\n";
+    let clients = client("0x1", "pid 42, a", &[5]);
+    let readings = Memory::default().readings(text, Ok(&clients), Instant::now(), Timestamp(0));
+    let told: Vec<_> = readings
+        .devices
+        .iter()
+        .map(|it| (it.index, it.vendor, it.vitals.utilization.clone()))
+        .collect();
+    let absurd = Reading::Failed("the driver reports more than 100 %".into());
+    assert_eq!(
+        told,
+        [
+            (0, Vendor::Amd, Reading::Unsupported),
+            (1, Vendor::Intel, absurd)
+        ]
+    );
+    for device in &readings.devices {
+        assert_eq!(device.processes, Reading::Unsupported);
+        assert!(!device.memory.unified);
+    }
+}
+
+#[test]
+fn a_gpu_that_was_started_again_is_a_fault_once() {
+    let mut memory = Memory::default();
+    let hung = M4.replace("\"recoveryCount\"=3", "\"recoveryCount\"=4");
+    let fault = "AGXAcceleratorG16G hung and was started again".to_owned();
+    for (text, faults) in [(M4, vec![]), (&hung, vec![fault]), (&hung, vec![])] {
+        let readings = memory.readings(text, Ok(""), Instant::now(), Timestamp(0));
+        assert_eq!(readings.faults, faults);
+    }
+}
+
+#[test]
+fn two_gpus_of_one_kind_have_a_name_each_and_clients_of_neither() {
+    let two = format!("{M4}{M4}");
+    let readings = Memory::default().readings(&two, Ok(""), Instant::now(), Timestamp(0));
+    let told: Vec<_> = readings
+        .devices
+        .iter()
+        .map(|it| (it.id.0.as_str(), it.processes.clone()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("AGXAcceleratorG16G", Reading::Unsupported),
+            ("AGXAcceleratorG16G#2", Reading::Unsupported)
+        ]
+    );
+}
+
+/// A script in the place of `ioreg`.
+fn apple(directory: &tempfile::TempDir, script: &str) -> Apple {
+    let program = directory.path().join("ioreg");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    Apple::new(program)
+}
+
+/// What it reads; not that another thread's child has the script open for writing.
+fn read(apple: &mut Apple) -> Result<Readings, Failure> {
+    loop {
+        match apple.read() {
+            Err(Failure::Failed(why)) if why.contains("Text file busy") => {}
+            result => return result,
+        }
+    }
+}
+
+#[test]
+fn a_system_without_ioreg_has_none_of_this_and_nothing_is_wrong() {
+    let mut apple = Apple::new(PathBuf::from("/nonexistent/ioreg"));
+    let why = "no ioreg: Apple GPUs are read on macOS";
+    let nothing = Readings::nothing(BackendState::Absent(why.into()));
+    assert_eq!(apple.read(), Ok(nothing));
+    assert_eq!((apple.name(), apple.take_events()), ("apple", vec![]));
+}
+
+#[test]
+fn ioreg_is_asked_for_gpus_and_for_their_clients() {
+    let directory = tempfile::tempdir().unwrap();
+    let clients = client("0x1", "pid 42, a", &[5]);
+    std::fs::write(directory.path().join("IOAccelerator"), M4).unwrap();
+    std::fs::write(directory.path().join("AGXDeviceUserClient"), clients).unwrap();
+    // `$8` is the class.
+    let script = format!("exec /bin/cat {}/\"$8\"", directory.path().display());
+    let readings = read(&mut apple(&directory, &script)).unwrap();
+    assert_eq!(readings.state, BackendState::Ready);
+    let processes = readings.devices[0].processes.known().unwrap();
+    assert_eq!(processes.iter().map(|it| it.pid).collect::<Vec<_>>(), [42]);
+}
+
+#[test]
+fn an_ioreg_that_fails_is_a_failure_and_one_that_knows_no_gpu_is_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let failed = read(&mut apple(&directory, "exit 1"));
+    let why = "ioreg failed: exit status: 1";
+    assert_eq!(failed, Err(Failure::Failed(why.into())));
+    let absent = BackendState::Absent("ioreg lists no GPU".into());
+    let none = read(&mut apple(&directory, "exit 0")).unwrap();
+    assert_eq!((none.state, none.devices), (absent, vec![]));
+
+    // It knows the GPU, and fails at its clients.
+    std::fs::write(directory.path().join("IOAccelerator"), M4).unwrap();
+    let script = format!("exec /bin/cat {}/\"$8\"", directory.path().display());
+    let half = read(&mut apple(&directory, &script)).unwrap();
+    assert_eq!(half.state, BackendState::Ready);
+    let why = "ioreg failed: exit status: 1";
+    assert_eq!(half.devices[0].processes, Reading::Failed(why.into()));
+}
+
+proptest! {
+    #[test]
+    fn whatever_it_prints_the_readings_can_be(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+    ) {
+        untrusted::ioreg(&bytes);
+        let mut text = format!("\0{M4}{}", client("0x1", "pid 42, a", &[5, 7])).into_bytes();
+        for (place, byte) in changes {
+            let place = place.index(text.len());
+            text[place] = byte;
+        }
+        untrusted::ioreg(&text);
+    }
+}

@@ -1,0 +1,50 @@
+//! The parser of this part as fuzzing calls it: what `ioreg` prints holds names
+//! that processes choose.
+
+use super::Memory;
+use crate::backend::checked;
+use gpukill_proto::text::visible;
+use gpukill_proto::units::{Percent, Timestamp};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// What `ioreg` prints, of GPUs and of their clients. The first byte is where the
+/// second poll begins.
+pub fn ioreg(bytes: &[u8]) {
+    let Some((cut, rest)) = bytes.split_first() else {
+        return;
+    };
+    let text = String::from_utf8_lossy(rest);
+    let later = String::from_utf8_lossy(rest.get(usize::from(*cut)..).unwrap_or_default());
+    let mut memory = Memory::default();
+    let began = Instant::now();
+    for (text, seconds) in [(&text, 0), (&later, 2)] {
+        let now = began + Duration::from_secs(seconds);
+        let readings = memory.readings(text, Ok(text), now, Timestamp(0));
+        assert_eq!(checked::check(&readings), Ok(()));
+        for device in &readings.devices {
+            assert_shown(&device.id.0, 80);
+            assert_shown(device.name.known().map_or("", String::as_str), 128);
+            if let Some(share) = device.vitals.utilization.known() {
+                assert!(*share <= Percent(100));
+            }
+            let processes = device.processes.known().map_or(&[][..], Vec::as_slice);
+            let pids: BTreeSet<u32> = processes.iter().map(|process| process.pid).collect();
+            assert_eq!(pids.len(), processes.len());
+            assert!(!pids.contains(&0));
+            for process in processes {
+                // Nothing tells it.
+                assert_eq!(process.memory.known(), None);
+                if let Some(share) = process.utilization.sm.known() {
+                    assert!(*share <= Percent(100) && seconds > 0);
+                }
+            }
+        }
+        assert_shown(readings.driver.known().map_or("", String::as_str), 64);
+    }
+}
+
+/// Bounded, and nothing that a terminal would obey.
+fn assert_shown(text: &str, most: usize) {
+    assert_eq!(visible(text.as_bytes(), most), text);
+}

@@ -1,0 +1,182 @@
+//! Errors of a card's memory and blocks, as the driver counts them below
+//! `device/ras`. Never read often: each file asks the hardware.
+
+use super::lines;
+use crate::backend::drm::sysfs;
+use gpukill_proto::reading::Reading;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+/// More bad pages than this no card works with.
+const BAD_PAGES_MAX: u64 = 65_536;
+
+/// Errors since the driver was loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Errors {
+    pub(super) uncorrected: Reading<u64>,
+    pub(super) corrected: Reading<u64>,
+}
+
+/// The errors of all blocks (`umc_err_count`, `gfx_err_count`, …) together.
+/// Where one block fails, the sum is not known.
+pub(super) fn errors(directory: &Path) -> Errors {
+    let files = sysfs::entries(directory).into_iter();
+    let counts: Vec<Reading<(u64, u64)>> = files
+        .filter(|(name, _)| name.ends_with("_err_count"))
+        .map(|(_, file)| lines::parsed(&file, parse_errors))
+        .filter(|count| *count != Reading::Unsupported)
+        .collect();
+    let sum = counts
+        .into_iter()
+        .reduce(|sum, block| match (sum, block) {
+            (Reading::Value((ue, ce)), Reading::Value((more_ue, more_ce))) => {
+                Reading::Value((ue.saturating_add(more_ue), ce.saturating_add(more_ce)))
+            }
+            (Reading::Value(_), failed) | (failed, _) => failed,
+        })
+        .unwrap_or(Reading::Unsupported);
+    Errors {
+        uncorrected: sum.clone().map(|(uncorrected, _)| uncorrected),
+        corrected: sum.map(|(_, corrected)| corrected),
+    }
+}
+
+/// Of `ue: 0`, `ce: 3`, and on newer drivers `de: 0`: uncorrected and corrected.
+/// Deferred ones become one of these when they are used.
+pub(super) fn parse_errors(text: &str) -> Option<(u64, u64)> {
+    let count = |key: &str| {
+        let mut counts = text
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .filter(|(name, _)| name.trim_ascii() == key)
+            .map(|(_, count)| count.trim_ascii().parse::<u64>().ok());
+        counts.next().flatten()
+    };
+    Some((count("ue")?, count("ce")?))
+}
+
+/// How many pages `gpu_vram_bad_pages` lists.
+pub(super) fn bad_pages(file: &Path) -> Reading<u64> {
+    match whole(file) {
+        Ok(text) => parse_bad_pages(&text).map_or_else(
+            || Reading::Failed(lines::NOT_UNDERSTOOD.into()),
+            Reading::Value,
+        ),
+        Err(error) => sysfs::failure(&error),
+    }
+}
+
+/// Lines of `0x00000001 : 0x00001000 : R`: reserved, pending, or failed to be.
+pub(super) fn parse_bad_pages(text: &str) -> Option<u64> {
+    let mut count = 0_u64;
+    for line in text.lines().map(str::trim_ascii) {
+        let mut parts = line.split(" : ");
+        let hexadecimal = |part: Option<&str>| {
+            let digits = part?.strip_prefix("0x")?;
+            u64::from_str_radix(digits, 16).ok()
+        };
+        match (hexadecimal(parts.next()), hexadecimal(parts.next())) {
+            (Some(_), Some(_)) if matches!(parts.next(), Some("R" | "P" | "F")) => count += 1,
+            _ if line.is_empty() => {}
+            _ => return None,
+        }
+    }
+    (count <= BAD_PAGES_MAX).then_some(count)
+}
+
+/// The driver writes whole lines only: a read with less room than a line looks
+/// like the file's end. So every read has the room of a page.
+fn whole(file: &Path) -> io::Result<String> {
+    const LINE: u64 = 28;
+    let mut file = File::open(file)?;
+    let mut bytes = Vec::new();
+    let mut page = [0; 4_096];
+    while (bytes.len() as u64) <= BAD_PAGES_MAX * LINE {
+        match file.read(&mut page)? {
+            0 => break,
+            read => bytes.extend_from_slice(page.get(..read).unwrap_or_default()),
+        }
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(directory.path().join(name), text).unwrap();
+        }
+        directory
+    }
+
+    #[test]
+    fn the_errors_of_all_blocks_are_added() {
+        let told = directory(&[
+            ("umc_err_count", "ue: 1\nce: 20\n"),
+            ("gfx_err_count", "ue: 2\nce: 3\nde: 9\n"),
+            ("features", "feature mask: 0x7f\n"),
+        ]);
+        assert_eq!(
+            errors(told.path()),
+            Errors {
+                uncorrected: Reading::Value(3),
+                corrected: Reading::Value(23),
+            }
+        );
+    }
+
+    #[test]
+    fn a_block_that_fails_leaves_no_sum() {
+        for broken in ["gfx_err_count", "umc_err_count", "xgmi_err_count"] {
+            let told = directory(&[
+                ("gfx_err_count", "ue: 1\nce: 0\n"),
+                ("umc_err_count", "ue: 1\nce: 20\n"),
+                ("xgmi_err_count", "ue: 1\nce: 0\n"),
+            ]);
+            std::fs::write(told.path().join(broken), "ue: ?\nce: 0\n").unwrap();
+            let failed = Reading::Failed(lines::NOT_UNDERSTOOD.to_owned());
+            let none = Errors {
+                uncorrected: failed.clone(),
+                corrected: failed,
+            };
+            assert_eq!(errors(told.path()), none, "{broken}");
+        }
+    }
+
+    #[test]
+    fn a_card_without_ecc_has_no_errors_that_are_zero() {
+        for files in [&[][..], &[("features", "feature mask: 0x0\n")]] {
+            let told = directory(files);
+            let none = Errors {
+                uncorrected: Reading::Unsupported,
+                corrected: Reading::Unsupported,
+            };
+            assert_eq!(errors(told.path()), none);
+        }
+        assert_eq!(bad_pages(Path::new("/nonexistent")), Reading::Unsupported);
+    }
+
+    #[test]
+    fn every_line_of_a_bad_page_counts() {
+        let long = "0x00000001 : 0x00001000 : R\n".repeat(1_000);
+        for (text, count) in [
+            ("", Some(0)),
+            (
+                "0x00000001 : 0x00001000 : R\n0x00000002 : 0x00001000 : P\n",
+                Some(2),
+            ),
+            ("0x00000003 : 0x00001000 : F\n", Some(1)),
+            (long.as_str(), Some(1_000)),
+            ("0x00000003 : 0x00001000\n", None),
+            ("bad pages\n", None),
+        ] {
+            let file = directory(&[("gpu_vram_bad_pages", text)]);
+            let told = bad_pages(&file.path().join("gpu_vram_bad_pages"));
+            assert_eq!(told.known().copied(), count, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! What a card of amdgpu tells: trees of files as the driver writes them, and
+//! trees that were recorded.
+
+mod kfd;
+
+mod recorded;
+
+mod sensors;
+
+use super::*;
+use crate::backend::MemoryReadings;
+use crate::backend::drm::card;
+use crate::backend::drm::hwmon::CANNOT_BE;
+use gpukill_proto::snapshot::Vitals;
+use gpukill_proto::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Rpm};
+use proptest::prelude::*;
+use std::time::Duration;
+
+/// A box with one card, in a directory of its own.
+struct Tree {
+    root: tempfile::TempDir,
+}
+
+const DEVICE: &str = "class/drm/card0/device";
+
+impl Tree {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let tree = Self { root };
+        tree.device(
+            "uevent",
+            "DRIVER=amdgpu\nPCI_ID=1002:744C\nPCI_SLOT_NAME=0000:c1:00.0\n",
+        );
+        tree.device("drm/renderD128/dev", "226:128\n");
+        for (name, text) in files {
+            tree.device(name, text);
+        }
+        tree
+    }
+
+    /// Writes a file of the card.
+    fn device(&self, name: &str, content: impl AsRef<[u8]>) {
+        self.write(&format!("{DEVICE}/{name}"), content);
+    }
+
+    fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let file = self.root.path().join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, content).unwrap();
+    }
+
+    fn card(&self) -> Card {
+        card::cards(self.root.path()).pop().unwrap()
+    }
+
+    fn amd(&self) -> Amd {
+        Amd::new(self.root.path(), self.root.path())
+    }
+
+    fn told(&self) -> Told {
+        self.amd().read(&self.card(), Instant::now())
+    }
+}
+
+fn failed<T>(why: &str) -> Reading<T> {
+    Reading::Failed(why.to_owned())
+}
+
+fn nothing() -> Vitals {
+    Vitals::unknown(&Reading::Unsupported)
+}
+
+/// The sensors of a card in the order in which they are not: labels decide.
+const SENSORS: [(&str, &str); 16] = [
+    ("hwmon/hwmon4/name", "amdgpu\n"),
+    ("hwmon/hwmon4/temp1_input", "68000\n"),
+    ("hwmon/hwmon4/temp1_label", "mem\n"),
+    ("hwmon/hwmon4/temp2_input", "53000\n"),
+    ("hwmon/hwmon4/temp2_label", "edge\n"),
+    ("hwmon/hwmon4/temp3_input", "61000\n"),
+    ("hwmon/hwmon4/temp3_label", "junction\n"),
+    ("hwmon/hwmon4/power1_average", "68000000\n"),
+    ("hwmon/hwmon4/power1_cap", "290000000\n"),
+    ("hwmon/hwmon4/pwm1", "127\n"),
+    ("hwmon/hwmon4/fan1_input", "1600\n"),
+    ("hwmon/hwmon4/freq1_input", "31000000\n"),
+    ("hwmon/hwmon4/freq1_label", "sclk\n"),
+    ("hwmon/hwmon4/freq2_input", "1249000000\n"),
+    ("hwmon/hwmon4/freq2_label", "mclk\n"),
+    ("hwmon/hwmon4/power1_input", "1\n"),
+];
+
+#[test]
+fn a_card_that_tells_nothing_is_unknown_and_not_zero() {
+    let told = Tree::new(&[]).told();
+    let name = Reading::Value("AMD 1002:744c".to_owned());
+    let unknown = Told::unknown(&Reading::Unsupported);
+    assert_eq!(told, Told { name, ..unknown });
+}
+
+#[test]
+fn the_files_of_a_card_are_its_vitals() {
+    let tree = Tree::new(&SENSORS);
+    for (file, text) in [
+        ("gpu_busy_percent", "3\n"),
+        ("mem_busy_percent", "0\n"),
+        ("vcn_busy_percent", "7\n"),
+        ("mem_info_gtt_total", "1000\n"),
+        ("mem_info_gtt_used", "10\n"),
+        ("pp_dpm_sclk", "0: 500Mhz\n1: 31Mhz *\n2: 2219Mhz\n"),
+        ("pp_dpm_mclk", "0: 96Mhz \n1: 1249Mhz *\n"),
+        ("current_link_speed", "8.0 GT/s PCIe\n"),
+        ("current_link_width", "8\n"),
+        ("max_link_speed", "16.0 GT/s PCIe\n"),
+        ("max_link_width", "16\n"),
+        ("current_compute_partition", "SPX\n"),
+        ("current_memory_partition", "NPS1\n"),
+        ("serial_number", "692136000123\n"),
+        ("ras/umc_err_count", "ue: 1\nce: 2\n"),
+        ("ras/gpu_vram_bad_pages", "0x00000001 : 0x00001000 : R\n"),
+    ] {
+        tree.device(file, text);
+    }
+    let expected = Vitals {
+        utilization: Reading::Value(Percent(3)),
+        memory_utilization: Reading::Value(Percent(0)),
+        encoder: Reading::Value(Percent(7)),
+        decoder: Reading::Value(Percent(7)),
+        temperature: Reading::Value(Celsius(53)),
+        hotspot_temperature: Reading::Value(Celsius(61)),
+        memory_temperature: Reading::Value(Celsius(68)),
+        power: Reading::Value(Milliwatts(68_000)),
+        power_limit: Reading::Value(Milliwatts(290_000)),
+        fan: Reading::Value(Percent(50)),
+        fan_speed: Reading::Value(Rpm(1_600)),
+        clock_graphics: Reading::Value(Megahertz(31)),
+        clock_sm: Reading::Value(Megahertz(31)),
+        clock_memory: Reading::Value(Megahertz(1_249)),
+        clock_sm_max: Reading::Value(Megahertz(2_219)),
+        clock_memory_max: Reading::Value(Megahertz(1_249)),
+        ecc_volatile: Reading::Value(1),
+        ecc_volatile_corrected: Reading::Value(2),
+        bad_pages: Reading::Value(1),
+        gtt_total: Reading::Value(Bytes(1_000)),
+        gtt_used: Reading::Value(Bytes(10)),
+        pcie_generation: Reading::Value(3),
+        pcie_width: Reading::Value(8),
+        pcie_generation_max: Reading::Value(4),
+        pcie_width_max: Reading::Value(16),
+        compute_partition: Reading::Value("SPX".into()),
+        memory_partition: Reading::Value("NPS1".into()),
+        serial: Reading::Value("692136000123".into()),
+        ..nothing()
+    };
+    assert_eq!(tree.told().vitals, expected);
+}
+
+#[test]
+fn the_memory_of_a_card_is_its_own() {
+    let memory = |total: &str, used: &str| {
+        let tree = Tree::new(&[
+            ("mem_info_vram_total", total),
+            ("mem_info_vram_used", used),
+            ("mem_info_gtt_total", "5\n"),
+            ("mem_info_gtt_used", "4\n"),
+        ]);
+        tree.told().memory
+    };
+    let whole = |total, used| MemoryReadings {
+        total,
+        used,
+        reserved: Reading::Unsupported,
+        unified: false,
+    };
+    let value = |bytes| Reading::Value(Bytes(bytes));
+    assert_eq!(memory("100\n", "7\n"), whole(value(100), value(7)));
+    assert_eq!(
+        memory("100\n", "101\n"),
+        whole(value(100), failed(CANNOT_BE))
+    );
+    let none = whole(Reading::Unsupported, Reading::Unsupported);
+    assert_eq!(memory("0\n", "0\n"), none);
+}
+
+#[test]
+fn a_gpu_beside_a_cpu_has_its_piece_of_memory_and_the_gtt_and_stays_one() {
+    // A piece of 512 MiB that is 96 % full while nothing runs.
+    let tree = Tree::new(&[
+        ("mem_info_vram_total", "536870912\n"),
+        ("mem_info_vram_used", "514580480\n"),
+        ("mem_info_gtt_total", "16400000000\n"),
+        ("mem_info_gtt_used", "3900000000\n"),
+    ]);
+    let mut bytes = vec![0xff; 264];
+    bytes[..4].copy_from_slice(&[8, 1, 3, 0]);
+    tree.device("gpu_metrics", &bytes);
+    let expected = MemoryReadings {
+        total: Reading::Value(Bytes(536_870_912 + 16_400_000_000)),
+        used: Reading::Value(Bytes(514_580_480 + 3_900_000_000)),
+        reserved: Reading::Unsupported,
+        unified: true,
+    };
+    let (card, mut amd, now) = (tree.card(), tree.amd(), Instant::now());
+    assert_eq!(amd.read(&card, now).memory, expected);
+    // The structure cannot be read for once.
+    std::fs::remove_file(tree.root.path().join(DEVICE).join("gpu_metrics")).unwrap();
+    assert_eq!(amd.read(&card, now).memory, expected);
+    std::fs::remove_file(tree.root.path().join(DEVICE).join("mem_info_gtt_used")).unwrap();
+    let used = Reading::Unsupported;
+    assert_eq!(
+        amd.read(&card, now).memory,
+        MemoryReadings { used, ..expected }
+    );
+}
+
+#[test]
+fn a_card_is_called_by_the_lists_then_by_its_board_and_asked_once() {
+    let tree = Tree::new(&[("product_name", "\n"), ("revision", "0xc8\n")]);
+    let name = || tree.told().name.known().unwrap().clone();
+    assert_eq!(name(), "AMD 1002:744c");
+    tree.device("product_name", "Board of \x1b[31mred\n");
+    assert_eq!(name(), "Board of \\x1b[31mred");
+    tree.write("usr/share/misc/pci.ids", "1002  AMD\n\t744c  Navi 31\n");
+    assert_eq!(name(), "Navi 31");
+    tree.write(
+        "usr/share/libdrm/amdgpu.ids",
+        "744C,\tC8,\tAMD Radeon RX 7900 XTX\n",
+    );
+    let (card, mut amd, now) = (tree.card(), tree.amd(), Instant::now());
+    let sold = Reading::Value("AMD Radeon RX 7900 XTX".to_owned());
+    assert_eq!(amd.read(&card, now).name, sold);
+    std::fs::remove_dir_all(tree.root.path().join("usr")).unwrap();
+    assert_eq!(amd.read(&card, now).name, sold);
+}
+
+#[test]
+fn a_number_that_is_blank_or_masked_is_no_serial_number() {
+    for (text, told) in [
+        ("\n", Reading::Unsupported),
+        ("0\n", Reading::Unsupported),
+        ("0000000000\n", Reading::Unsupported),
+        ("XXXXXXXX\n", Reading::Unsupported),
+        ("N/A\n", Reading::Unsupported),
+        ("PCB0001\n", Reading::Value("PCB0001".to_owned())),
+    ] {
+        let tree = Tree::new(&[("serial_number", text)]);
+        assert_eq!(tree.told().vitals.serial, told, "{text:?}");
+    }
+}
+
+#[test]
+fn a_mode_that_the_driver_does_not_know_is_none() {
+    for (text, told) in [
+        ("CPX\n", Reading::Value("CPX".to_owned())),
+        ("UNKNOWN\n", Reading::Unsupported),
+        ("\n", Reading::Unsupported),
+        ("C P X\n", failed("not understood")),
+    ] {
+        let tree = Tree::new(&[("current_compute_partition", text)]);
+        assert_eq!(tree.told().vitals.compute_partition, told, "{text:?}");
+    }
+}
+
+#[test]
+fn errors_are_counted_every_sixteen_seconds_and_no_more_often() {
+    let tree = Tree::new(&[("ras/umc_err_count", "ue: 0\nce: 1\n")]);
+    let (card, mut amd, start) = (tree.card(), tree.amd(), Instant::now());
+    let mut corrected = |after| {
+        let told = amd.read(&card, start + Duration::from_secs(after));
+        told.vitals.ecc_volatile_corrected
+    };
+    assert_eq!(corrected(0), Reading::Value(1));
+    tree.device("ras/umc_err_count", "ue: 0\nce: 2\n");
+    assert_eq!(corrected(15), Reading::Value(1));
+    assert_eq!(corrected(16), Reading::Value(2));
+}
+
+proptest! {
+    #[test]
+    fn no_text_of_the_driver_is_too_strange(
+        bytes: Vec<u8>,
+        text in "((ue|ce|S|0|location_id|simd_count)[: ]{1,2}[0-9]{0,21}(Mhz)?[ *]{0,2}\n){0,6}",
+    ) {
+        for bytes in [bytes.as_slice(), text.as_bytes()] {
+            untrusted::hwmon(bytes);
+            untrusted::kfd(bytes);
+            untrusted::ids(bytes);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The nodes of KFD, the processes that it lists, and cards that are divided.
+
+use super::*;
+use crate::backend::drm::Listed;
+use crate::backend::{InstanceReadings, Node};
+use crate::holders::DeviceNumber;
+use gpukill_proto::snapshot::{DeviceId, InstanceId};
+
+const TOPOLOGY: &str = "class/kfd/kfd/topology";
+const PROCESSES: &str = "class/kfd/kfd/proc";
+
+/// `c1:00.0`, as KFD counts it.
+const LOCATION: u64 = 0xc100;
+
+impl Tree {
+    /// A node of 80 SIMDs, two for each compute unit.
+    fn node(&self, name: &str, gpu_id: u32, location: u64, minor: u32) {
+        let directory = format!("{TOPOLOGY}/nodes/{name}");
+        self.write(&format!("{directory}/gpu_id"), format!("{gpu_id}\n"));
+        self.write(
+            &format!("{directory}/properties"),
+            format!(
+                "cpu_cores_count 0\nsimd_count 80\nsimd_per_cu 2\nlocation_id {location}\n\
+                 domain 0\ndrm_render_minor {minor}\n"
+            ),
+        );
+    }
+
+    /// A file of a process in KFD's list.
+    fn process(&self, path: &str, text: &str) {
+        self.write(&format!("{PROCESSES}/{path}"), text);
+    }
+
+    /// One node for the whole card.
+    fn whole() -> Self {
+        let tree = Self::new(&[]);
+        tree.node("0", 0, 0, 0);
+        tree.node("1", 4_242, LOCATION, 128);
+        tree
+    }
+}
+
+fn listed(pid: u32, memory: Reading<Bytes>, occupancy: Reading<Percent>) -> Listed {
+    Listed {
+        pid,
+        memory,
+        occupancy,
+    }
+}
+
+fn number(minor: u32) -> DeviceNumber {
+    DeviceNumber { major: 226, minor }
+}
+
+#[test]
+fn a_process_holds_what_kfd_says_and_a_share_of_the_compute_units() {
+    let tree = Tree::whole();
+    tree.process("1234/vram_4242", "1048576\n");
+    tree.process("1234/stats_4242/cu_occupancy", "10\n");
+    tree.process("1234/queues/0/gpuid", "4242\n");
+    // Its driver does not count what is occupied.
+    tree.process("99/vram_4242", "4096\n");
+    tree.process("99/sdma_4242", "77\n");
+    assert_eq!(
+        tree.told().listed,
+        [
+            listed(99, Reading::Value(Bytes(4_096)), Reading::Unsupported),
+            listed(
+                1_234,
+                Reading::Value(Bytes(1_048_576)),
+                Reading::Value(Percent(25))
+            ),
+        ]
+    );
+}
+
+#[test]
+fn whoever_only_opened_kfd_or_uses_another_gpu_is_no_user_of_this_one() {
+    let tree = Tree::whole();
+    tree.process("7/vram_4242", "0\n");
+    tree.process("7/vram_5555", "0\n");
+    tree.process("8/vram_4242", "0\n");
+    tree.process("8/vram_5555", "1048576\n");
+    tree.process("8/queues/3/gpuid", "5555\n");
+    // Files and names that are no process.
+    tree.process("0/vram_4242", "1\n");
+    tree.process("+5/vram_4242", "1\n");
+    tree.process("self/vram_4242", "1\n");
+    // One that ended while it was looked at.
+    std::fs::create_dir_all(tree.root.path().join(PROCESSES).join("9")).unwrap();
+    assert_eq!(tree.told().listed, []);
+}
+
+#[test]
+fn a_queue_without_memory_is_a_use() {
+    let tree = Tree::whole();
+    tree.process("7/vram_4242", "0\n");
+    tree.process("7/queues/2/gpuid", "4242\n");
+    tree.process("7/stats_4242/cu_occupancy", "0\n");
+    let idle = Reading::Value(Percent(0));
+    let user = listed(7, Reading::Value(Bytes(0)), idle);
+    assert_eq!(tree.told().listed, [user]);
+}
+
+#[test]
+fn the_contexts_of_a_process_are_added() {
+    let tree = Tree::whole();
+    for (place, bytes, units) in [("7", "100\n", "4\n"), ("7/context_1", "20\n", "4\n")] {
+        tree.process(&format!("{place}/vram_4242"), bytes);
+        tree.process(&format!("{place}/stats_4242/cu_occupancy"), units);
+    }
+    tree.process("7/context_2/queues/0/gpuid", "4242\n");
+    tree.process("7/contexts/vram_4242", "5\n");
+    let user = listed(7, Reading::Value(Bytes(120)), Reading::Value(Percent(20)));
+    assert_eq!(tree.told().listed, [user]);
+}
+
+#[test]
+fn what_kfd_writes_is_not_believed_beyond_what_can_be() {
+    let tree = Tree::whole();
+    tree.process("7/vram_4242", "much\n");
+    tree.process("7/stats_4242/cu_occupancy", "41\n");
+    let user = listed(7, failed("not understood: \"much\""), failed(CANNOT_BE));
+    assert_eq!(tree.told().listed, [user]);
+}
+
+#[test]
+fn a_share_of_what_nobody_counted_is_not_known() {
+    for simds in ["0", "18446744073709551615"] {
+        let tree = Tree::new(&[]);
+        for (name, gpu_id) in [("1", 61), ("2", 62)] {
+            tree.node(name, gpu_id, LOCATION, 128);
+            tree.write(
+                &format!("{TOPOLOGY}/nodes/{name}/properties"),
+                format!("simd_count {simds}\nsimd_per_cu 1\nlocation_id {LOCATION}\n"),
+            );
+        }
+        tree.process("7/stats_61/cu_occupancy", "1\n");
+        let user = listed(7, Reading::Unsupported, Reading::Unsupported);
+        assert_eq!(tree.told().listed, [user], "{simds}");
+    }
+}
+
+#[test]
+fn one_compute_unit_of_many_is_a_percent() {
+    let tree = Tree::whole();
+    tree.write(
+        &format!("{TOPOLOGY}/nodes/1/properties"),
+        format!("simd_count 1216\nsimd_per_cu 4\nlocation_id {LOCATION}\n"),
+    );
+    tree.process("7/stats_4242/cu_occupancy", "1\n");
+    let user = listed(7, Reading::Unsupported, Reading::Value(Percent(1)));
+    assert_eq!(tree.told().listed, [user]);
+}
+
+#[test]
+fn a_list_that_cannot_be_read_is_a_fault_and_not_an_empty_one() {
+    let tree = Tree::whole();
+    assert_eq!(tree.told().faults, Vec::<String>::new());
+    tree.write(PROCESSES, "no directory");
+    let told = tree.told();
+    assert_eq!(told.faults, ["KFD's list of processes: not readable"]);
+    assert_eq!(told.listed, []);
+}
+
+#[test]
+fn a_node_is_a_cards_by_its_render_node_or_by_its_address() {
+    for (location, minor, is_of) in [
+        (LOCATION, 128, true),
+        (LOCATION, 0, true),
+        (LOCATION, 129, true),
+        (0x100, 128, true),
+        (0x100, 129, false),
+        (0xc101, 0, false),
+    ] {
+        let tree = Tree::new(&[]);
+        tree.node("1", 4_242, location, minor);
+        tree.process("7/vram_4242", "1\n");
+        let count = usize::from(is_of);
+        assert_eq!(tree.told().listed.len(), count, "{location:x} {minor}");
+    }
+}
+
+#[test]
+fn all_cards_share_the_file_of_kfd() {
+    let tree = Tree::whole();
+    tree.write("class/kfd/kfd/dev", "238:0\n");
+    let kfd = Node {
+        name: "kfd".into(),
+        number: DeviceNumber {
+            major: 238,
+            minor: 0,
+        },
+        shared: true,
+    };
+    assert_eq!(tree.told().nodes, [kfd]);
+    // A card that KFD does not know is not opened through it.
+    let other = Tree::new(&[]);
+    other.write("class/kfd/kfd/dev", "238:0\n");
+    assert_eq!(other.told().nodes, []);
+}
+
+#[test]
+fn a_divided_card_has_parts_with_their_own_files_and_one_list() {
+    let tree = Tree::new(&[("current_compute_partition", "DPX\n")]);
+    // The part's number stands in the upper bits of the location.
+    tree.node("2", 61, LOCATION | 1 << 28, 129);
+    tree.node("10", 60, LOCATION, 128);
+    let bank = |node: &str, bank: u32, heap: u32, size: u64| {
+        tree.write(
+            &format!("{TOPOLOGY}/nodes/{node}/mem_banks/{bank}/properties"),
+            format!("heap_type {heap}\nsize_in_bytes {size}\nflags 0\n"),
+        );
+    };
+    bank("10", 0, 1, 1_000);
+    bank("10", 1, 2, 24);
+    // A heap that is not the card's.
+    bank("10", 2, 0, 5_000);
+    tree.write("class/drm/renderD128/dev", "226:128\n");
+    tree.write("class/drm/renderD129/dev", "226:129\n");
+    tree.process("7/vram_60", "100\n");
+    tree.process("7/vram_61", "20\n");
+    tree.process("7/stats_61/cu_occupancy", "40\n");
+    let told = tree.told();
+    let part = |part: u32, total| InstanceReadings {
+        id: InstanceId {
+            gpu: part,
+            compute: 0,
+        },
+        uuid: DeviceId(format!("0000:c1:00.0/{part}")),
+        profile: Reading::Value("DPX".into()),
+        memory: MemoryReadings {
+            total,
+            ..MemoryReadings::unknown(&Reading::Unsupported)
+        },
+    };
+    assert_eq!(
+        told.instances,
+        [
+            part(0, Reading::Value(Bytes(1_024))),
+            part(1, Reading::Unsupported)
+        ]
+    );
+    let render = Node {
+        name: "renderD129".into(),
+        number: number(129),
+        shared: false,
+    };
+    assert_eq!(told.nodes, [render]);
+    let half = Reading::Value(Percent(50));
+    let user = listed(7, Reading::Value(Bytes(120)), half);
+    assert_eq!(told.listed, [user]);
+    assert_eq!(Tree::whole().told().instances, []);
+}
+
+#[test]
+fn the_topology_is_read_again_when_its_number_changes() {
+    let tree = Tree::whole();
+    let file = format!("{TOPOLOGY}/generation_id");
+    tree.write(&file, "1\n");
+    tree.process("7/vram_4343", "1\n");
+    let (card, mut amd, now) = (tree.card(), tree.amd(), Instant::now());
+    let mut users = || amd.read(&card, now).listed.len();
+    assert_eq!(users(), 0);
+    tree.node("1", 4_343, LOCATION, 128);
+    assert_eq!(users(), 0);
+    tree.write(&file, "2\n");
+    assert_eq!(users(), 1);
+    // Without the number it is read each time.
+    std::fs::remove_file(tree.root.path().join(&file)).unwrap();
+    tree.node("1", 4_444, LOCATION, 128);
+    assert_eq!(users(), 0);
+}
+
+#[test]
+fn a_gpu_beside_a_cpu_is_known_by_its_cores_and_zero_is_then_no_size() {
+    let tree = Tree::whole();
+    let directory = format!("{TOPOLOGY}/nodes/1/properties");
+    tree.write(
+        &directory,
+        "cpu_cores_count 8\nsimd_count 4\nsimd_per_cu 4\nlocation_id 49408\ndomain 0\n",
+    );
+    tree.process("7/vram_4242", "0\n");
+    tree.process("7/queues/0/gpuid", "4242\n");
+    let told = tree.told();
+    assert!(told.memory.unified);
+    let user = listed(7, Reading::Unsupported, Reading::Unsupported);
+    assert_eq!(told.listed, [user]);
+}
+
+#[test]
+fn what_sleeps_or_waits_when_it_is_read_is_left_alone() {
+    let tree = Tree::whole();
+    tree.process("7/vram_4242", "1\n");
+    // Whoever opens one of these waits for a writer that never comes.
+    let trap = |path: String| {
+        let file = tree.root.path().join(path);
+        let (pipe, mode) = (rustix::fs::FileType::Fifo, 0o600.into());
+        rustix::fs::mknodat(rustix::fs::CWD, file, pipe, mode, 0).unwrap();
+    };
+    trap(format!("{DEVICE}/pcie_bw"));
+    trap(format!("{PROCESSES}/7/sdma_4242"));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(tree.told().listed.len()));
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(1));
+}

@@ -1,0 +1,219 @@
+//! What cards tell that were recorded on real boxes, where the recordings are at
+//! hand. The values were read from the recordings by hand.
+
+use super::*;
+use gpukill_proto::snapshot::ThrottleReasons;
+
+/// What was recorded on real boxes: `GPUKILL_CAPTURES`, or beside the workspace.
+fn recordings() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
+    let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
+    Some(named.join("amd")).filter(|directory| directory.is_dir())
+}
+
+/// The recorded card of this name, as if it were here.
+fn recorded(directory: &Path, name: &str, card: &str) -> Option<Told> {
+    let from = directory.join(name);
+    if !from.is_dir() {
+        return None;
+    }
+    let tree = Tree {
+        root: tempfile::tempdir().unwrap(),
+    };
+    let device = if from.join(card).is_dir() {
+        from.join(card)
+    } else {
+        from.clone()
+    };
+    copy(&device, &tree.root.path().join("class/drm").join(card));
+    copy(&from.join("kfd"), &tree.root.path().join("class/kfd/kfd"));
+    Some(tree.told())
+}
+
+fn copy(from: &Path, to: &Path) {
+    let Ok(entries) = std::fs::read_dir(from) else {
+        return;
+    };
+    std::fs::create_dir_all(to).unwrap();
+    for entry in entries.map(Result::unwrap) {
+        let (path, to) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            copy(&path, &to);
+            continue;
+        }
+        let mut bytes = std::fs::read(&path).unwrap();
+        // Some were recorded as archives do it: filled up to the size that sysfs
+        // claims. The kernel's own texts end where they end.
+        if entry.file_name() != "gpu_metrics" {
+            let end = bytes.iter().rposition(|byte| *byte != 0);
+            bytes.truncate(end.map_or(0, |last| last + 1));
+        }
+        std::fs::write(to, bytes).unwrap();
+    }
+}
+
+fn memory(total: u64, used: u64, unified: bool) -> MemoryReadings {
+    MemoryReadings {
+        total: Reading::Value(Bytes(total)),
+        used: Reading::Value(Bytes(used)),
+        reserved: Reading::Unsupported,
+        unified,
+    }
+}
+
+fn celsius(degrees: i32) -> Reading<Celsius> {
+    Reading::Value(Celsius(degrees))
+}
+
+fn megahertz(clock: u32) -> Reading<Megahertz> {
+    Reading::Value(Megahertz(clock))
+}
+
+fn told(name: &str, memory: MemoryReadings, vitals: Vitals) -> Told {
+    Told {
+        name: Reading::Value(name.into()),
+        memory,
+        vitals,
+        ..Told::unknown(&Reading::Unsupported)
+    }
+}
+
+/// All of them, with what they tell.
+fn expected() -> [(&'static str, &'static str, Told); 5] {
+    let unslowed = || Reading::Value(ThrottleReasons(Vec::new()));
+    let no_memory = MemoryReadings::unknown(&Reading::Unsupported);
+    [
+        (
+            "lact-phoenix",
+            "card1",
+            told(
+                "AMD 1002:15bf",
+                memory(
+                    4_294_967_296 + 31_433_977_856,
+                    1_272_893_440 + 211_398_656,
+                    true,
+                ),
+                Vitals {
+                    utilization: Reading::Value(Percent(0)),
+                    temperature: celsius(25),
+                    clock_graphics: megahertz(800),
+                    clock_sm: megahertz(800),
+                    clock_memory: megahertz(400),
+                    gtt_total: Reading::Value(Bytes(31_433_977_856)),
+                    gtt_used: Reading::Value(Bytes(211_398_656)),
+                    ..nothing()
+                },
+            ),
+        ),
+        (
+            "lact-rx6900xt",
+            "card0",
+            told(
+                "AMD 1002:73bf",
+                memory(17_163_091_968, 668_274_688, false),
+                Vitals {
+                    utilization: Reading::Value(Percent(3)),
+                    memory_utilization: Reading::Value(Percent(0)),
+                    temperature: celsius(56),
+                    hotspot_temperature: celsius(59),
+                    memory_temperature: celsius(54),
+                    power: Reading::Value(Milliwatts(36_000)),
+                    clock_graphics: megahertz(500),
+                    clock_sm: megahertz(500),
+                    clock_memory: megahertz(1_000),
+                    throttle: unslowed(),
+                    gtt_total: Reading::Value(Bytes(16_786_171_904)),
+                    gtt_used: Reading::Value(Bytes(62_369_792)),
+                    ..nothing()
+                },
+            ),
+        ),
+        (
+            "lact-rx7900xtx",
+            "card0",
+            told(
+                "AMD 1002:744c",
+                no_memory.clone(),
+                Vitals {
+                    utilization: Reading::Value(Percent(3)),
+                    temperature: celsius(53),
+                    hotspot_temperature: celsius(61),
+                    memory_temperature: celsius(68),
+                    power: Reading::Value(Milliwatts(68_000)),
+                    power_limit: Reading::Value(Milliwatts(290_000)),
+                    fan: Reading::Value(Percent(0)),
+                    fan_speed: Reading::Value(Rpm(0)),
+                    clock_graphics: megahertz(31),
+                    clock_sm: megahertz(31),
+                    clock_memory: megahertz(1_249),
+                    clock_sm_max: megahertz(2_219),
+                    clock_memory_max: megahertz(1_249),
+                    pcie_generation: Reading::Value(4),
+                    pcie_width: Reading::Value(16),
+                    ..nothing()
+                },
+            ),
+        ),
+        (
+            "lact-rx9070",
+            "card1",
+            told(
+                "AMD 1002:7550",
+                no_memory,
+                Vitals {
+                    utilization: Reading::Value(Percent(25)),
+                    memory_utilization: Reading::Value(Percent(0)),
+                    temperature: celsius(48),
+                    hotspot_temperature: celsius(52),
+                    memory_temperature: celsius(72),
+                    power: Reading::Value(Milliwatts(49_000)),
+                    power_limit: Reading::Value(Milliwatts(200_000)),
+                    fan_speed: Reading::Value(Rpm(1_944)),
+                    clock_graphics: megahertz(900),
+                    clock_sm: megahertz(900),
+                    clock_memory: megahertz(1_124),
+                    clock_sm_max: megahertz(2_070),
+                    throttle: unslowed(),
+                    ..nothing()
+                },
+            ),
+        ),
+        (
+            "procfs-vega20-card0",
+            "card0",
+            told(
+                "AMD 1002:687f",
+                memory(8_573_157_376, 1_490_378_752, false),
+                Vitals {
+                    utilization: Reading::Value(Percent(4)),
+                    clock_graphics: megahertz(852),
+                    clock_sm: megahertz(852),
+                    clock_memory: megahertz(167),
+                    clock_sm_max: megahertz(1_630),
+                    clock_memory_max: megahertz(945),
+                    gtt_total: Reading::Value(Bytes(8_573_157_376)),
+                    gtt_used: Reading::Value(Bytes(144_560_128)),
+                    pcie_generation: Reading::Value(3),
+                    pcie_width: Reading::Value(16),
+                    pcie_generation_max: Reading::Value(3),
+                    pcie_width_max: Reading::Value(16),
+                    ..nothing()
+                },
+            ),
+        ),
+    ]
+}
+
+#[test]
+fn recorded_cards_tell_what_their_files_say() {
+    let Some(directory) = recordings() else {
+        eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
+        return;
+    };
+    for (name, card, expected) in expected() {
+        match recorded(&directory, name, card) {
+            Some(told) => assert_eq!(told, expected, "{name}"),
+            None => eprintln!("skipped: no recording {name}"),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Where each value of a card comes from, and which are not believed.
+
+use super::*;
+
+/// A card whose sensors have these files, and its vitals.
+fn sensed(files: &[(&str, &str)]) -> Vitals {
+    let tree = Tree::new(&[("hwmon/hwmon0/name", "amdgpu\n")]);
+    for (name, text) in files {
+        tree.device(&format!("hwmon/hwmon0/{name}"), text);
+    }
+    tree.told().vitals
+}
+
+#[test]
+fn a_share_of_more_than_a_hundred_fails_and_is_not_shown() {
+    for (text, utilization) in [
+        ("0\n", Reading::Value(Percent(0))),
+        ("100\n", Reading::Value(Percent(100))),
+        ("101\n", failed(CANNOT_BE)),
+        ("-1\n", failed("not understood: \"-1\"")),
+    ] {
+        let expected = Vitals {
+            utilization,
+            ..nothing()
+        };
+        let told = Tree::new(&[("gpu_busy_percent", text)]).told();
+        assert_eq!(told.vitals, expected, "{text:?}");
+    }
+}
+
+#[test]
+fn a_card_without_a_mean_of_its_power_shows_that_of_now() {
+    let told = sensed(&[("power1_input", "5000000\n")]);
+    assert_eq!(told.power, Reading::Value(Milliwatts(5_000)));
+    let told = sensed(&[("power1_input", "5000000\n"), ("power1_average", "0\n")]);
+    assert_eq!(told.power, Reading::Value(Milliwatts(0)));
+}
+
+#[test]
+fn a_power_limit_of_nothing_is_none() {
+    let limit = |text| sensed(&[("power1_cap", text)]).power_limit;
+    assert_eq!(limit("0\n"), Reading::Unsupported);
+    assert_eq!(limit("1000000\n"), Reading::Value(Milliwatts(1_000)));
+}
+
+#[test]
+fn a_fan_is_as_fast_as_is_intended_or_as_it_turns() {
+    for (files, share) in [
+        (
+            &[("pwm1", "255\n"), ("fan1_input", "0\n")][..],
+            Reading::Value(Percent(100)),
+        ),
+        (
+            &[("pwm1", "0\n"), ("fan1_input", "800\n")],
+            Reading::Value(Percent(0)),
+        ),
+        (&[("pwm1", "256\n")], failed(CANNOT_BE)),
+        (
+            &[("fan1_input", "800\n"), ("fan1_max", "3200\n")],
+            Reading::Value(Percent(25)),
+        ),
+        // A fan may turn a little faster than it should.
+        (
+            &[("fan1_input", "3300\n"), ("fan1_max", "3200\n")],
+            Reading::Value(Percent(100)),
+        ),
+        (
+            &[("fan1_input", "800\n"), ("fan1_max", "0\n")],
+            Reading::Unsupported,
+        ),
+        (&[("fan1_input", "800\n")], Reading::Unsupported),
+        (
+            &[("fan1_input", "90000\n"), ("fan1_max", "3200\n")],
+            failed(CANNOT_BE),
+        ),
+    ] {
+        assert_eq!(sensed(files).fan, share, "{files:?}");
+    }
+}
+
+#[test]
+fn a_temperature_without_a_label_is_the_cards_where_it_is_the_only_one() {
+    let told = sensed(&[("temp1_input", "44000\n")]);
+    assert_eq!(told.temperature, Reading::Value(Celsius(44)));
+    // Two are of nobody knows where.
+    let told = sensed(&[("temp1_input", "44000\n"), ("temp2_input", "44000\n")]);
+    assert_eq!(told.temperature, Reading::Unsupported);
+}
+
+#[test]
+fn a_card_that_measures_only_its_hottest_place_is_as_hot_as_that() {
+    let told = sensed(&[("temp2_input", "66000\n"), ("temp2_label", "junction\n")]);
+    let hot = Reading::Value(Celsius(66));
+    assert_eq!(told.temperature, hot);
+    assert_eq!(told.hotspot_temperature, hot);
+}
+
+#[test]
+fn what_has_no_sensor_comes_from_the_steps_and_then_from_the_structure() {
+    let mut bytes = vec![0xff; 120];
+    bytes[..4].copy_from_slice(&[120, 0, 1, 3]);
+    for (offset, value) in [(4, 40_u8), (6, 70), (16, 90), (22, 100), (54, 11), (58, 22)] {
+        bytes[offset..offset + 2].copy_from_slice(&[value, 0]);
+    }
+    let tree = Tree::new(&[]);
+    tree.device("gpu_metrics", &bytes);
+    let told = tree.told().vitals;
+    let expected = Vitals {
+        utilization: Reading::Value(Percent(90)),
+        temperature: Reading::Value(Celsius(40)),
+        hotspot_temperature: Reading::Value(Celsius(70)),
+        power: Reading::Value(Milliwatts(100_000)),
+        clock_graphics: Reading::Value(Megahertz(11)),
+        clock_sm: Reading::Value(Megahertz(11)),
+        clock_memory: Reading::Value(Megahertz(22)),
+        ..nothing()
+    };
+    assert_eq!(told, expected);
+    for (file, text) in SENSORS {
+        tree.device(file, text);
+    }
+    // A share that failed is not replaced.
+    tree.device("gpu_busy_percent", "300\n");
+    let told = tree.told().vitals;
+    assert_eq!(told.utilization, failed(CANNOT_BE));
+    assert_eq!(told.temperature, Reading::Value(Celsius(53)));
+    assert_eq!(told.power, Reading::Value(Milliwatts(68_000)));
+    assert_eq!(told.clock_graphics, Reading::Value(Megahertz(31)));
+}

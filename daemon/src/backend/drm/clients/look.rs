@@ -1,0 +1,275 @@
+//! One look at the descriptors that are open on a card: which of them are read,
+//! and which client is behind each.
+//!
+//! A driver may take locks to answer, so each client is read through one of its
+//! descriptors; the others are asked again only once in a while whether they are
+//! still of the same client.
+
+use super::counter::History;
+use super::shares::sum;
+use crate::backend::drm::card::Card;
+use crate::backend::drm::engines::{self, Driver, Memory, Role};
+use crate::backend::drm::fdinfo::{self, FdInfo, TEXT_MAX};
+use crate::holders::{DeviceNumber, Open};
+use crate::procfs::file::{failed, read_at_most};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{ProcessKey, Use};
+use gpukill_proto::units::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// So many clients of a card are told apart: ten times what the busiest box has.
+const CLIENTS_MAX: usize = 20_000;
+
+/// How long a descriptor is believed to be of the client that it was of.
+pub(super) const BELIEVED: Duration = Duration::from_secs(10);
+
+/// A descriptor of a process.
+pub(super) type Place = (ProcessKey, Open);
+
+/// Which client a descriptor was of when it was read; `None`: of none of this
+/// card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    client: Option<Id>,
+    at: Instant,
+}
+
+/// What tells a client from the others of its card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Id {
+    /// As the driver numbers it: for each device, and without a PCI address for
+    /// each device file.
+    Told(Option<DeviceNumber>, u64),
+    /// It has none. Copies of such a descriptor cannot be known for the same
+    /// client: what they do counts for each.
+    Untold(Place),
+}
+
+/// A client, as of its last reading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sighting {
+    by: Place,
+    /// Who has it open.
+    pub(super) holders: BTreeSet<ProcessKey>,
+    pub(super) history: History,
+    /// The card's own memory that it holds.
+    pub(super) own: Reading<Bytes>,
+    /// Memory of the host that it holds through the card.
+    pub(super) host: Reading<Bytes>,
+    /// Its driver tells of memory that is the card's own.
+    pub(super) has_own: bool,
+    pub(super) used_for: Use,
+}
+
+/// What one look leaves for the next.
+#[derive(Debug, Default)]
+pub(super) struct Sight {
+    pub(super) clients: BTreeMap<Id, Sighting>,
+    seen: BTreeMap<Place, Seen>,
+}
+
+/// A look in progress.
+pub(super) struct Look<'a> {
+    root: &'a Path,
+    card: &'a Card,
+    driver: &'static Driver,
+    now: &'a dyn Fn() -> Instant,
+    before: Sight,
+    sight: Sight,
+    unseen: Option<String>,
+}
+
+impl<'a> Look<'a> {
+    pub(super) fn new(
+        root: &'a Path,
+        card: &'a Card,
+        now: &'a dyn Fn() -> Instant,
+        before: Sight,
+    ) -> Self {
+        Self {
+            root,
+            card,
+            driver: engines::driver(&card.driver),
+            now,
+            before,
+            sight: Sight::default(),
+            unseen: None,
+        }
+    }
+
+    /// Looks at these: first at those that clients were read by, so that the
+    /// others need not be read. Also tells why there may be more.
+    pub(super) fn all(mut self, places: &[Place]) -> (Sight, Option<String>) {
+        let clients = self.before.clients.values();
+        let readers: BTreeSet<Place> = clients.map(|client| client.by).collect();
+        let (readers, others): (Vec<&Place>, Vec<&Place>) =
+            places.iter().partition(|place| readers.contains(place));
+        for place in readers {
+            self.read(*place);
+        }
+        for place in others {
+            if !self.is_believed(place) {
+                self.read(*place);
+            }
+        }
+        (self.sight, self.unseen)
+    }
+
+    /// Whether it is known without reading whose this descriptor is.
+    fn is_believed(&mut self, place: &Place) -> bool {
+        let Some(seen) = self.before.seen.get(place) else {
+            return false;
+        };
+        let client = seen.client.map(|id| self.sight.clients.get_mut(&id));
+        let age = (self.now)().saturating_duration_since(seen.at);
+        match client {
+            _ if age >= BELIEVED => return false,
+            Some(Some(client)) => {
+                client.holders.insert(place.0);
+            }
+            // Its client was not found where it was: perhaps it is here.
+            Some(None) => return false,
+            None => {}
+        }
+        self.sight.seen.insert(*place, seen.clone());
+        true
+    }
+
+    fn read(&mut self, place: Place) {
+        let bytes = read_at_most(&file(self.root, &place), TEXT_MAX as u64 + 1);
+        // The moment of this reading: the whole look may take long.
+        let at = (self.now)();
+        let told = match bytes {
+            Ok(bytes) => fdinfo::parse(&bytes).filter(|told| is_of(told, self.card)),
+            Err(error) => {
+                self.unseen = self.unseen.take().or(unseen(error));
+                return;
+            }
+        };
+        let client = told.as_ref().map(|told| Id::of(told, place));
+        self.sight.seen.insert(place, Seen { client, at });
+        if let (Some(told), Some(id)) = (told, client) {
+            self.meet(id, &told, place, at);
+        }
+    }
+
+    /// Takes what a descriptor told of its client, unless another one did before.
+    fn meet(&mut self, id: Id, told: &FdInfo, place: Place, at: Instant) {
+        if let Some(client) = self.sight.clients.get_mut(&id) {
+            client.holders.insert(place.0);
+            return;
+        }
+        if self.sight.clients.len() >= CLIENTS_MAX {
+            self.unseen = Some(format!("only {CLIENTS_MAX} clients are looked at"));
+            return;
+        }
+        let history = match self.before.clients.remove(&id) {
+            Some(before) => before.history.next(told, at, self.driver),
+            None => History::first(told, at),
+        };
+        let held = |memory| {
+            let regions = told.regions.iter();
+            let regions = regions.filter(|(name, _)| self.driver.memory(name) == memory);
+            let parts: Vec<_> = regions
+                .map(|(_, region)| region.resident().clone().map(Bytes))
+                .collect();
+            (sum(&parts), !parts.is_empty())
+        };
+        let (own, has_own) = held(Memory::Own);
+        let sighting = Sighting {
+            by: place,
+            holders: BTreeSet::from([place.0]),
+            history,
+            own,
+            host: held(Memory::Host).0,
+            has_own,
+            used_for: used_for(told, self.driver),
+        };
+        self.sight.clients.insert(id, sighting);
+    }
+}
+
+impl Id {
+    fn of(told: &FdInfo, place: Place) -> Self {
+        let number = told.pdev.is_none().then_some(place.1.number);
+        told.client
+            .map_or(Self::Untold(place), |id| Self::Told(number, id))
+    }
+}
+
+fn file(root: &Path, (key, open): &Place) -> PathBuf {
+    let process = root.join(key.pid.to_string());
+    let task = match open.thread {
+        Some(thread) => process.join("task").join(thread.to_string()),
+        None => process,
+    };
+    task.join("fdinfo").join(open.fd.to_string())
+}
+
+/// Why there may be clients that were not seen; `None` where only this
+/// descriptor is gone, or its process.
+fn unseen(error: io::Error) -> Option<String> {
+    let is_gone = error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error());
+    if is_gone {
+        return None;
+    }
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return Some("processes of other users cannot be looked into".into());
+    }
+    let why: Reading<()> = failed(error);
+    let why = why.failure().unwrap_or_default();
+    Some(format!("a descriptor cannot be read: {why}"))
+}
+
+/// Whether this is of this card: a descriptor may have been closed since it was
+/// found, and its number may be another file's now.
+fn is_of(told: &FdInfo, card: &Card) -> bool {
+    match &told.pdev {
+        Some(pdev) => card.pci.as_ref().is_some_and(|pci| pci.slot == *pdev),
+        None => engines::is_same(&card.driver, &told.driver),
+    }
+}
+
+/// By the engines that it ever used.
+fn used_for(told: &FdInfo, driver: &Driver) -> Use {
+    let used = |role| {
+        told.engines.iter().any(|(name, engine)| {
+            let counters = [&engine.busy, &engine.cycles];
+            let mut counters = counters.into_iter().filter_map(|counter| counter.known());
+            driver.role(name) == role && counters.any(|count| *count > 0)
+        })
+    };
+    Use {
+        compute: used(Role::Compute),
+        graphics: used(Role::Graphics),
+        mps: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_hide_a_client_is_said() {
+        let others = "processes of other users cannot be looked into";
+        let cases = [
+            (rustix::io::Errno::NOENT, None),
+            (rustix::io::Errno::SRCH, None),
+            (rustix::io::Errno::ACCESS, Some(others)),
+            (rustix::io::Errno::PERM, Some(others)),
+            (
+                rustix::io::Errno::IO,
+                Some("a descriptor cannot be read: Input/output error (os error 5)"),
+            ),
+        ];
+        for (errno, expected) in cases {
+            let error = io::Error::from_raw_os_error(errno.raw_os_error());
+            assert_eq!(unseen(error).as_deref(), expected, "{errno}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! How often descriptors are read, what may change between two readings, and
+//! what cannot be read.
+
+use super::*;
+use crate::backend::drm::clients::look::BELIEVED;
+
+fn holds(client: u64, count: u64) -> String {
+    amdgpu(client, &format!("drm-resident-vram: {count}"))
+}
+
+#[test]
+fn a_client_is_read_through_one_descriptor_and_the_others_once_in_a_while() {
+    let mut stage = Stage::new();
+    for fd in [3, 4] {
+        stage.open(process(7), fd, &holds(1, 5));
+    }
+    assert_eq!(memory(&stage.next()), [(7, bytes(5))]);
+    // The second one is of another client now, and nobody has looked.
+    stage.open(process(7), 4, &holds(2, 100));
+    assert_eq!(memory(&stage.next()), [(7, bytes(5))]);
+    stage.open(process(7), 3, &holds(1, 6));
+    assert_eq!(memory(&stage.next()), [(7, bytes(6))]);
+    let used = stage.poll(BELIEVED);
+    assert_eq!(memory(&used), [(7, bytes(106))]);
+}
+
+#[test]
+fn what_was_no_client_of_the_card_is_read_again_once_in_a_while() {
+    let mut stage = Stage::new();
+    stage.open(process(7), 3, "pos: 0\n");
+    assert_eq!(memory(&stage.next()), []);
+    stage.open(process(7), 3, &holds(1, 5));
+    assert_eq!(memory(&stage.next()), []);
+    assert_eq!(memory(&stage.poll(BELIEVED)), [(7, bytes(5))]);
+}
+
+#[test]
+fn a_descriptor_that_became_another_client_s_is_seen_at_once() {
+    let mut stage = Stage::new();
+    for fd in [3, 4] {
+        stage.open(process(7), fd, &holds(1, 5));
+    }
+    let _ = stage.next();
+    stage.open(process(7), 3, &holds(2, 100));
+    let used = stage.next();
+    // The first client is looked for where it was too, and keeps its history.
+    assert_eq!(memory(&used), [(7, bytes(105))]);
+    assert_eq!(
+        used.utilization,
+        failed("a client was seen for the first time")
+    );
+    assert_eq!(stage.next().utilization, percent(0));
+}
+
+#[test]
+fn what_is_closed_or_ended_is_gone_without_a_word() {
+    let mut stage = Stage::new();
+    stage.open(process(7), 3, &holds(1, 5));
+    stage.open(process(8), 3, &holds(2, 6));
+    let _ = stage.next();
+    stage.close(process(7), 3);
+    std::fs::remove_dir_all(stage.directory(8)).unwrap();
+    let used = stage.next();
+    assert_eq!((used.processes, used.unseen), (vec![], None));
+    stage.found.processes.clear();
+    let _ = stage.next();
+    assert_eq!(stage.clients.sight.clients.len(), 0);
+}
+
+#[test]
+fn that_the_card_has_memory_of_its_own_is_not_forgotten() {
+    let mut stage = Stage::new();
+    assert!(!stage.next().has_own_memory);
+    stage.open(process(7), 3, &holds(1, 5));
+    assert!(stage.next().has_own_memory);
+    stage.close(process(7), 3);
+    assert!(stage.next().has_own_memory);
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    let mut stage = Stage::new();
+    stage.open(process(7), 3, &holds(1, 5));
+    stage.open(process(8), 3, &holds(2, 6));
+    stage.close(process(7), 3);
+    std::fs::create_dir(stage.directory(7).join("fdinfo/3")).unwrap();
+    let used = stage.next();
+    let why = "a descriptor cannot be read: Is a directory (os error 21)";
+    assert_eq!(used.unseen.as_deref(), Some(why));
+    assert_eq!(memory(&used), [(8, bytes(6))]);
+    assert_eq!(
+        shares(&used)[0],
+        failed("a client was seen for the first time")
+    );
+    assert_eq!(stage.next().utilization, failed(why));
+}
+
+#[test]
+fn who_opens_very_much_hides_nobody_else() {
+    let mut stage = Stage::new();
+    for fd in 0..=1_024 {
+        stage.open(process(7), fd, &holds(u64::from(fd), 1));
+    }
+    stage.open(process(8), 3, &holds(5_000, 6));
+    let used = stage.next();
+    assert_eq!(memory(&used), [(7, bytes(1_024)), (8, bytes(6))]);
+    let why = "only 1024 descriptors of a process are looked at";
+    assert_eq!(used.unseen.as_deref(), Some(why));
+}

@@ -1,0 +1,121 @@
+//! What descriptors tell that were recorded or are printed in the kernel's
+//! documentation, where the recordings are at hand.
+
+use super::*;
+use std::path::{Path, PathBuf};
+
+/// What was recorded on real boxes: `GPUKILL_CAPTURES`, or beside the workspace.
+fn recordings() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
+    let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
+    Some(named.join("drm/fdinfo")).filter(|directory| directory.is_dir())
+}
+
+fn engine(fill: impl FnOnce(&mut Engine)) -> Engine {
+    let mut engine = Engine::UNTOLD;
+    fill(&mut engine);
+    engine
+}
+
+/// An engine of xe: cycles, of so many, on so many engines.
+fn cycles(worked: u64, all: u64, capacity: Option<u64>) -> Engine {
+    engine(|engine| {
+        engine.cycles = Reading::Value(worked);
+        engine.total_cycles = Reading::Value(all);
+        engine.capacity = capacity.map_or(Reading::Unsupported, Reading::Value);
+    })
+}
+
+fn region(resident: Option<u64>, alias: Option<u64>) -> Region {
+    Region {
+        resident: resident.map_or(Reading::Unsupported, Reading::Value),
+        alias: alias.map_or(Reading::Unsupported, Reading::Value),
+    }
+}
+
+fn named<T, const N: usize>(entries: [(&str, T); N]) -> BTreeMap<String, T> {
+    entries.map(|(name, entry)| (name.to_owned(), entry)).into()
+}
+
+#[test]
+fn recorded_descriptors_tell_what_they_were_recorded_of() {
+    let Some(directory) = recordings() else {
+        eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
+        return;
+    };
+    let all = 7_655_183_225;
+    let expected = [
+        (
+            "amdgpu-linux6.1-pid2217-fd99.txt",
+            FdInfo {
+                driver: "amdgpu".into(),
+                pdev: Some("0000:08:00.0".into()),
+                client: Some(217),
+                engines: named([(
+                    "gfx",
+                    engine(|engine| engine.busy = Reading::Value(107_322_799)),
+                )]),
+                regions: named([
+                    ("vram", region(None, Some(2_117_632))),
+                    ("gtt", region(None, Some(8_388_608))),
+                    ("cpu", region(None, Some(0))),
+                ]),
+            },
+        ),
+        (
+            "amdxdna-npu-6.13.txt",
+            FdInfo {
+                driver: "amdxdna_accel_driver".into(),
+                pdev: Some("0000:c5:00.1".into()),
+                client: Some(76),
+                engines: named([(
+                    "npu-amdxdna",
+                    engine(|engine| engine.busy = Reading::Value(0)),
+                )]),
+                regions: named([("memory", region(None, None))]),
+            },
+        ),
+        (
+            "panthor-kerneldoc.txt",
+            FdInfo {
+                driver: "panthor".into(),
+                pdev: None,
+                client: Some(10),
+                engines: named([(
+                    "panthor",
+                    engine(|engine| {
+                        engine.busy = Reading::Value(111_110_952_750);
+                        engine.cycles = Reading::Value(94_439_687_187);
+                        engine.hertz = Reading::Value(1_000_000_000);
+                    }),
+                )]),
+                regions: named([("memory", region(Some(16_875_520), None))]),
+            },
+        ),
+        (
+            "xe-dg2-kerneldoc.txt",
+            FdInfo {
+                driver: "xe".into(),
+                pdev: Some("0000:03:00.0".into()),
+                client: Some(3),
+                engines: named([
+                    ("rcs", cycles(28_257_900, all, None)),
+                    ("bcs", cycles(0, all, None)),
+                    ("vcs", cycles(0, all, Some(2))),
+                    ("vecs", cycles(0, all, Some(2))),
+                    ("ccs", cycles(0, all, Some(4))),
+                ]),
+                regions: named([
+                    ("system", region(Some(0), None)),
+                    ("gtt", region(Some(196_608), None)),
+                    ("vram0", region(Some(24_567_808), None)),
+                    ("stolen", region(Some(0), None)),
+                ]),
+            },
+        ),
+    ];
+    for (name, expected) in expected {
+        let bytes = std::fs::read(directory.join(name)).unwrap();
+        assert_eq!(parse(&bytes), Some(expected), "{name}");
+    }
+}

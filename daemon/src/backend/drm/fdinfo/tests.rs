@@ -1,0 +1,255 @@
+//! What texts tell: each form that drivers write, and what is not believed.
+
+use super::*;
+use proptest::prelude::*;
+
+fn told(text: &str) -> FdInfo {
+    parse(text.as_bytes()).unwrap()
+}
+
+fn value(number: u64) -> Reading<u64> {
+    Reading::Value(number)
+}
+
+fn not_understood<T>(value: &str) -> Reading<T> {
+    Reading::Failed(format!("not understood: {value}"))
+}
+
+/// Resident bytes of the only region of a text.
+fn resident(lines: &str) -> Reading<u64> {
+    let told = told(&format!("drm-driver:\tx\n{lines}\n"));
+    assert_eq!(told.regions.len(), 1, "{lines}");
+    told.regions.values().next().unwrap().resident().clone()
+}
+
+/// The engine `e` of a text.
+fn engine(lines: &str) -> Engine {
+    told(&format!("drm-driver: x\n{lines}\n")).engines["e"].clone()
+}
+
+#[test]
+fn a_text_is_taken_apart_whatever_blanks_it_has() {
+    let expected = FdInfo {
+        driver: "amdgpu".into(),
+        pdev: Some("0000:c1:00.0".into()),
+        client: Some(u64::MAX),
+        engines: BTreeMap::from([(
+            "gfx".into(),
+            Engine {
+                busy: value(7),
+                ..Engine::UNTOLD
+            },
+        )]),
+        regions: BTreeMap::from([(
+            "gtt".into(),
+            Region {
+                resident: Reading::Unsupported,
+                alias: value(8 << 10),
+            },
+        )]),
+    };
+    for (colon, end) in [
+        (":\t", "\n"),
+        (":", "\r\n"),
+        (": \t ", " \n"),
+        (" \t:  ", "\t\n"),
+    ] {
+        let lines = [
+            ("pos", "0"),
+            ("drm-driver", "amdgpu"),
+            ("drm-pdev", "0000:C1:00.0"),
+            ("drm-client-id", "18446744073709551615"),
+            ("drm-client-name", "a: b"),
+            ("drm-memory-gtt", "8 KiB"),
+            ("drm-engine-gfx", "7 ns"),
+            ("amd-evicted-vram", "9 KiB"),
+            ("drm-curfreq-gfx", "1 Hz"),
+        ];
+        let text: String = lines
+            .map(|(key, value)| format!("{key}{colon}{value}{end}"))
+            .concat();
+        assert_eq!(parse(text.as_bytes()), Some(expected.clone()), "{text:?}");
+    }
+}
+
+#[test]
+fn what_no_drm_driver_wrote_tells_nothing() {
+    let long_text = format!("drm-driver: x\n{}", " ".repeat(TEXT_MAX));
+    let many = |key: &str, count: usize| {
+        let lines: String = (0..count).map(|n| format!("{key}{n}: 1\n")).collect();
+        format!("drm-driver: x\n{lines}")
+    };
+    for text in [
+        "",
+        "pos:\t0\nflags:\t02\nmnt_id:\t24\nino:\t614\n",
+        // Linux 5.14: before the keys were agreed upon.
+        "pdev:\t0000:08:00.0\npasid:\t32771\nvram mem:\t9 kB\ngfx0:\t12.30%\n",
+        "drm-client-id: 7\ndrm-engine-gfx: 1 ns\n",
+        "drm-driver:\n",
+        "DRM-DRIVER: x\n",
+        "drm-driver x\n",
+        &long_text,
+        &many("drm-engine-e", ENGINES_MAX + 1),
+        &many("drm-total-r", REGIONS_MAX + 1),
+    ] {
+        assert_eq!(parse(text.as_bytes()), None, "{text:.60?}");
+    }
+    assert!(parse(many("drm-engine-e", ENGINES_MAX).as_bytes()).is_some());
+    assert!(parse(many("drm-total-r", REGIONS_MAX).as_bytes()).is_some());
+    assert!(parse(&long_text.as_bytes()[..TEXT_MAX]).is_some());
+}
+
+#[test]
+fn sizes_come_in_any_unit_and_what_has_another_is_unknown() {
+    let cases = [
+        ("0", value(0)),
+        ("4096", value(4096)),
+        ("4 KiB", value(4096)),
+        ("4\tKiB", value(4096)),
+        ("16 MiB", value(16 << 20)),
+        ("2 GiB", value(2 << 30)),
+        ("18446744073709551615", value(u64::MAX)),
+        ("17179869184 GiB", not_understood("17179869184 GiB")),
+        (
+            "18446744073709551616",
+            not_understood("18446744073709551616"),
+        ),
+        ("4 kB", not_understood("4 kB")),
+        ("4KiB", not_understood("4KiB")),
+        ("4 KiB x", not_understood("4 KiB x")),
+        ("-4", not_understood("-4")),
+        ("+4", not_understood("+4")),
+        ("KiB", not_understood("KiB")),
+        ("", not_understood("")),
+    ];
+    for (size, expected) in cases {
+        let told = resident(&format!("drm-resident-r: {size}"));
+        assert_eq!(told, expected, "{size:?}");
+    }
+}
+
+#[test]
+fn only_what_is_resident_counts_and_never_twice() {
+    let cases = [
+        ("drm-memory-r: 5", value(5)),
+        ("drm-memory-r: 5\ndrm-resident-r: 6", value(6)),
+        ("drm-resident-r: 6\ndrm-memory-r: 5", value(6)),
+        ("drm-resident-r: 0\ndrm-memory-r: 5", value(0)),
+        (
+            "drm-resident-r: 6 x\ndrm-memory-r: 5",
+            not_understood("6 x"),
+        ),
+        ("drm-total-r: 9", Reading::Unsupported),
+        (
+            "drm-total-r: 9\ndrm-shared-r: 9\ndrm-active-r: 9\ndrm-purgeable-r: 9",
+            Reading::Unsupported,
+        ),
+        ("drm-total-r: 9\ndrm-resident-r: 1", value(1)),
+        // A region that is called so.
+        ("drm-resident-memory: 3", value(3)),
+    ];
+    for (lines, expected) in cases {
+        assert_eq!(resident(lines), expected, "{lines:?}");
+    }
+}
+
+#[test]
+fn engines_count_in_time_or_in_cycles_of_so_many_a_second() {
+    let cases = [
+        ("drm-engine-e: 5 ns", |engine: &mut Engine| {
+            engine.busy = value(5)
+        }),
+        // Only nanoseconds are agreed upon.
+        ("drm-engine-e: 5", |engine| {
+            engine.busy = not_understood("5")
+        }),
+        ("drm-engine-e: 5 ms", |engine| {
+            engine.busy = not_understood("5 ms")
+        }),
+        ("drm-cycles-e: 5", |engine| engine.cycles = value(5)),
+        ("drm-total-cycles-e: 5", |engine| {
+            engine.total_cycles = value(5)
+        }),
+        ("drm-maxfreq-e: 5", |engine| engine.hertz = value(5)),
+        ("drm-maxfreq-e: 5 Hz", |engine| engine.hertz = value(5)),
+        ("drm-maxfreq-e: 5 KHz", |engine| engine.hertz = value(5_000)),
+        ("drm-maxfreq-e: 5 MHz", |engine| {
+            engine.hertz = value(5_000_000)
+        }),
+        ("drm-engine-capacity-e: 4", |engine| {
+            engine.capacity = value(4)
+        }),
+    ] as [(&str, fn(&mut Engine)); 10];
+    for (line, change) in cases {
+        let mut expected = Engine::UNTOLD;
+        change(&mut expected);
+        assert_eq!(engine(line), expected, "{line}");
+    }
+}
+
+#[test]
+fn of_two_lines_with_one_key_the_first_counts() {
+    let twice = "drm-driver: x\ndrm-driver: y\ndrm-pdev: 0000:01:00.0\ndrm-pdev: z\n\
+                 drm-client-id: 1\ndrm-client-id: 2\ndrm-engine-e: 3 ns\ndrm-engine-e: 4 ns\n\
+                 drm-resident-r: 5\ndrm-resident-r: 6\n";
+    let once = "drm-driver: x\ndrm-pdev: 0000:01:00.0\ndrm-client-id: 1\n\
+                drm-engine-e: 3 ns\ndrm-resident-r: 5\n";
+    assert_eq!(told(twice), told(once));
+}
+
+#[test]
+fn a_name_that_no_driver_has_is_nobody_s() {
+    let long = "e".repeat(NAME_MAX + 1);
+    for name in ["", "a b", "a\x1b[2J", "é", &long] {
+        let text = format!("drm-driver: x\ndrm-engine-{name}: 1 ns\ndrm-resident-{name}: 1\n");
+        let told = told(&text);
+        assert_eq!((told.engines.len(), told.regions.len()), (0, 0), "{name:?}");
+    }
+    assert_eq!(told("drm-driver: a\x1b[2Jb\n").driver, "a\\x1b[2Jb");
+    for id in ["-1", "x", "18446744073709551616", ""] {
+        let told = told(&format!("drm-driver: x\ndrm-client-id: {id}\n"));
+        assert_eq!(told.client, None, "{id}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_can_shake_it(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        untrusted::fdinfo(&bytes);
+    }
+
+    #[test]
+    fn no_lines_can_shake_it(lines in proptest::collection::vec(
+        "(drm-(driver|pdev|client-id|(engine|engine-capacity|cycles|total-cycles|maxfreq|resident|memory|total)-[a-c]?) ?: ?[0-9]{0,21} ?(ns|KiB|MHz|x)?|.{0,30})",
+        0..40,
+    )) {
+        untrusted::fdinfo(format!("drm-driver: x\n{}", lines.join("\n")).as_bytes());
+    }
+
+    #[test]
+    fn a_size_is_the_same_in_any_unit(gibibytes in 0u64..1 << 34) {
+        let sizes = [(0, "GiB"), (10, "MiB"), (20, "KiB"), (30, "")];
+        for (shift, unit) in sizes {
+            let size = u128::from(gibibytes) << shift;
+            if size <= u128::from(u64::MAX) {
+                let told = resident(&format!("drm-resident-r: {size} {unit}"));
+                prop_assert_eq!(told, value(gibibytes << 30));
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_keys_does_not_matter(order in Just(vec![
+        "drm-driver: xe", "drm-pdev: 0000:03:00.0", "drm-client-id: 3", "drm-total-vram0: 9 MiB",
+        "drm-resident-vram0: 4 MiB", "drm-memory-vram0: 5 MiB", "drm-cycles-rcs: 1",
+        "drm-total-cycles-rcs: 2", "drm-engine-capacity-rcs: 3", "drm-engine-rcs: 4 ns",
+        "drm-maxfreq-rcs: 5 MHz", "pos: 0",
+    ]).prop_shuffle()) {
+        let sorted = {
+            let mut lines = order.clone();
+            lines.sort_unstable();
+            told(&lines.join("\n"))
+        };
+        prop_assert_eq!(told(&order.join("\n")), sorted);
+    }
+}

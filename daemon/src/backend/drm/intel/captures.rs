@@ -1,0 +1,97 @@
+//! What real cards told, where the recordings are at hand.
+
+use super::*;
+use crate::backend::drm::card::cards;
+use gpukill_proto::snapshot::ThrottleReasons;
+use gpukill_proto::units::{Celsius, Milliwatts, Rpm};
+use std::path::Path;
+
+/// What was recorded on real boxes: `GPUKILL_CAPTURES`, or beside the workspace.
+fn recordings() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
+    let named = std::env::var_os("GPUKILL_CAPTURES").map_or(beside, PathBuf::from);
+    Some(named.join("intel")).filter(|directory| directory.is_dir())
+}
+
+/// What the only card of a recording tells, at first.
+fn told(recording: &str) -> Option<Told> {
+    let Some(directory) = recordings() else {
+        eprintln!("skipped: no recordings here; GPUKILL_CAPTURES names their directory");
+        return None;
+    };
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("class")).unwrap();
+    let drm = root.path().join("class/drm");
+    std::os::unix::fs::symlink(directory.join(recording).canonicalize().unwrap(), drm).unwrap();
+    let card = cards(root.path()).pop().unwrap();
+    Some(Intel::new(root.path().to_owned()).read(&card, Instant::now()))
+}
+
+fn expected(name: &str, unified: bool, vitals: Vitals) -> Told {
+    let memory = MemoryReadings {
+        unified,
+        ..MemoryReadings::unknown(&Reading::Unsupported)
+    };
+    Told {
+        name: Reading::Value(name.into()),
+        memory,
+        vitals,
+        ..Told::unknown(&Reading::Unsupported)
+    }
+}
+
+fn quiet() -> Vitals {
+    Vitals {
+        throttle: Reading::Value(ThrottleReasons(Vec::new())),
+        ..Vitals::unknown(&Reading::Unsupported)
+    }
+}
+
+#[test]
+fn an_arc_a380_under_i915_tells_what_was_recorded() {
+    let Some(told) = told("lact-a380-i915") else {
+        return;
+    };
+    let vitals = Vitals {
+        temperature: Reading::Value(Celsius(55)),
+        fan_speed: Reading::Value(Rpm(0)),
+        power_limit: Reading::Value(Milliwatts(55_000)),
+        clock_graphics: Reading::Value(Megahertz(600)),
+        clock_sm: Reading::Value(Megahertz(600)),
+        clock_sm_max: Reading::Value(Megahertz(2_450)),
+        ..quiet()
+    };
+    assert_eq!(told, expected("Intel 8086:56a5", false, vitals));
+}
+
+#[test]
+fn an_arc_b580_under_xe_tells_what_was_recorded() {
+    let Some(told) = told("lact-b580-6.16") else {
+        return;
+    };
+    let vitals = Vitals {
+        temperature: Reading::Value(Celsius(46)),
+        memory_temperature: Reading::Value(Celsius(48)),
+        fan_speed: Reading::Value(Rpm(418)),
+        clock_graphics: Reading::Value(Megahertz(400)),
+        clock_sm: Reading::Value(Megahertz(400)),
+        clock_sm_max: Reading::Value(Megahertz(2_850)),
+        clock_video: Reading::Value(Megahertz(0)),
+        ..quiet()
+    };
+    assert_eq!(told, expected("Intel 8086:e20b", false, vitals));
+}
+
+#[test]
+fn a_tiger_lake_processor_under_xe_shares_the_hosts_memory_and_is_on_no_link() {
+    let Some(told) = told("lact-tigerlake") else {
+        return;
+    };
+    let vitals = Vitals {
+        clock_graphics: Reading::Value(Megahertz(0)),
+        clock_sm: Reading::Value(Megahertz(0)),
+        clock_sm_max: Reading::Value(Megahertz(1_300)),
+        ..quiet()
+    };
+    assert_eq!(told, expected("Intel 8086:9a49", true, vitals));
+}

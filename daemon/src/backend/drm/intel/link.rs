@@ -1,0 +1,159 @@
+//! The PCIe link of a card, which is not always that of its GPU.
+
+use super::super::card::Card;
+use super::super::sysfs;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::Vitals;
+use std::path::{Path, PathBuf};
+
+/// Reads what the link runs at, and what it could.
+pub(super) fn read(card: &Card, vitals: &mut Vitals) {
+    let device = port(card);
+    vitals.pcie_generation = generation(&device.join("current_link_speed"));
+    vitals.pcie_width = width(&device.join("current_link_width"));
+    vitals.pcie_generation_max = generation(&device.join("max_link_speed"));
+    vitals.pcie_width_max = width(&device.join("max_link_width"));
+}
+
+/// The device whose link leads to the host. Arc cards have a bridge of their own
+/// with two ports before the GPU, which itself says "one lane of the first
+/// generation" whatever its card runs at.
+fn port(card: &Card) -> PathBuf {
+    let device = card.device();
+    let says_one_lane = width(&device.join("max_link_width")) == Reading::Value(1)
+        && generation(&device.join("max_link_speed")) == Reading::Value(1);
+    if says_one_lane && let Some(port) = own_bridge(&device) {
+        return port;
+    }
+    device
+}
+
+/// The upper port of a bridge of the GPU's own maker, two above it.
+fn own_bridge(device: &Path) -> Option<PathBuf> {
+    let device = std::fs::canonicalize(device).ok()?;
+    let lower = device.parent()?;
+    let upper = lower.parent()?;
+    let is_bridge = |port: &Path| {
+        let class = sysfs::hexadecimal(&port.join("class"));
+        let vendor = sysfs::hexadecimal(&port.join("vendor"));
+        class.known().is_some_and(|it| it >> 8 == 0x0604) && vendor == Reading::Value(0x8086)
+    };
+    (is_bridge(lower) && is_bridge(upper)).then(|| upper.to_owned())
+}
+
+/// `16.0 GT/s PCIe`
+fn generation(file: &Path) -> Reading<u32> {
+    match sysfs::text(file) {
+        Reading::Value(text) if text.starts_with("Unknown") => Reading::Unsupported,
+        Reading::Value(text) => {
+            let generations = [
+                ("2.5", 1),
+                ("5", 2),
+                ("5.0", 2),
+                ("8", 3),
+                ("8.0", 3),
+                ("16", 4),
+                ("16.0", 4),
+                ("32.0", 5),
+                ("64.0", 6),
+            ];
+            let speed = text.split_once(" GT/s").map(|(speed, _)| speed);
+            generations
+                .iter()
+                .find(|(known, _)| Some(*known) == speed)
+                .map_or_else(
+                    || Reading::Failed("the link's speed is not understood".into()),
+                    |(_, generation)| Reading::Value(*generation),
+                )
+        }
+        unknown => unknown.because(),
+    }
+}
+
+/// A number of lanes. One that has no link (it is part of the processor) says 0,
+/// or 255.
+fn width(file: &Path) -> Reading<u32> {
+    match sysfs::number(file) {
+        Reading::Value(lanes @ 1..=32) => {
+            u32::try_from(lanes).map_or(Reading::Unsupported, Reading::Value)
+        }
+        Reading::Value(_) => Reading::Unsupported,
+        unknown => unknown.because(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::drm::card::cards;
+
+    #[test]
+    fn a_link_is_a_generation_and_lanes_or_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("x");
+        for (text, expected) in [
+            ("2.5 GT/s PCIe\n", Reading::Value(1)),
+            ("5 GT/s\n", Reading::Value(2)),
+            ("16.0 GT/s PCIe\n", Reading::Value(4)),
+            ("64.0 GT/s PCIe\n", Reading::Value(6)),
+            ("Unknown\n", Reading::Unsupported),
+            ("Unknown speed\n", Reading::Unsupported),
+            (
+                "7 GT/s\n",
+                Reading::Failed("the link's speed is not understood".into()),
+            ),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(generation(&file), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("16\n", Reading::Value(16)),
+            ("0\n", Reading::Unsupported),
+            ("255\n", Reading::Unsupported),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(width(&file), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_link_is_that_of_the_bridge_on_the_card() {
+        let root = tempfile::tempdir().unwrap();
+        let upper = root
+            .path()
+            .join("devices/pci0000:00/0000:00:01.0/0000:01:00.0");
+        let device = upper.join("0000:02:01.0/0000:03:00.0");
+        let lower = upper.join("0000:02:01.0");
+        std::fs::create_dir_all(&device).unwrap();
+        for (port, speed, lanes) in [
+            (&device, "2.5 GT/s PCIe", "1"),
+            (&upper, "16.0 GT/s PCIe", "8"),
+        ] {
+            for (file, text) in [
+                ("current_link_speed", speed),
+                ("max_link_speed", speed),
+                ("current_link_width", lanes),
+                ("max_link_width", lanes),
+            ] {
+                std::fs::write(port.join(file), format!("{text}\n")).unwrap();
+            }
+        }
+        std::fs::write(device.join("uevent"), "DRIVER=xe\nPCI_ID=8086:E20B\n").unwrap();
+        let card = root.path().join("class/drm/card1");
+        std::fs::create_dir_all(&card).unwrap();
+        std::os::unix::fs::symlink(&device, card.join("device")).unwrap();
+        let link = |vendor: &str| {
+            for port in [&upper, &lower] {
+                std::fs::write(port.join("class"), "0x060400\n").unwrap();
+                std::fs::write(port.join("vendor"), vendor).unwrap();
+            }
+            let card = cards(root.path()).pop().unwrap();
+            let mut vitals = Vitals::unknown(&Reading::Unsupported);
+            read(&card, &mut vitals);
+            (vitals.pcie_generation, vitals.pcie_width_max)
+        };
+        assert_eq!(link("0x8086\n"), (Reading::Value(4), Reading::Value(8)));
+        // A bridge of the board: not on the card.
+        assert_eq!(link("0x10b5\n"), (Reading::Value(1), Reading::Value(1)));
+    }
+}
