@@ -185,23 +185,79 @@ mod tests {
             };
             check(caller, operation, roles)
         };
-        let plain = caller(1000, &[1000]);
+        let hidden = roles();
         let open = Roles {
             hide_other_users: false,
             ..roles()
         };
-        assert_eq!(read(&plain, Some(1001), &open), Ruling::Allow);
-        assert_eq!(read(&plain, Some(1000), &roles()), Ruling::Allow);
-        assert_eq!(
-            read(&plain, Some(1001), &roles()),
-            Ruling::Deny(Right::EndAny)
-        );
-        assert_eq!(read(&plain, None, &roles()), Ruling::Deny(Right::EndAny));
-        assert_eq!(
-            read(&caller(1000, &[OPERATORS]), Some(1001), &roles()),
-            Ruling::Allow
-        );
-        assert_eq!(read(&caller(0, &[]), None, &roles()), Ruling::Allow);
+        let personal = Roles {
+            owner: Some(1000),
+            ..roles()
+        };
+        let deny = Ruling::Deny(Right::EndAny);
+        let cases = [
+            (
+                "nothing is hidden",
+                &open,
+                caller(1000, &[1000]),
+                Some(1001),
+                Ruling::Allow,
+            ),
+            (
+                "one's own",
+                &hidden,
+                caller(1000, &[1000]),
+                Some(1000),
+                Ruling::Allow,
+            ),
+            (
+                "another's",
+                &hidden,
+                caller(1000, &[1000]),
+                Some(1001),
+                deny,
+            ),
+            ("nobody's", &hidden, caller(1000, &[1000]), None, deny),
+            (
+                "an operator",
+                &hidden,
+                caller(1000, &[OPERATORS]),
+                Some(1001),
+                Ruling::Allow,
+            ),
+            (
+                "an admin",
+                &hidden,
+                caller(1000, &[ADMINS]),
+                Some(1001),
+                Ruling::Allow,
+            ),
+            (
+                "an operator, nobody's",
+                &hidden,
+                caller(1000, &[OPERATORS]),
+                None,
+                Ruling::Allow,
+            ),
+            (
+                "an admin, nobody's",
+                &hidden,
+                caller(1000, &[ADMINS]),
+                None,
+                Ruling::Allow,
+            ),
+            ("root", &hidden, caller(0, &[]), None, Ruling::Allow),
+            (
+                "whose daemon it is",
+                &personal,
+                caller(1000, &[]),
+                Some(1001),
+                Ruling::Allow,
+            ),
+        ];
+        for (who, roles, caller, owner, expected) in cases {
+            assert_eq!(read(&caller, owner, roles), expected, "{who}");
+        }
     }
 
     #[test]

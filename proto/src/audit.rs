@@ -1,7 +1,7 @@
 //! Questions to the history, and its answers.
 
 use crate::reading::Reading;
-use crate::snapshot::DeviceId;
+use crate::snapshot::{DeviceId, Owner};
 use crate::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,8 @@ pub struct AuditQuery {
     pub since: Timestamp,
     /// Before this moment.
     pub until: Timestamp,
-    /// Records of this user's processes, by name or number.
+    /// Records of this user's processes, by name or number: those they run and
+    /// those they own.
     pub user: Option<String>,
     /// Records of processes whose name matches this unanchored regex.
     pub process: Option<String>,
@@ -68,10 +69,15 @@ pub enum AuditSubject {
     Process {
         /// Its pid.
         pid: u32,
-        /// Its owner.
+        /// The real user id, as the daemon's user namespace has it.
         uid: Option<u32>,
-        /// The owner's name.
+        /// The name of that user.
         user: Option<String>,
+        /// Whose it was: whom to ask.
+        owner: Option<Owner>,
+        /// Who made its user namespace; `None` when it had the daemon's own, or
+        /// when that is not known.
+        namespace_owner: Option<u32>,
         /// The kernel's name for it.
         name: Option<String>,
         /// Its command line, where the caller may see it.

@@ -1,15 +1,22 @@
 //! Untrusted text made safe to show, and durations as people read them.
 
 use std::fmt::Write as _;
+use unicode_width::UnicodeWidthChar as _;
 
 /// The longest command line that is kept or sent, in bytes.
 pub const COMMAND_MAX: usize = 512;
+
+/// So many marks without a width may follow a character: Vietnamese and Korean
+/// letters that are written in parts have two. Hundreds would smear over the
+/// lines above and below.
+const MARKS_MAX: u32 = 2;
 
 /// Makes bytes of unknown origin safe to print on one line of a terminal.
 ///
 /// Control characters, invalid UTF-8 and the characters that reorder or hide
 /// text (Unicode bidi controls, zero-width ones) become visible escapes such as
-/// `\x1b` and `\u{202e}`. The result has at most `max` bytes, an ellipsis
+/// `\x1b` and `\u{202e}`; so do combining marks that have no character to stand
+/// on, or two others there before them. The result has at most `max` bytes, an ellipsis
 /// included where something was cut; `max` below 3 gives an empty text.
 #[must_use]
 pub fn visible(bytes: &[u8], max: usize) -> String {
@@ -17,11 +24,13 @@ pub fn visible(bytes: &[u8], max: usize) -> String {
     let mut shown = String::with_capacity(bytes.len().min(max));
     // The end of what still leaves room for an ellipsis.
     let mut fits = 0;
+    // None may stand on what precedes this text.
+    let mut marks = MARKS_MAX;
     for chunk in bytes.utf8_chunks() {
         let pieces = chunk.valid().chars().map(Piece::Char);
         let broken = chunk.invalid().iter().copied().map(Piece::Byte);
         for piece in pieces.chain(broken) {
-            piece.write_to(&mut shown);
+            marks = piece.write_to(&mut shown, marks);
             if shown.len() > max {
                 shown.truncate(fits);
                 if max >= ELLIPSIS.len_utf8() {
@@ -43,22 +52,33 @@ enum Piece {
 }
 
 impl Piece {
-    fn write_to(&self, shown: &mut String) {
+    /// Adds it to a text that ends with so many marks; how many it ends with
+    /// then.
+    fn write_to(&self, shown: &mut String, marks: u32) -> u32 {
         // Writing to a String cannot fail.
         let _ = match *self {
-            Piece::Byte(byte) => write!(shown, "\\x{byte:02x}"),
-            Piece::Char(c) if c.is_control() && u32::from(c) < 0x100 => {
+            Self::Byte(byte) => write!(shown, "\\x{byte:02x}"),
+            Self::Char(c) if c.is_control() && u32::from(c) < 0x100 => {
                 write!(shown, "\\x{:02x}", u32::from(c))
             }
-            Piece::Char(c) if c.is_control() || misleads(c) => {
+            Self::Char(c)
+                if c.is_control() || misleads(c) || (is_mark(c) && marks >= MARKS_MAX) =>
+            {
                 write!(shown, "\\u{{{:x}}}", u32::from(c))
             }
-            Piece::Char(c) => {
+            Self::Char(c) => {
                 shown.push(c);
-                Ok(())
+                return if is_mark(c) { marks + 1 } else { 0 };
             }
         };
+        // An escape is nothing for marks to stand on.
+        MARKS_MAX
     }
+}
+
+/// Whether a character stands on the one before it and takes no column.
+fn is_mark(c: char) -> bool {
+    c.width() == Some(0)
 }
 
 /// Characters that are no controls and yet change how a line looks: line
@@ -107,6 +127,29 @@ mod tests {
     }
 
     #[test]
+    fn few_combining_marks_are_shown_and_a_pile_of_them_becomes_visible() {
+        let cases = [
+            ("e\u{301}", "e\u{301}"),
+            // Vietnamese, and Korean, in parts.
+            ("Vie\u{302}\u{323}t", "Vie\u{302}\u{323}t"),
+            ("\u{1112}\u{1161}\u{11ab}", "\u{1112}\u{1161}\u{11ab}"),
+            (
+                "e\u{301}\u{301}\u{301}x\u{301}",
+                "e\u{301}\u{301}\\u{301}x\u{301}",
+            ),
+            // On nothing of its own.
+            ("\u{301}x", "\\u{301}x"),
+            ("\n\u{301}", "\\x0a\\u{301}"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(visible(text.as_bytes(), 100), expected);
+        }
+        let pile = format!("a{}", "\u{301}".repeat(500));
+        let shown = visible(pile.as_bytes(), 64);
+        assert_eq!(shown, format!("a\u{301}\u{301}{}…", "\\u{301}".repeat(8)));
+    }
+
+    #[test]
     fn a_long_text_is_cut_with_an_ellipsis_and_never_inside_a_character() {
         assert_eq!(visible(b"abcdefgh", 8), "abcdefgh");
         assert_eq!(visible(b"abcdefghi", 8), "abcde…");
@@ -135,6 +178,23 @@ mod tests {
             let shown = visible(&bytes, max);
             prop_assert!(shown.len() <= max);
             prop_assert!(!shown.chars().any(|c| c.is_control() || misleads(c)));
+            // Whoever makes it safe once more changes nothing.
+            prop_assert_eq!(visible(shown.as_bytes(), max), shown);
+        }
+
+        #[test]
+        fn however_many_marks_there_are_few_follow_each_other(
+            text in "[ae\u{300}-\u{36f}\u{5b0}-\u{5bd}\u{1160}-\u{11ff}\u{20d0}-\u{20f0}\n]{0,200}",
+            max in 0usize..512,
+        ) {
+            let shown = visible(text.as_bytes(), max);
+            prop_assert!(shown.len() <= max);
+            let mut run = MARKS_MAX;
+            for c in shown.chars() {
+                run = if c.width() == Some(0) { run + 1 } else { 0 };
+                prop_assert!(run <= MARKS_MAX, "{:?}", shown);
+            }
+            prop_assert_eq!(visible(shown.as_bytes(), max), shown);
         }
     }
 }

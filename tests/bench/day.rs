@@ -10,9 +10,12 @@
     reason = "it prints its measurements, and ends where it cannot"
 )]
 
+#[path = "process.rs"]
+mod process;
+
 use gpukill_tests::harness::{Actor, Daemon, Stage};
+use process::{field, file};
 use serde_json::json;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// The polls of a day.
@@ -110,19 +113,4 @@ fn print_row(daemon: &Daemon, sensor: u32, polls: &[u64; 3], stored: u64) {
         std::fs::read_dir(file(sensor, "fd")).unwrap().count(),
         stored / 1024
     );
-}
-
-fn file(pid: u32, name: &str) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}/{name}"))
-}
-
-fn field(pid: u32, name: &str) -> u64 {
-    let status = std::fs::read_to_string(file(pid, "status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap()
-        .split_whitespace()
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap()
 }

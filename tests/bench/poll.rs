@@ -13,9 +13,12 @@
     reason = "it prints its measurements, and ends where it cannot"
 )]
 
+#[path = "process.rs"]
+mod process;
+
 use gpukill_tests::harness::{Actor, Stage};
+use process::{field, file};
 use serde_json::json;
-use std::path::PathBuf;
 use std::time::Duration;
 
 const ON_THE_HOST: [usize; 3] = [100, 1_000, 10_000];
@@ -121,21 +124,6 @@ fn processes_on_the_host() -> usize {
     names
         .filter(|name| name.to_string_lossy().parse::<u32>().is_ok())
         .count()
-}
-
-fn file(pid: u32, name: &str) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}/{name}"))
-}
-
-fn field(pid: u32, name: &str) -> u64 {
-    let status = std::fs::read_to_string(file(pid, "status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap()
-        .split_whitespace()
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap()
 }
 
 /// How many polls there were, and how many of them began late.

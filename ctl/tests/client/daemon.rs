@@ -335,6 +335,8 @@ fn record(id: u64) -> AuditRecord {
             pid: 100,
             uid: Some(1000),
             user: Some("alice".into()),
+            owner: None,
+            namespace_owner: None,
             name: Some("python".into()),
             command: Reading::Withheld,
             container: None,

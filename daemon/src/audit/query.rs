@@ -1,11 +1,11 @@
 //! One page of the past, bounded in rows, bytes and time.
 
-use super::row::{self, MOST_ROWS, SAMPLE_OF_ID, decode, id};
+use super::row::{self, MOST_ROWS, SAMPLE_OF_ID, decode, id, kind_of};
 use gpukill_policy::select::{DeviceName, devices, is_user, pattern};
 use gpukill_proto::audit::{AuditPage, AuditQuery, AuditRecord, AuditSubject};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::snapshot::DeviceId;
+use gpukill_proto::snapshot::{DeviceId, Owner};
 use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
 use rusqlite::{Connection, Row, ToSql};
 use std::collections::BTreeMap;
@@ -167,16 +167,17 @@ fn wanted_processes(
         .map(pattern)
         .transpose()
         .map_err(invalid)?;
-    let mut statement = connection.prepare_cached("SELECT id, uid, user, name FROM process")?;
+    let mut statement =
+        connection.prepare_cached("SELECT id, uid, user, name, owner_uid, owner FROM process")?;
     let mut rows = statement.query([])?;
     let mut wanted = Vec::new();
     while let Some(row) = rows.next()? {
         let (uid, user, process): (Option<u32>, Option<String>, Option<String>) =
             (row.get(1)?, row.get(2)?, row.get(3)?);
-        let of_user = query
-            .user
-            .as_deref()
-            .is_none_or(|typed| is_user(typed, uid, user.as_deref()));
+        let (owner_uid, owner): (Option<u32>, Option<String>) = (row.get(4)?, row.get(5)?);
+        let of_user = query.user.as_deref().is_none_or(|typed| {
+            is_user(typed, uid, user.as_deref()) || is_user(typed, owner_uid, owner.as_deref())
+        });
         let of_name = name
             .as_ref()
             .is_none_or(|name| process.is_some_and(|process| name.is_match(&process)));
@@ -216,7 +217,9 @@ fn select(only_processes: bool) -> String {
     let processes = format!(
         "SELECT p.id AS id, s.at AS at, p.device AS device, p.gpu_index AS gpu_index, p.memory AS memory,
                 p.utilization AS utilization, NULL AS temperature, NULL AS power, r.pid AS pid, r.uid AS uid,
-                r.user AS user, r.name AS name, r.command AS command, r.container AS container
+                r.user AS user, r.name AS name, r.command AS command, r.container AS container,
+                r.owner AS owner, r.owner_uid AS owner_uid, r.owner_kind AS owner_kind,
+                r.namespace_owner AS namespace_owner
          FROM process_sample p JOIN process r ON r.id = p.process {}",
         within("p")
     );
@@ -228,7 +231,7 @@ fn select(only_processes: bool) -> String {
     format!(
         "{processes} UNION ALL
          SELECT d.id, s.at, d.device, d.gpu_index, d.memory, d.utilization, d.temperature, d.power,
-                NULL, NULL, NULL, NULL, NULL, NULL
+                NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
          FROM device_sample d {} ORDER BY 1 DESC LIMIT :limit",
         within("d")
     )
@@ -255,6 +258,8 @@ fn record(row: &Row<'_>, devices: &BTreeMap<i64, StoredDevice>) -> rusqlite::Res
                 pid,
                 uid: row.get("uid")?,
                 user: row.get("user")?,
+                owner: owner(row)?,
+                namespace_owner: row.get("namespace_owner")?,
                 name: row.get("name")?,
                 command: command.map_or(Reading::Unsupported, Reading::Value),
                 container: row.get("container")?,
@@ -274,4 +279,12 @@ fn record(row: &Row<'_>, devices: &BTreeMap<i64, StoredDevice>) -> rusqlite::Res
         }),
         subject,
     })
+}
+
+fn owner(row: &Row<'_>) -> rusqlite::Result<Option<Owner>> {
+    let (name, kind): (Option<String>, Option<i64>) = (row.get("owner")?, row.get("owner_kind")?);
+    let uid = row.get("owner_uid")?;
+    Ok(name
+        .zip(kind.and_then(kind_of))
+        .map(|(name, kind)| Owner { name, uid, kind }))
 }

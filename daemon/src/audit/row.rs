@@ -1,6 +1,7 @@
 //! How readings and ids are stored as numbers.
 
 use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::OwnerKind;
 
 /// So many bits of a row's id number the row within its sample.
 const ROW_BITS: u32 = 20;
@@ -44,6 +45,27 @@ pub(super) fn decode<T>(stored: i64, value: impl Fn(i64) -> Option<T>) -> Readin
     }
 }
 
+/// How an owner was found, as a number. These never change.
+pub(super) const fn kind_number(kind: OwnerKind) -> i64 {
+    match kind {
+        OwnerKind::User => 0,
+        OwnerKind::Namespace => 1,
+        OwnerKind::Label => 2,
+        OwnerKind::Container => 3,
+    }
+}
+
+/// How the owner was found for whom this number stands.
+pub(super) const fn kind_of(number: i64) -> Option<OwnerKind> {
+    match number {
+        0 => Some(OwnerKind::User),
+        1 => Some(OwnerKind::Namespace),
+        2 => Some(OwnerKind::Label),
+        3 => Some(OwnerKind::Container),
+        _ => None,
+    }
+}
+
 /// A count as SQLite has it; what does not fit is as large as can be.
 pub(super) fn count(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -71,6 +93,15 @@ mod tests {
             decode(cold, |n| i32::try_from(n).ok().map(Celsius)),
             Reading::Value(Celsius(-40))
         );
+    }
+
+    #[test]
+    fn how_an_owner_was_found_is_read_as_it_was_stored() {
+        use OwnerKind::{Container, Label, Namespace, User};
+        for kind in [User, Namespace, Label, Container] {
+            assert_eq!(kind_of(kind_number(kind)), Some(kind));
+        }
+        assert_eq!(kind_of(4), None);
     }
 
     #[test]

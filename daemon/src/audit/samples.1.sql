@@ -23,6 +23,10 @@ CREATE TABLE process (
     start_ticks INTEGER NOT NULL, -- -1: there was no such process
     uid INTEGER,
     user TEXT,
+    owner TEXT, -- what to call whose it is
+    owner_uid INTEGER, -- the user, where that is one of this box
+    owner_kind INTEGER, -- 0 user, 1 namespace, 2 label, 3 container
+    namespace_owner INTEGER, -- who made its user namespace
     name TEXT,
     executable TEXT,
     command TEXT,

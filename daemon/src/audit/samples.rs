@@ -1,7 +1,7 @@
 //! Writes one sample, and deletes old ones.
 
-use super::row::{MOST_ROWS, count, encode, id};
-use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, ProcessKey, Snapshot};
+use super::row::{MOST_ROWS, count, encode, id, kind_number};
+use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, Owner, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, Transaction, params};
 use std::collections::BTreeMap;
@@ -34,6 +34,8 @@ struct DeviceRow {
 struct ProcessRow {
     uid: Option<u32>,
     user: Option<String>,
+    owner: Option<Owner>,
+    namespace_owner: Option<u32>,
     name: Option<String>,
     executable: Option<String>,
     command: Option<String>,
@@ -144,6 +146,8 @@ impl Written {
         let now = ProcessRow {
             uid: process.uid.last_known().copied(),
             user: process.user.last_known().cloned(),
+            owner: process.owner.last_known().cloned(),
+            namespace_owner: process.namespace_owner.last_known().copied().flatten(),
             name: process.name.last_known().cloned(),
             executable: process.executable.last_known().cloned(),
             command: process.command.last_known().cloned(),
@@ -163,13 +167,19 @@ impl Written {
         let start_ticks = key.map_or(-1, |key| count(key.start_ticks));
         let row = transaction
             .prepare_cached(
-                "INSERT INTO process (boot, pid, start_ticks, uid, user, name, executable, command, container)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+                // What belongs to a user is kept while they are the same.
+                "INSERT INTO process (boot, pid, start_ticks, uid, user, name, executable, command,
+                 container, owner, owner_uid, owner_kind, namespace_owner)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
                  ON CONFLICT (boot, pid, start_ticks) DO UPDATE SET
                  user = CASE WHEN coalesce(?4, uid) IS uid THEN coalesce(?5, user) ELSE ?5 END,
+                 owner = CASE WHEN ?10 IS NULL AND coalesce(?4, uid) IS uid THEN owner ELSE ?10 END,
+                 owner_uid = CASE WHEN ?10 IS NULL AND coalesce(?4, uid) IS uid THEN owner_uid ELSE ?11 END,
+                 owner_kind = CASE WHEN ?10 IS NULL AND coalesce(?4, uid) IS uid THEN owner_kind ELSE ?12 END,
                  uid = coalesce(?4, uid), name = coalesce(?6, name),
                  executable = coalesce(?7, executable), command = coalesce(?8, command),
-                 container = coalesce(?9, container) RETURNING id",
+                 container = coalesce(?9, container),
+                 namespace_owner = coalesce(?13, namespace_owner) RETURNING id",
             )?
             .query_row(
                 params![
@@ -181,7 +191,11 @@ impl Written {
                     now.name,
                     now.executable,
                     now.command,
-                    now.container
+                    now.container,
+                    now.owner.as_ref().map(|owner| &owner.name),
+                    now.owner.as_ref().and_then(|owner| owner.uid),
+                    now.owner.as_ref().map(|owner| kind_number(owner.kind)),
+                    now.namespace_owner
                 ],
                 |row| row.get(0),
             )?;
@@ -265,4 +279,109 @@ fn delete_rows(
             .prepare_cached(&some)?
             .execute([id(sample, 0), id(sample + 1, 0), at_most])?;
     Ok(i64::try_from(deleted).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::database::{SAMPLES, open};
+    use super::super::query::page;
+    use super::*;
+    use gpukill_proto::audit::{AuditQuery, AuditSubject};
+    use gpukill_proto::reading::Reading;
+    use gpukill_proto::snapshot::{OwnerKind, Vendor};
+
+    fn owner(name: &str, uid: Option<u32>, kind: OwnerKind) -> Reading<Owner> {
+        let name = name.to_owned();
+        Reading::Value(Owner { name, uid, kind })
+    }
+
+    /// What is told of process 7 after these samples of it.
+    fn told(samples: &[GpuProcess]) -> AuditSubject {
+        let directory = tempfile::tempdir().unwrap();
+        let mut opened = open(directory.path(), &SAMPLES).unwrap();
+        let why = Reading::Unsupported;
+        let device = Device::unknown(DeviceId("GPU-0".into()), 0, Vendor::Nvidia, &why);
+        for (second, process) in (1..).zip(samples) {
+            let snapshot = Snapshot {
+                host: String::new(),
+                taken_at: Timestamp(second * 1000),
+                tick: 1,
+                devices: vec![device.clone()],
+                processes: vec![process.clone()],
+                backends: Vec::new(),
+                faults: Vec::new(),
+            };
+            // Each as the first of a daemon that was started anew.
+            let written = Written::default().write(&mut opened.connection, "boot", &snapshot);
+            written.unwrap();
+        }
+        let query = AuditQuery {
+            since: Timestamp(0),
+            until: Timestamp(i64::MAX),
+            user: None,
+            process: Some(String::new()),
+            gpu: None,
+            before: None,
+            limit: 1,
+        };
+        let records = page(&mut opened.connection, &query).unwrap().records;
+        records.into_iter().next().unwrap().subject
+    }
+
+    #[test]
+    fn whose_a_process_was_is_told_as_long_as_its_user_is_the_same() {
+        let unknown = Reading::<()>::Failed("x".into());
+        let nothing = GpuProcess {
+            start_ticks: Reading::Value(9),
+            name: Reading::Value("python".into()),
+            ..GpuProcess::unknown(DeviceId("GPU-0".into()), 7, Timestamp(0), &unknown)
+        };
+        let known = GpuProcess {
+            uid: Reading::Value(100_999),
+            user: Reading::Value("sub".into()),
+            owner: owner("alice", Some(1000), OwnerKind::Namespace),
+            namespace_owner: Reading::Value(Some(1000)),
+            ..nothing.clone()
+        };
+        let labelled = GpuProcess {
+            owner: owner("bob", None, OwnerKind::Label),
+            ..known.clone()
+        };
+        let other_user = GpuProcess {
+            uid: Reading::Value(5),
+            ..nothing.clone()
+        };
+        let whose =
+            |uid, user: Option<&str>, owner: &GpuProcess, namespace_owner| AuditSubject::Process {
+                pid: 7,
+                uid,
+                user: user.map(Into::into),
+                owner: owner.owner.known().cloned(),
+                namespace_owner,
+                name: Some("python".into()),
+                command: Reading::Unsupported,
+                container: None,
+            };
+        let (alices, sub) = (Some(1000), Some("sub"));
+        let cases = [
+            (vec![&nothing], whose(None, None, &nothing, None)),
+            (vec![&known], whose(Some(100_999), sub, &known, alices)),
+            (
+                vec![&known, &nothing],
+                whose(Some(100_999), sub, &known, alices),
+            ),
+            (
+                vec![&known, &labelled],
+                whose(Some(100_999), sub, &labelled, alices),
+            ),
+            (
+                vec![&known, &other_user],
+                whose(Some(5), None, &nothing, alices),
+            ),
+        ];
+        for (samples, expected) in cases {
+            let samples: Vec<GpuProcess> = samples.into_iter().cloned().collect();
+            assert_eq!(told(&samples), expected);
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! Questions that may take for ever to answer: a name service that hangs, a
-//! process that is stuck, a file on a dead disk. One thread asks them, one after
-//! the other; everybody else reads what is known by now and never waits.
+//! process that is stuck, a file on a dead disk. Threads of their own ask them,
+//! and one that hangs costs one of these; everybody else reads what is known by
+//! now and never waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 ///
 /// `K` names a thing, `Q` is what is needed to ask for it, `V` is an answer.
 pub(super) struct Asked<K, Q, V> {
-    shared: Arc<Shared<K, V>>,
+    shared: Arc<Shared<K, Q, V>>,
     ask: SyncSender<(K, Q)>,
     manner: Manner,
 }
@@ -19,8 +20,11 @@ pub(super) struct Asked<K, Q, V> {
 /// How a kind of things is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Manner {
-    /// The name of the thread.
+    /// The name of each thread.
     pub(super) thread: &'static str,
+    /// So many threads ask, each one question at a time. When all are stuck,
+    /// nothing is answered until one goes on.
+    pub(super) threads: usize,
     /// So many questions may wait; one that comes then is asked another time.
     pub(super) queue: usize,
     /// So many answers are kept; then the oldest makes room.
@@ -39,19 +43,26 @@ pub(super) enum Answer<V> {
     Given(V),
 }
 
-struct Shared<K, V> {
-    known: Mutex<Known<K, V>>,
+struct Shared<K, Q, V> {
+    known: Mutex<Known<K, Q, V>>,
     news: Condvar,
-    slow: Duration,
 }
 
-struct Known<K, V> {
+struct Known<K, Q, V> {
     entries: BTreeMap<K, Entry<V>>,
-    /// What is being asked for, and since when.
-    asking: Option<(K, Instant)>,
+    /// What is on its way, and so not asked for a second time.
+    out: BTreeMap<K, Out<Q>>,
     /// Why the last question failed, if it did.
     failure: Option<String>,
     changes: u64,
+}
+
+struct Out<Q> {
+    /// Since when it is being asked for; none while it waits.
+    since: Option<Instant>,
+    /// What to ask when it is answered: it was forgotten meanwhile, and the
+    /// answer may be of before.
+    again: Option<Q>,
 }
 
 struct Entry<V> {
@@ -75,29 +86,32 @@ where
     Q: Send + 'static,
     V: Clone + PartialEq + Send + 'static,
 {
-    /// Starts the thread, which asks with `ask`.
+    /// Starts the threads, which ask with `ask`.
     ///
     /// # Errors
     /// When the system gives no thread.
     pub(super) fn start(
         manner: Manner,
-        ask: impl FnMut(&K, Q) -> Result<V, String> + Send + 'static,
+        ask: impl Fn(&K, Q) -> Result<V, String> + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             known: Mutex::new(Known {
                 entries: BTreeMap::new(),
-                asking: None,
+                out: BTreeMap::new(),
                 failure: None,
                 changes: 0,
             }),
             news: Condvar::new(),
-            slow: manner.slow,
         });
         let (sender, questions) = sync_channel(manner.queue);
-        let answers = Arc::clone(&shared);
-        std::thread::Builder::new()
-            .name(manner.thread.into())
-            .spawn(move || answer(ask, &questions, &answers))?;
+        let (ask, questions) = (Arc::new(ask), Arc::new(Mutex::new(questions)));
+        for _ in 0..manner.threads {
+            let (ask, questions) = (Arc::clone(&ask), Arc::clone(&questions));
+            let answers = Arc::clone(&shared);
+            std::thread::Builder::new()
+                .name(manner.thread.into())
+                .spawn(move || answer(&*ask, &questions, &answers))?;
+        }
         Ok(Self {
             shared,
             ask: sender,
@@ -108,19 +122,28 @@ where
     /// What is known of a thing. Asks for it where it is not known or old.
     pub(super) fn of(&self, key: &K, question: impl FnOnce() -> Q) -> Answer<V> {
         let mut known = self.shared.lock();
+        let known = &mut *known;
         let now = Instant::now();
-        let entry = known.entries.get(key);
-        let due =
-            entry.is_none_or(|entry| now.saturating_duration_since(entry.asked) > self.manner.keep);
-        if due && self.ask.try_send((key.clone(), question())).is_ok() {
-            if let Some(entry) = known.entries.get_mut(key) {
-                entry.asked = now;
-            } else {
-                known.make_room(self.manner.most);
-                let answer = Answer::Pending;
-                let entry = Entry { answer, asked: now };
-                known.entries.insert(key.clone(), entry);
+        let is_old =
+            |entry: &Entry<V>| now.saturating_duration_since(entry.asked) > self.manner.keep;
+        let is_sent = match (known.out.get_mut(key), known.entries.get(key)) {
+            (Some(_), Some(_)) => false,
+            (Some(out), None) => {
+                out.again = Some(question());
+                true
             }
+            (None, entry) if entry.is_none_or(is_old) => {
+                let is_sent = self.ask.try_send((key.clone(), question())).is_ok();
+                if is_sent {
+                    let (since, again) = (None, None);
+                    known.out.insert(key.clone(), Out { since, again });
+                }
+                is_sent
+            }
+            (None, _) => false,
+        };
+        if is_sent {
+            known.note(key, now, self.manner.most);
         }
         let entry = known.entries.get(key);
         entry.map_or(Answer::Pending, |entry| entry.answer.clone())
@@ -137,12 +160,12 @@ where
     }
 
     /// Waits until everything was answered once, but not past `deadline`, and
-    /// not for a question that is stuck.
+    /// not for a question that is stuck, nor behind those that are.
     pub(super) fn settle(&self, deadline: Instant) {
         let mut known = self.shared.lock();
-        while known.is_waiting() {
+        while known.is_worth_waiting(self.manner) {
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || known.stuck(self.shared.slow).is_some() {
+            if left.is_zero() {
                 return;
             }
             let waited = self.shared.news.wait_timeout(known, left);
@@ -150,9 +173,11 @@ where
         }
     }
 
-    /// What the thread is stuck with.
-    pub(super) fn stuck(&self) -> Option<K> {
-        self.shared.lock().stuck(self.shared.slow).cloned()
+    /// What the threads are stuck with; as many as there are threads when all
+    /// are.
+    pub(super) fn stuck(&self) -> Vec<K> {
+        let known = self.shared.lock();
+        known.stuck(self.manner.slow).cloned().collect()
     }
 
     /// Why the last question failed, if it did.
@@ -166,15 +191,55 @@ where
     }
 }
 
-impl<K: Ord + Clone, V> Known<K, V> {
-    fn is_waiting(&self) -> bool {
-        let mut entries = self.entries.values();
-        entries.any(|entry| matches!(entry.answer, Answer::Pending))
+impl<K: Ord + Clone, Q, V> Known<K, Q, V> {
+    /// Keeps that a thing is asked for now.
+    fn note(&mut self, key: &K, now: Instant, most: usize) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.asked = now;
+            return;
+        }
+        self.make_room(most);
+        let answer = Answer::Pending;
+        let entry = Entry { answer, asked: now };
+        self.entries.insert(key.clone(), entry);
     }
 
-    fn stuck(&self, slow: Duration) -> Option<&K> {
-        let (key, since) = self.asking.as_ref()?;
-        (since.elapsed() > slow).then_some(key)
+    /// Whether something was never answered and still may be soon.
+    fn is_worth_waiting(&self, manner: Manner) -> bool {
+        let stuck: BTreeSet<&K> = self.stuck(manner.slow).collect();
+        let mut entries = self.entries.iter();
+        stuck.len() < manner.threads
+            && entries
+                .any(|(key, entry)| matches!(entry.answer, Answer::Pending) && !stuck.contains(key))
+    }
+
+    fn stuck(&self, slow: Duration) -> impl Iterator<Item = &K> {
+        let out = self.out.iter();
+        out.filter(move |(_, out)| out.since.is_some_and(|since| since.elapsed() > slow))
+            .map(|(key, _)| key)
+    }
+
+    /// Keeps that a thing is being asked for from now on.
+    fn begin(&mut self, key: &K) {
+        let (since, again) = (Some(Instant::now()), None);
+        self.out.insert(key.clone(), Out { since, again });
+    }
+
+    /// Keeps an answer; what to ask next where it is not wanted.
+    fn take(&mut self, key: &K, answered: Result<V, String>) -> Option<Q>
+    where
+        V: PartialEq,
+    {
+        let again = self.out.remove(key).and_then(|out| out.again);
+        self.failure = answered.as_ref().err().cloned();
+        // Where it was forgotten meanwhile, nobody asks any more.
+        let entry = self.entries.get_mut(key)?;
+        if again.is_some() {
+            self.begin(key);
+        } else {
+            self.changes += u64::from(entry.take(answered));
+        }
+        again
     }
 
     /// Forgets what was asked for longest ago when there is too much.
@@ -188,8 +253,8 @@ impl<K: Ord + Clone, V> Known<K, V> {
     }
 }
 
-impl<K, V> Shared<K, V> {
-    fn lock(&self) -> MutexGuard<'_, Known<K, V>> {
+impl<K, Q, V> Shared<K, Q, V> {
+    fn lock(&self) -> MutexGuard<'_, Known<K, Q, V>> {
         // Nothing panics while it holds this lock; if something did, the values
         // in it are whole all the same.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -197,23 +262,23 @@ impl<K, V> Shared<K, V> {
 }
 
 fn answer<K: Ord + Clone, Q, V: PartialEq>(
-    mut ask: impl FnMut(&K, Q) -> Result<V, String>,
-    questions: &Receiver<(K, Q)>,
-    shared: &Shared<K, V>,
+    ask: &impl Fn(&K, Q) -> Result<V, String>,
+    questions: &Mutex<Receiver<(K, Q)>>,
+    shared: &Shared<K, Q, V>,
 ) {
-    while let Ok((key, question)) = questions.recv() {
-        shared.lock().asking = Some((key.clone(), Instant::now()));
-        // Without the lock: this is what may take for ever.
-        let answered = ask(&key, question);
-        let mut known = shared.lock();
-        known.asking = None;
-        known.failure = answered.as_ref().err().cloned();
-        // Forgotten meanwhile: nobody asks any more.
-        if let Some(entry) = known.entries.get_mut(&key) {
-            let changed = entry.take(answered);
-            known.changes += u64::from(changed);
+    // Whoever waits for the next question holds the lock; the others wait for it.
+    let next = || {
+        let questions = questions.lock();
+        questions.unwrap_or_else(PoisonError::into_inner).recv()
+    };
+    while let Ok((key, first)) = next() {
+        shared.lock().begin(&key);
+        let mut question = Some(first);
+        while let Some(asked) = question {
+            // Without the lock: this is what may take for ever.
+            let answered = ask(&key, asked);
+            question = shared.lock().take(&key, answered);
         }
-        drop(known);
         shared.news.notify_all();
     }
 }
@@ -239,6 +304,7 @@ mod tests {
 
     const MANNER: Manner = Manner {
         thread: "asked",
+        threads: 1,
         queue: 8,
         most: 4,
         keep: Duration::from_secs(3_600),
@@ -252,9 +318,12 @@ mod tests {
     /// Answers each question with itself when it is told to, or fails.
     fn obedient(manner: Manner) -> (Asked<u32, u32, u32>, Sender<bool>) {
         let (tell, told) = channel();
-        let asked = Asked::start(manner, move |_, question| match told.recv() {
-            Ok(true) => Ok(question),
-            Ok(false) | Err(_) => Err("told so".into()),
+        let told = Mutex::new(told);
+        let asked = Asked::start(manner, move |_, question| {
+            match told.lock().unwrap().recv() {
+                Ok(true) => Ok(question),
+                Ok(false) | Err(_) => Err("told so".into()),
+            }
         });
         (asked.unwrap(), tell)
     }
@@ -309,11 +378,139 @@ mod tests {
         let (asked, _tell) = obedient(MANNER);
         asked.of(&1, || 10);
         asked.settle(Instant::now() + Duration::from_millis(1));
-        while asked.stuck() != Some(1) {
+        while asked.stuck() != [1] {
             std::thread::yield_now();
         }
         // Not even the deadline is waited for.
         asked.settle(Instant::now() + Duration::from_secs(3_600));
+    }
+
+    /// Keys below 10 hang, each until it is told to go on; the others answer.
+    struct Hanging {
+        asked: Asked<u32, u32, u32>,
+        go_on: BTreeMap<u32, Sender<()>>,
+        /// How often each was asked for.
+        times: Arc<Mutex<BTreeMap<u32, u32>>>,
+    }
+
+    fn hanging(manner: Manner) -> Hanging {
+        let (go_on, told): (BTreeMap<_, _>, BTreeMap<_, _>) = (0..10)
+            .map(|key| (key, channel()))
+            .map(|(key, (go_on, told))| ((key, go_on), (key, Mutex::new(told))))
+            .unzip();
+        let times = Arc::new(Mutex::new(BTreeMap::new()));
+        let counted = Arc::clone(&times);
+        let asked = Asked::start(manner, move |key: &u32, question| {
+            *counted.lock().unwrap().entry(*key).or_default() += 1;
+            if let Some(told) = told.get(key) {
+                let _ = told.lock().unwrap().recv();
+            }
+            Ok(question)
+        });
+        Hanging {
+            asked: asked.unwrap(),
+            go_on,
+            times,
+        }
+    }
+
+    impl Hanging {
+        fn ask(&self, keys: &[u32]) -> Vec<Answer<u32>> {
+            let ask = |key: &u32| self.asked.of(key, || *key);
+            keys.iter().map(ask).collect()
+        }
+
+        fn wait_until_stuck(&self, with: &[u32]) {
+            while self.asked.stuck() != with {
+                std::thread::yield_now();
+            }
+        }
+
+        fn times(&self, key: u32) -> Option<u32> {
+            self.times.lock().unwrap().get(&key).copied()
+        }
+    }
+
+    const TWO: Manner = Manner {
+        threads: 2,
+        most: 32,
+        ..MANNER
+    };
+
+    #[test]
+    fn one_that_hangs_costs_one_thread_and_the_others_are_answered() {
+        let hanging = hanging(TWO);
+        hanging.ask(&[1]);
+        hanging.wait_until_stuck(&[1]);
+        hanging.ask(&[11, 12, 13]);
+        hanging.asked.settle(soon());
+        let given = [11, 12, 13].map(Answer::Given);
+        assert_eq!(hanging.ask(&[11, 12, 13]), given);
+        assert_eq!(hanging.ask(&[1]), [Answer::Pending]);
+        assert_eq!(hanging.asked.stuck(), [1]);
+    }
+
+    #[test]
+    fn when_all_threads_hang_the_rest_waits_and_all_is_answered_when_they_go_on() {
+        let hanging = hanging(TWO);
+        hanging.ask(&[1, 2]);
+        hanging.wait_until_stuck(&[1, 2]);
+        let pending = Answer::Pending;
+        assert_eq!(hanging.ask(&[11, 12]), [pending.clone(), pending.clone()]);
+        // Not even the deadline is waited for.
+        hanging
+            .asked
+            .settle(Instant::now() + Duration::from_secs(3_600));
+        assert_eq!(hanging.ask(&[11, 12]), [pending.clone(), pending.clone()]);
+        assert_eq!(hanging.times(11), None);
+
+        hanging.go_on[&1].send(()).unwrap();
+        while hanging.ask(&[1, 11, 12]).contains(&pending) {
+            std::thread::yield_now();
+        }
+        assert_eq!(hanging.asked.stuck(), [2]);
+        hanging.go_on[&2].send(()).unwrap();
+        hanging.wait_until_stuck(&[]);
+        let given = [1, 2, 11, 12].map(Answer::Given);
+        assert_eq!(hanging.ask(&[1, 2, 11, 12]), given);
+    }
+
+    #[test]
+    fn what_hangs_is_not_asked_for_a_second_time_however_old_or_forgotten_it_is() {
+        let hanging = hanging(Manner {
+            keep: Duration::ZERO,
+            ..TWO
+        });
+        hanging.ask(&[1]);
+        hanging.wait_until_stuck(&[1]);
+        for _ in 0..3 {
+            hanging.ask(&[1]);
+            hanging.asked.forget(&1);
+        }
+        // One thread is free for this, so it would have been for the other.
+        hanging.ask(&[11]);
+        while hanging.ask(&[11]) != [Answer::Given(11)] {
+            std::thread::yield_now();
+        }
+        assert_eq!(hanging.asked.stuck(), [1]);
+        assert_eq!(hanging.times(1), Some(1));
+    }
+
+    #[test]
+    fn what_is_forgotten_while_it_is_asked_for_is_asked_for_anew() {
+        let hanging = hanging(TWO);
+        assert_eq!(hanging.asked.of(&1, || 10), Answer::Pending);
+        hanging.wait_until_stuck(&[1]);
+        hanging.asked.forget(&1);
+        assert_eq!(hanging.asked.of(&1, || 20), Answer::Pending);
+        for _ in 0..2 {
+            hanging.go_on[&1].send(()).unwrap();
+        }
+        while hanging.asked.of(&1, || 30) == Answer::Pending {
+            std::thread::yield_now();
+        }
+        assert_eq!(hanging.asked.of(&1, || 30), Answer::Given(20));
+        assert_eq!(hanging.times(1), Some(2));
     }
 
     #[test]

@@ -22,6 +22,9 @@ struct Line {
 
 const MANNER: Manner = Manner {
     thread: "commands",
+    // One that is stuck is an accident. As many as this are no longer one, and
+    // no number of threads would be enough for whoever makes them on purpose.
+    threads: 4,
     queue: 8_192,
     most: 65_536,
     // Asked for only when a process is looked at anew, which is more seldom.
@@ -41,7 +44,7 @@ const ARGUMENTS_MAX: usize = 32;
 pub(super) const NOT_YET: &str = "not read yet";
 
 impl Commands {
-    /// Starts the thread that reads.
+    /// Starts the threads that read.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -103,11 +106,23 @@ impl Commands {
 
     /// What is wrong with reading them now.
     pub(super) fn fault(&self) -> Option<String> {
-        let process = self.0.stuck()?;
-        Some(format!(
-            "process {} does not let its command line be read: it may be stuck in a driver",
-            process.pid
-        ))
+        let stuck = self.0.stuck();
+        let pids: Vec<String> = stuck.iter().map(|key| key.pid.to_string()).collect();
+        let fault = match pids.as_slice() {
+            [] => return None,
+            [pid] => format!(
+                "process {pid} does not let its command line be read: it may be stuck in a driver"
+            ),
+            pids => format!(
+                "processes {} do not let their command lines be read: they may be stuck in a driver",
+                pids.join(", ")
+            ),
+        };
+        Some(if pids.len() < MANNER.threads {
+            fault
+        } else {
+            format!("{fault}, and no other is read until one of them goes on")
+        })
     }
 }
 
@@ -199,33 +214,86 @@ mod tests {
         assert_eq!(arguments(&[0; 2048]).len(), ARGUMENTS_MAX);
     }
 
-    #[test]
-    fn one_that_cannot_be_read_delays_nobody() {
-        // Opening a FIFO that nobody writes to waits for ever, as a process that
-        // is stuck does.
+    /// A directory with FIFOs in it: opening one that nobody writes to waits for
+    /// ever, as reading from a process that is stuck does.
+    fn fifos(count: u32) -> (tempfile::TempDir, Vec<(ProcessKey, PathBuf)>) {
         let directory = tempfile::tempdir().unwrap();
-        let (stuck, well) = (
-            directory.path().join("stuck"),
-            directory.path().join("well"),
-        );
-        let made = std::process::Command::new("mkfifo").arg(&stuck).status();
-        assert!(made.unwrap().success());
-        std::fs::write(&well, "python\0x\0").unwrap();
-        let commands = Commands::start().unwrap();
-        assert_eq!(commands.of(key(2), || well.clone()).known(), None);
-        commands.settle(soon());
-        let known = Reading::Value("python x".into());
-        assert_eq!(commands.of(key(2), || well.clone()), known);
+        let fifos = (1..=count).map(|pid| {
+            let fifo = directory.path().join(pid.to_string());
+            let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+            assert!(made.unwrap().success());
+            (key(pid), fifo)
+        });
+        let fifos = fifos.collect();
+        (directory, fifos)
+    }
 
-        commands.of(key(1), || stuck);
-        let begun = Instant::now();
-        commands.settle(begun + Duration::from_millis(50));
-        assert_eq!(commands.of(key(2), || well), known);
-        while commands.fault().is_none() {
+    fn fault_when(commands: &Commands, satisfies: impl Fn(&str) -> bool) -> String {
+        loop {
+            if let Some(fault) = commands.fault().filter(|fault| satisfies(fault)) {
+                return fault;
+            }
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn one_that_cannot_be_read_delays_nobody_and_is_told() {
+        let (directory, fifos) = fifos(1);
+        let well = directory.path().join("well");
+        std::fs::write(&well, "python\0x\0").unwrap();
+        let commands = Commands::start().unwrap();
+        for (stuck, fifo) in &fifos {
+            commands.of(*stuck, || fifo.clone());
+        }
+        assert_eq!(commands.of(key(9), || well.clone()).known(), None);
+        let known = Reading::Value("python x".into());
+        while commands.of(key(9), || well.clone()) != known {
+            std::thread::yield_now();
+        }
+        assert_eq!(
+            fault_when(&commands, |_| true),
+            "process 1 does not let its command line be read: it may be stuck in a driver"
+        );
         // Known to be stuck now: not even the deadline is waited for.
         commands.settle(Instant::now() + Duration::from_secs(3_600));
+    }
+
+    #[test]
+    fn when_as_many_are_stuck_as_read_no_other_is_read_until_one_goes_on() {
+        let (directory, fifos) = fifos(4);
+        let well = directory.path().join("well");
+        std::fs::write(&well, "python\0x\0").unwrap();
+        let commands = Commands::start().unwrap();
+        for (stuck, fifo) in &fifos {
+            commands.of(*stuck, || fifo.clone());
+        }
+        let all = fault_when(&commands, |fault| fault.contains("1, 2, 3, 4"));
+        assert_eq!(
+            all,
+            "processes 1, 2, 3, 4 do not let their command lines be read: they may be stuck in a \
+             driver, and no other is read until one of them goes on"
+        );
+        let not_yet = Reading::Failed(NOT_YET.into());
+        assert_eq!(commands.of(key(9), || well.clone()), not_yet);
+        commands.settle(Instant::now() + Duration::from_secs(3_600));
+        assert_eq!(commands.of(key(9), || well.clone()), not_yet);
+
+        for (_, fifo) in &fifos {
+            std::fs::write(fifo, "late\0").unwrap();
+        }
+        while commands.fault().is_some() {
+            std::thread::yield_now();
+        }
+        commands.settle(soon());
+        let late = Reading::Value("late".into());
+        for (stuck, fifo) in &fifos {
+            assert_eq!(commands.of(*stuck, || fifo.clone()), late);
+        }
+        assert_eq!(
+            commands.of(key(9), || well),
+            Reading::Value("python x".into())
+        );
     }
 
     proptest! {

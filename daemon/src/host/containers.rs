@@ -42,6 +42,8 @@ struct Looked {
 
 const MANNER: Manner = Manner {
     thread: "containers",
+    // What hangs is the disk, whichever file is read.
+    threads: 1,
     queue: 4_096,
     most: 16_384,
     // A container may be renamed.
@@ -144,18 +146,18 @@ impl Containers {
     /// What is wrong with reading the files now.
     pub(super) fn faults(&self) -> Vec<String> {
         let why = "their disk may hang";
-        let of_the_box = self.of_the_box.stuck().map(|contained| {
-            let runtime = contained.id.runtime;
+        let of_the_box = self.of_the_box.stuck().into_iter().map(|contained| {
+            let runtime = &contained.id.runtime;
             format!("the files of {runtime} containers do not let themselves be read: {why}")
         });
-        let of_users = self.of_users.stuck().map(|contained| {
+        let of_users = self.of_users.stuck().into_iter().map(|contained| {
             let whose = match contained.teller {
                 Teller::User(uid) => format!("user {uid}'s"),
                 Teller::System => "users'".to_owned(),
             };
             format!("the files of {whose} containers do not let themselves be read: {why}")
         });
-        of_the_box.into_iter().chain(of_users).collect()
+        of_the_box.chain(of_users).collect()
     }
 }
 
@@ -333,3 +335,6 @@ fn first_that_tells(sources: &[Source], root: &Path, whose: Whose, id: &str, lab
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod hanging;

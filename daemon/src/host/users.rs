@@ -70,6 +70,8 @@ pub(crate) struct Users {
 
 const USERS: Manner = Manner {
     thread: "names",
+    // What hangs is the service, whoever is asked for.
+    threads: 1,
     queue: 256,
     // Real boxes have tens, but anybody with user namespaces can come as many.
     most: 10_000,
@@ -152,7 +154,7 @@ impl Users {
 
     /// What is wrong with the name service now.
     pub(crate) fn fault(&self) -> Option<String> {
-        if self.users.stuck().is_some() || self.groups.stuck().is_some() {
+        if !self.users.stuck().is_empty() || !self.groups.stuck().is_empty() {
             return Some("the name service does not answer: users are shown by number".into());
         }
         let failure = self.users.failure().or_else(|| self.groups.failure());

@@ -156,12 +156,18 @@ impl Gpukill for Session {
             let mut page = self.shared.store.ask(query).await?;
             let roles = self.shared.roles();
             for record in &mut page.records {
-                if let AuditSubject::Process { uid, command, .. } = &mut record.subject {
+                if let AuditSubject::Process {
+                    uid,
+                    namespace_owner,
+                    command,
+                    ..
+                } = &mut record.subject
+                {
                     match check(
                         &self.caller,
                         Operation::ReadCommand {
                             owner: *uid,
-                            namespace_owner: None,
+                            namespace_owner: *namespace_owner,
                         },
                         &roles,
                     ) {

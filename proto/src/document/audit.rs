@@ -1,8 +1,10 @@
 //! The JSON of a record of the past.
 
 use super::fields::{bytes, document, mib, part, percent};
+use super::process::owner_kind;
 use crate::audit::{AuditRecord, AuditSubject};
 use crate::reading::Reading;
+use crate::snapshot::Owner;
 use crate::units::{Celsius, Milliwatts};
 
 document! {
@@ -17,6 +19,11 @@ document! {
         pid: Option<u32> = subject.pid,
         uid: Option<u32> = subject.uid,
         user: Option<String> = subject.user,
+        /// Whom to ask.
+        owner: Option<String> = subject.owner.as_ref().map(|owner| owner.name.clone()),
+        owner_uid: Option<u32> = subject.owner.as_ref().and_then(|owner| owner.uid),
+        owner_kind: Option<&'static str> = subject.owner.as_ref().map(|owner| owner_kind(owner.kind)),
+        namespace_owner_uid: Option<u32> = subject.namespace_owner,
         process_name: Option<String> = subject.name,
         command: Option<String> = subject.command,
         memory_used_mb: Option<u64> = mib(&record.memory),
@@ -33,6 +40,8 @@ pub(super) struct Subject {
     pid: Option<u32>,
     uid: Option<u32>,
     user: Option<String>,
+    owner: Option<Owner>,
+    namespace_owner: Option<u32>,
     name: Option<String>,
     command: Reading<Option<String>>,
     container: Option<String>,
@@ -46,6 +55,8 @@ impl From<&AuditSubject> for Subject {
             pid: None,
             uid: None,
             user: None,
+            owner: None,
+            namespace_owner: None,
             name: None,
             command: Reading::Value(None),
             container: None,
@@ -62,6 +73,8 @@ impl From<&AuditSubject> for Subject {
                 pid,
                 uid,
                 user,
+                owner,
+                namespace_owner,
                 name,
                 command,
                 container,
@@ -69,6 +82,8 @@ impl From<&AuditSubject> for Subject {
                 pid: Some(pid),
                 uid,
                 user,
+                owner,
+                namespace_owner,
                 name,
                 command: command.map(Some),
                 container,

@@ -139,7 +139,7 @@ fn uses(used_for: Use) -> Vec<&'static str> {
     does.map(|(name, _)| name).collect()
 }
 
-const fn owner_kind(kind: OwnerKind) -> &'static str {
+pub(super) const fn owner_kind(kind: OwnerKind) -> &'static str {
     match kind {
         OwnerKind::User => "user",
         OwnerKind::Namespace => "namespace",

@@ -11,7 +11,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse, SnapshotPage};
 use gpukill_proto::snapshot::{
-    BackendState, DeviceId, EventKind, Job, OwnerKind, ProcessKey, Scheduler, Vendor,
+    BackendState, DeviceId, EventKind, Job, Owner, OwnerKind, ProcessKey, Scheduler, Vendor,
 };
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
 use gpukill_proto::transport::codec::{decode, encode};
@@ -263,6 +263,12 @@ fn audit_subjects() -> [AuditSubject; 2] {
             pid: 48_213,
             uid: Some(1000),
             user: Some("alice".into()),
+            owner: Some(Owner {
+                name: "bob".into(),
+                uid: None,
+                kind: OwnerKind::Label,
+            }),
+            namespace_owner: Some(1000),
             name: Some("python".into()),
             command: Reading::Value("python train.py".into()),
             container: Some("docker/0123456789ab".into()),

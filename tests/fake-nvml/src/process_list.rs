@@ -62,8 +62,12 @@ fn listed<T>(
     is_of: fn(Kind) -> bool,
     layout: fn(&Process) -> T,
 ) -> Result<Vec<T>, Code> {
-    let refusal = device.gpu.mig_parent_lists;
-    if refusal != 0 && device.gpu.is_divided() && device.instance.is_none() {
+    let refusal = match device.instance {
+        Some(_) => device.gpu.mig_instance_lists,
+        None if device.gpu.is_divided() => device.gpu.mig_parent_lists,
+        None => 0,
+    };
+    if refusal != 0 {
         return Err(Code(refusal));
     }
     let listed = device.processes().filter(|process| is_of(process.kind));

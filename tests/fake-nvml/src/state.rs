@@ -120,6 +120,8 @@ pub(crate) struct Gpu {
     /// What the process lists of a GPU with `mig` true fail with, such as 4 (NO_PERMISSION); those
     /// of its instances do not. 0 lets them work, and then they name the processes of all instances.
     pub(crate) mig_parent_lists: u32,
+    /// What the process lists of its instances fail with; those of the whole GPU do not.
+    pub(crate) mig_instance_lists: u32,
     /// The events it can tell of; registering for another is NOT_SUPPORTED.
     pub(crate) supported_events: Option<u64>,
     /// Function → the code it returns for this GPU and its instances.

@@ -5,6 +5,8 @@ mod containers;
 
 mod groups;
 
+mod hidden;
+
 mod hostile;
 
 mod identity;
@@ -16,6 +18,8 @@ mod launchers;
 mod namespaces;
 
 mod runtimes;
+
+mod stuck;
 
 use gpukill_tests::harness::{Stage, eventually};
 use serde_json::{Value, json};

@@ -6,6 +6,8 @@ mod endings;
 
 mod history;
 
+mod owners;
+
 mod questions;
 
 use gpukill_tests::harness::{Stage, eventually};

@@ -86,6 +86,8 @@ fn subject(subject: &AuditSubject, symbols: Symbols) -> [Cell; 4] {
             pid,
             uid,
             user,
+            owner: _,
+            namespace_owner: _,
             name,
             command: _,
             container,

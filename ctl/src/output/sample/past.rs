@@ -22,6 +22,8 @@ pub(crate) fn records() -> Vec<AuditRecord> {
             pid,
             uid: Some(1000),
             user: user.map(Into::into),
+            owner: None,
+            namespace_owner: None,
             name: Some(name.into()),
             command: Value("python train.py".into()),
             container: container.map(Into::into),

@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// Everybody's home is `/home/u`.
-struct Homes;
+pub(super) struct Homes;
 
 impl NameService for Homes {
     fn user(&self, _: u32) -> Result<Option<User>, String> {

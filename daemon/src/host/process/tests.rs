@@ -1,9 +1,11 @@
 //! Tests of who a pid is, over this process and made-up ones.
 
 use super::*;
-use crate::host::users::System;
+use crate::host::users::{Group, NameService, System, User};
 use gpukill_proto::snapshot::{DeviceId, GpuProcess, OwnerKind};
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
 
 fn processes(root: &Path) -> Processes {
     let containers = Containers::start(root.into(), "").unwrap();
@@ -274,4 +276,59 @@ fn a_pid_that_changes_hands_while_it_is_read_is_nobody() {
         processes.identify(&[40].into(), Timestamp(2_000_000), &users)
     });
     assert!(found.is_empty(), "{found:?}");
+}
+
+/// Answers only when told to.
+struct Slow(Mutex<Receiver<()>>);
+
+impl NameService for Slow {
+    fn user(&self, _: u32) -> Result<Option<User>, String> {
+        let _ = self.0.lock().unwrap().recv();
+        Ok(Some(User {
+            name: "alice".into(),
+            home: "/home/alice".into(),
+        }))
+    }
+
+    fn group(&self, _: &str) -> Result<Option<Group>, String> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn what_waits_for_a_users_name_is_filled_in_as_soon_as_that_is_known() {
+    let tree = Tree::new();
+    tree.process(7, "python", 0, 1, 0);
+    let scope = format!("libpod-{}.scope", "a".repeat(64));
+    let group = format!("user.slice/user-1000.slice/user@1000.service/user.slice/{scope}");
+    tree.file(7, "cgroup", &format!("0::/{group}\n"));
+
+    let (tell, told) = channel();
+    let users = Users::start(Slow(Mutex::new(told))).unwrap();
+    let mut processes = tree.processes();
+    let now = Timestamp(2_000_000);
+    let name = |people: &BTreeMap<u32, Identity>| {
+        let container = people[&7].person.place.container.known().cloned();
+        container.flatten().unwrap().name
+    };
+    let mut people = processes.identify(&[7].into(), now, &users);
+    let in_a_moment = Instant::now() + Duration::from_millis(20);
+    processes.settle(&mut people, &users, in_a_moment);
+    assert_eq!(name(&people), Reading::Failed("not resolved yet".into()));
+    // All else was answered long ago when the name comes.
+    while processes.commands.changes() == 0 {
+        std::thread::yield_now();
+    }
+    processes.settle(&mut people, &users, Instant::now());
+    assert_eq!(name(&people), Reading::Failed("not resolved yet".into()));
+    drop(tell);
+    users.settle(Instant::now() + Duration::from_secs(10));
+    // The next poll knows where that user's files would be, and there are none.
+    let looked = Reading::Failed("no file of its runtime names it".into());
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while name(&people) != looked {
+        assert!(Instant::now() < deadline, "{:?}", name(&people));
+        people = processes.identify(&[7].into(), now, &users);
+        processes.settle(&mut people, &users, Instant::now());
+    }
 }

@@ -51,11 +51,7 @@ impl Windows {
             .duration_since(UNIX_EPOCH)
             .unwrap_or(Duration::ZERO);
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        let window = self.0.entry(id.clone()).or_insert(Window::opening(now));
-        if window.seen > now {
-            // The clock was set back: nothing would be new for as long.
-            *window = Window::opening(now);
-        }
+        let window = self.at(id, now);
         let seen = window.seen;
         let answer = match retried(|| device.process_utilization_stats(seen)) {
             // No process had any use since then: the normal answer of an idle GPU.
@@ -66,6 +62,15 @@ impl Windows {
             samples: answer.map(|answer| window.take(answer, now)),
             now,
         }
+    }
+
+    fn at(&mut self, id: &DeviceId, now: u64) -> &mut Window {
+        let window = self.0.entry(id.clone()).or_insert(Window::opening(now));
+        if window.seen > now {
+            // The clock was set back: nothing would be new for as long.
+            *window = Window::opening(now);
+        }
+        window
     }
 
     /// Forgets every GPU but these.
@@ -234,6 +239,23 @@ mod tests {
             busy(window.take(vec![sample(13 * second)], 13 * second)),
             Some(97)
         );
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_hides_no_sample_of_then() {
+        let second = SAMPLE_PERIOD_US;
+        let (mut windows, id) = (Windows::default(), DeviceId("GPU-0".into()));
+        let mut at = |now, answer| {
+            let window = windows.at(&id, now);
+            let asked_since = window.seen;
+            (asked_since, busy(&window.take(answer, now), 7))
+        };
+        let (then, back) = (100 * second, 40 * second);
+        assert_eq!(at(then, vec![sample(7, then, 97)]), (99 * second, Some(97)));
+        // What was seen is of a time that is still to come.
+        assert_eq!(at(back, vec![sample(7, back, 5)]), (39 * second, Some(5)));
+        let next = back + second;
+        assert_eq!(at(next, vec![sample(7, next, 6)]), (back, Some(6)));
     }
 
     #[test]

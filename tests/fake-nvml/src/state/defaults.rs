@@ -73,6 +73,7 @@ impl Default for Gpu {
             mig_mode_raw: None,
             instances: Vec::new(),
             mig_parent_lists: 0,
+            mig_instance_lists: 0,
             // Single-bit and double-bit memory errors, XIDs, changes of MIG, fatal poison.
             supported_events: Some(0x1 | 0x2 | 0x8 | 0x100 | 0x2000),
             errors: BTreeMap::new(),

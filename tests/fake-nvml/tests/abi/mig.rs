@@ -185,6 +185,10 @@ fn the_gpu_lists_all_processes_unless_it_may_not_and_an_instance_its_own() {
     played.play(&DIVIDED.replace(r#""mig": true"#, r#""mig": true, "mig_parent_lists": 4"#));
     assert_eq!(listed(&played, gpu), Err(4));
     assert_eq!(listed(&played, second), Ok(vec![(12, 2, 1)]));
+
+    played.play(&DIVIDED.replace(r#""mig": true"#, r#""mig": true, "mig_instance_lists": 4"#));
+    assert_eq!(listed(&played, gpu), Ok(vec![(11, 2, 0), (12, 2, 1)]));
+    assert_eq!(listed(&played, second), Err(4));
 }
 
 #[test]

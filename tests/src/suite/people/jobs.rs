@@ -54,6 +54,8 @@ fn the_first_of_scheduler_container_unit_and_tree_is_the_job() {
             json!(["tree", null]),
         ),
         ("0::/system.slice/jupyterhub.service".to_owned(), json!(["tree", null])),
+        // Slurm's own, outside of any job's group.
+        ("0::/system.slice/slurmstepd.scope".to_owned(), json!(["tree", null])),
         ("0::/".to_owned(), json!(["tree", null])),
         ("0::/../x".to_owned(), json!([null, null])),
     ];

@@ -130,6 +130,32 @@ fn a_rootless_container_is_its_makers_whoever_runs_in_it() {
     assert_eq!(seen_by(NOBODY), "sleep 1000");
     assert_eq!(seen_by(3_999_999_990), "sleep 1000");
     assert_eq!(seen_by(3_999_999_991), Value::Null);
+    let remembered_by = |uid| {
+        let records = ["audit", "-o", "json", "--process", "sleep"];
+        let history = eventually("a sample", || {
+            let ran = acting_as(uid, &[], || stage.ctl(&records));
+            let history: Value = serde_json::from_str(&ran.stdout).ok()?;
+            history["records"][0]["owner"]
+                .is_string()
+                .then_some(history)
+        });
+        let names = [
+            "owner",
+            "owner_uid",
+            "owner_kind",
+            "namespace_owner_uid",
+            "command",
+        ];
+        fields(&history["records"][0], &names)
+    };
+    let record = |command: Value| {
+        json!({
+            "owner": name, "owner_uid": NOBODY, "owner_kind": "namespace",
+            "namespace_owner_uid": NOBODY, "command": command,
+        })
+    };
+    assert_eq!(remembered_by(NOBODY), record(json!("sleep 1000")));
+    assert_eq!(remembered_by(3_999_999_991), record(Value::Null));
     let chosen = stage.json(&["list", "-o", "json", "--user", &NOBODY.to_string()]);
     assert_eq!(chosen["procs"][0]["pid"], actor.pid());
     daemon.stop();

@@ -104,11 +104,24 @@ fn instances_have_memory_and_processes_of_their_own_and_all_is_counted_once() {
 #[test]
 fn where_the_parts_may_not_be_asked_the_whole_tells_and_the_other_way_round() {
     let stage = Stage::new();
-    // The whole's lists need a right that the sensor does not have.
+    // One of both needs a right that the sensor does not have.
     stage.play(&divided(&json!({"mig_parent_lists": 4})));
     let daemon = stage.start();
     becomes(&expected_processes(), || processes(&stage));
     assert_eq!(stage.faults(), []);
+    let mut another = expected_processes();
+    another[0][0] = json!(5_000_000);
+    let state = divided(&json!({"mig_instance_lists": 4}));
+    let state = state.to_string().replace("5000001", "5000000");
+    stage.play(&serde_json::from_str(&state).unwrap());
+    becomes(&another, || processes(&stage));
+    assert_eq!(stage.faults(), []);
+
+    // Neither tells: unknown, and not none.
+    stage.play(&divided(
+        &json!({"mig_parent_lists": 4, "mig_instance_lists": 4}),
+    ));
+    becomes(&Value::Null, || stage.list()["gpus"][0]["pids"].clone());
     daemon.stop();
 }
 

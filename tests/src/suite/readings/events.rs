@@ -3,6 +3,7 @@
 use gpukill_tests::harness::{Daemon, Stage, becomes, eventually};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 /// An event as the stand-in plays it.
 fn event(id: u32, gpu: u32, kind: u64, data: u64) -> Value {
@@ -193,5 +194,22 @@ fn a_storm_of_events_delays_nothing_and_does_not_fill_the_record() {
     becomes(&3_000, || times().0);
     let rows: i64 = times().1;
     assert!(rows < 50, "{rows}");
+    daemon.stop();
+}
+
+#[test]
+fn a_gpu_to_which_something_happened_is_asked_in_full_at_once() {
+    let stage = Stage::new();
+    let daemon = listening(&stage);
+    let rows = || stage.list()["gpus"][1]["remapped_rows"]["uncorrectable"].clone();
+    becomes(&json!(0), rows);
+    stage.play(&json!({"events": [event(1, 1, 8, 63)], "gpus": [
+        {"uuid": "GPU-a"}, {"uuid": "GPU-b", "remapped_rows": {"uncorrectable": 7}},
+    ]}));
+    let played = Instant::now();
+    becomes(&json!(7), rows);
+    // Without the event it is asked for after 16 s.
+    let took = played.elapsed();
+    assert!(took < Duration::from_secs(8), "{took:?}");
     daemon.stop();
 }

@@ -100,15 +100,18 @@ fn a_box_without_the_library_has_no_gpu_and_says_what_to_install() {
 
 #[test]
 fn a_driver_that_is_reloaded_under_the_library_is_read_again_at_once() {
-    // Unloaded and of another version: the old library cannot speak to it.
-    for code in [1, 9, 18, 28] {
+    // Unloaded and of another version: the old library cannot speak to it, and
+    // may notice only when it is asked for a GPU.
+    let count = [1, 9, 18, 28].map(|code| ("nvmlDeviceGetCount_v2", code));
+    let handle = [18, 28].map(|code| ("nvmlDeviceGetHandleByIndex_v2", code));
+    for (function, code) in count.into_iter().chain(handle) {
         let stage = Stage::new();
         stage.play(&json!({"driver": "580.65.06", "gpus": [{}]}));
         let daemon = stage.start();
         let driver = || stage.json(&["status", "-o", "json"])["backends"][0]["driver"].clone();
         becomes(&json!("580.65.06"), driver);
         stage.play(&json!({
-            "driver": "590.48.01", "gpus": [{}], "errors": {"nvmlDeviceGetCount_v2": code},
+            "driver": "590.48.01", "gpus": [{}], "errors": {function: code},
         }));
         // What was read before remains, and says how old it is.
         let old = eventually("readings grow old", || {

@@ -164,3 +164,29 @@ fn a_gpu_about_which_the_driver_hangs_is_left_out_and_the_others_are_read() {
     assert_eq!(stage.faults(), []);
     daemon.stop();
 }
+
+#[test]
+fn an_answer_that_cannot_be_is_believed_in_no_part() {
+    let stage = Stage::new();
+    stage.play(&at(41, ""));
+    let daemon = stage.start();
+    becomes(&(json!(41), Value::Null), || temperature(&stage));
+    let sensor = daemon.sensor();
+    // Two names of which nothing that differs is left when they are cut.
+    let name = |last: &str| format!("{}{last}", "\u{1}".repeat(80));
+    stage.play(&json!({"gpus": [
+        {"uuid": name("a"), "temperature": 42}, {"uuid": name("b"), "temperature": 42},
+    ]}));
+    let why = "the sensor answered with garbage: two devices of one name";
+    becomes(&vec![("nvidia".to_owned(), why.to_owned())], || {
+        stage.faults()
+    });
+    let (value, reason) = temperature(&stage);
+    assert_eq!(value, Value::Null);
+    assert!(reason.as_str().unwrap().starts_with("stale: "), "{reason}");
+    stage.play(&at(43, ""));
+    becomes(&(json!(43), Value::Null), || temperature(&stage));
+    another_sensor(&daemon, sensor);
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+}

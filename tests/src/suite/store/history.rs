@@ -61,7 +61,7 @@ impl Box {
 /// What is the same in each sample.
 fn lasting(mut record: Value) -> Value {
     let fields = record.as_object_mut().unwrap();
-    for field in ["id", "timestamp", "user"] {
+    for field in ["id", "timestamp", "user", "owner"] {
         assert!(fields.remove(field).is_some(), "{field}");
     }
     record
@@ -79,7 +79,8 @@ fn a_sample_has_the_exact_values_and_says_which_are_unknown() {
         (
             &first,
             json!({
-                "pid": this.train.pid(), "uid": uid, "process_name": "sleep",
+                "pid": this.train.pid(), "uid": uid, "owner_uid": uid, "owner_kind": "user",
+                "process_name": "sleep",
                 "command": "python train.py 1000", "memory_used_mb": 11_773,
                 "memory_used_bytes": 12_345_678_901u64, "utilization_pct": 33, "reasons": {},
             }),
@@ -101,8 +102,8 @@ fn a_sample_has_the_exact_values_and_says_which_are_unknown() {
         (
             &second,
             json!({
-                "pid": this.render.pid(), "uid": uid, "process_name": "sleep",
-                "command": "blender 1000",
+                "pid": this.render.pid(), "uid": uid, "owner_uid": uid, "owner_kind": "user",
+                "process_name": "sleep", "command": "blender 1000",
                 "reasons": {
                     "memory_used_mb": "unsupported", "memory_used_bytes": "unsupported",
                     "utilization_pct": "unsupported",
@@ -122,7 +123,8 @@ fn a_sample_has_the_exact_values_and_says_which_are_unknown() {
     ];
     for (device, fields) in expected {
         let mut record = json!({
-            "pid": null, "uid": null, "process_name": null, "command": null,
+            "pid": null, "uid": null, "owner_uid": null, "owner_kind": null,
+            "namespace_owner_uid": null, "process_name": null, "command": null,
             "memory_used_mb": null, "memory_used_bytes": null, "utilization_pct": null,
             "temperature_c": null, "power_w": null, "container": null,
         });

@@ -1,0 +1,62 @@
+//! Whose a process was is told as it was told then.
+
+use gpukill_tests::harness::{Invented, Procfs, Stage, eventually};
+use serde_json::{Value, json};
+
+#[test]
+fn the_person_whom_a_label_names_owns_and_is_found_in_the_past_too() {
+    let stage = Stage::new();
+    let procfs = Procfs::at(stage.path("proc"));
+    let id = "a".repeat(64);
+    let directory = stage.path("host/var/lib/docker/containers").join(&id);
+    std::fs::create_dir_all(&directory).unwrap();
+    let config = json!({"Name": "/train", "Config": {"Labels": {"com.example.user": "alice"}}});
+    std::fs::write(directory.join("config.v2.json"), config.to_string()).unwrap();
+    for (pid, cgroup) in [
+        (1001, format!("0::/system.slice/docker-{id}.scope")),
+        (1002, "0::/".into()),
+    ] {
+        procfs.invent(Invented {
+            pid,
+            name: "python",
+            uid: 4_000_000,
+            start_ticks: 100,
+            cmdline: "python\0",
+            cgroup: &cgroup,
+        });
+    }
+    stage.play(&json!({"gpus": [{"processes": [
+        {"pid": 1001, "memory": 1}, {"pid": 1002, "memory": 2},
+    ]}]}));
+    let mut daemon = stage.daemon();
+    daemon
+        .env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root())
+        .env("GPUKILLD_BACKENDS_HOST_ROOT", stage.path("host"))
+        .env("GPUKILLD_ACCESS_OWNER_LABEL", "com.example.user");
+    let daemon = stage.start_with(&mut daemon);
+    let owners = |arguments: &[&str]| {
+        eventually("records with owners", || {
+            let ran = stage.ctl(&[&["audit", "-o", "json"], arguments].concat());
+            let document: Value = serde_json::from_str(&ran.stdout).ok()?;
+            let records = document["records"].as_array()?;
+            let newest = records.first()?["timestamp"].clone();
+            let mut owners: Vec<_> = records
+                .iter()
+                .filter(|it| it["timestamp"] == newest && it["owner"].is_string())
+                .map(|it| json!([it["pid"], it["owner"], it["owner_uid"], it["owner_kind"]]))
+                .collect();
+            owners.sort_by_key(|owner| owner[0].as_u64());
+            (!owners.is_empty()).then_some(owners)
+        })
+    };
+    let labelled = json!([1001, "alice", null, "label"]);
+    let plain = json!([1002, "4000000", 4_000_000, "user"]);
+    assert_eq!(
+        owners(&["--process", "^python$"]),
+        [labelled.clone(), plain.clone()]
+    );
+    assert_eq!(owners(&["--user", "alice"]), [labelled.clone()]);
+    // Who runs it finds it too, as in the list.
+    assert_eq!(owners(&["--user", "4000000"]), [labelled, plain]);
+    daemon.stop();
+}
