@@ -4,6 +4,21 @@
 //! likes. Looking at every descriptor of a big box takes seconds, so a thread of
 //! its own does it, a little at a time; whoever asks gets what was last seen.
 
+mod look;
+
+mod tree;
+
+mod table;
+
+mod state;
+
+mod search;
+
+pub mod measured;
+
+use self::look::Eyes;
+use self::search::{Pace, Search};
+use self::tree::Tree;
 use gpukill_proto::snapshot::ProcessKey;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,48 +62,63 @@ pub(crate) struct Found {
 /// The asking side of the thread that looks. Dropping the last one ends it.
 #[derive(Clone)]
 pub(crate) struct Holders {
-    root: Arc<PathBuf>,
+    search: Arc<Ending>,
+}
+
+/// Ends the search when it is dropped.
+struct Ending(Arc<Search>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 impl Holders {
     /// Looks below this root, `/proc` but in tests.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When there is no such directory, or the system gives no thread.
     pub(crate) fn start(root: PathBuf) -> std::io::Result<Self> {
+        Self::start_with(Box::new(Tree::open(&root)?), Pace::REAL)
+    }
+
+    fn start_with(eyes: Box<dyn Eyes>, pace: Pace) -> std::io::Result<Self> {
+        let search = Search::start(eyes, pace)?;
         Ok(Self {
-            root: Arc::new(root),
+            search: Arc::new(Ending(search)),
         })
     }
 
     /// Looks for holders of these from now on. They take the place of those that
     /// the same watcher named before.
     pub(crate) fn watch(&self, watcher: &'static str, numbers: BTreeSet<DeviceNumber>, when: When) {
-        let _ = (watcher, numbers, when, &self.root);
+        self.search.0.watch(watcher, numbers, when);
     }
 
     /// Looks at these processes soon: a driver says that they use a device.
     pub(crate) fn hint(&self, pids: impl IntoIterator<Item = u32>) {
-        let _ = pids.into_iter().count();
+        self.search.0.hint(pids);
     }
 
     /// Looks at every process now. The answer is for [`Self::has_looked`].
     pub(crate) fn look_now(&self) -> u64 {
-        0
+        self.search.0.look_now()
     }
 
-    /// Whether every process was looked at since that [`Self::look_now`].
+    /// Whether every process was looked at since that [`Self::look_now`], but for
+    /// those that do not answer.
     pub(crate) fn has_looked(&self, since: u64) -> bool {
-        since == 0
+        self.search.0.has_looked(since)
     }
 
     /// What was last seen.
     pub(crate) fn found(&self) -> Arc<Found> {
-        Arc::default()
+        self.search.0.found()
     }
 
     /// What is wrong with looking, if anything.
     pub(crate) fn fault(&self) -> Option<String> {
-        None
+        self.search.0.fault()
     }
 }

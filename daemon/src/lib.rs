@@ -53,4 +53,7 @@ mod startup;
 #[doc(hidden)]
 pub mod untrusted;
 
+#[doc(hidden)]
+pub use holders::measured;
+
 pub use startup::{EXIT_USAGE, run};

@@ -9,7 +9,7 @@ use gpukill_proto::text::visible;
 pub(crate) struct Stat {
     /// Controls made visible.
     pub(crate) name: String,
-    /// `R`, `S`, `D`, `Z`, …: proc_pid_stat(5) has them all.
+    /// `R`, `S`, `D`, `Z` and so on: of the first thread.
     pub(crate) state: char,
     /// 0 where the parent is of another PID namespace.
     pub(crate) parent: u32,
@@ -17,8 +17,12 @@ pub(crate) struct Stat {
     pub(crate) session: u32,
     /// A device number; 0 for none.
     pub(crate) terminal: u32,
+    /// Of the first thread: `PF_` bits of `include/linux/sched.h`.
+    pub(crate) flags: u32,
     /// Processor time, of user and system.
     pub(crate) cpu_ticks: u64,
+    /// The first one too, even when it has ended.
+    pub(crate) threads: u32,
     pub(crate) start_ticks: u64,
     pub(crate) resident_pages: u64,
 }
@@ -41,10 +45,12 @@ impl Stat {
             group: number(field(5)?)?,
             session: number(field(6)?)?,
             terminal: field(7)?.parse::<i32>().ok()?.cast_unsigned(),
+            flags: number(field(9)?)?,
             cpu_ticks: {
                 let user: u64 = number(field(14)?)?;
                 user.saturating_add(number(field(15)?)?)
             },
+            threads: number(field(20)?)?,
             start_ticks: number(field(22)?)?,
             resident_pages: number(field(24)?)?,
         })
@@ -96,7 +102,9 @@ mod tests {
                 group: 8,
                 session: 9,
                 terminal: 34816,
+                flags: 4_194_560,
                 cpu_ticks: 56,
+                threads: 1,
                 start_ticks: 987_654,
                 resident_pages: 22,
             };

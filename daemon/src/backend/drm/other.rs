@@ -2,7 +2,7 @@
 //! that drivers tell in the same way. The rest comes from its clients.
 
 use super::Told;
-use super::card::Card;
+use super::card::{Card, Pci};
 use super::hwmon::{self, Hwmon};
 use super::names;
 use super::sysfs;
@@ -56,7 +56,9 @@ impl Other {
 /// As the lists of PCI devices call it, else the device tree, else its driver.
 fn name(host_root: &Path, card: &Card) -> String {
     let listed = card.pci.as_ref().and_then(|it| names::name(host_root, it));
+    let number = |pci: &Pci| format!("{:04x}:{:04x}", pci.vendor, pci.device);
     let place = card.platform.as_ref().unwrap_or(&card.name);
+    let place = card.pci.as_ref().map_or_else(|| place.clone(), number);
     listed
         .or_else(|| compatible(&card.device().join("of_node/compatible")))
         .unwrap_or_else(|| format!("{} {place}", card.driver))

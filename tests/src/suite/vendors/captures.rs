@@ -3,7 +3,7 @@
 //! by value.
 
 use super::Box;
-use gpukill_tests::harness::captures;
+use gpukill_tests::harness::{captures, eventually};
 use serde_json::Value;
 use std::path::Path;
 
@@ -66,10 +66,12 @@ fn listed(captures: &Path, directories: &[(&str, &str)]) -> Value {
         it.stage.sysfs().capture(&captures.join(from), below);
     }
     let daemon = it.start();
-    // What is counted between two polls is there at the third.
-    let mut list = gpukill_tests::harness::eventually("three polls", || {
+    // What is counted between two polls is there at the third, and who uses
+    // a card once all processes were looked at.
+    let mut list = eventually("three polls and a look at everybody", || {
         let list = it.stage.list();
-        (list["tick"].as_u64() >= Some(3)).then_some(list)
+        let is_whole = list["gpus"][0]["pids"] == 0;
+        (is_whole && list["tick"].as_u64() >= Some(3)).then_some(list)
     });
     daemon.stop();
     let document = list.as_object_mut().unwrap();

@@ -1,0 +1,67 @@
+//! What the search asks of a tree of processes. Any of it may never be answered:
+//! only the threads of the search ask.
+
+use super::{DeviceNumber, Open};
+use std::io;
+
+/// Looks into processes. Replaced in tests by one that hangs when told to.
+pub(super) trait Eyes: Send + Sync {
+    /// The pid that was given out last, where that can be told.
+    fn newest(&self) -> Option<u32>;
+
+    /// Pids of processes, ascending.
+    fn list(&self, which: Which) -> io::Result<Listed>;
+
+    /// When a process began, in ticks; `None` when it has ended.
+    fn started(&self, pid: u32) -> Option<u64>;
+
+    /// What a process has open of these devices.
+    fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care) -> Looked;
+}
+
+/// Which processes are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    All,
+    /// Those with a pid above the one, up to the other.
+    Between(u32, u32),
+}
+
+/// Processes that there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) pids: Vec<u32>,
+    /// The system keeps others from us.
+    pub(super) others_hidden: bool,
+}
+
+/// What may be asked of the file systems that a descriptor is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Care {
+    Anything,
+    /// Only what is called `/dev/…`: some other file system does not answer.
+    OnlyDev,
+}
+
+/// What there was to see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Looked {
+    Gone,
+    /// A thread of the kernel: it has no descriptors, ever.
+    Kernel,
+    Process {
+        start_ticks: u64,
+        opens: Vec<Open>,
+        /// Why there may be more.
+        missed: Option<Missed>,
+    },
+}
+
+/// Why not all of a process was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Missed {
+    /// By [`Care::OnlyDev`].
+    NotAsked,
+    NotPermitted,
+    Failed,
+}

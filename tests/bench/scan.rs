@@ -1,0 +1,209 @@
+//! `cargo bench -p gpukill-tests --bench scan`: what it costs to know who has a
+//! device open, of 1,000 and of 10,000 processes with 26 descriptors each.
+//!
+//! Processor time of the thread that searches, from
+//! `/proc/self/task/TID/schedstat`. A number after `--` is how many seconds the
+//! search is watched for in each row.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::cast_precision_loss,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "it prints its measurements, and ends where it cannot"
+)]
+
+use gpukill_tests::harness::Actor;
+use gpukilld::measured::Measured;
+use rustix::fs::{Mode, OFlags};
+use std::fs::{File, read_dir, read_to_string};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const ON_THE_HOST: [usize; 2] = [1_000, 10_000];
+
+/// `/dev/full` stands for a GPU: nobody else has it open.
+const FULL: (u32, u32) = (1, 7);
+
+fn main() {
+    let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
+    let length = Duration::from_secs(numbers.next_back().unwrap_or(60));
+    let descriptors = descriptors();
+    let mut crowd: Vec<Actor> = Vec::new();
+    for many in ON_THE_HOST {
+        while processes().len() < many {
+            let before = processes().len();
+            crowd.extend((before..many).map(|_| Actor::of(Command::new("sleep").arg("100000"))));
+        }
+        let open: usize = processes().iter().map(|pid| descriptors_of(*pid)).sum();
+        println!("{} processes with {open} descriptors", processes().len());
+        measure(length);
+    }
+    drop(crowd);
+    drop(descriptors);
+}
+
+fn measure(length: Duration) {
+    let began = Instant::now();
+    let rounds = 20;
+    for _ in 0..rounds {
+        assert!(!processes().is_empty());
+    }
+    let listing = began.elapsed() / rounds;
+    println!("  listing /proc {:>28.1} ms", milliseconds(listing));
+
+    let before = spent("scan");
+    naive();
+    let naive = spent("scan") - before;
+    println!(
+        "  readlink and stat of all {:>17.1} ms, {:.1} % of a core every 2 s",
+        milliseconds(naive),
+        milliseconds(naive) / 20.0
+    );
+
+    let search = Measured::start(FULL.0, FULL.1).unwrap();
+    let (first, took) = urgent(&search);
+    println!(
+        "  first look at all {:>24.1} ms of a core, after {:.1} s",
+        milliseconds(first),
+        took.as_secs_f64()
+    );
+    let (pass, took) = urgent(&search);
+    println!(
+        "  urgent look at all {:>23.1} ms of a core, after {:.1} s",
+        milliseconds(pass),
+        took.as_secs_f64()
+    );
+
+    let (cpu, began) = (spent("holders"), Instant::now());
+    std::thread::sleep(length);
+    let cpu = spent("holders") - cpu;
+    println!(
+        "  rolling search {:>27.3} % of a core",
+        cpu.as_secs_f64() * 100.0 / began.elapsed().as_secs_f64()
+    );
+
+    let began = Instant::now();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let holder = Command::new("sleep")
+        .arg("100000")
+        .stdin(Stdio::null())
+        .stdout(full)
+        .spawn()
+        .unwrap();
+    let mut holder = Ended(holder);
+    let pid = holder.0.id();
+    while !search.holders().contains(&pid) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    println!(
+        "  new holder found {:>25.2} s after it began",
+        began.elapsed().as_secs_f64()
+    );
+    let began = Instant::now();
+    holder.end();
+    while search.holders().contains(&pid) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    println!(
+        "  gone holder forgotten {:>20.2} s after it ended",
+        began.elapsed().as_secs_f64()
+    );
+}
+
+struct Ended(std::process::Child);
+
+impl Ended {
+    fn end(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A look at all: what it costs, and how long it takes.
+fn urgent(search: &Measured) -> (Duration, Duration) {
+    let (cpu, began) = (spent("holders"), Instant::now());
+    let wish = search.look_now();
+    while !search.has_looked(wish) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (spent("holders").saturating_sub(cpu), began.elapsed())
+}
+
+/// What a process on a real host has open, and the crowd inherits: pipes,
+/// sockets, files, `/dev/null`. With its own three, 26.
+fn descriptors() -> Vec<OwnedFd> {
+    let mut all: Vec<OwnedFd> = Vec::new();
+    for _ in 0..4 {
+        let (one, other) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::empty()).unwrap();
+        all.extend([one, other]);
+    }
+    for _ in 0..4 {
+        let (one, other) = rustix::net::socketpair(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::STREAM,
+            rustix::net::SocketFlags::empty(),
+            None,
+        )
+        .unwrap();
+        all.extend([one, other]);
+    }
+    let files = ["/dev/null", "/etc/passwd", "/proc/self/stat", "/dev/zero"];
+    for file in files.iter().cycle().take(7) {
+        all.push(rustix::fs::open(*file, OFlags::RDONLY, Mode::empty()).unwrap());
+    }
+    all
+}
+
+fn processes() -> Vec<u32> {
+    let entries = read_dir("/proc").unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name());
+    names
+        .filter_map(|name| name.to_string_lossy().parse().ok())
+        .collect()
+}
+
+fn descriptors_of(pid: u32) -> usize {
+    read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// The way that needs no thought: every link of every process.
+fn naive() {
+    for pid in processes() {
+        let Ok(entries) = read_dir(format!("/proc/{pid}/fd")) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            // Either may be gone.
+            let _ = std::fs::read_link(&path);
+            let _ = std::fs::metadata(&path);
+        }
+    }
+}
+
+/// Processor time of this process's threads of that name.
+fn spent(thread: &str) -> Duration {
+    let mut sum = 0;
+    for entry in read_dir("/proc/self/task").unwrap() {
+        let directory = entry.unwrap().path();
+        let name = read_to_string(directory.join("comm")).unwrap_or_default();
+        if name.trim_end().starts_with(thread) {
+            let text = read_to_string(directory.join("schedstat")).unwrap_or_default();
+            let ran = text.split_whitespace().next().unwrap_or("0");
+            sum += ran.parse::<u64>().unwrap();
+        }
+    }
+    Duration::from_nanos(sum)
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
