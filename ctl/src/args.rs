@@ -49,6 +49,10 @@ pub enum Command {
     List(List),
     /// How the daemon and its parts stand, and what you may do
     Status(Status),
+    /// Who has GPUs open, and whose the memory is that no process explains
+    Holders(Holders),
+    /// All that is known of one process, and who may end it
+    Explain(Explain),
     /// What the samples say of the past
     Audit(Audit),
     /// Let go of the NVIDIA driver, so that it can be unloaded, updated or reset,
@@ -103,6 +107,27 @@ pub struct Status {
     pub output: Option<StatusFormat>,
 }
 
+/// `holders`
+#[derive(Debug, Args)]
+pub struct Holders {
+    /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
+    #[arg(long, value_name = "SEL")]
+    pub gpu: Option<String>,
+    /// The form of the output [default: table]
+    #[arg(short, long, value_name = "FORMAT")]
+    pub output: Option<StatusFormat>,
+}
+
+/// `explain`
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// The process
+    pub pid: u32,
+    /// The form of the output [default: table]
+    #[arg(short, long, value_name = "FORMAT")]
+    pub output: Option<StatusFormat>,
+}
+
 /// `audit`
 #[derive(Debug, Args)]
 pub struct Audit {
@@ -147,7 +172,7 @@ pub struct Completions {
     pub shell: clap_complete::Shell,
 }
 
-/// The forms that `status` has.
+/// The forms that `status`, `holders` and `explain` have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StatusFormat {
     /// For people
@@ -231,6 +256,12 @@ mod tests {
             "gpukillctl list --max-processes -1",
             "gpukillctl list --width 3",
             "gpukillctl status -o csv",
+            "gpukillctl holders -o csv",
+            "gpukillctl holders 6",
+            "gpukillctl explain",
+            "gpukillctl explain python",
+            "gpukillctl explain -1",
+            "gpukillctl explain 4294967296",
             "gpukillctl audit --hours 0",
             "gpukillctl audit --hours 4294967296",
             "gpukillctl audit --hours 1 --since 2026-11-20",

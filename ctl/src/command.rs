@@ -5,6 +5,10 @@ pub(crate) mod audit;
 
 pub(crate) mod completions;
 
+pub(crate) mod explain;
+
+pub(crate) mod holders;
+
 pub(crate) mod list;
 
 pub(crate) mod quiesce;
@@ -18,6 +22,7 @@ use crate::connect::{Daemon, Patience, choose};
 use crate::exit::{Exit, Failure};
 use crate::output::message::Messages;
 use crate::settings::Settings;
+use std::time::Duration;
 
 /// Does what the command says.
 pub(crate) fn run(
@@ -33,6 +38,8 @@ pub(crate) fn run(
         match command {
             Command::List(list) => list::run(list, settings, messages).await,
             Command::Status(_) => status::run(settings, messages).await,
+            Command::Holders(holders) => holders::run(holders, settings, messages).await,
+            Command::Explain(explain) => explain::run(explain, settings, messages).await,
             Command::Audit(audit) => audit::run(audit, settings, messages).await,
             Command::Quiesce(wanted) => quiesce::run(wanted, settings, messages).await,
             Command::Resume => resume::run(settings, messages).await,
@@ -49,6 +56,15 @@ async fn connect(
 ) -> Result<Daemon, Failure> {
     let socket = choose(settings.socket.as_deref())?;
     Daemon::connect(&socket, patience, messages).await
+}
+
+/// How long a look at all processes may take: on a box of ten thousand, of which
+/// some answer slowly, seconds.
+const LOOKING: Duration = Duration::from_secs(15);
+
+/// The patience for a call before which the daemon looks at all processes.
+fn looking(settings: &Settings) -> Patience {
+    Patience::lasting(settings.timeout.max(LOOKING))
 }
 
 /// The wall clock.

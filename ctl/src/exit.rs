@@ -71,6 +71,8 @@ pub(crate) enum Failure {
     Refused(Refusal),
     /// A selector names no device, or several.
     NoSuchDevice(NoSuchDevice),
+    /// A process that was asked about is none that the daemon knows.
+    NoSuchProcess(String),
     /// A filter leaves nothing.
     NoMatch(String),
     /// A vendor's library or driver failed, and so there is no answer.
@@ -103,7 +105,9 @@ impl Failure {
             | Self::Broken(_) => Exit::Unreachable,
             Self::Refused(refusal) => exit_of(refusal),
             Self::NoSuchDevice(NoSuchDevice::Ambiguous { .. }) => Exit::BadUsage,
-            Self::NoSuchDevice(NoSuchDevice::Unknown { .. }) | Self::NoMatch(_) => Exit::NoMatch,
+            Self::NoSuchDevice(NoSuchDevice::Unknown { .. })
+            | Self::NoSuchProcess(_)
+            | Self::NoMatch(_) => Exit::NoMatch,
             Self::Vendor(_) => Exit::VendorFailed,
             Self::System(_) | Self::Output(_) => Exit::Failed,
             Self::ReaderGone => Exit::Done,
@@ -120,6 +124,9 @@ impl Failure {
             Self::NothingPolled => "try again in a moment, or wait longer: --timeout-secs 30",
             Self::Broken(_) => "see the daemon's log: journalctl -u gpukilld",
             Self::Vendor(_) => "see gpukillctl status",
+            Self::NoSuchProcess(_) => {
+                "see who does: gpukillctl list --details, or gpukillctl holders"
+            }
             Self::NoSuchDevice(NoSuchDevice::Ambiguous { .. }) => "type more of it",
             Self::Usage(_)
             | Self::Settings { .. }
@@ -167,7 +174,10 @@ fn connect_hint(socket: &std::path::Path, error: &ConnectError) -> Option<String
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(what) | Self::NoMatch(what) | Self::Vendor(what) => f.write_str(what),
+            Self::Usage(what)
+            | Self::NoSuchProcess(what)
+            | Self::NoMatch(what)
+            | Self::Vendor(what) => f.write_str(what),
             Self::Settings { file, mistakes } => write_mistakes(f, file.as_deref(), mistakes),
             Self::SettingsFile(path, error) => {
                 write!(f, "cannot read the settings {}: {error}", path.display())

@@ -5,6 +5,8 @@
 //! - [`line`], [`table`], [`value`], [`age`]: what tables are made of.
 //! - [`whose`], [`idle`], [`loss`]: what is said of a process and of a device.
 //! - [`view`]: the frame of `list`; [`gpus`] and [`processes`] are its tables.
+//! - [`holders`], [`explain`]: who has GPUs open, and one process; [`finding`] says
+//!   whose unexplained memory is.
 //! - [`status`], [`history`]: the other answers, for people.
 //! - [`json`], [`csv`]: the same for programs.
 //! - [`screen`]: the terminal while `list --watch` has it.
@@ -30,6 +32,12 @@ pub(crate) mod view;
 mod gpus;
 
 mod processes;
+
+mod finding;
+
+pub(crate) mod holders;
+
+pub(crate) mod explain;
 
 pub(crate) mod status;
 

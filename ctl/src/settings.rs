@@ -81,6 +81,15 @@ pub enum Format {
     Csv,
 }
 
+impl From<StatusFormat> for Format {
+    fn from(format: StatusFormat) -> Self {
+        match format {
+            StatusFormat::Table => Self::Table,
+            StatusFormat::Json => Self::Json,
+        }
+    }
+}
+
 /// When to colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Colors {
@@ -249,12 +258,9 @@ impl From<&Cli> for Flags {
                     (false, false) => None,
                 };
             }
-            Command::Status(status) => {
-                flags.output_format = status.output.map(|format| match format {
-                    StatusFormat::Table => Format::Table,
-                    StatusFormat::Json => Format::Json,
-                });
-            }
+            Command::Status(status) => flags.output_format = status.output.map(Format::from),
+            Command::Holders(holders) => flags.output_format = holders.output.map(Format::from),
+            Command::Explain(explain) => flags.output_format = explain.output.map(Format::from),
             Command::Audit(audit) => flags.output_format = audit.output,
             Command::Quiesce(_) | Command::Resume | Command::Completions(_) => {}
         }

@@ -19,11 +19,14 @@ mod quarantine;
 
 pub(crate) mod reader;
 
+pub(crate) mod wanted;
+
 use crate::holders::DeviceNumber;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent, InstanceId, Use, Vendor, Vitals};
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// A source of readings. May block for as long as a driver does: only its own
 /// thread calls it.
@@ -41,6 +44,14 @@ pub(crate) trait Backend: Send + 'static {
     /// What happened to devices since this was last called, the oldest first;
     /// also when reading failed.
     fn take_events(&mut self) -> Vec<GpuEvent>;
+}
+
+/// Where things are read: `/sys`, `/proc` and `/`, but in tests.
+#[derive(Debug, Clone)]
+pub(crate) struct Roots {
+    pub(crate) sysfs: PathBuf,
+    pub(crate) procfs: PathBuf,
+    pub(crate) host: PathBuf,
 }
 
 /// Why a backend read nothing; what it read before stays, and grows old.

@@ -23,6 +23,8 @@ pub(crate) mod containers;
 
 mod family;
 
+pub(crate) mod memory;
+
 pub(crate) mod condition;
 
 pub(crate) mod identity;

@@ -1,8 +1,14 @@
 //! The socket: who may connect, how many at once, and what they are answered.
 
+mod explanation;
+
+mod holder_pages;
+
 mod limits;
 
 pub(crate) mod listener;
+
+pub(crate) mod look;
 
 mod peer;
 
@@ -23,6 +29,7 @@ use gpukill_proto::status::Right;
 use gpukill_proto::transport::preface::{Preface, Status};
 use gpukill_proto::units::Timestamp;
 use limits::Limits;
+use look::Look;
 use rustix::net::SendFlags;
 use std::future::Future;
 use std::sync::Arc;
@@ -38,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) users: Users,
     pub(crate) store: Store,
     pub(crate) quiesce: Quiesce,
+    pub(crate) look: Look,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started_at: Timestamp,
     /// Why this daemon may end no process, whoever asks.

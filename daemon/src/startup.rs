@@ -2,10 +2,7 @@
 
 use crate::args::Args;
 use crate::audit::{Event as Recorded, Store};
-use crate::backend::apple::Apple;
-use crate::backend::drm::family::{Drm, Family, Roots};
-use crate::backend::nvidia::Nvidia;
-use crate::backend::reader::Reader;
+use crate::backend::Roots;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config, Scope};
 use crate::holders::Holders;
@@ -18,10 +15,11 @@ use crate::logging::{self, Log};
 use crate::poller::{Event, Poller};
 use crate::quiesce::Quiesce;
 use crate::server::listener::{Listening, listen, lock};
+use crate::server::look::look;
 use crate::server::{Shared, serve};
 use crate::state::Wanted;
 use crate::tick::Ticker;
-use crate::{sensor, state, systemd};
+use crate::{backend, sensor, state, systemd};
 use gpukill_proto::settings::Mistake;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -159,15 +157,41 @@ impl Running {
             &config.access.owner_label,
         )
         .map_err(&thread)?;
-        let (events, received) = mpsc::channel();
+        let (events, received) = mpsc::channel::<Event>();
         let hurry = events.clone();
         let quiesce = Quiesce::new(move || {
             // A poller that has ended lets go of everything anyway.
             let _ = hurry.send(Event::Hurry);
         });
         let holders = Holders::start(procfs.clone()).map_err(&thread)?;
-        let readers = backends(config, &quiesce, &holders, &events).map_err(&thread)?;
+        let late = events.clone();
+        let readers = backend::wanted::start(
+            &config.backends.enabled,
+            &config.backends.nvidia_library,
+            &Roots {
+                sysfs: config.backends.sysfs_root.clone(),
+                procfs: procfs.clone(),
+                host: config.backends.host_root.clone(),
+            },
+            &quiesce,
+            &holders,
+            move || {
+                // A poller that has ended needs no answers.
+                let _ = late.send(Event::Late);
+            },
+        )
+        .map_err(&thread)?;
         let wanted = Wanted::default();
+        let hurry = events.clone();
+        let look = look(
+            holders.clone(),
+            wanted.clone(),
+            published.clone(),
+            move || {
+                // A poller that has ended publishes nothing more.
+                let _ = hurry.send(Event::Hurry);
+            },
+        );
         let poller = Poller {
             ticker: Ticker::new(
                 readers,
@@ -204,6 +228,7 @@ impl Running {
             users,
             store: store.clone(),
             quiesce,
+            look,
             clock,
             started_at,
             will_not_act,
@@ -329,50 +354,6 @@ fn settings(args: &Args) -> Result<Config, config::Invalid> {
     let mut invalid = loaded.err().unwrap_or_default();
     invalid.mistakes.append(&mut unreadable);
     Err(invalid)
-}
-
-/// Where macOS has it. On Linux there is none, and that is looked for once a poll.
-const IOREG: &str = "/usr/sbin/ioreg";
-
-/// The backends that the configuration wants, running.
-fn backends(
-    config: &Config,
-    quiesce: &Quiesce,
-    holders: &Holders,
-    events: &mpsc::Sender<Event>,
-) -> std::io::Result<Vec<Reader>> {
-    let wanted = &config.backends;
-    let roots = Roots {
-        sysfs: wanted.sysfs_root.clone(),
-        procfs: wanted.procfs_root.clone(),
-        host: wanted.host_root.clone(),
-    };
-    let drm = |family| Drm::new(family, roots.clone(), holders.clone());
-    let mut readers = Vec::new();
-    for name in &wanted.enabled {
-        let events = events.clone();
-        let late = move || {
-            // A poller that has ended needs no answers.
-            let _ = events.send(Event::Late);
-        };
-        readers.push(match name.as_str() {
-            "amd" => Reader::start(drm(Family::Amd), late)?,
-            "intel" => Reader::start(drm(Family::Intel), late)?,
-            "drm" => Reader::start(drm(Family::Other), late)?,
-            "apple" => Reader::start(Apple::new(IOREG.into()), late)?,
-            // The settings were checked: no other name can be here.
-            _ => Reader::start(
-                Nvidia::new(
-                    wanted.nvidia_library.clone(),
-                    roots.clone(),
-                    quiesce.clone(),
-                    holders.clone(),
-                ),
-                late,
-            )?,
-        });
-    }
-    Ok(readers)
 }
 
 /// Names this boot, so that start times of different boots do not mix.

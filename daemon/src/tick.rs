@@ -15,6 +15,7 @@ mod indices;
 use crate::backend::reader::{Latest, Reader};
 use crate::faults::Faults;
 use crate::holders::{Found, Holders};
+use crate::host;
 use crate::host::process::Processes;
 use crate::host::users::Users;
 use assemble::{Memory, People};
@@ -70,10 +71,10 @@ impl Ticker {
         Self {
             readers,
             holders,
-            procfs,
             processes,
             users,
-            memory: Memory::default(),
+            memory: Memory::new(host::memory::total(&procfs)),
+            procfs,
             past: Past::default(),
             suspicion: Suspicion::default(),
             before,

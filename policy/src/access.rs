@@ -41,6 +41,22 @@ pub enum Operation {
         /// kernel lets them do with it as they like.
         namespace_owner: Option<u32>,
     },
+    /// End a process. Who is not known is nobody.
+    End {
+        /// The real user id of the process.
+        owner: Option<u32>,
+        /// As in [`Operation::ReadCommand`].
+        namespace_owner: Option<u32>,
+    },
+}
+
+/// One of those who may do something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Person {
+    /// This user.
+    User(u32),
+    /// Whoever is in this group.
+    Group(u32),
 }
 
 /// The answer.
@@ -98,7 +114,48 @@ pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
                 Ruling::Deny(Right::EndAny)
             }
         }
+        Operation::End {
+            owner,
+            namespace_owner,
+        } => {
+            let is_theirs = [owner, namespace_owner].contains(&Some(caller.uid));
+            if is_theirs || rights(caller, roles).contains(&Right::EndAny) {
+                Ruling::Allow
+            } else {
+                Ruling::Deny(Right::EndAny)
+            }
+        }
     }
+}
+
+/// Everybody who may end this process, by the same rule: whose it is first, root
+/// last.
+#[must_use]
+pub fn who_may_end(owner: Option<u32>, namespace_owner: Option<u32>, roles: &Roles) -> Vec<Person> {
+    let everybody = [
+        owner.map(Person::User),
+        namespace_owner.map(Person::User),
+        roles.owner.map(Person::User),
+        roles.operator_group.map(Person::Group),
+        Some(Person::User(0)),
+    ];
+    let mut people: Vec<Person> = Vec::new();
+    for person in everybody.into_iter().flatten() {
+        let (uid, groups) = match person {
+            Person::User(uid) => (uid, BTreeSet::new()),
+            // Somebody who is nobody but for the group.
+            Person::Group(group) => (u32::MAX, [group].into()),
+        };
+        let operation = Operation::End {
+            owner,
+            namespace_owner,
+        };
+        let ruling = check(&Caller { uid, groups }, operation, roles);
+        if ruling == Ruling::Allow && !people.contains(&person) {
+            people.push(person);
+        }
+    }
+    people
 }
 
 #[cfg(test)]
@@ -272,5 +329,63 @@ mod tests {
         assert_eq!(read(1000, Some(1000)), Ruling::Allow);
         assert_eq!(read(1001, Some(1000)), Ruling::Deny(Right::EndAny));
         assert_eq!(read(1000, None), Ruling::Deny(Right::EndAny));
+    }
+
+    #[test]
+    fn a_process_is_ended_by_its_user_by_who_made_its_namespace_and_by_operators() {
+        let end = |uid, groups: &[u32], owner, namespace_owner| {
+            let operation = Operation::End {
+                owner,
+                namespace_owner,
+            };
+            check(&caller(uid, groups), operation, &roles())
+        };
+        let denied = Ruling::Deny(Right::EndAny);
+        let cases = [
+            ("their own", end(1000, &[], Some(1000), None), Ruling::Allow),
+            ("another's", end(1000, &[], Some(1001), None), denied),
+            ("nobody's", end(1000, &[], None, None), denied),
+            ("root's", end(1000, &[0], Some(0), None), denied),
+            (
+                "in their container",
+                end(1000, &[], Some(100_999), Some(1000)),
+                Ruling::Allow,
+            ),
+            (
+                "an operator",
+                end(1000, &[OPERATORS], None, None),
+                Ruling::Allow,
+            ),
+            ("an admin", end(1000, &[ADMINS], Some(1001), None), denied),
+            ("root", end(0, &[], None, None), Ruling::Allow),
+        ];
+        for (who, ruling, expected) in cases {
+            assert_eq!(ruling, expected, "{who}");
+        }
+    }
+
+    #[test]
+    fn everybody_who_may_end_a_process_is_named_once() {
+        use Person::{Group, User};
+        let mine = Roles {
+            owner: Some(1000),
+            operator_group: None,
+            ..roles()
+        };
+        let cases = [
+            (
+                who_may_end(Some(1001), None, &roles()),
+                vec![User(1001), Group(OPERATORS), User(0)],
+            ),
+            (
+                who_may_end(Some(100_999), Some(1004), &roles()),
+                vec![User(100_999), User(1004), Group(OPERATORS), User(0)],
+            ),
+            (who_may_end(Some(0), None, &mine), vec![User(0), User(1000)]),
+            (who_may_end(None, None, &mine), vec![User(1000), User(0)]),
+        ];
+        for (people, expected) in cases {
+            assert_eq!(people, expected);
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! - [`job`]: what belongs together with a process, and is ended with it?
 //! - [`owner`]: whose is a process?
 //! - [`memory`]: how much memory no process explains.
+//! - [`holders`]: whose that memory is, and what frees it.
 //! - [`health`], [`xid`]: what is wrong with a device by its own account.
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,8 @@ pub mod job;
 pub mod owner;
 
 pub mod memory;
+
+pub mod holders;
 
 pub mod health;
 

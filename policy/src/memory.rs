@@ -47,10 +47,29 @@ pub fn held<'a>(processes: impl IntoIterator<Item = &'a Reading<Bytes>>) -> Read
     Reading::Value(sum)
 }
 
+/// What processes hold together at least: those of which it is known. Where none
+/// is, that is not known either.
+pub fn held_at_least<'a>(
+    processes: impl IntoIterator<Item = &'a Reading<Bytes>>,
+) -> Reading<Bytes> {
+    let mut sum = Reading::Unsupported;
+    for memory in processes {
+        sum = match (sum, memory) {
+            (Reading::Value(Bytes(before)), Reading::Value(Bytes(more))) => {
+                Reading::Value(Bytes(before.saturating_add(*more)))
+            }
+            (_, Reading::Value(first)) => Reading::Value(*first),
+            (Reading::Unsupported, unknown) => unknown.because(),
+            (known, _) => known,
+        };
+    }
+    sum
+}
+
 /// Below this a remainder means nothing. Idle GPUs show some hundred MiB with
 /// no process at all: 214 MiB on a captured RTX 2080 Super with a display, about
 /// 0.6 GiB on H100s.
-fn noise(total: Bytes) -> Bytes {
+pub(crate) fn noise(total: Bytes) -> Bytes {
     Bytes::mib(512).max(Bytes(total.0 / 100))
 }
 
@@ -76,6 +95,21 @@ mod tests {
         assert_eq!(held(&[]), gib(0));
         assert_eq!(held(&[gib(2), gib(3)]), gib(5));
         assert_eq!(held(&[gib(2), Reading::Unsupported]), Reading::Unsupported);
+    }
+
+    #[test]
+    fn what_is_held_at_least_is_what_is_known() {
+        let failed = || Reading::Failed("x".into());
+        let cases = [
+            (vec![], Reading::Unsupported),
+            (vec![failed()], failed()),
+            (vec![Reading::Unsupported, failed()], failed()),
+            (vec![failed(), gib(2), Reading::Unsupported, gib(3)], gib(5)),
+            (vec![Reading::Stale(Bytes(GIB), 7)], Reading::Unsupported),
+        ];
+        for (parts, expected) in cases {
+            assert_eq!(held_at_least(&parts), expected, "{parts:?}");
+        }
     }
 
     #[test]

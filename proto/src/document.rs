@@ -16,8 +16,16 @@ mod status;
 
 mod audit;
 
+mod holders;
+
+mod explain;
+
 pub use audit::AuditDocument;
+pub use explain::{ExplainDocument, FoundDocument, HoldDocument};
 pub use gpu::{GpuDocument, InstanceDocument, XidDocument};
+pub use holders::{
+    EndedDocument, FindingDocument, HeldGpuDocument, HolderDocument, HoldersDocument,
+};
 pub use process::{ParentDocument, ProcessDocument, top_process};
 pub use status::{BackendDocument, StatusDocument};
 
@@ -60,7 +68,7 @@ pub struct FaultDocument {
 impl From<&Snapshot> for ListDocument {
     fn from(snapshot: &Snapshot) -> Self {
         let gpu = |device| GpuDocument::new(snapshot, device);
-        let proc = |process| ProcessDocument::new(snapshot, process);
+        let proc = |process| ProcessDocument::of(snapshot, process);
         Self {
             schema: SCHEMA,
             host: snapshot.host.clone(),

@@ -1,7 +1,7 @@
 //! Who has devices open, and whose the memory is that no process explains.
 
 use crate::reading::Reading;
-use crate::snapshot::{Container, DeviceId, Owner, ProcessKey, Use};
+use crate::snapshot::{Container, DeviceId, GpuProcess, Owner, ProcessKey, Use};
 use crate::units::{Bytes, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,18 @@ pub struct HeldDevice {
     pub ended: Vec<EndedHolder>,
     /// Why there may be other holders; `None` after a look at every process.
     pub unseen: Option<String>,
+}
+
+impl HeldDevice {
+    /// What it is called.
+    #[must_use]
+    pub fn label(&self) -> DeviceLabel {
+        DeviceLabel {
+            id: self.id.clone(),
+            index: self.index,
+            name: self.name.clone(),
+        }
+    }
 }
 
 /// One process that has a device open, or that its driver lists.
@@ -135,9 +147,11 @@ pub enum Remedy {
     End(Vec<u32>),
     /// Reset the device.
     Reset,
+    /// Its parent has to ask how it ended, and is nobody's to end for that.
+    Reap(u32),
     /// Nothing but waiting.
     Wait,
-    /// Reboot the box: no signal reaches the process.
+    /// Reboot the box, if it stays: no signal reaches the process.
     Reboot,
 }
 
@@ -165,4 +179,174 @@ pub enum Cause {
     Unlisted,
     /// No process was found that could hold it.
     Unknown,
+}
+
+impl Cause {
+    /// As JSON has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Orphans => "orphans",
+            Self::OtherNamespace => "other_namespace",
+            Self::Zombie => "zombie",
+            Self::Uninterruptible => "uninterruptible",
+            Self::Mps => "mps",
+            Self::Display => "display",
+            Self::TearingDown => "tearing_down",
+            Self::BusyAlone => "busy_alone",
+            Self::Unlisted => "unlisted",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl ProcessState {
+    /// As it is written on the screen and in JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Sleeping => "sleeping",
+            Self::Uninterruptible(_) => "uninterruptible",
+            Self::Stopped => "stopped",
+            Self::Zombie => "zombie",
+            Self::Other(_) => "other",
+        }
+    }
+}
+
+/// What a process is to a device that it has open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// It uses the device, and is listed.
+    User,
+    /// It is listed, and uses the device through an MPS server.
+    MpsClient,
+    /// An MPS server, or what controls one.
+    Mps,
+    /// A display server or a desktop.
+    Display,
+    /// It watches devices, or has only files open that all devices share: it
+    /// holds no memory.
+    Monitor,
+    /// It is listed, and there is no such process here.
+    Gone,
+    /// It is not listed, and kept the descriptors of one that has ended.
+    Orphan {
+        /// The process that it came from, where that is known.
+        of: Option<u32>,
+        /// When that was first missed.
+        ended: Option<Timestamp>,
+    },
+    /// It is not listed, and runs in a container or in another PID namespace.
+    OtherNamespace,
+    /// It has ended, and its parent has not asked how.
+    Zombie,
+    /// It is stuck in the kernel.
+    Uninterruptible,
+    /// It has the device open and is not listed.
+    Unlisted,
+}
+
+impl Role {
+    /// As JSON has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::MpsClient => "mps_client",
+            Self::Mps => "mps",
+            Self::Display => "display",
+            Self::Monitor => "monitor",
+            Self::Gone => "gone",
+            Self::Orphan { .. } => "orphan",
+            Self::OtherNamespace => "other_namespace",
+            Self::Zombie => "zombie",
+            Self::Uninterruptible => "uninterruptible",
+            Self::Unlisted => "unlisted",
+        }
+    }
+
+    /// Of an orphan the process that it came from, and when that was first
+    /// missed.
+    #[must_use]
+    pub const fn orphan(self) -> (Option<u32>, Option<Timestamp>) {
+        match self {
+            Self::Orphan { of, ended } => (of, ended),
+            Self::User
+            | Self::MpsClient
+            | Self::Mps
+            | Self::Display
+            | Self::Monitor
+            | Self::Gone
+            | Self::OtherNamespace
+            | Self::Zombie
+            | Self::Uninterruptible
+            | Self::Unlisted => (None, None),
+        }
+    }
+}
+
+/// What is known of one device and its holders.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldersReport {
+    /// The device, with as many of its holders as the page has.
+    pub device: HeldDevice,
+    /// What each of these holders is.
+    pub roles: Vec<Role>,
+    /// Whose the memory is that no process explains, the likeliest first.
+    pub findings: Vec<Finding>,
+}
+
+/// As much of the answer to `gpukillctl holders` as one frame holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldersPage {
+    /// The daemon's clock; ages are counted from it.
+    pub at: Timestamp,
+    /// By index. A device whose holders go on from the page before has no
+    /// findings and none that ended: the first of its pages had them.
+    pub devices: Vec<HoldersReport>,
+    /// Where the next page begins; `None` on the last.
+    pub next: Option<u32>,
+}
+
+/// What a device is called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceLabel {
+    /// Names it for good.
+    pub id: DeviceId,
+    /// For display.
+    pub index: u32,
+    /// As the driver names it.
+    pub name: Reading<String>,
+}
+
+/// The answer to `gpukillctl explain`: one process, on every device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The daemon's clock; ages are counted from it.
+    pub at: Timestamp,
+    /// Who is explained.
+    pub pid: u32,
+    /// What drivers list of it, one for each device or part of one.
+    pub uses: Vec<(DeviceLabel, GpuProcess)>,
+    /// The devices that it has open, or is listed on.
+    pub holds: Vec<(DeviceLabel, Holder, Role)>,
+    /// The findings that name it, by the index of their device.
+    pub findings: Vec<(u32, Finding)>,
+    /// How much memory its end gives back at least.
+    pub frees: Reading<Bytes>,
+    /// Who may end it.
+    pub may_end: MayEnd,
+}
+
+/// Who may end a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MayEnd {
+    /// In words: `bob`, `group gpukill-operators`, `root`.
+    pub people: Vec<String>,
+    /// Whether whoever asks is one of them.
+    pub you: bool,
+    /// Why the daemon ends it for none of them.
+    pub never: Option<String>,
 }

@@ -9,8 +9,9 @@
 )]
 
 use crate::audit::{AuditPage, AuditQuery};
+use crate::holders::{Explanation, HoldersPage};
 use crate::refusal::Refusal;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{DeviceId, Snapshot};
 use crate::status::Status;
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -56,4 +57,14 @@ pub trait Gpukill {
 
     /// Ends a [`Gpukill::quiesce`] early; without one it changes nothing.
     async fn resume() -> Result<(), Refusal>;
+
+    /// Who has a device open, or all devices, and whose the memory is that no
+    /// process explains. From `start` 0 it looks at all processes first; from
+    /// another it goes on with the answer that this connection asked for last,
+    /// or refuses with [`Refusal::Expired`].
+    async fn holders(device: Option<DeviceId>, start: u32) -> Result<HoldersPage, Refusal>;
+
+    /// All that is known of one process that uses a device or has one open.
+    /// Looks at all processes first.
+    async fn explain(pid: u32) -> Result<Explanation, Refusal>;
 }

@@ -66,8 +66,6 @@ pub enum BackendState {
     Absent(String),
     /// It is here and does not work; says why.
     Failed(String),
-    /// This version of gpukill cannot read it.
-    NotBuilt,
     /// Somebody asked the daemon to let go of the driver until then, or until
     /// they say so; its devices are shown as they were.
     Quiesced(Timestamp),

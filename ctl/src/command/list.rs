@@ -17,7 +17,7 @@ use crate::settings::{Format, Settings};
 use answer::{Answer, answer};
 use gpukill_policy::select::{Selection, pattern};
 use gpukill_proto::document::ListDocument;
-use gpukill_proto::snapshot::Snapshot;
+use gpukill_proto::snapshot::{Device, Snapshot};
 
 /// What is wanted of each snapshot.
 #[derive(Debug)]
@@ -84,6 +84,24 @@ fn wanted(list: &List, settings: &Settings) -> Result<Wanted, Failure> {
         view,
         format: settings.output_format,
     })
+}
+
+/// The devices that are called so; all without a name.
+pub(super) async fn devices(
+    gpu: Option<&str>,
+    daemon: &Daemon,
+    patience: Patience,
+) -> Result<Vec<Device>, Failure> {
+    let selection = Selection {
+        gpu: gpu.map(str::to_owned),
+        ..Selection::default()
+    };
+    let Answer { snapshot, verdict } = answer(first(daemon, patience).await?, &selection);
+    match verdict {
+        Some(failure) if snapshot.devices.is_empty() => Err(failure),
+        // What its driver does not tell, the processes may.
+        Some(_) | None => Ok(snapshot.devices),
+    }
 }
 
 /// The newest snapshot; waits for the first poll of a daemon that just started.

@@ -4,9 +4,10 @@ use super::patience::{Backoff, Patience, Pause};
 use crate::exit::Failure;
 use crate::output::message::Messages;
 use gpukill_proto::audit::{AuditPage, AuditQuery};
+use gpukill_proto::holders::{Explanation, HoldersReport};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{GpukillClient, SnapshotPage};
-use gpukill_proto::snapshot::Snapshot;
+use gpukill_proto::snapshot::{DeviceId, Snapshot};
 use gpukill_proto::status::Status;
 use gpukill_proto::transport::{ConnectError, connect};
 use gpukill_proto::units::Timestamp;
@@ -104,6 +105,56 @@ impl Daemon {
             next = page.next;
         }
         Ok(Some(snapshot))
+    }
+
+    /// Who has a device open, or all devices: all pages of one answer, and when it
+    /// was given.
+    pub(crate) async fn holders(
+        &self,
+        device: Option<DeviceId>,
+        patience: Patience,
+    ) -> Result<(Timestamp, Vec<HoldersReport>), Failure> {
+        let mut whole: Vec<HoldersReport> = Vec::new();
+        let mut start = 0;
+        loop {
+            let page = self
+                .ask(patience, async |context| {
+                    self.client.holders(context, device.clone(), start).await
+                })
+                .await?;
+            for report in page.devices {
+                match whole.last_mut() {
+                    Some(last) if last.device.id == report.device.id => {
+                        last.device.holders.extend(report.device.holders);
+                        last.roles.extend(report.roles);
+                    }
+                    Some(_) | None => whole.push(report),
+                }
+            }
+            match page.next {
+                None => return Ok((page.at, whole)),
+                Some(next) if next <= start => {
+                    return Err(Failure::Broken("its pages do not advance".into()));
+                }
+                Some(next) => {
+                    self.messages
+                        .debug(|| format!("asking for the holders from {next} on"));
+                    start = next;
+                }
+            }
+        }
+    }
+
+    /// All that is known of one process.
+    pub(crate) async fn explain(
+        &self,
+        pid: u32,
+        patience: Patience,
+    ) -> Result<Explanation, Failure> {
+        self.ask(patience, async |context| {
+            self.client.explain(context, pid).await
+        })
+        .await
     }
 
     /// How the daemon stands.

@@ -244,7 +244,9 @@ fn top(
         .filter(|bytes| bytes.0 > 0);
     // It is nobody's, so it is not part of one user's or one program's share.
     if let (Some(bytes), None) = (unattributed, &view.only) {
-        parts.push(format!("{} unattributed", size(*bytes)));
+        let index = device.index;
+        let who = format!("{} unattributed: holders --gpu {index}", size(*bytes));
+        parts.push(who);
         tone = Tone::Doubtful;
     }
     if parts.is_empty() {

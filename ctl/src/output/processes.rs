@@ -136,7 +136,8 @@ fn row(
         let place = place.as_deref().map(|place| shown(place, symbols));
         place.unwrap_or_else(|| symbols.none().to_owned())
     }));
-    cells.push(Cell::plain(command(process, symbols)));
+    let command = command(&process.command, &process.name, symbols);
+    cells.push(Cell::plain(command));
     Row::Cells(cells)
 }
 
@@ -155,10 +156,8 @@ fn unattributed(device: &Device, age_column: AgeColumn, symbols: Symbols) -> Opt
     ];
     cells.extend(age_column.cell([age(memory)], symbols));
     cells.push(Cell::toned("unattributed", Tone::Doubtful));
-    cells.push(Cell::toned(
-        "held by no process that the driver lists",
-        Tone::Doubtful,
-    ));
+    let who = format!("holders --gpu {}", device.index);
+    cells.push(Cell::toned(who, Tone::Doubtful));
     Some(Row::Cells(cells))
 }
 
@@ -201,9 +200,13 @@ fn without_directory(command: &str) -> &str {
 }
 
 /// The command line; where there is none to show, the name and why.
-fn command(process: &GpuProcess, symbols: Symbols) -> String {
-    let name = process.name.last_known().map(|name| shown(name, symbols));
-    match (&process.command, name) {
+pub(super) fn command(
+    command: &Reading<String>,
+    name: &Reading<String>,
+    symbols: Symbols,
+) -> String {
+    let name = name.last_known().map(|name| shown(name, symbols));
+    match (command, name) {
         (Reading::Value(command) | Reading::Stale(command, _), _) if !command.is_empty() => {
             shown(without_directory(command), symbols)
         }

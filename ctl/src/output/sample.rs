@@ -4,6 +4,9 @@ mod state;
 
 mod past;
 
+mod held;
+
+pub(crate) use held::{explanations, free, gone, held};
 pub(crate) use past::records;
 pub(crate) use state::status;
 

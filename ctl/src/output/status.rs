@@ -14,17 +14,19 @@ use std::time::Duration;
 /// The lines of `gpukillctl status`.
 pub(crate) fn lines(status: &Status, look: &Look) -> Vec<Line> {
     let mut rows: Vec<(String, String, Tone)> = Vec::new();
-    let (others, built): (Vec<_>, Vec<_>) = status
+    // Why a vendor has nothing here matters only where none has anything.
+    let has_some = status.backends.iter().any(|backend| backend.devices > 0);
+    let (others, here): (Vec<_>, Vec<_>) = status
         .backends
         .iter()
-        .partition(|backend| backend.state == BackendState::NotBuilt);
-    for backend in built {
+        .partition(|backend| has_some && matches!(backend.state, BackendState::Absent(_)));
+    for backend in here {
         let (what, tone) = backend_row(backend, status.now, look);
         rows.push((backend.name.clone(), what, tone));
     }
     if !others.is_empty() {
         let names: Vec<&str> = others.iter().map(|backend| backend.name.as_str()).collect();
-        let what = format!("{}: not read by this version", names.join(", "));
+        let what = format!("{}: no device", names.join(", "));
         rows.push(("others".into(), what, Tone::Faint));
     }
     // A backend that failed has said so in its own row.
@@ -73,7 +75,14 @@ fn wrapped(text: &str, first: usize, indent: usize, look: &Look) -> Vec<String> 
     wrap(&shown(text, look.symbols), first, indent, look.width)
 }
 
-fn labelled(name: &str, what: &str, tone: Tone, column: usize, look: &Look) -> Vec<Line> {
+/// A name, and beside it what is said of it, on as many lines as it needs.
+pub(super) fn labelled(
+    name: &str,
+    what: &str,
+    tone: Tone,
+    column: usize,
+    look: &Look,
+) -> Vec<Line> {
     let name = shown(name, look.symbols);
     let mut texts = wrapped(what, column, column, look).into_iter();
     let mut first = Line::toned(format!(" {name:0$}", column - 1), Tone::Strong);
@@ -134,7 +143,6 @@ fn backend_row(backend: &BackendReport, now: Timestamp, look: &Look) -> (String,
             let since = clock(backend.since, now, look);
             (format!("failed since {since}: {why}"), Tone::Broken)
         }
-        BackendState::NotBuilt => ("not read by this version".into(), Tone::Faint),
         BackendState::Quiesced(until) => (quiesced(*until, now, look), Tone::Doubtful),
     }
 }

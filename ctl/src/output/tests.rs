@@ -1,6 +1,8 @@
 //! Whole screens against golden files in `testdata`. `GPUKILL_BLESS=1` writes
 //! them anew; look at the difference before it is kept.
 
+mod held;
+
 use super::csv::Header;
 use super::history::{self, Span};
 use super::look::{Look, Symbols};

@@ -97,7 +97,6 @@ fn why_none(backends: &[BackendReport], now: Timestamp, look: &Look) -> Vec<Line
                 BackendState::Ready => "no device".into(),
                 BackendState::Starting => "starting".into(),
                 BackendState::Absent(why) | BackendState::Failed(why) => shown(why, look.symbols),
-                BackendState::NotBuilt => "not read by this version".into(),
                 BackendState::Quiesced(until) => quiesced(*until, now, look),
             };
             let name = format!(" {:1$}", shown(&backend.name, look.symbols), column - 1);
@@ -127,8 +126,7 @@ fn let_go(backends: &[BackendReport], now: Timestamp, look: &Look) -> Vec<Line> 
         BackendState::Ready
         | BackendState::Starting
         | BackendState::Absent(_)
-        | BackendState::Failed(_)
-        | BackendState::NotBuilt => None,
+        | BackendState::Failed(_) => None,
     });
     let lines: Vec<Line> = lines.collect();
     let gap = (!lines.is_empty()).then(Line::default);

@@ -3,15 +3,30 @@
 use super::line::shown;
 use super::look::Symbols;
 use super::value::reading;
+use gpukill_proto::holders::Holder;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{GpuProcess, Place};
+use gpukill_proto::snapshot::{GpuProcess, Owner, Place};
 
 /// Whom to ask: the owner's name, else the user's, else the number.
 pub(super) fn owner(process: &GpuProcess, symbols: Symbols) -> String {
-    let owner = process.owner.last_known().map(|owner| &owner.name);
-    match owner.or(process.user.last_known()) {
+    named_owner(&process.owner, &process.user, &process.uid, symbols)
+}
+
+/// Whom to ask about a process that has a device open.
+pub(super) fn holder_owner(holder: &Holder, symbols: Symbols) -> String {
+    named_owner(&holder.owner, &holder.user, &holder.uid, symbols)
+}
+
+fn named_owner(
+    owner: &Reading<Owner>,
+    user: &Reading<String>,
+    uid: &Reading<u32>,
+    symbols: Symbols,
+) -> String {
+    let owner = owner.last_known().map(|owner| &owner.name);
+    match owner.or(user.last_known()) {
         Some(name) => shown(name, symbols),
-        None => reading(&process.uid, ToString::to_string).text,
+        None => reading(uid, ToString::to_string).text,
     }
 }
 

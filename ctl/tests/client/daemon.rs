@@ -1,8 +1,10 @@
 //! A stand-in for the daemon: the real wire over a real socket, and answers
 //! that a test writes down.
 
+use crate::held;
 use futures::StreamExt as _;
 use gpukill_proto::audit::{AuditPage, AuditQuery, AuditRecord, AuditSubject};
+use gpukill_proto::holders::{Explanation, HeldDevice, HoldersPage};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{Gpukill, SnapshotPage};
@@ -37,6 +39,8 @@ pub(crate) struct Script {
     pub expired_pages: AtomicU32,
     pub backends: Mutex<Vec<BackendReport>>,
     pub has_devices: bool,
+    /// The devices with their holders.
+    pub held: Mutex<Vec<HeldDevice>>,
     pub caller_is_operator: bool,
     /// How long the driver takes to be let go.
     pub letting_go: Duration,
@@ -55,6 +59,7 @@ impl Default for Script {
             expired_pages: AtomicU32::new(0),
             backends: Mutex::new(vec![backend(BackendState::Ready)]),
             has_devices: true,
+            held: Mutex::new(Vec::new()),
             caller_is_operator: true,
             letting_go: Duration::ZERO,
             quiesced: Mutex::new(None),
@@ -262,6 +267,31 @@ impl Gpukill for Session {
         let until = Timestamp::from(std::time::SystemTime::now()).plus_seconds(seconds);
         *self.0.quiesced.lock().expect("not poisoned") = Some(until);
         Ok(until)
+    }
+
+    async fn holders(
+        self,
+        _: Context,
+        device: Option<DeviceId>,
+        start: u32,
+    ) -> Result<HoldersPage, Refusal> {
+        if take_one(&self.0.busy_calls) {
+            return Err(Refusal::Busy);
+        }
+        if start > 0 && take_one(&self.0.expired_pages) {
+            return Err(Refusal::Expired);
+        }
+        Ok(held::page(
+            &self.0.held.lock().expect("not poisoned"),
+            device.as_ref(),
+            start,
+        ))
+    }
+
+    async fn explain(self, _: Context, pid: u32) -> Result<Explanation, Refusal> {
+        let held = self.0.held.lock().expect("not poisoned");
+        held::explained(&held, pid)
+            .ok_or_else(|| Refusal::NoMatch(format!("no process {pid} uses a GPU or has one open")))
     }
 
     async fn resume(self, _: Context) -> Result<(), Refusal> {

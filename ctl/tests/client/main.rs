@@ -1,6 +1,7 @@
 //! The real binary against a stand-in daemon over the real wire.
 //!
 //! - `answers`: what it prints, and how it ends.
+//! - `holding`: `holders` and `explain`; `held` is what they are answered.
 //! - `quiescing`: `quiesce` and `resume`.
 //! - `waiting`: busy, silent, absent and foreign daemons.
 //! - `watching`: `list --watch`, on a stream and on a terminal.
@@ -8,6 +9,10 @@
 mod answers;
 
 mod daemon;
+
+mod held;
+
+mod holding;
 
 mod quiescing;
 

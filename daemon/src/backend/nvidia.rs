@@ -5,10 +5,9 @@ mod nodes;
 
 use self::nodes::Numbers;
 use super::checked::{check, check_events};
-use super::drm::family::Roots;
 use super::lost::Names;
 use super::quarantine::Quarantine;
-use super::{Backend, Failure, Node, Readings, driver_files};
+use super::{Backend, Failure, Node, Readings, Roots, driver_files};
 use crate::holders::{DeviceNumber, Holders, When};
 use crate::quiesce::Quiesce;
 use crate::sensor::{Patience, Sensor, SpawnError};
@@ -213,10 +212,9 @@ impl Nvidia {
                 self.library
             ),
             BackendState::Failed(why) => why,
-            BackendState::Ready
-            | BackendState::Starting
-            | BackendState::NotBuilt
-            | BackendState::Quiesced(_) => "NVML does not answer".to_owned(),
+            BackendState::Ready | BackendState::Starting | BackendState::Quiesced(_) => {
+                "NVML does not answer".to_owned()
+            }
         };
         // What NVML told before says more than names.
         if self.has_read {

@@ -1,5 +1,8 @@
 //! One connection: preface, then calls, each answered for this caller.
 
+mod looking;
+
+use super::holder_pages::Answer;
 use super::snapshot_pages::page;
 use super::watched::Watched;
 use super::{PREFACE_PATIENCE, Shared};
@@ -10,10 +13,11 @@ use futures::{FutureExt as _, StreamExt as _};
 use gpukill_policy::access::{Caller, Operation, Ruling, check, rights};
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{AuditPage, AuditQuery, AuditSubject};
+use gpukill_proto::holders::{Explanation, HoldersPage};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{Gpukill, LONGEST_QUIESCE, LONGEST_WAIT, SnapshotPage};
-use gpukill_proto::snapshot::Snapshot;
+use gpukill_proto::snapshot::{DeviceId, Snapshot};
 use gpukill_proto::status::{CallerReport, Status};
 use gpukill_proto::transport::{MAX_REQUEST, codec, preface};
 use gpukill_proto::units::Timestamp;
@@ -56,6 +60,7 @@ pub(super) async fn run(mut stream: UnixStream, caller: Caller, shared: Shared) 
         caller: Arc::new(caller),
         shared,
         asked_last: Arc::default(),
+        holders_asked_last: Arc::default(),
     };
     let channel = BaseChannel::new(
         Config {
@@ -98,6 +103,8 @@ struct Session {
     shared: Shared,
     /// The snapshot of which this connection may ask for more.
     asked_last: Arc<Mutex<Option<Arc<Snapshot>>>>,
+    /// The answer on holders of which it may.
+    holders_asked_last: Arc<Mutex<Option<Arc<Answer>>>>,
 }
 
 impl Gpukill for Session {
@@ -225,6 +232,19 @@ impl Gpukill for Session {
             Ok(())
         })
         .await
+    }
+
+    async fn holders(
+        self,
+        _: Context,
+        device: Option<DeviceId>,
+        start: u32,
+    ) -> Result<HoldersPage, Refusal> {
+        whole(self.holders_page(device.as_ref(), start)).await
+    }
+
+    async fn explain(self, _: Context, pid: u32) -> Result<Explanation, Refusal> {
+        whole(self.explanation(pid)).await
     }
 }
 

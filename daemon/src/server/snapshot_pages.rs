@@ -8,7 +8,7 @@ use gpukill_proto::snapshot::{GpuProcess, Snapshot};
 
 /// The most bytes of processes on one page. A page has the devices besides,
 /// some hundred bytes each, and a frame takes 4 MiB.
-const PAGE: u64 = 64 << 10;
+pub(super) const PAGE: u64 = 64 << 10;
 
 /// The page that begins with process `start`.
 pub(super) fn page(
@@ -45,7 +45,8 @@ pub(super) fn page(
     SnapshotPage { snapshot, next }
 }
 
-fn shown_to(caller: &Caller, roles: &Roles, process: &GpuProcess) -> GpuProcess {
+/// A process as this caller may see it.
+pub(super) fn shown_to(caller: &Caller, roles: &Roles, process: &GpuProcess) -> GpuProcess {
     let mut shown = process.clone();
     match check(
         caller,

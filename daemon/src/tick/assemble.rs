@@ -10,7 +10,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
     BackendReport, BackendState, DeviceId, GpuEvent, GpuProcess, Loss, ProcessKey, Snapshot,
 };
-use gpukill_proto::units::Timestamp;
+use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Who the listed pids are now; a pid that nobody has is not in it.
@@ -25,6 +25,8 @@ pub(super) struct Memory {
     /// name whoever has the pid since.
     listed: BTreeMap<DeviceId, BTreeMap<u32, ProcessKey>>,
     lost_since: BTreeMap<DeviceId, Timestamp>,
+    /// How much memory the box has.
+    host_memory: Option<Bytes>,
     indices: Indices,
     last_xid: BTreeMap<DeviceId, GpuEvent>,
     backends: BTreeMap<&'static str, (BackendState, Timestamp)>,
@@ -38,6 +40,14 @@ struct Seen {
 }
 
 impl Memory {
+    /// Of a box with so much memory.
+    pub(super) fn new(host_memory: Option<Bytes>) -> Self {
+        Self {
+            host_memory,
+            ..Self::default()
+        }
+    }
+
     /// One snapshot out of what the backends have. Its tick, host and faults are
     /// still to be filled in.
     pub(super) fn assemble(
@@ -135,6 +145,7 @@ impl Memory {
             self.lost_since.remove(&read.id);
         }
         Remembered {
+            host_memory: self.host_memory,
             lost,
             last_xid: self.last_xid.get(&read.id).cloned(),
         }
@@ -295,7 +306,6 @@ mod tests {
     use crate::backend::{MemoryReadings, Utilization};
     use crate::host::users::System;
     use gpukill_proto::snapshot::{Use, Vendor};
-    use gpukill_proto::units::Bytes;
     use std::sync::Arc;
 
     const GIB: u64 = 1 << 30;

@@ -18,10 +18,7 @@ pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> 
             BackendState::Quiesced(_) => {
                 "let go of on request: readings are old (gpukillctl resume)".to_owned()
             }
-            BackendState::Ready
-            | BackendState::Starting
-            | BackendState::Absent(_)
-            | BackendState::NotBuilt => return None,
+            BackendState::Ready | BackendState::Starting | BackendState::Absent(_) => return None,
         };
         Some((backend.name.clone(), what))
     }));

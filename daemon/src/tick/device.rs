@@ -8,8 +8,10 @@ use gpukill_proto::snapshot::{Device, GpuEvent, GpuProcess, Instance, Loss, Vend
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeSet;
 
-/// What is remembered of a device.
+/// What is known of a device besides its readings.
 pub(super) struct Remembered {
+    /// How much the box has.
+    pub(super) host_memory: Option<Bytes>,
     pub(super) lost: Option<Loss>,
     pub(super) last_xid: Option<GpuEvent>,
 }
@@ -22,7 +24,7 @@ pub(super) fn device(
     age: Option<u32>,
     remembered: Remembered,
 ) -> Device {
-    let memory = memory(read);
+    let memory = memory(read, remembered.host_memory);
     let instances = read.instances.iter().map(|part| Instance {
         id: part.id,
         uuid: part.uuid.clone(),
@@ -58,12 +60,15 @@ pub(super) fn device(
 
 /// A device that shares the host's memory, and does not tell how much of it, has
 /// the host's size, and holds what its processes hold.
-fn memory(read: &DeviceReadings) -> MemoryReadings {
+fn memory(read: &DeviceReadings, host: Option<Bytes>) -> MemoryReadings {
     if !read.memory.unified || read.memory.total != Reading::Unsupported {
         return read.memory.clone();
     }
     MemoryReadings {
-        total: host_memory(),
+        total: host.map_or_else(
+            || Reading::Failed("the size of the host's memory is not known".into()),
+            Reading::Value,
+        ),
         used: match &read.processes {
             Reading::Value(listed) => held(listed.iter().map(|process| &process.memory)),
             unknown => unknown.clone().map(|_| Bytes(0)),
@@ -72,18 +77,11 @@ fn memory(read: &DeviceReadings) -> MemoryReadings {
     }
 }
 
-fn host_memory() -> Reading<Bytes> {
-    let system = rustix::system::sysinfo();
-    // Both are numbers of the kernel's word size.
-    #[allow(clippy::useless_conversion, reason = "words are 32 bits elsewhere")]
-    let (units, unit) = (u64::from(system.totalram), u64::from(system.mem_unit));
-    Reading::Value(Bytes(units.saturating_mul(unit)))
-}
-
 /// What no process explains of a device's memory.
 fn unexplained(read: &DeviceReadings, memory: &MemoryReadings) -> Reading<Bytes> {
-    // What processes hold is all that is known of a shared memory; and an NVIDIA
-    // driver that does not tell what it reserves counts that as used.
+    // Of a memory that is shared with the host, what the driver uses itself is
+    // not told apart; and an NVIDIA driver that does not tell what it reserves
+    // counts that as used.
     let reserved_is_used = read.vendor == Vendor::Nvidia && memory.reserved == Reading::Unsupported;
     if memory.unified || reserved_is_used {
         return memory.used.because();

@@ -208,6 +208,11 @@ pub(super) fn is_keeper(process: &Kin) -> bool {
     is_named(process, SHELLS) || is_server(process)
 }
 
+/// Whether a process of this name may be one, where no more is known of it.
+pub(crate) fn is_called_like_one(name: &str) -> bool {
+    SHELLS.contains(&name) || SERVERS.contains(&name) || MANY_NAMED.contains(&name)
+}
+
 /// Whether this process keeps the work of people who come and go, as a shell
 /// does not: a multiplexer, a way in, a Jupyter server.
 pub(super) fn is_server(process: &Kin) -> bool {

@@ -91,7 +91,7 @@ document! {
         /// The one that holds the most memory.
         top_proc: Option<ProcessDocument> =
             top_process(snapshot.processes.iter().filter(|process| process.device == device.id))
-                .map(|process| ProcessDocument::new(snapshot, process)),
+                .map(|process| ProcessDocument::of(snapshot, process)),
     }
 }
 

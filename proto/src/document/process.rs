@@ -12,8 +12,8 @@ use std::cmp::Reverse;
 
 document! {
     /// One process on one device, or on one part of a device that is divided.
-    ProcessDocument(snapshot: &Snapshot, process: &GpuProcess) {
-        gpu_index: u32 = gpu_index(snapshot, process),
+    ProcessDocument(gpu_index: u32, taken_at: Timestamp, process: &GpuProcess) {
+        gpu_index: u32 = gpu_index,
         gpu_id: String = process.device.0.clone(),
         gpu_instance: Option<u32> = process.instance.map(|instance| instance.gpu),
         compute_instance: Option<u32> = process.instance.map(|instance| instance.compute),
@@ -37,7 +37,7 @@ document! {
         last_active_at: Option<String> = moment(&process.last_active),
         /// How long it has run: `1h 30m`.
         start_time: Option<String> = part(&process.started_at, |at| {
-            text::duration(snapshot.taken_at.since(*at))
+            text::duration(taken_at.since(*at))
         }),
         started_at: Option<String> = part(&process.started_at, |at| at.to_rfc3339()),
         /// Clock ticks from boot; with `pid` it names the process for good.
@@ -123,13 +123,20 @@ pub fn top_process<'a>(
         .max_by_key(|process| (process.memory.last_known().copied(), Reverse(process.pid)))
 }
 
+impl ProcessDocument {
+    /// One process of a snapshot.
+    pub(super) fn of(snapshot: &Snapshot, process: &GpuProcess) -> Self {
+        Self::new(gpu_index(snapshot, process), snapshot.taken_at, process)
+    }
+}
+
 fn gpu_index(snapshot: &Snapshot, process: &GpuProcess) -> u32 {
     let mut devices = snapshot.devices.iter();
     let device = devices.find(|device| device.id == process.device);
     device.map_or(0, |device| device.index)
 }
 
-fn uses(used_for: Use) -> Vec<&'static str> {
+pub(super) fn uses(used_for: Use) -> Vec<&'static str> {
     let uses = [
         ("compute", used_for.compute),
         ("graphics", used_for.graphics),

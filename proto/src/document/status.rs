@@ -60,7 +60,7 @@ pub struct StatusDocument {
 )]
 pub struct BackendDocument {
     pub name: String,
-    /// `ready`, `starting`, `absent`, `failed`, `not_built`, `quiesced`.
+    /// `ready`, `starting`, `absent`, `failed`, `quiesced`.
     pub state: &'static str,
     /// Why it is absent, failed or quiesced.
     pub why: Option<String>,
@@ -126,7 +126,6 @@ impl From<&BackendReport> for BackendDocument {
             BackendState::Starting => ("starting", None),
             BackendState::Absent(why) => ("absent", Some(why.clone())),
             BackendState::Failed(why) => ("failed", Some(why.clone())),
-            BackendState::NotBuilt => ("not_built", None),
             BackendState::Quiesced(until) => {
                 ("quiesced", Some(format!("until {}", until.to_rfc3339())))
             }
@@ -139,7 +138,6 @@ impl From<&BackendReport> for BackendDocument {
             | BackendState::Absent(_)
             | BackendState::Quiesced(_) => Reading::Value(number),
             BackendState::Starting => Reading::Failed("it has not answered yet".into()),
-            BackendState::NotBuilt => Reading::Unsupported,
         };
         Self {
             name: backend.name.clone(),

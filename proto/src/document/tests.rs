@@ -1,5 +1,6 @@
 //! Every field with a value, and every field without one.
 
+mod held;
 mod page;
 
 use super::*;

@@ -3,6 +3,7 @@
 //! `GPUKILL_BLESS=1`, and commit the new golden file beside the old one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+mod held;
 mod sample;
 
 use gpukill_proto::PROTOCOL_VERSION;
@@ -11,7 +12,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse, SnapshotPage};
 use gpukill_proto::snapshot::{
-    BackendState, DeviceId, EventKind, Job, Owner, OwnerKind, ProcessKey, Scheduler, Vendor,
+    BackendState, DeviceId, Job, Owner, OwnerKind, ProcessKey, Scheduler, Vendor,
 };
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
 use gpukill_proto::transport::codec::{decode, encode};
@@ -92,12 +93,16 @@ fn everything() -> Vec<(String, Vec<u8>)> {
         [Right::Look, Right::EndOwn, Right::EndAny, Right::EditRules],
     ));
     all.extend(variants("backend state", backend_states()));
-    all.extend(variants("event", event_kinds()));
+    all.extend(variants("event", sample::event_kinds()));
     all.extend(variants("job", jobs()));
     all.extend(variants("owner", OWNER_KINDS));
     all.extend(variants("scheduler", SCHEDULERS));
     all.extend(variants("recovery action", sample::recovery_actions()));
     all.extend(variants("audit subject", audit_subjects()));
+    all.extend(variants("process state", held::states()));
+    all.extend(variants("role", held::roles()));
+    all.extend(variants("cause", held::CAUSES));
+    all.extend(variants("remedy", held::remedies()));
     all
 }
 
@@ -124,6 +129,8 @@ fn request_name(request: &GpukillRequest) -> &'static str {
         GpukillRequest::Audit { .. } => "request audit",
         GpukillRequest::Quiesce { .. } => "request quiesce",
         GpukillRequest::Resume {} => "request resume",
+        GpukillRequest::Holders { .. } => "request holders",
+        GpukillRequest::Explain { .. } => "request explain",
     }
 }
 
@@ -149,6 +156,15 @@ fn requests() -> Vec<GpukillRequest> {
         },
         GpukillRequest::Quiesce { seconds: 600 },
         GpukillRequest::Resume {},
+        GpukillRequest::Holders {
+            device: None,
+            start: 0,
+        },
+        GpukillRequest::Holders {
+            device: Some(DeviceId("GPU-0".into())),
+            start: 70_000,
+        },
+        GpukillRequest::Explain { pid: 70_000 },
     ]
 }
 
@@ -160,6 +176,8 @@ fn response_name(response: &GpukillResponse) -> &'static str {
         GpukillResponse::Audit(_) => "response audit",
         GpukillResponse::Quiesce(_) => "response quiesce",
         GpukillResponse::Resume(_) => "response resume",
+        GpukillResponse::Holders(_) => "response holders",
+        GpukillResponse::Explain(_) => "response explain",
     }
 }
 
@@ -175,6 +193,8 @@ fn responses() -> Vec<GpukillResponse> {
         GpukillResponse::Status(Ok(status())),
         GpukillResponse::Quiesce(Ok(Timestamp(1))),
         GpukillResponse::Resume(Ok(())),
+        GpukillResponse::Holders(Ok(held::page())),
+        GpukillResponse::Explain(Ok(held::explanation())),
         GpukillResponse::Audit(Ok(AuditPage {
             records: audit_subjects().map(record).to_vec(),
             next: Some(9),
@@ -237,7 +257,6 @@ fn backend_states() -> Vec<BackendState> {
         BackendState::Starting,
         BackendState::Absent("x".into()),
         BackendState::Failed("x".into()),
-        BackendState::NotBuilt,
         BackendState::Quiesced(Timestamp(1)),
     ];
     for state in &all {
@@ -246,7 +265,6 @@ fn backend_states() -> Vec<BackendState> {
             | BackendState::Starting
             | BackendState::Absent(_)
             | BackendState::Failed(_)
-            | BackendState::NotBuilt
             | BackendState::Quiesced(_) => {}
         }
     }
@@ -320,40 +338,6 @@ fn status() -> Status {
             dropped: 0,
         },
     }
-}
-
-fn event_kinds() -> Vec<EventKind> {
-    let all = vec![
-        EventKind::Xid(79),
-        EventKind::SingleBitEcc,
-        EventKind::DoubleBitEcc,
-        EventKind::SingleBitEccStorm,
-        EventKind::MemoryRetired,
-        EventKind::MemoryRetirementFailed,
-        EventKind::NonFatalPoison,
-        EventKind::FatalPoison,
-        EventKind::MigChange,
-        EventKind::Unavailable,
-        EventKind::RecoveryAction,
-        EventKind::Other(1 << 40),
-    ];
-    for kind in &all {
-        match kind {
-            EventKind::Xid(_)
-            | EventKind::SingleBitEcc
-            | EventKind::DoubleBitEcc
-            | EventKind::SingleBitEccStorm
-            | EventKind::MemoryRetired
-            | EventKind::MemoryRetirementFailed
-            | EventKind::NonFatalPoison
-            | EventKind::FatalPoison
-            | EventKind::MigChange
-            | EventKind::Unavailable
-            | EventKind::RecoveryAction
-            | EventKind::Other(_) => {}
-        }
-    }
-    all
 }
 
 fn jobs() -> Vec<Job> {

@@ -211,3 +211,37 @@ pub(super) fn recovery_actions() -> Vec<RecoveryAction> {
     }
     all
 }
+
+pub(super) fn event_kinds() -> Vec<EventKind> {
+    let all = vec![
+        EventKind::Xid(79),
+        EventKind::SingleBitEcc,
+        EventKind::DoubleBitEcc,
+        EventKind::SingleBitEccStorm,
+        EventKind::MemoryRetired,
+        EventKind::MemoryRetirementFailed,
+        EventKind::NonFatalPoison,
+        EventKind::FatalPoison,
+        EventKind::MigChange,
+        EventKind::Unavailable,
+        EventKind::RecoveryAction,
+        EventKind::Other(1 << 40),
+    ];
+    for kind in &all {
+        match kind {
+            EventKind::Xid(_)
+            | EventKind::SingleBitEcc
+            | EventKind::DoubleBitEcc
+            | EventKind::SingleBitEccStorm
+            | EventKind::MemoryRetired
+            | EventKind::MemoryRetirementFailed
+            | EventKind::NonFatalPoison
+            | EventKind::FatalPoison
+            | EventKind::MigChange
+            | EventKind::Unavailable
+            | EventKind::RecoveryAction
+            | EventKind::Other(_) => {}
+        }
+    }
+    all
+}

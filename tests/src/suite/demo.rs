@@ -62,10 +62,7 @@ fn the_demo_tells_its_story_and_leaves_nothing_behind() {
     assert_eq!(row("$ gpukillctl list"), "$ gpukillctl list --details");
     assert!(row("   0 ").ends_with("python train.py --model llama-70b --rank 0"));
     assert!(row("   5 ").ends_with("python -m ipykernel_launcher -f kernel-9a.json"));
-    assert_eq!(
-        row("   6 "),
-        "6 – – 35.6G – – unattributed held by no process that the driver lists"
-    );
+    assert_eq!(row("   6 "), "6 – – 35.6G – – unattributed holders --gpu 6");
     assert!(row(" nvidia ").starts_with("nvidia 8 GPUs, driver 580.65.06, CUDA 13.0, "));
     assert!(row(" polling ").starts_with("polling every 1 s, "));
     assert!(

@@ -19,6 +19,8 @@ impl Box {
     fn new() -> Self {
         let stage = Stage::new();
         let procfs = Procfs::at(stage.path("proc"));
+        let meminfo = "MemTotal:       16777216 kB\n";
+        std::fs::write(procfs.root().join("meminfo"), meminfo).unwrap();
         Self { stage, procfs }
     }
 

@@ -92,10 +92,7 @@ fn failed_backend(backends: &[BackendReport], vendor: Option<Vendor>) -> Option<
                 "{} has not answered yet",
                 backend.name
             ))),
-            BackendState::Ready
-            | BackendState::Absent(_)
-            | BackendState::NotBuilt
-            | BackendState::Quiesced(_) => None,
+            BackendState::Ready | BackendState::Absent(_) | BackendState::Quiesced(_) => None,
         })
 }
 

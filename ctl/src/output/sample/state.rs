@@ -54,7 +54,10 @@ pub(crate) fn status() -> Status {
                 "intel",
                 BackendState::Failed("cannot read /sys/class/drm: permission denied".into()),
             ),
-            backend("apple", BackendState::NotBuilt),
+            backend(
+                "apple",
+                BackendState::Absent("no ioreg: Apple GPUs are read on macOS".into()),
+            ),
         ],
         faults: vec![
             fault(

@@ -5,12 +5,11 @@
 use super::card::{Card, cards};
 use super::one::One;
 use crate::backend::reader::{Latest, Reader};
-use crate::backend::{Backend, DeviceReadings, Failure, Readings};
+use crate::backend::{Backend, DeviceReadings, Failure, Readings, Roots};
 use crate::holders::{DeviceNumber, Holders, When};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Which drivers a backend reads.
@@ -49,14 +48,6 @@ impl Family {
             Self::Other => "no card with another DRM driver",
         }
     }
-}
-
-/// Where things are read: `/sys`, `/proc` and `/`, but in tests.
-#[derive(Debug, Clone)]
-pub(crate) struct Roots {
-    pub(crate) sysfs: PathBuf,
-    pub(crate) procfs: PathBuf,
-    pub(crate) host: PathBuf,
 }
 
 /// How long a round waits for its cards. A healthy card answers in one or two

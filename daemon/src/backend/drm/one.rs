@@ -4,12 +4,14 @@
 use super::amd::Amd;
 use super::card::Card;
 use super::clients::{Client, Clients, Used};
-use super::family::{Family, Roots};
+use super::family::Family;
 use super::intel::Intel;
 use super::names::name;
 use super::other::Other;
 use super::{Listed, Told};
-use crate::backend::{Backend, DeviceReadings, Failure, ProcessReadings, Readings, Utilization};
+use crate::backend::{
+    Backend, DeviceReadings, Failure, ProcessReadings, Readings, Roots, Utilization,
+};
 use crate::holders::Holders;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, GpuEvent, Use, Vitals};

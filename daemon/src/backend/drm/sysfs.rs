@@ -9,11 +9,15 @@ use std::path::{Path, PathBuf};
 /// No attribute is longer: sysfs writes at most a page.
 const ATTRIBUTE_MAX: u64 = 4_096;
 
-/// An attribute's text without the line's end, controls made visible.
+/// An attribute's text without the line's end, controls made visible. What
+/// follows a NUL byte is padding: archives of sysfs have it.
 /// Unsupported where the driver does not have it.
 pub(crate) fn text(file: &Path) -> Reading<String> {
     match read_at_most(file, ATTRIBUTE_MAX) {
-        Ok(bytes) => Reading::Value(visible(bytes.trim_ascii(), 512)),
+        Ok(bytes) => {
+            let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+            Reading::Value(visible(text.trim_ascii(), 512))
+        }
         Err(error) => failure(&error),
     }
 }
@@ -39,7 +43,7 @@ pub(crate) fn hexadecimal(file: &Path) -> Reading<u64> {
 pub(crate) fn parsed<T>(file: &Path, parse: impl FnOnce(&str) -> Option<T>) -> Reading<T> {
     match text(file) {
         Reading::Value(text) => parse(&text).map_or_else(
-            || Reading::Failed(format!("not understood: {:?}", short(&text))),
+            || Reading::Failed(format!("not understood: {}", short(&text))),
             Reading::Value,
         ),
         unknown => unknown.because(),
@@ -101,11 +105,12 @@ mod tests {
             file.clone()
         };
         assert_eq!(number(&written("42\n")), Reading::Value(42));
+        assert_eq!(number(&written("42\n\0\0")), Reading::Value(42));
         assert_eq!(signed(&written("-3\n")), Reading::Value(-3));
         assert_eq!(hexadecimal(&written("0x1002\n")), Reading::Value(0x1002));
         assert_eq!(
             number(&written("a\x1bb\n")),
-            Reading::Failed("not understood: \"a\\\\x1bb\"".into())
+            Reading::Failed("not understood: a\\x1bb".into())
         );
         assert_eq!(text(&written("\n")), Reading::Value(String::new()));
         assert_eq!(number(Path::new("/nonexistent/x")), Reading::Unsupported);

@@ -1,5 +1,6 @@
 //! The page that describes the fields, held against the fields.
 
+use super::held::{explained, holders};
 use super::{NOW, device, listed, process, snapshot};
 use crate::audit::{AuditRecord, AuditSubject};
 use crate::document::{
@@ -53,10 +54,13 @@ fn fields(document: &Json) -> BTreeSet<String> {
         match (field.as_str(), value) {
             ("reasons", _) => {}
             // These have tables of their own.
-            ("gpus" | "procs" | "backends" | "faults", Json::Array(_)) => {
+            (
+                "gpus" | "procs" | "backends" | "faults" | "held_gpus" | "holders" | "findings",
+                Json::Array(_),
+            ) => {
                 names.insert(format!("{field}[]"));
             }
-            ("top_proc", _) => {
+            ("top_proc" | "holder", _) => {
                 names.insert(field.clone());
             }
             (_, Json::Object(_)) => within(".", value),
@@ -87,6 +91,7 @@ fn the_page_describes_every_field_and_no_other() {
             power: Value(Milliwatts(1)),
         },
     });
+    let held = holders();
     let documents = [
         ("document", list.clone()),
         ("gpus[]", list["gpus"][0].clone()),
@@ -95,6 +100,11 @@ fn the_page_describes_every_field_and_no_other() {
         ("faults[]", list["faults"][0].clone()),
         ("records[]", serde_json::to_value(record).unwrap()),
         ("status", serde_json::to_value(status()).unwrap()),
+        ("holders", held.clone()),
+        ("held_gpus[]", held["held_gpus"][0].clone()),
+        ("holders[]", held["held_gpus"][0]["holders"][0].clone()),
+        ("findings[]", held["held_gpus"][0]["findings"][0].clone()),
+        ("explain", explained()),
     ];
     let documents = documents.map(|(title, json)| (title.to_owned(), fields(&json)));
     assert_eq!(documented(), BTreeMap::from(documents));

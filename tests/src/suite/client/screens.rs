@@ -147,7 +147,7 @@ fn status_tells_how_each_part_stands() {
         "gpukilld V, protocol N.N · up Ns · you are CALLER: RIGHTS",
         "",
         " nvidia   N GPUs, driver N.N.N, CUDA N.N, N.N ms a poll",
-        " others   amd, intel, drm, apple: not read by this version",
+        " others   amd, intel, drm, apple: no device",
         " GPU N    fault since N:N:N: utilization and others: NVML reports an unknown error (N)",
         " GPU N    fault since N:N:N: lost (GPU_IS_LOST): needs a reset or a reboot",
         " polling  every N ms, last N.N s ago, N late of N",

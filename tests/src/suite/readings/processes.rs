@@ -93,8 +93,8 @@ fn memory_that_no_process_explains_has_a_row_and_a_field() {
     assert_eq!(
         rows,
         [
-            "0 – – 35.0G – – unattributed held by no process that the driver lists",
-            "1 – – 5.0G – – unattributed held by no process that the driver lists",
+            "0 – – 35.0G – – unattributed holders --gpu 0",
+            "1 – – 5.0G – – unattributed holders --gpu 1",
         ]
     );
     daemon.stop();

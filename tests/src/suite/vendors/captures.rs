@@ -78,6 +78,9 @@ fn listed(captures: &Path, directories: &[(&str, &str)]) -> Value {
     for field in OF_THE_RUN {
         document.remove(field);
     }
+    for fault in document["faults"].as_array_mut().unwrap() {
+        fault.as_object_mut().unwrap().remove("since");
+    }
     for backend in document["backends"].as_array_mut().unwrap() {
         let backend = backend.as_object_mut().unwrap();
         backend.remove("since");

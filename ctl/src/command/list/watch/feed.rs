@@ -160,6 +160,7 @@ fn passes(failure: &Failure) -> bool {
         | Failure::SettingsFile(..)
         | Failure::UnsafeSocket(..)
         | Failure::NoSuchDevice(_)
+        | Failure::NoSuchProcess(_)
         | Failure::NoMatch(_)
         | Failure::Vendor(_)
         | Failure::System(_)

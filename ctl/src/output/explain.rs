@@ -1,0 +1,191 @@
+//! All that is known of one process, for people.
+
+use super::finding;
+use super::holders::{holds, what};
+use super::line::{Line, Tone, shown, wrap};
+use super::look::{Look, Symbols};
+use super::processes::command;
+use super::status::labelled;
+use super::value::{clock, gpu, reading, size};
+use super::whose::{holder_owner, owner, place};
+use gpukill_proto::holders::{DeviceLabel, Explanation, Finding, Holder, MayEnd, Role};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{GpuProcess, Parent};
+use gpukill_proto::text::duration;
+use gpukill_proto::units::{Bytes, Timestamp};
+
+/// The lines of `gpukillctl explain`.
+pub(crate) fn lines(explained: &Explanation, look: &Look) -> Vec<Line> {
+    let mut lines = wrapped(&title(explained, look.symbols), Tone::Strong, look);
+    lines.extend(wrapped(&born(explained, look), Tone::Plain, look));
+    lines.push(Line::default());
+    for (name, what) in rows(explained, look) {
+        // As wide as the longest name that there mostly is, and two blanks.
+        lines.extend(labelled(&name, &what, Tone::Plain, 10, look));
+    }
+    for (index, finding) in &explained.findings {
+        lines.push(Line::default());
+        lines.extend(found(*index, finding, explained, look));
+    }
+    lines
+}
+
+/// `bob: python -m ipykernel_launcher -f kernel-9a.json`
+fn title(explained: &Explanation, symbols: Symbols) -> String {
+    if let Some((_, process)) = explained.uses.first() {
+        if process.start_ticks.failure().is_some() {
+            return "listed by the driver, and no process here".to_owned();
+        }
+        let command = command(&process.command, &process.name, symbols);
+        return format!("{}: {command}", owner(process, symbols));
+    }
+    match explained.holds.first() {
+        Some((_, holder, _)) => {
+            let command = command(&holder.command, &holder.name, symbols);
+            format!("{}: {command}", holder_owner(holder, symbols))
+        }
+        None => explained.pid.to_string(),
+    }
+}
+
+fn born(explained: &Explanation, look: &Look) -> String {
+    let pid = explained.pid;
+    let Some((_, process)) = explained.uses.first() else {
+        return format!("pid {pid}");
+    };
+    if process.start_ticks.failure().is_some() {
+        return format!("pid {pid}");
+    }
+    let started = reading(&process.started_at, |at| clock(*at, explained.at, look)).text;
+    format!("pid {pid}, started {started}")
+}
+
+fn rows(explained: &Explanation, look: &Look) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, what: String| rows.push((name.to_owned(), what));
+    match (explained.uses.first(), explained.holds.first()) {
+        (Some((_, process)), _) => {
+            row("where", place_and_parents(process, look.symbols));
+            let job = reading(&process.job, |job| shown(&job.to_string(), look.symbols));
+            row("job", job.text);
+        }
+        (None, Some((_, holder, _))) => row("where", container_and_parent(holder, look.symbols)),
+        (None, None) => {}
+    }
+    for (label, process) in &explained.uses {
+        let name = format!("GPU {}", gpu(label.index, process.instance));
+        row(&name, uses(process, explained.at, look));
+    }
+    for (label, holder, role) in &explained.holds {
+        row("holds", opened(label, holder, *role, explained.at, look));
+    }
+    // What is never ended frees nothing.
+    if explained.may_end.never.is_none() {
+        row("frees", freed(&explained.frees));
+    }
+    row("may end", may_end(&explained.may_end, look.symbols));
+    rows
+}
+
+fn freed(frees: &Reading<Bytes>) -> String {
+    match frees {
+        Reading::Value(bytes) => format!("at least {}, when it ends", size(*bytes)),
+        Reading::Unsupported | Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld => {
+            "how much is not known, when it ends".to_owned()
+        }
+    }
+}
+
+fn place_and_parents(process: &GpuProcess, symbols: Symbols) -> String {
+    let place = reading(&place(&process.place), |place| {
+        place
+            .clone()
+            .unwrap_or_else(|| "in no session or container".to_owned())
+    });
+    let parents: Vec<String> = process.parents.iter().map(parent).collect();
+    if parents.is_empty() {
+        return place.text;
+    }
+    let dot = symbols.dot();
+    format!("{}{dot}parents: {}", place.text, parents.join(", "))
+}
+
+fn parent(parent: &Parent) -> String {
+    format!("{} {}", parent.name, parent.key.pid)
+}
+
+fn container_and_parent(holder: &Holder, symbols: Symbols) -> String {
+    let container = reading(&holder.container, |container| match container {
+        Some(container) => container.to_string(),
+        None => "in no container".to_owned(),
+    });
+    let parent = reading(&holder.parent, ToString::to_string).text;
+    let name = reading(&holder.parent_name, Clone::clone).text;
+    let dot = symbols.dot();
+    format!("{}{dot}parent: {name} {parent}", container.text)
+}
+
+/// What it does with one device.
+fn uses(process: &GpuProcess, at: Timestamp, look: &Look) -> String {
+    let memory = reading(&process.memory, |bytes| size(*bytes)).text;
+    let length = duration(at.since(process.first_seen));
+    let busy = reading(&process.utilization, |percent| format!("{}%", percent.0)).text;
+    let active = match &process.last_active {
+        Reading::Value(Some(moment)) => format!("last used {}", clock(*moment, at, look)),
+        Reading::Value(None) => "not used since it was first seen".to_owned(),
+        Reading::Stale(Some(moment), _) => format!("last used ~{}", clock(*moment, at, look)),
+        unknown => format!("last used {}", reading(unknown, |_| "?".to_owned()).text),
+    };
+    format!("{memory} for {length}, utilisation {busy}, {active}")
+}
+
+/// What it has open, and what it is to the device where no driver says.
+fn opened(label: &DeviceLabel, holder: &Holder, role: Role, at: Timestamp, look: &Look) -> String {
+    let (index, files, dot) = (label.index, holds(holder, look.symbols), look.symbols.dot());
+    match role {
+        Role::User => format!("GPU {index}: {files}"),
+        Role::MpsClient
+        | Role::Mps
+        | Role::Display
+        | Role::Monitor
+        | Role::Gone
+        | Role::Orphan { .. }
+        | Role::OtherNamespace
+        | Role::Zombie
+        | Role::Uninterruptible
+        | Role::Unlisted => {
+            format!("GPU {index}: {files}{dot}{}", what(holder, role, at, look))
+        }
+    }
+}
+
+fn may_end(may_end: &MayEnd, symbols: Symbols) -> String {
+    if let Some(why) = &may_end.never {
+        return format!("nobody: {why}");
+    }
+    let you = if may_end.you {
+        "you may"
+    } else {
+        "you may not"
+    };
+    format!("{}{}{you}", may_end.people.join(", "), symbols.dot())
+}
+
+/// A finding that names it.
+fn found(index: u32, finding: &Finding, explained: &Explanation, look: &Look) -> Vec<Line> {
+    let whose = explained.holds.first().map(|(_, holder, _)| holder);
+    let whose = whose.filter(|_| finding.pids.len() == 1);
+    let whose = whose.map(|holder| format!(" of {}", holder_owner(holder, look.symbols)));
+    let what = finding::sentence(finding, &whose.unwrap_or_default());
+    let mut lines = wrapped(&format!("GPU {index}: {what}."), Tone::Strong, look);
+    lines.extend(finding::details(finding, look));
+    lines
+}
+
+fn wrapped(text: &str, tone: Tone, look: &Look) -> Vec<Line> {
+    let texts = wrap(&shown(text, look.symbols), 0, 2, look.width);
+    texts
+        .into_iter()
+        .map(|text| Line::toned(text, tone))
+        .collect()
+}

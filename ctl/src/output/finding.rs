@@ -1,0 +1,160 @@
+//! Whose the memory is that no process explains: the findings in sentences, what
+//! says so, and what frees it.
+
+use super::line::{Line, Tone, shown, wrap};
+use super::look::{Look, Symbols};
+use super::value::counted;
+use super::whose::holder_owner;
+use gpukill_proto::holders::{Cause, Finding, HoldersReport, Remedy};
+use std::collections::BTreeSet;
+
+/// The findings of one device, the likeliest first.
+pub(super) fn lines(report: &HoldersReport, look: &Look) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (at, finding) in report.findings.iter().enumerate() {
+        lines.push(Line::default());
+        let begins = match (at, finding.cause) {
+            (_, Cause::Unknown | Cause::BusyAlone) => "",
+            (0, Cause::Unlisted | Cause::Display) => "Perhaps ",
+            (0, _) => "Most likely ",
+            (_, _) => "Or ",
+        };
+        let what = sentence(finding, &owners(finding, report, look.symbols));
+        let what = capital(&format!("{begins}{what}."));
+        lines.extend(wrapped(&what, 0, Tone::Strong, look));
+        lines.extend(details(finding, look));
+    }
+    lines
+}
+
+/// What says so, and what frees it.
+pub(super) fn details(finding: &Finding, look: &Look) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for said in &finding.evidence {
+        lines.extend(bullet(said, look));
+    }
+    if let Some(remedy) = &finding.remedy {
+        lines.extend(frees(finding.cause, remedy, look));
+    }
+    lines
+}
+
+/// What was found, in one sentence without its end.
+pub(super) fn sentence(finding: &Finding, owners: &str) -> String {
+    let number = finding.pids.len();
+    let processes = counted_processes(number);
+    let keeps = if number == 1 { "keeps" } else { "keep" };
+    match finding.cause {
+        Cause::Orphans => {
+            let workers = counted(number, "orphaned worker");
+            format!("{workers}{owners} {keeps} its memory")
+        }
+        Cause::TearingDown => {
+            format!("memory of {processes} that ended just now is on its way back")
+        }
+        Cause::Uninterruptible => {
+            format!("{processes}{owners} stuck in the kernel {keeps} its memory")
+        }
+        Cause::Zombie => {
+            let verb = if number == 1 { "has" } else { "have" };
+            format!("{processes}{owners} that {verb} ended and not been reaped {keeps} its memory")
+        }
+        Cause::OtherNamespace => {
+            format!("{processes}{owners} in a container or namespace {keeps} its memory")
+        }
+        Cause::Mps => "an MPS server keeps memory for its clients".to_owned(),
+        Cause::Display => "a display server keeps its memory: it goes with its session".to_owned(),
+        Cause::Unlisted => {
+            format!("{processes}{owners} that the driver does not list {keeps} its memory")
+        }
+        Cause::BusyAlone => "it works, and nobody holds it".to_owned(),
+        Cause::Unknown => "who keeps its memory is not known".to_owned(),
+    }
+}
+
+fn counted_processes(number: usize) -> String {
+    match number {
+        1 => "1 process".to_owned(),
+        several => format!("{several} processes"),
+    }
+}
+
+/// ` of carol`, ` of carol and dana`; empty where several are or none is known.
+fn owners(finding: &Finding, report: &HoldersReport, symbols: Symbols) -> String {
+    let pids: BTreeSet<u32> = finding.pids.iter().copied().collect();
+    let meant = report.device.holders.iter();
+    let meant = meant.filter(|holder| pids.contains(&holder.pid));
+    let names: BTreeSet<String> = meant.map(|holder| holder_owner(holder, symbols)).collect();
+    match names.into_iter().collect::<Vec<_>>().as_slice() {
+        [] => String::new(),
+        [one] => format!(" of {one}"),
+        [one, other] => format!(" of {one} and {other}"),
+        several => format!(" of {} users", several.len()),
+    }
+}
+
+/// The command that does it, where this version has one. It is not wrapped, so
+/// that it can be copied.
+fn remedy_command(remedy: &Remedy) -> Option<String> {
+    match remedy {
+        Remedy::End(pids) => {
+            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+            Some(format!("kill {}", pids.join(" ")))
+        }
+        Remedy::Reset | Remedy::Reap(_) | Remedy::Wait | Remedy::Reboot => None,
+    }
+}
+
+fn frees(cause: Cause, remedy: &Remedy, look: &Look) -> Vec<Line> {
+    if let Some(command) = remedy_command(remedy) {
+        let begins = match cause {
+            Cause::Unlisted => "To free it, if nobody needs them: ",
+            Cause::Zombie => "To free it, end the parent: ",
+            Cause::Orphans
+            | Cause::OtherNamespace
+            | Cause::Uninterruptible
+            | Cause::Mps
+            | Cause::Display
+            | Cause::TearingDown
+            | Cause::BusyAlone
+            | Cause::Unknown => "To free it: ",
+        };
+        return vec![Line::plain(format!("{begins}{command}"))];
+    }
+    let words = match remedy {
+        Remedy::End(_) => return Vec::new(),
+        Remedy::Reset => "To free it: it needs a reset".to_owned(),
+        Remedy::Reap(parent) => {
+            format!("To free it: its parent {parent} has to ask how it ended")
+        }
+        Remedy::Wait => "It frees itself: wait".to_owned(),
+        Remedy::Reboot => "If it stays so, only a reboot frees it".to_owned(),
+    };
+    wrapped(&words, 0, Tone::Plain, look)
+}
+
+fn bullet(said: &str, look: &Look) -> Vec<Line> {
+    const INDENT: usize = 4;
+    let mut texts = wrap(&shown(said, look.symbols), INDENT, INDENT, look.width);
+    if let Some(first) = texts.first_mut() {
+        first.insert_str(0, "  - ");
+    }
+    let lines = texts.into_iter();
+    lines.map(|text| Line::toned(text, Tone::Faint)).collect()
+}
+
+fn wrapped(text: &str, indent: usize, tone: Tone, look: &Look) -> Vec<Line> {
+    let texts = wrap(&shown(text, look.symbols), indent, indent, look.width);
+    texts
+        .into_iter()
+        .map(|text| Line::toned(text, tone))
+        .collect()
+}
+
+fn capital(text: &str) -> String {
+    let mut rest = text.chars();
+    match rest.next() {
+        Some(first) => first.to_uppercase().chain(rest).collect(),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,46 @@
+//! The backends that the settings want, each on its thread.
+
+use super::Roots;
+use super::apple::Apple;
+use super::drm::family::{Drm, Family};
+use super::nvidia::Nvidia;
+use super::reader::Reader;
+use crate::holders::Holders;
+use crate::quiesce::Quiesce;
+
+/// Where macOS has it. On Linux there is none, and that is looked for once a poll.
+const IOREG: &str = "/usr/sbin/ioreg";
+
+/// Starts those of these names: `nvidia`, `amd`, `intel`, `drm`, `apple`; others
+/// the settings do not allow. `late` is called when one answers after a poll has
+/// waited for it in vain.
+///
+/// # Errors
+/// When the system gives no thread.
+pub(crate) fn start(
+    names: &[String],
+    nvidia_library: &str,
+    roots: &Roots,
+    quiesce: &Quiesce,
+    holders: &Holders,
+    late: impl Fn() + Clone + Send + 'static,
+) -> std::io::Result<Vec<Reader>> {
+    let drm = |family| Drm::new(family, roots.clone(), holders.clone());
+    let nvidia = || {
+        Nvidia::new(
+            nvidia_library.to_owned(),
+            roots.clone(),
+            quiesce.clone(),
+            holders.clone(),
+        )
+    };
+    let started = names.iter().filter_map(|name| match name.as_str() {
+        "nvidia" => Some(Reader::start(nvidia(), late.clone())),
+        "amd" => Some(Reader::start(drm(Family::Amd), late.clone())),
+        "intel" => Some(Reader::start(drm(Family::Intel), late.clone())),
+        "drm" => Some(Reader::start(drm(Family::Other), late.clone())),
+        "apple" => Some(Reader::start(Apple::new(IOREG.into()), late.clone())),
+        _ => None,
+    });
+    started.collect()
+}

@@ -1,0 +1,144 @@
+//! All that is known of one process, put together for this caller.
+
+use super::holder_pages;
+use super::snapshot_pages;
+use crate::state::Published;
+use gpukill_policy::access::{Caller, Operation, Person, Roles, Ruling, check, who_may_end};
+use gpukill_policy::holders::{findings, protection, role};
+use gpukill_policy::memory::held_at_least;
+use gpukill_proto::holders::{DeviceLabel, Explanation, Finding, HeldDevice, Holder, MayEnd, Role};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{GpuProcess, Snapshot};
+use gpukill_proto::units::Timestamp;
+
+/// So many devices, or parts of them, are told of one process: more than a box
+/// has.
+const MOST: usize = 256;
+
+/// Who asks, and what they may.
+pub(super) struct Asker<'a> {
+    pub(super) caller: &'a Caller,
+    pub(super) roles: &'a Roles,
+    /// Why this daemon may end no process, whoever asks.
+    pub(super) will_not_act: Option<&'a str>,
+}
+
+/// What is known of this process; `None` where it uses no device and has none
+/// open. `called` gives a person's name.
+pub(super) fn explain(
+    published: &Published,
+    pid: u32,
+    now: Timestamp,
+    asker: &Asker<'_>,
+    called: impl Fn(Person) -> String,
+) -> Option<Explanation> {
+    let snapshot = &published.snapshot;
+    let uses: Vec<(DeviceLabel, GpuProcess)> = snapshot
+        .processes
+        .iter()
+        .filter(|process| process.pid == pid)
+        .map(|process| {
+            let shown = snapshot_pages::shown_to(asker.caller, asker.roles, process);
+            (label(snapshot, process), shown)
+        })
+        .take(MOST)
+        .collect();
+    let holds: Vec<(DeviceLabel, Holder, Role)> = published
+        .holders
+        .iter()
+        .flat_map(|device| of_pid(device, pid))
+        .map(|(device, holder)| {
+            let shown = holder_pages::shown_to(asker.caller, asker.roles, holder);
+            (device.label(), shown, role(holder, device))
+        })
+        .take(MOST)
+        .collect();
+    if uses.is_empty() && holds.is_empty() {
+        return None;
+    }
+    Some(Explanation {
+        at: now,
+        pid,
+        frees: held_at_least(uses.iter().map(|(_, process)| &process.memory)),
+        may_end: may_end(pid, &uses, &holds, asker, called),
+        findings: that_name(pid, &published.holders, now),
+        uses,
+        holds,
+    })
+}
+
+fn of_pid(device: &HeldDevice, pid: u32) -> impl Iterator<Item = (&HeldDevice, &Holder)> {
+    let holders = device.holders.iter();
+    holders
+        .filter(move |holder| holder.pid == pid)
+        .map(move |holder| (device, holder))
+}
+
+fn label(snapshot: &Snapshot, process: &GpuProcess) -> DeviceLabel {
+    let mut devices = snapshot.devices.iter();
+    let device = devices.find(|device| device.id == process.device);
+    DeviceLabel {
+        id: process.device.clone(),
+        index: device.map_or(0, |device| device.index),
+        name: device.map_or(Reading::Unsupported, |device| device.name.clone()),
+    }
+}
+
+/// What is found of the devices that it holds, and is about it.
+fn that_name(pid: u32, devices: &[HeldDevice], now: Timestamp) -> Vec<(u32, Finding)> {
+    let held = devices
+        .iter()
+        .filter(|device| device.holders.iter().any(|holder| holder.pid == pid));
+    held.flat_map(|device| {
+        let about_it = findings(device, now)
+            .into_iter()
+            .filter(|finding| finding.pids.contains(&pid));
+        about_it.map(|finding| (device.index, finding))
+    })
+    .take(MOST)
+    .collect()
+}
+
+fn may_end(
+    pid: u32,
+    uses: &[(DeviceLabel, GpuProcess)],
+    holds: &[(DeviceLabel, Holder, Role)],
+    asker: &Asker<'_>,
+    called: impl Fn(Person) -> String,
+) -> MayEnd {
+    let listed = uses.first().map(|(_, process)| process);
+    let open = holds.first().map(|(_, holder, _)| holder);
+    let known = |listed: Option<&Reading<u32>>, open: Option<&Reading<u32>>| {
+        let readings = [listed, open].into_iter().flatten();
+        readings.filter_map(Reading::last_known).next().copied()
+    };
+    let owner = known(listed.map(|p| &p.uid), open.map(|h| &h.uid));
+    let maker = listed
+        .and_then(|process| process.namespace_owner.last_known().copied().flatten())
+        .or(open.and_then(|holder| holder.namespace_owner.last_known().copied().flatten()));
+    let operation = Operation::End {
+        owner,
+        namespace_owner: maker,
+    };
+    let name = listed
+        .and_then(|process| process.name.last_known())
+        .or(open.and_then(|holder| holder.name.last_known()));
+    let gone = listed
+        .map(|p| &p.start_ticks)
+        .or(open.map(|h| &h.start_ticks));
+    let gone = gone.and_then(Reading::failure).is_some();
+    let never = protection(pid, name.map_or("", String::as_str))
+        .or(gone.then_some("there is no such process here"))
+        .or(asker.will_not_act);
+    MayEnd {
+        people: who_may_end(owner, maker, asker.roles)
+            .into_iter()
+            .map(called)
+            .collect(),
+        you: check(asker.caller, operation, asker.roles) == Ruling::Allow,
+        never: never.map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests;

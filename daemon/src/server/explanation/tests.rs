@@ -1,0 +1,142 @@
+//! What is said of a process to whom.
+
+use super::*;
+use crate::server::holder_pages::tests::{NOW, device, holder};
+use crate::state;
+use gpukill_proto::holders::Cause;
+use gpukill_proto::snapshot::{Device, DeviceId, Vendor};
+use gpukill_proto::units::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+
+const OPERATORS: u32 = 800;
+
+fn process(index: u32, pid: u32, uid: u32, memory: Reading<Bytes>) -> GpuProcess {
+    let device = DeviceId(format!("GPU-{index}"));
+    GpuProcess {
+        start_ticks: Reading::Value(1),
+        uid: Reading::Value(uid),
+        namespace_owner: Reading::Value(None),
+        name: Reading::Value("python".into()),
+        command: Reading::Value("python train.py".into()),
+        executable: Reading::Value("/usr/bin/python3".into()),
+        memory,
+        ..GpuProcess::unknown(device, pid, NOW, &Reading::Unsupported)
+    }
+}
+
+/// Two devices: 71 is listed on both, 72 has the second open, 73 is a monitor.
+fn published() -> Published {
+    let (_, reader) = state::channel("box".into(), Duration::from_secs(2));
+    let mut published = reader.borrow().clone();
+    let mut snapshot = (*published.snapshot).clone();
+    for index in 0..2 {
+        let id = DeviceId(format!("GPU-{index}"));
+        snapshot.devices.push(Device::unknown(
+            id,
+            index,
+            Vendor::Nvidia,
+            &Reading::Unsupported,
+        ));
+        let memory = Reading::Value(Bytes(5 << 30));
+        snapshot.processes.push(process(index, 71, 1000, memory));
+    }
+    let monitor = Holder {
+        name: Reading::Value("nvidia-persiste".into()),
+        ..holder(73, 0)
+    };
+    published.snapshot = Arc::new(snapshot);
+    published.holders = Arc::new(vec![device(1, vec![holder(72, 1001), monitor])]);
+    published
+}
+
+fn asked(pid: u32, uid: u32, groups: &[u32], will_not_act: Option<&str>) -> Option<Explanation> {
+    let caller = Caller {
+        uid,
+        groups: groups.iter().copied().collect(),
+    };
+    let roles = Roles {
+        operator_group: Some(OPERATORS),
+        hide_other_users: true,
+        ..Roles::default()
+    };
+    let asker = Asker {
+        caller: &caller,
+        roles: &roles,
+        will_not_act,
+    };
+    let called = |person| match person {
+        Person::User(uid) => format!("user {uid}"),
+        Person::Group(group) => format!("group {group}"),
+    };
+    explain(&published(), pid, NOW, &asker, called)
+}
+
+#[test]
+fn a_listed_process_is_explained_on_every_device() {
+    let explained = asked(71, 1000, &[], None).unwrap();
+    let indices = explained.uses.iter().map(|(label, _)| label.index);
+    assert_eq!(indices.collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(explained.holds, []);
+    assert_eq!(explained.frees, Reading::Value(Bytes(10 << 30)));
+    assert_eq!(
+        explained.may_end,
+        MayEnd {
+            people: vec!["user 1000".into(), "group 800".into(), "user 0".into()],
+            you: true,
+            never: None,
+        }
+    );
+    assert_eq!(
+        explained.uses[0].1,
+        process(0, 71, 1000, Reading::Value(Bytes(5 << 30)))
+    );
+}
+
+#[test]
+fn others_get_no_command_line_and_may_not_end_it() {
+    let explained = asked(71, 1002, &[], None).unwrap();
+    assert_eq!(explained.uses[1].1.command, Reading::Withheld);
+    assert_eq!(explained.uses[1].1.executable, Reading::Withheld);
+    assert!(!explained.may_end.you);
+    assert!(asked(71, 1002, &[OPERATORS], None).unwrap().may_end.you);
+    let holder = &asked(72, 1002, &[], None).unwrap().holds[0].1;
+    assert_eq!(holder.command, Reading::Withheld);
+}
+
+#[test]
+fn a_process_that_only_has_a_device_open_is_explained_by_what_is_found_of_it() {
+    let explained = asked(72, 1001, &[], None).unwrap();
+    assert_eq!(explained.uses, []);
+    let (label, open, role) = &explained.holds[0];
+    assert_eq!((label.index, open.pid), (1, 72));
+    assert!(matches!(role, Role::Orphan { of: Some(7), .. }));
+    let causes = explained
+        .findings
+        .iter()
+        .map(|(at, found)| (*at, found.cause));
+    assert_eq!(causes.collect::<Vec<_>>(), [(1, Cause::Orphans)]);
+    assert_eq!(explained.frees, Reading::Unsupported);
+    assert_eq!(explained.may_end.never, None);
+}
+
+#[test]
+fn what_is_never_ended_says_why() {
+    let monitor = asked(73, 0, &[], None).unwrap();
+    assert_eq!(
+        monitor.may_end.never.as_deref(),
+        Some("it watches the devices, and holds no memory")
+    );
+    let elsewhere = asked(71, 0, &[], Some("pids would name others")).unwrap();
+    assert_eq!(
+        elsewhere.may_end.never.as_deref(),
+        Some("pids would name others")
+    );
+}
+
+#[test]
+fn what_uses_nothing_is_not_explained() {
+    for pid in [0, 1, 70, u32::MAX] {
+        assert_eq!(asked(pid, 0, &[], None), None, "{pid}");
+    }
+}

@@ -1,0 +1,330 @@
+//! The holders of devices cut into pages that fit a frame, and what this caller
+//! may see of them.
+
+use super::snapshot_pages::PAGE;
+use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
+use gpukill_policy::holders::{findings, role};
+use gpukill_proto::holders::{EndedHolder, HeldDevice, Holder, HoldersPage, HoldersReport, Role};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::units::Timestamp;
+
+/// So many of those that have ended are told of one device: the last.
+const ENDED: usize = 64;
+
+/// One answer, of which a connection asks page by page. Each device has a place
+/// in it, and behind it each of its holders one.
+pub(super) struct Answer {
+    at: Timestamp,
+    devices: Vec<HoldersReport>,
+}
+
+impl Answer {
+    /// What is known of these devices now.
+    pub(super) fn new<'a>(
+        devices: impl IntoIterator<Item = &'a HeldDevice>,
+        at: Timestamp,
+    ) -> Self {
+        let devices = devices.into_iter().map(|device| {
+            let roles = device.holders.iter().map(|holder| role(holder, device));
+            HoldersReport {
+                roles: roles.collect(),
+                findings: findings(device, at),
+                device: device.clone(),
+            }
+        });
+        Self {
+            at,
+            devices: devices.collect(),
+        }
+    }
+
+    /// The page that begins at this place.
+    pub(super) fn page(&self, start: usize, caller: &Caller, roles: &Roles) -> HoldersPage {
+        let mut page = Page {
+            size: 0,
+            devices: Vec::new(),
+        };
+        let mut place = 0;
+        let mut next = None;
+        'devices: for report in &self.devices {
+            let behind = place + 1 + report.device.holders.len();
+            if behind <= start {
+                place = behind;
+                continue;
+            }
+            let mut taken = if place >= start {
+                if !page.takes(&head(report)) {
+                    next = Some(place);
+                    break;
+                }
+                place += 1;
+                0
+            } else {
+                page.devices.push(continued(report));
+                let taken = start - place - 1;
+                place = start;
+                taken
+            };
+            while let Some((holder, role)) = report
+                .device
+                .holders
+                .get(taken)
+                .zip(report.roles.get(taken))
+            {
+                if !page.takes_holder(&shown_to(caller, roles, holder), *role) {
+                    next = Some(place);
+                    break 'devices;
+                }
+                place += 1;
+                taken += 1;
+            }
+        }
+        HoldersPage {
+            at: self.at,
+            devices: page.devices,
+            next: next.map(|next| u32::try_from(next).unwrap_or(u32::MAX)),
+        }
+    }
+}
+
+/// A page that is being filled.
+struct Page {
+    size: u64,
+    devices: Vec<HoldersReport>,
+}
+
+impl Page {
+    /// Takes a device without its holders. A page has room for the first, however
+    /// large.
+    fn takes(&mut self, head: &HoldersReport) -> bool {
+        let fits = self.has_room(bincode::serialized_size(head).unwrap_or(PAGE));
+        if fits {
+            self.devices.push(head.clone());
+        }
+        fits
+    }
+
+    /// Takes a holder of the device that it took last.
+    fn takes_holder(&mut self, holder: &Holder, role: Role) -> bool {
+        let fits = self.has_room(bincode::serialized_size(holder).unwrap_or(PAGE));
+        if let Some(last) = self.devices.last_mut().filter(|_| fits) {
+            last.device.holders.push(holder.clone());
+            last.roles.push(role);
+        }
+        fits
+    }
+
+    /// Whether so much more fits. The first thing on a page always does: it would
+    /// be asked for again for ever.
+    fn has_room(&mut self, size: u64) -> bool {
+        let is_first = self.size == 0;
+        let fits = self.size.saturating_add(size) <= PAGE;
+        if fits || is_first {
+            self.size = self.size.saturating_add(size);
+        }
+        fits || is_first
+    }
+}
+
+/// A device with its findings, and without its holders.
+fn head(report: &HoldersReport) -> HoldersReport {
+    let ended = report.device.ended.iter().take(ENDED);
+    HoldersReport {
+        findings: report.findings.clone(),
+        ..bare(&report.device, ended.cloned().collect())
+    }
+}
+
+/// The same on a page that goes on with its holders.
+fn continued(report: &HoldersReport) -> HoldersReport {
+    bare(&report.device, Vec::new())
+}
+
+fn bare(device: &HeldDevice, ended: Vec<EndedHolder>) -> HoldersReport {
+    HoldersReport {
+        device: HeldDevice {
+            id: device.id.clone(),
+            index: device.index,
+            name: device.name.clone(),
+            memory_total: device.memory_total.clone(),
+            memory_used: device.memory_used.clone(),
+            memory_unattributed: device.memory_unattributed.clone(),
+            utilization: device.utilization.clone(),
+            busy_alone_since: device.busy_alone_since,
+            holders: Vec::new(),
+            ended,
+            unseen: device.unseen.clone(),
+        },
+        roles: Vec::new(),
+        findings: Vec::new(),
+    }
+}
+
+/// A holder as this caller may see it.
+pub(super) fn shown_to(caller: &Caller, roles: &Roles, holder: &Holder) -> Holder {
+    let mut shown = holder.clone();
+    let operation = Operation::ReadCommand {
+        owner: holder.uid.last_known().copied(),
+        namespace_owner: holder.namespace_owner.last_known().copied().flatten(),
+    };
+    match check(caller, operation, roles) {
+        Ruling::Allow => {}
+        Ruling::Deny(_) => shown.command = Reading::Withheld,
+    }
+    shown
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use gpukill_proto::holders::{Cause, ProcessState};
+    use gpukill_proto::snapshot::{DeviceId, ProcessKey, Use};
+    use gpukill_proto::units::{Bytes, Percent};
+
+    pub(in crate::server) const NOW: Timestamp = Timestamp(1_795_269_751_250);
+
+    pub(in crate::server) fn holder(pid: u32, uid: u32) -> Holder {
+        Holder {
+            pid,
+            start_ticks: Reading::Value(1),
+            uid: Reading::Value(uid),
+            user: Reading::Unsupported,
+            owner: Reading::Unsupported,
+            namespace_owner: Reading::Value(None),
+            name: Reading::Value("python".into()),
+            command: Reading::Value("x".repeat(512)),
+            state: Reading::Value(ProcessState::Sleeping),
+            parent: Reading::Value(1),
+            parent_name: Reading::Value("systemd".into()),
+            group: Reading::Value(7),
+            group_leader_is_here: Reading::Value(false),
+            inner_pid: Reading::Value(None),
+            container: Reading::Value(None),
+            holds: vec!["nvidia0".into()],
+            holds_this_device: true,
+            listed: false,
+            used_for: Use::default(),
+            memory: Reading::Unsupported,
+        }
+    }
+
+    pub(in crate::server) fn device(index: u32, holders: Vec<Holder>) -> HeldDevice {
+        HeldDevice {
+            id: DeviceId(format!("GPU-{index}")),
+            index,
+            name: Reading::Value("H100".into()),
+            memory_total: Reading::Value(Bytes(80 << 30)),
+            memory_used: Reading::Value(Bytes(35 << 30)),
+            memory_unattributed: Reading::Value(Bytes(35 << 30)),
+            utilization: Reading::Value(Percent(0)),
+            busy_alone_since: None,
+            holders,
+            ended: vec![EndedHolder {
+                key: ProcessKey {
+                    pid: 7,
+                    start_ticks: 1,
+                },
+                name: Reading::Unsupported,
+                user: Reading::Unsupported,
+                memory: Reading::Unsupported,
+                at: NOW,
+            }],
+            unseen: None,
+        }
+    }
+
+    fn caller(uid: u32) -> Caller {
+        Caller {
+            uid,
+            groups: [uid].into(),
+        }
+    }
+
+    /// All pages put together as a client does, and how many there were.
+    fn gathered(answer: &Answer, caller: &Caller, roles: &Roles) -> (Vec<HoldersReport>, usize) {
+        let (mut whole, mut start, mut pages): (Vec<HoldersReport>, _, _) = (Vec::new(), 0, 0);
+        loop {
+            let page = answer.page(start, caller, roles);
+            assert!(bincode::serialized_size(&page).unwrap() < 128 << 10);
+            pages += 1;
+            for report in page.devices {
+                match whole
+                    .last_mut()
+                    .filter(|last| last.device.id == report.device.id)
+                {
+                    Some(last) => {
+                        last.device.holders.extend(report.device.holders);
+                        last.roles.extend(report.roles);
+                        assert_eq!((report.findings, report.device.ended), (vec![], vec![]));
+                    }
+                    None => whole.push(report),
+                }
+            }
+            match page.next {
+                Some(next) => {
+                    assert!(next as usize > start);
+                    start = next as usize;
+                }
+                None => return (whole, pages),
+            }
+        }
+    }
+
+    #[test]
+    fn five_thousand_holders_arrive_whole_in_pages_that_fit() {
+        let devices = [
+            device(0, vec![]),
+            device(1, (2..5_002).map(|pid| holder(pid, 1000)).collect()),
+            device(2, vec![]),
+            device(3, (2..300).map(|pid| holder(pid, 1000)).collect()),
+        ];
+        let answer = Answer::new(&devices, NOW);
+        let (whole, pages) = gathered(&answer, &caller(1000), &Roles::default());
+        assert_eq!(whole, answer.devices);
+        assert!(pages > 40, "{pages}");
+        assert_eq!(whole[0].findings[0].cause, Cause::Unknown);
+        assert_eq!(whole[1].findings[0].cause, Cause::Orphans);
+        assert_eq!(whole[1].roles.len(), 5_000);
+    }
+
+    #[test]
+    fn a_page_can_begin_anywhere_and_behind_the_end_it_is_empty() {
+        let devices = [
+            device(0, vec![holder(2, 1000), holder(3, 1000)]),
+            device(1, vec![holder(4, 1000)]),
+        ];
+        let answer = Answer::new(&devices, NOW);
+        let from = |start| {
+            let page = answer.page(start, &caller(1000), &Roles::default());
+            assert_eq!(page.next, None);
+            let pids = |report: HoldersReport| {
+                let holders = report.device.holders.iter().map(|holder| holder.pid);
+                (report.device.index, holders.collect::<Vec<_>>())
+            };
+            page.devices.into_iter().map(pids).collect::<Vec<_>>()
+        };
+        assert_eq!(from(0), [(0, vec![2, 3]), (1, vec![4])]);
+        assert_eq!(from(1), [(0, vec![2, 3]), (1, vec![4])]);
+        assert_eq!(from(2), [(0, vec![3]), (1, vec![4])]);
+        assert_eq!(from(3), [(1, vec![4])]);
+        assert_eq!(from(4), [(1, vec![4])]);
+        assert_eq!(from(5), []);
+        assert_eq!(from(usize::MAX), []);
+    }
+
+    #[test]
+    fn others_command_lines_are_hidden_where_the_admin_says_so() {
+        let devices = [device(0, vec![holder(2, 1000), holder(3, 1001)])];
+        let hidden = Roles {
+            hide_other_users: true,
+            ..Roles::default()
+        };
+        let answer = Answer::new(&devices, NOW);
+        let (whole, _) = gathered(&answer, &caller(1000), &hidden);
+        let expected = Holder {
+            command: Reading::Withheld,
+            ..holder(3, 1001)
+        };
+        assert_eq!(whole[0].device.holders, [holder(2, 1000), expected]);
+    }
+}

@@ -1,0 +1,63 @@
+//! A look at all processes, for whoever asks who holds a device.
+
+use crate::holders::Holders;
+use crate::state::{Reader, Wanted};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+
+/// Looks at all processes for holders of devices. It is over when a complete look
+/// has been published, or after a few seconds in any case.
+pub(crate) type Look = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// A look is news for so long: whoever asks again gets the same. It costs a second
+/// of a processor on a box of 10,000 processes.
+const NEWS: Duration = Duration::from_secs(2);
+
+/// How long a look may take: three times as long as it takes on such a box.
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// How long its publication may take: a poll waits a second at most.
+const POLL_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often is looked whether it is done.
+const STEP: Duration = Duration::from_millis(10);
+
+/// The look of a daemon. `hurry` makes the poller poll now.
+pub(crate) fn look(
+    holders: Holders,
+    wanted: Wanted,
+    state: Reader,
+    hurry: impl Fn() + Send + Sync + 'static,
+) -> Look {
+    // Held while one looks: the others wait for it, and have its news.
+    let last: Arc<Mutex<Option<Instant>>> = Arc::default();
+    let hurry = Arc::new(hurry);
+    Arc::new(move || {
+        let (holders, wanted, mut state) = (holders.clone(), wanted.clone(), state.clone());
+        let (last, hurry) = (Arc::clone(&last), Arc::clone(&hurry));
+        Box::pin(async move {
+            wanted.ask();
+            let mut last = last.lock().await;
+            if last.is_some_and(|at| at.elapsed() < NEWS) {
+                return;
+            }
+            let ticket = holders.look_now();
+            let deadline = Instant::now() + PATIENCE;
+            while !holders.has_looked(ticket) && Instant::now() < deadline {
+                tokio::time::sleep(STEP).await;
+            }
+            // The poll under way may have begun before: the one after it has not.
+            for _ in 0..2 {
+                let before = state.borrow().snapshot.tick;
+                hurry();
+                let newer = state.wait_for(|published| published.snapshot.tick > before);
+                // Too long, or the daemon stops: there is what there is.
+                let _ = tokio::time::timeout(POLL_PATIENCE, newer).await;
+            }
+            *last = Some(Instant::now());
+        })
+    })
+}

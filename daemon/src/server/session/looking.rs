@@ -1,0 +1,93 @@
+//! The calls for which the daemon looks at all processes first: who has devices
+//! open, and what is known of one process.
+
+use super::super::explanation::{Asker, explain};
+use super::super::holder_pages::Answer;
+use super::Session;
+use gpukill_policy::access::{Operation, Person, Ruling, check};
+use gpukill_proto::holders::{Explanation, HoldersPage};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::snapshot::DeviceId;
+use gpukill_proto::text::visible;
+use std::sync::{Arc, PoisonError};
+
+impl Session {
+    /// One page of the holders of this device, or of all.
+    pub(super) async fn holders_page(
+        &self,
+        device: Option<&DeviceId>,
+        start: u32,
+    ) -> Result<HoldersPage, Refusal> {
+        self.may_look()?;
+        let answer = if start == 0 {
+            Arc::new(self.look_for_holders(device).await?)
+        } else {
+            let kept = self.holders_asked_last.lock();
+            let kept = kept.unwrap_or_else(PoisonError::into_inner).clone();
+            kept.ok_or(Refusal::Expired)?
+        };
+        let page = answer.page(start as usize, &self.caller, &self.shared.roles());
+        // Kept only while there is more to ask for.
+        *self
+            .holders_asked_last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = page.next.map(|_| answer);
+        Ok(page)
+    }
+
+    /// All that is known of this process.
+    pub(super) async fn explanation(&self, pid: u32) -> Result<Explanation, Refusal> {
+        self.may_look()?;
+        (self.shared.look)().await;
+        let published = self.shared.state.borrow().clone();
+        let roles = self.shared.roles();
+        let asker = Asker {
+            caller: &self.caller,
+            roles: &roles,
+            will_not_act: self.shared.will_not_act.as_deref(),
+        };
+        let now = self.shared.clock.now();
+        let explained = explain(&published, pid, now, &asker, |person| self.called(person));
+        explained
+            .ok_or_else(|| Refusal::NoMatch(format!("no process {pid} uses a GPU or has one open")))
+    }
+
+    fn may_look(&self) -> Result<(), Refusal> {
+        match check(&self.caller, Operation::Look, &self.shared.roles()) {
+            Ruling::Allow => Ok(()),
+            Ruling::Deny(_) => Err(Refusal::Denied {
+                asked: "look".to_owned(),
+                ask: "root".to_owned(),
+            }),
+        }
+    }
+
+    /// Who has this device open, or all devices, after a look at all processes.
+    async fn look_for_holders(&self, device: Option<&DeviceId>) -> Result<Answer, Refusal> {
+        (self.shared.look)().await;
+        let published = self.shared.state.borrow().clone();
+        let is_meant = |id: &DeviceId| device.is_none_or(|device| device == id);
+        let held = published.holders.iter().filter(|held| is_meant(&held.id));
+        let mut devices = published.snapshot.devices.iter();
+        if let Some(device) = device
+            && held.clone().next().is_none()
+            && !devices.any(|known| known.id == *device)
+        {
+            let shown = visible(device.0.as_bytes(), 80);
+            return Err(Refusal::NoMatch(format!("no GPU is called {shown:?}")));
+        }
+        Ok(Answer::new(held, self.shared.clock.now()))
+    }
+
+    /// What people call somebody who may do something.
+    fn called(&self, person: Person) -> String {
+        let access = &self.shared.config.borrow().access;
+        match person {
+            Person::User(uid) => match self.shared.users.name(uid).last_known() {
+                Some(name) => name.clone(),
+                None => format!("uid {uid}"),
+            },
+            Person::Group(_) => format!("group {}", access.operator_group),
+        }
+    }
+}

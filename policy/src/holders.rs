@@ -1,0 +1,154 @@
+//! Whose is the memory that no process explains, and what frees it?
+//!
+//! Each cause says what was seen that speaks for it. What was not looked at is
+//! never taken for "nobody", and no remedy names what holds a device for
+//! everybody: monitors, display servers, MPS servers, process 1.
+
+mod cause;
+
+mod names;
+
+mod role;
+
+mod words;
+
+pub use role::{protection, role, whole_name};
+
+use gpukill_proto::holders::{Cause, EndedHolder, Finding, HeldDevice, Holder, Remedy, Role};
+use gpukill_proto::units::{Bytes, Timestamp};
+use role::{explains_itself, is_gone};
+
+/// Whose it is, the likeliest first. Nothing where no memory is unexplained and
+/// the device is not busy by itself.
+#[must_use]
+pub fn findings(device: &HeldDevice, now: Timestamp) -> Vec<Finding> {
+    let seen = Seen::new(device, now);
+    let mut found = seen.remainder.map_or_else(Vec::new, |remainder| {
+        let causes = [
+            cause::orphans(&seen),
+            cause::tearing_down(&seen, remainder),
+            cause::uninterruptible(&seen),
+            cause::zombie(&seen),
+            cause::other_namespace(&seen),
+            cause::mps(&seen),
+            cause::unlisted(&seen),
+            cause::display(&seen),
+        ];
+        let mut found: Vec<Finding> = causes.into_iter().flatten().collect();
+        if found.is_empty() {
+            found.push(cause::unknown(&seen, remainder));
+        }
+        found
+    });
+    found.extend(cause::busy_alone(&seen));
+    if let Some(first) = found.first_mut() {
+        first.evidence.extend(cause::listed_and_gone(&seen));
+    }
+    if let Some(why) = &device.unseen {
+        for finding in &mut found {
+            finding.evidence.push(cause::others_may_hold_it(why));
+        }
+    }
+    found
+}
+
+/// A device, and what each of its holders is.
+struct Seen<'a> {
+    device: &'a HeldDevice,
+    roles: Vec<(&'a Holder, Role)>,
+    now: Timestamp,
+    /// What no process here is known to hold, where that is more than nothing.
+    remainder: Option<Bytes>,
+}
+
+impl<'a> Seen<'a> {
+    fn new(device: &'a HeldDevice, now: Timestamp) -> Self {
+        let holders = device.holders.iter();
+        Self {
+            device,
+            roles: holders
+                .map(|holder| (holder, role(holder, device)))
+                .collect(),
+            now,
+            remainder: unexplained(device).filter(|bytes| bytes.0 > 0),
+        }
+    }
+
+    fn having(&self, is: impl Fn(Role) -> bool) -> Vec<&'a Holder> {
+        let roles = self.roles.iter().filter(|(_, role)| is(*role));
+        roles.map(|(holder, _)| *holder).collect()
+    }
+
+    /// Of them, who may be ended for the memory of this device.
+    fn endable(&self, pids: impl IntoIterator<Item = u32>) -> Vec<u32> {
+        let holds_for_everybody = |pid: u32| {
+            let mut same = self.roles.iter().filter(|(holder, _)| holder.pid == pid);
+            same.any(|(holder, role)| {
+                matches!(role, Role::Monitor | Role::Display | Role::Mps)
+                    || protection(pid, role::name(holder)).is_some()
+            })
+        };
+        let mut pids: Vec<u32> = pids
+            .into_iter()
+            .filter(|pid| *pid > 1 && !holds_for_everybody(*pid))
+            .collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids.truncate(MOST);
+        pids
+    }
+
+    fn end(&self, pids: impl IntoIterator<Item = u32>) -> Option<Remedy> {
+        let pids = self.endable(pids);
+        (!pids.is_empty()).then_some(Remedy::End(pids))
+    }
+
+    fn finding(
+        &self,
+        cause: Cause,
+        holders: &[&Holder],
+        evidence: Vec<String>,
+        remedy: Option<Remedy>,
+    ) -> Finding {
+        let mut pids: Vec<u32> = holders.iter().map(|holder| holder.pid).collect();
+        pids.truncate(MOST);
+        Finding {
+            cause,
+            pids,
+            evidence,
+            remedy,
+        }
+    }
+
+    fn ended(&self, pid: u32) -> Option<&'a EndedHolder> {
+        self.device.ended.iter().find(|ended| ended.key.pid == pid)
+    }
+}
+
+/// So many processes are in one finding: it has to fit an answer, and a command
+/// line. When they have ended, the next look finds the others.
+const MOST: usize = 1000;
+
+/// What is unattributed, and what the driver lists under pids that are no
+/// processes here; never more than what the others leave of the used memory.
+fn unexplained(device: &HeldDevice) -> Option<Bytes> {
+    let held = |is: fn(&Holder) -> bool| {
+        let holders = device.holders.iter().filter(|holder| is(holder));
+        let known = holders.filter_map(|holder| holder.memory.last_known());
+        known.fold(0u64, |sum, bytes| sum.saturating_add(bytes.0))
+    };
+    let unattributed = device.memory_unattributed.last_known().map(|bytes| bytes.0);
+    let gone = held(is_gone);
+    if unattributed.is_none() && gone == 0 {
+        return None;
+    }
+    let sum = unattributed.unwrap_or(0).saturating_add(gone);
+    let left = match device.memory_used.last_known() {
+        Some(used) if gone > 0 => used.0.saturating_sub(held(explains_itself)),
+        Some(_) | None => sum,
+    };
+    Some(Bytes(sum.min(left)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,339 @@
+//! Each known cause of memory that no process explains: is it here, and what
+//! says so?
+
+use super::names;
+use super::role::{explains_itself, is_adopted, protection};
+use super::words::{NAMED, ended, inside, of_number, pids, size, who};
+use super::{Seen, is_gone};
+use crate::job::is_called_like_a_keeper;
+use crate::memory::noise;
+use gpukill_proto::holders::{Cause, Finding, Holder, ProcessState, Remedy, Role};
+use gpukill_proto::text::duration;
+use gpukill_proto::units::{Bytes, Timestamp};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The longest that the memory of a process that has ended takes to come back
+/// and is still put down to that.
+const TEARING_DOWN: Duration = Duration::from_secs(30);
+
+/// A device that is busy at nothing works at least so much, for so long: those
+/// that were seen stood at 100 % for good.
+const BUSY_PERCENT: u32 = 90;
+const BUSY_ALONE: Duration = Duration::from_secs(30);
+
+/// The first uid of people: `UID_MIN` of `login.defs(5)`.
+const FIRST_PERSON: u32 = 1000;
+
+/// How the functions of GPU drivers begin, in which a process waits that no
+/// signal reaches any more.
+const DRIVERS: &[&str] = &[
+    "amdgpu",
+    "amdkfd",
+    "amdttm",
+    "dma_fence",
+    "drm_",
+    "i915",
+    "kfd_",
+    "nv_",
+    "nvidia",
+    "nvkms",
+    "os_acquire",
+    "rm_",
+    "ttm_",
+    "uvm_",
+    "xe_",
+];
+
+pub(super) fn orphans(seen: &Seen<'_>) -> Option<Finding> {
+    let orphans = seen.having(|role| matches!(role, Role::Orphan { .. }));
+    let first = orphans.first()?;
+    let mut evidence = vec![open_and_not_listed(&orphans)];
+    let its = of_number(orphans.len(), "its", "their");
+    let mut said = BTreeSet::new();
+    for (holder, role) in &seen.roles {
+        let Role::Orphan { of: Some(of), .. } = role else {
+            continue;
+        };
+        if said.len() == NAMED || !said.insert(*of) {
+            continue;
+        }
+        let leads = holder.group.last_known() == Some(of);
+        if leads && holder.group_leader_is_here.last_known() == Some(&false) {
+            evidence.push(format!("{its} process group's leader {of} is gone"));
+        }
+        evidence.extend(seen.ended(*of).map(|holder| ended(holder, seen.now)));
+    }
+    if orphans.iter().all(|holder| is_adopted(holder)) {
+        let parent = first.parent.last_known().copied().unwrap_or(1);
+        evidence.push(format!(
+            "{its} parent is {parent}, which takes in the children of those that end"
+        ));
+    }
+    let remedy = seen.end(orphans.iter().map(|holder| holder.pid));
+    Some(seen.finding(Cause::Orphans, &orphans, evidence, remedy))
+}
+
+pub(super) fn tearing_down(seen: &Seen<'_>, remainder: Bytes) -> Option<Finding> {
+    let ended_now = seen.device.ended.iter();
+    let just_ended: Vec<_> = ended_now
+        .filter(|ended| is_recent(ended.at, seen.now) && ended.memory.last_known().is_some())
+        .collect();
+    let held = just_ended
+        .iter()
+        .filter_map(|ended| ended.memory.last_known());
+    let held = held.fold(0u64, |sum, bytes| sum.saturating_add(bytes.0));
+    let total = seen.device.memory_total.last_known().copied();
+    // A part of it may be back already.
+    let most = held.saturating_add(noise(total.unwrap_or_default()).0);
+    if just_ended.is_empty() || held == 0 || remainder.0 > most {
+        return None;
+    }
+    let named = just_ended.iter().take(NAMED);
+    let mut evidence: Vec<String> = named.map(|holder| ended(holder, seen.now)).collect();
+    let more = just_ended.len().saturating_sub(NAMED);
+    if more > 0 {
+        evidence.push(format!("{more} more have just ended"));
+    }
+    evidence.push(format!("{} are not back yet", size(remainder)));
+    let mut finding = seen.finding(Cause::TearingDown, &[], evidence, Some(Remedy::Wait));
+    finding.pids = just_ended
+        .iter()
+        .map(|ended| ended.key.pid)
+        .take(super::MOST)
+        .collect();
+    Some(finding)
+}
+
+/// Whether it was within the time that tearing down takes. What the clock has
+/// yet to come to, because it was put back, is not.
+fn is_recent(at: Timestamp, now: Timestamp) -> bool {
+    at <= now && now.since(at) <= TEARING_DOWN
+}
+
+pub(super) fn uninterruptible(seen: &Seen<'_>) -> Option<Finding> {
+    let stuck = seen.having(|role| role == Role::Uninterruptible);
+    let place = |holder: &Holder| match holder.state.last_known() {
+        Some(ProcessState::Uninterruptible(place)) => place.clone(),
+        _ => None,
+    };
+    let places: Vec<Option<String>> = stuck.iter().map(|holder| place(holder)).collect();
+    let sentences = stuck.iter().zip(&places).take(NAMED);
+    let evidence = sentences.map(|(holder, place)| match place {
+        Some(place) => format!("{} waits in the kernel, in {place}", who(holder)),
+        None => format!(
+            "{} waits in the kernel, which does not say where",
+            who(holder)
+        ),
+    });
+    let evidence = evidence
+        .chain(["no signal reaches it there".to_owned()])
+        .collect();
+    let in_a_driver = |place: &Option<String>| {
+        let place = place.as_deref().unwrap_or_default();
+        DRIVERS.iter().any(|head| place.starts_with(head))
+    };
+    let remedy = if places.iter().any(in_a_driver) {
+        Remedy::Reboot
+    } else {
+        Remedy::Wait
+    };
+    (!stuck.is_empty())
+        .then(|| seen.finding(Cause::Uninterruptible, &stuck, evidence, Some(remedy)))
+}
+
+pub(super) fn zombie(seen: &Seen<'_>) -> Option<Finding> {
+    let zombies = seen.having(|role| role == Role::Zombie);
+    let evidence = zombies.iter().take(NAMED).map(|holder| {
+        let parent = match (holder.parent.last_known(), holder.parent_name.last_known()) {
+            (Some(parent), Some(name)) => format!("its parent {parent} ({name})"),
+            (Some(parent), None) => format!("its parent {parent}"),
+            (None, _) => "its parent".to_owned(),
+        };
+        format!("{} has ended, and {parent} has not asked how", who(holder))
+    });
+    let evidence = evidence.collect();
+    (!zombies.is_empty()).then(|| {
+        let remedy = reaping(seen, &zombies);
+        seen.finding(Cause::Zombie, &zombies, evidence, remedy)
+    })
+}
+
+/// What makes the parents reap. To end a parent is the way where it is a plain
+/// program; what keeps others' work is not ended for one child.
+fn reaping(seen: &Seen<'_>, zombies: &[&Holder]) -> Option<Remedy> {
+    let parents: BTreeSet<u32> = zombies
+        .iter()
+        .filter_map(|holder| holder.parent.last_known().copied())
+        .collect();
+    if parents.iter().any(|parent| *parent <= 1) {
+        return Some(Remedy::Wait);
+    }
+    let stays = zombies.iter().find(|holder| !has_a_plain_parent(holder));
+    if let Some(holder) = stays {
+        return holder
+            .parent
+            .last_known()
+            .map(|parent| Remedy::Reap(*parent));
+    }
+    let first = parents.first().copied()?;
+    let plain = seen.endable(parents.iter().copied());
+    if plain.len() == parents.len() {
+        Some(Remedy::End(plain))
+    } else {
+        Some(Remedy::Reap(first))
+    }
+}
+
+fn has_a_plain_parent(holder: &Holder) -> bool {
+    let pid = holder.parent.last_known().copied().unwrap_or(0);
+    holder.parent_name.last_known().is_some_and(|name| {
+        protection(pid, name).is_none()
+            && !names::is_reaper(name)
+            && !names::is_runtime(name)
+            && !is_called_like_a_keeper(name)
+    })
+}
+
+pub(super) fn other_namespace(seen: &Seen<'_>) -> Option<Finding> {
+    let inner = seen.having(|role| role == Role::OtherNamespace);
+    let named = inner.iter().take(NAMED);
+    let mut evidence: Vec<String> = named
+        .map(|holder| {
+            let (who, inside) = (who(holder), inside(holder));
+            format!("{who} has it open, runs {inside}, and the driver does not list it")
+        })
+        .collect();
+    let more = inner.len().saturating_sub(NAMED);
+    if more > 0 {
+        evidence.push(format!(
+            "{more} more like {}",
+            of_number(more, "it", "them")
+        ));
+    }
+    let remedy = seen.end(inner.iter().map(|holder| holder.pid));
+    (!inner.is_empty()).then(|| seen.finding(Cause::OtherNamespace, &inner, evidence, remedy))
+}
+
+pub(super) fn mps(seen: &Seen<'_>) -> Option<Finding> {
+    let clients: Vec<u32> = seen
+        .having(|role| role == Role::MpsClient)
+        .iter()
+        .map(|c| c.pid)
+        .collect();
+    let mut servers = seen.having(|role| role == Role::Mps);
+    servers.retain(|server| {
+        let has_it = server.listed || server.holds_this_device;
+        has_it && (!clients.is_empty() || !explains_itself(server))
+    });
+    let server = servers.first()?;
+    let evidence = vec![
+        format!("{} holds memory for its clients", who(server)),
+        match clients.len() {
+            0 => "it has none now".to_owned(),
+            n => format!(
+                "{} {} listed as such",
+                pids(&clients),
+                of_number(n, "is", "are")
+            ),
+        },
+    ];
+    Some(seen.finding(Cause::Mps, &servers, evidence, None))
+}
+
+pub(super) fn unlisted(seen: &Seen<'_>) -> Option<Finding> {
+    let unlisted = seen.having(|role| role == Role::Unlisted);
+    let evidence = vec![open_and_not_listed(&unlisted)];
+    let remedy = seen.end(unlisted.iter().map(|holder| holder.pid));
+    (!unlisted.is_empty()).then(|| seen.finding(Cause::Unlisted, &unlisted, evidence, remedy))
+}
+
+pub(super) fn display(seen: &Seen<'_>) -> Option<Finding> {
+    let mut drawing = seen.having(|role| role == Role::Display);
+    drawing
+        .retain(|holder| (holder.listed || holder.holds_this_device) && !explains_itself(holder));
+    let named = drawing.iter().take(NAMED);
+    let evidence = named
+        .map(|holder| format!("{} draws on it", who(holder)))
+        .collect();
+    (!drawing.is_empty()).then(|| seen.finding(Cause::Display, &drawing, evidence, None))
+}
+
+pub(super) fn busy_alone(seen: &Seen<'_>) -> Option<Finding> {
+    let device = seen.device;
+    let percent = device.utilization.last_known()?.0;
+    let length = seen.now.since(device.busy_alone_since?);
+    let is_held = device
+        .holders
+        .iter()
+        .any(|holder| holder.listed || holder.holds_this_device);
+    if percent < BUSY_PERCENT || length < BUSY_ALONE || is_held || device.unseen.is_some() {
+        return None;
+    }
+    let evidence = vec![
+        format!(
+            "it has worked at {percent} % for {}, without a pause",
+            duration(length)
+        ),
+        "every process was looked at, and none has it open".to_owned(),
+    ];
+    Some(seen.finding(Cause::BusyAlone, &[], evidence, Some(Remedy::Reset)))
+}
+
+pub(super) fn unknown(seen: &Seen<'_>, remainder: Bytes) -> Finding {
+    let mut evidence = vec![format!(
+        "{} are used, and nothing explains them",
+        size(remainder)
+    )];
+    if seen.device.unseen.is_none() {
+        evidence.push(
+            "every process was looked at, and none that could hold them has it open".to_owned(),
+        );
+    }
+    // A name is what a process calls itself.
+    let monitors = seen.having(|role| role == Role::Monitor);
+    let a_persons = |holder: &&&Holder| {
+        let uid = holder.uid.last_known().copied();
+        holder.holds_this_device && uid.is_some_and(|uid| uid >= FIRST_PERSON)
+    };
+    let named = monitors.iter().filter(a_persons).take(NAMED);
+    evidence.extend(named.map(|holder| {
+        format!(
+            "{} has it open, and is taken for a monitor by its name",
+            who(holder)
+        )
+    }));
+    seen.finding(Cause::Unknown, &[], evidence, None)
+}
+
+/// What the driver lists under pids that are no processes here.
+pub(super) fn listed_and_gone(seen: &Seen<'_>) -> Vec<String> {
+    let gone = seen.device.holders.iter().filter(|holder| is_gone(holder));
+    let sentence = |holder: &Holder| match holder.memory.last_known() {
+        Some(held) => format!(
+            "the driver lists {} under {}, which is no process here",
+            size(*held),
+            holder.pid
+        ),
+        None => format!("the driver lists {}, which is no process here", holder.pid),
+    };
+    gone.take(NAMED).map(sentence).collect()
+}
+
+/// What a search that was not complete leaves open.
+pub(super) fn others_may_hold_it(why: &str) -> String {
+    format!("not every process could be looked at, so that others may have it open: {why}")
+}
+
+fn open_and_not_listed(holders: &[&Holder]) -> String {
+    match holders {
+        [one] => format!("{} has it open, and the driver does not list it", who(one)),
+        several => {
+            let numbers: Vec<u32> = several.iter().map(|holder| holder.pid).collect();
+            format!(
+                "{} have it open, and the driver does not list them",
+                pids(&numbers)
+            )
+        }
+    }
+}

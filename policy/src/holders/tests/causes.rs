@@ -1,0 +1,230 @@
+//! Each cause but orphans: what says so, and what frees it.
+
+use super::*;
+
+#[test]
+fn containers_that_the_driver_does_not_list_are_named() {
+    let inner = Holder {
+        container: Value(None),
+        ..contained(9)
+    };
+    let expected = finding(
+        Cause::OtherNamespace,
+        &[7, 9],
+        &[
+            "7 (python of carol) has it open, runs in docker train, and the driver does not list it",
+            "9 (python of carol) has it open, runs as 7 of another PID namespace, and the driver \
+             does not list it",
+        ],
+        Some(Remedy::End(vec![7, 9])),
+    );
+    assert_eq!(
+        findings(&device(vec![contained(7), inner]), NOW),
+        [expected]
+    );
+}
+
+#[test]
+fn a_zombie_is_reaped_by_its_parent_which_is_ended_only_where_it_is_a_plain_program() {
+    let cases = [
+        (zombie(7, 60, "torchrun"), Remedy::End(vec![60])),
+        (zombie(7, 1, "systemd"), Remedy::Wait),
+        (zombie(7, 60, "systemd"), Remedy::Reap(60)),
+        (zombie(7, 60, "containerd-shim"), Remedy::Reap(60)),
+        (zombie(7, 60, "tini"), Remedy::Reap(60)),
+        (zombie(7, 60, "sshd"), Remedy::Reap(60)),
+        (zombie(7, 60, "bash"), Remedy::Reap(60)),
+        (zombie(7, 60, "nv-hostengine"), Remedy::Reap(60)),
+        (zombie(7, 60, "gnome-shell"), Remedy::Reap(60)),
+    ];
+    for (holder, remedy) in cases {
+        let parent = holder.parent.known().copied().unwrap();
+        let name = holder.parent_name.known().cloned().unwrap();
+        let said = format!(
+            "7 (python of carol) has ended, and its parent {parent} ({name}) has not asked how"
+        );
+        let expected = finding(Cause::Zombie, &[7], &[&said], Some(remedy));
+        assert_eq!(findings(&device(vec![holder]), NOW), [expected]);
+    }
+    let unnamed = Holder {
+        parent_name: Failed("x".into()),
+        ..zombie(7, 60, "")
+    };
+    let found = findings(&device(vec![unnamed]), NOW);
+    assert_eq!(found[0].remedy, Some(Remedy::Reap(60)));
+}
+
+#[test]
+fn what_is_stuck_in_a_driver_needs_a_reboot_and_what_waits_elsewhere_time() {
+    let cases = [
+        (Some("nvidia_close"), "in nvidia_close", Remedy::Reboot),
+        (
+            Some("uvm_va_space_destroy"),
+            "in uvm_va_space_destroy",
+            Remedy::Reboot,
+        ),
+        (Some("folio_wait_bit"), "in folio_wait_bit", Remedy::Wait),
+        (None, "which does not say where", Remedy::Wait),
+    ];
+    for (place, said, remedy) in cases {
+        let state = ProcessState::Uninterruptible(place.map(str::to_owned));
+        let said = format!("7 (python of carol) waits in the kernel, {said}");
+        let expected = finding(
+            Cause::Uninterruptible,
+            &[7],
+            &[&said, "no signal reaches it there"],
+            Some(remedy),
+        );
+        assert_eq!(findings(&device(vec![in_state(7, state)]), NOW), [expected]);
+    }
+}
+
+#[test]
+fn an_mps_server_holds_for_its_clients_and_is_not_ended() {
+    let server = Holder {
+        user: Value("root".into()),
+        owner: Unsupported,
+        ..named(50, "nvidia-cuda-mps")
+    };
+    let client = |pid| Holder {
+        used_for: Use {
+            mps: true,
+            compute: true,
+            graphics: false,
+        },
+        ..listed(pid, Value(gib(1)))
+    };
+    let served = device(vec![server.clone(), client(51), client(52)]);
+    let holds = "50 (nvidia-cuda-mps of root) holds memory for its clients";
+    let expected = finding(
+        Cause::Mps,
+        &[50],
+        &[holds, "51 and 52 are listed as such"],
+        None,
+    );
+    assert_eq!(findings(&served, NOW), [expected]);
+    let expected = finding(Cause::Mps, &[50], &[holds, "it has none now"], None);
+    assert_eq!(findings(&device(vec![server]), NOW), [expected]);
+}
+
+#[test]
+fn a_display_server_is_named_and_not_ended() {
+    let expected = finding(
+        Cause::Display,
+        &[50],
+        &["50 (Xorg of carol) draws on it"],
+        None,
+    );
+    assert_eq!(findings(&device(vec![named(50, "Xorg")]), NOW), [expected]);
+    let drawing = Holder {
+        used_for: Use {
+            graphics: true,
+            ..Use::default()
+        },
+        ..listed(50, Unsupported)
+    };
+    assert_eq!(role(&drawing, &device(vec![])), Role::Display);
+}
+
+#[test]
+fn monitors_and_those_with_shared_files_only_are_no_cause() {
+    let shared = Holder {
+        holds: vec!["nvidiactl".into(), "nvidia-uvm".into()],
+        holds_this_device: false,
+        ..holder(9)
+    };
+    let of_root = |pid, name| Holder {
+        uid: Value(0),
+        ..named(pid, name)
+    };
+    let watched = device(vec![
+        of_root(7, "nvidia-persiste"),
+        of_root(8, "gpukilld: GPU 6"),
+        shared,
+        named(10, "nvtop"),
+    ]);
+    for holder in &watched.holders {
+        assert_eq!(role(holder, &watched), Role::Monitor, "{}", holder.pid);
+    }
+    let expected = finding(
+        Cause::Unknown,
+        &[],
+        &[
+            "35.6 GiB are used, and nothing explains them",
+            "every process was looked at, and none that could hold them has it open",
+            "10 (nvtop of carol) has it open, and is taken for a monitor by its name",
+        ],
+        None,
+    );
+    assert_eq!(findings(&watched, NOW), [expected]);
+    // One that the driver lists with memory is what it is listed as.
+    let disguised = Holder {
+        name: Value("dcgm-exporter".into()),
+        ..listed(7, Value(gib(356)))
+    };
+    assert_eq!(role(&disguised, &watched), Role::User);
+}
+
+#[test]
+fn memory_of_what_has_just_ended_is_waited_for() {
+    let after = |seconds, tenths| {
+        let mut torn = device(vec![]);
+        torn.ended = vec![ended(60_190, tenths, seconds)];
+        findings(&torn, NOW)
+    };
+    let expected = finding(
+        Cause::TearingDown,
+        &[60_190],
+        &[
+            "60190 (python of carol) ended 3s ago and held 35.6 GiB",
+            "35.6 GiB are not back yet",
+        ],
+        Some(Remedy::Wait),
+    );
+    assert_eq!(after(3, 356), [expected]);
+    let cause = |found: Vec<Finding>| found[0].cause;
+    assert_eq!(cause(after(30, 500)), Cause::TearingDown);
+    assert_eq!(cause(after(31, 356)), Cause::Unknown);
+    assert_eq!(cause(after(3, 100)), Cause::Unknown);
+    assert_eq!(cause(after(-9, 356)), Cause::Unknown);
+}
+
+#[test]
+fn a_device_that_is_busy_with_nobody_needs_a_reset() {
+    let busy = |percent, seconds: i64| {
+        let mut alone = device(vec![]);
+        alone.memory_unattributed = Value(Bytes(0));
+        alone.utilization = Value(Percent(percent));
+        alone.busy_alone_since = Some(NOW.plus_seconds(-seconds));
+        alone
+    };
+    let expected = finding(
+        Cause::BusyAlone,
+        &[],
+        &[
+            "it has worked at 100 % for 5m, without a pause",
+            "every process was looked at, and none has it open",
+        ],
+        Some(Remedy::Reset),
+    );
+    assert_eq!(findings(&busy(100, 300), NOW), [expected]);
+    assert_eq!(findings(&busy(89, 300), NOW), []);
+    assert_eq!(findings(&busy(100, 29), NOW), []);
+    let mut held = busy(100, 300);
+    held.holders = vec![holder(7)];
+    assert_eq!(findings(&held, NOW), []);
+    let mut unseen = busy(100, 300);
+    unseen.unseen = Some("x".into());
+    assert_eq!(findings(&unseen, NOW), []);
+}
+
+#[test]
+fn who_has_it_open_is_named_where_nothing_else_is_known() {
+    let expected = finding(
+        Cause::Unlisted,
+        &[7],
+        &["7 (python of carol) has it open, and the driver does not list it"],
+        Some(Remedy::End(vec![7])),
+    );
+    assert_eq!(findings(&device(vec![holder(7)]), NOW), [expected]);
+}

@@ -1,0 +1,86 @@
+//! The JSON of `gpukillctl explain`.
+
+use super::fields::{bytes, document};
+use super::{FindingDocument, HolderDocument, ProcessDocument, SCHEMA};
+use crate::holders::{DeviceLabel, Explanation, Finding, Holder, Role};
+use serde::Serialize;
+
+document! {
+    /// What `gpukillctl explain -o json` prints.
+    ExplainDocument(explained: &Explanation) {
+        schema: u32 = SCHEMA,
+        /// The daemon's clock when it answered.
+        ts: String = explained.at.to_rfc3339(),
+        pid: u32 = explained.pid,
+        /// What drivers list of it, as in `list`.
+        procs: Vec<ProcessDocument> = explained
+            .uses
+            .iter()
+            .map(|(label, process)| ProcessDocument::new(label.index, explained.at, process))
+            .collect::<Vec<_>>(),
+        /// The devices that it has open.
+        holds: Vec<HoldDocument> = explained
+            .holds
+            .iter()
+            .map(|(label, holder, role)| HoldDocument::of(label, holder, *role))
+            .collect::<Vec<_>>(),
+        /// The findings that name it.
+        findings: Vec<FoundDocument> = explained
+            .findings
+            .iter()
+            .map(FoundDocument::from)
+            .collect::<Vec<_>>(),
+        /// What its end gives back at least.
+        frees_bytes: Option<u64> = bytes(&explained.frees),
+        may_end: Vec<String> = explained.may_end.people.clone(),
+        /// Whether whoever asks is one of them.
+        you_may_end: bool = explained.may_end.you,
+        /// Why the daemon ends it for none of them.
+        never_ended: Option<String> = explained.may_end.never.clone(),
+    }
+}
+
+impl From<&Explanation> for ExplainDocument {
+    fn from(explained: &Explanation) -> Self {
+        Self::new(explained)
+    }
+}
+
+/// One device that a process has open, and what it is to that.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct HoldDocument {
+    pub gpu_index: u32,
+    pub gpu_id: String,
+    /// As in `holders`.
+    pub holder: HolderDocument,
+}
+
+impl HoldDocument {
+    fn of(label: &DeviceLabel, holder: &Holder, role: Role) -> Self {
+        Self {
+            gpu_index: label.index,
+            gpu_id: label.id.0.clone(),
+            holder: HolderDocument::new(holder, role),
+        }
+    }
+}
+
+/// A finding, and the device that it is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct FoundDocument {
+    pub gpu_index: u32,
+    /// As in `holders`.
+    #[serde(flatten)]
+    pub finding: FindingDocument,
+}
+
+impl From<&(u32, Finding)> for FoundDocument {
+    fn from((gpu_index, finding): &(u32, Finding)) -> Self {
+        Self {
+            gpu_index: *gpu_index,
+            finding: FindingDocument::from(finding),
+        }
+    }
+}
