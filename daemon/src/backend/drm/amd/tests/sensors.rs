@@ -17,7 +17,7 @@ fn a_share_of_more_than_a_hundred_fails_and_is_not_shown() {
         ("0\n", Reading::Value(Percent(0))),
         ("100\n", Reading::Value(Percent(100))),
         ("101\n", failed(CANNOT_BE)),
-        ("-1\n", failed("not understood: \"-1\"")),
+        ("-1\n", failed("not understood: -1")),
     ] {
         let expected = Vitals {
             utilization,
