@@ -25,14 +25,21 @@ pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
         .iter()
         .filter(|device| has_a_row(snapshot, device, view))
         .collect();
-    let present = devices.iter().filter(|device| device.lost.is_none());
+    let present = devices
+        .iter()
+        .filter(|device| device.lost.is_none() && !is_asleep(device));
     let age_column = AgeColumn::for_ages(present.flat_map(|device| ages(device)));
     let mut table = Table::new(columns(view, age_column));
     for device in devices {
-        match &device.lost {
-            Some(loss) => table.push(Row::Sentence(
+        let sentence = match &device.lost {
+            Some(loss) => Some((lost(device, loss, now, look), Tone::Broken)),
+            None if is_asleep(device) => Some((ASLEEP.to_owned(), Tone::Faint)),
+            None => None,
+        };
+        match sentence {
+            Some((text, tone)) => table.push(Row::Sentence(
                 vec![index(device), name(device, look.symbols)],
-                Cell::toned(lost(device, loss, now, look), Tone::Broken),
+                Cell::toned(text, tone),
             )),
             None => {
                 for row in rows(snapshot, device, view, age_column, look.symbols) {
@@ -44,6 +51,13 @@ pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
     let mut lines = table.lines(look);
     lines.extend(age_column.legend(look));
     lines
+}
+
+/// What is said instead of numbers of a device that sleeps.
+const ASLEEP: &str = "asleep: not woken for a reading";
+
+fn is_asleep(device: &Device) -> bool {
+    device.vitals.suspended.known() == Some(&true)
 }
 
 fn columns(view: &View, age_column: AgeColumn) -> Vec<Column> {
@@ -244,9 +258,7 @@ fn top(
         .filter(|bytes| bytes.0 > 0);
     // It is nobody's, so it is not part of one user's or one program's share.
     if let (Some(bytes), None) = (unattributed, &view.only) {
-        let index = device.index;
-        let who = format!("{} unattributed: holders --gpu {index}", size(*bytes));
-        parts.push(who);
+        parts.push(format!("{} unattributed", size(*bytes)));
         tone = Tone::Doubtful;
     }
     if parts.is_empty() {

@@ -133,6 +133,19 @@ fn list_of_one_users_processes_shows_only_their_parts_of_a_gpu() {
 }
 
 #[test]
+fn a_gpu_that_sleeps_has_a_sentence_for_its_numbers() {
+    let mut snapshot = snapshot();
+    snapshot.devices.truncate(1);
+    snapshot.devices[0].vitals.suspended = Reading::Value(true);
+    let shown = listed(&snapshot, &view(Rows::Gpus), &look(Some(100)));
+    let row = " 0  H100 80GB HBM3  asleep: not woken for a reading";
+    assert!(
+        shown.lines().any(|line| line.trim() == row.trim()),
+        "{shown}"
+    );
+}
+
+#[test]
 fn a_driver_that_was_let_go_is_named_below_its_old_values() {
     let mut snapshot = snapshot();
     snapshot.faults.clear();

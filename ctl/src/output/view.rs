@@ -46,11 +46,30 @@ pub(crate) fn lines(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
         lines.extend(table);
         lines.extend(let_go(&snapshot.backends, now, look));
     }
+    let below = below(snapshot, view);
+    if !below.is_empty() {
+        lines.push(Line::default());
+    }
+    let below = below.into_iter();
+    lines.extend(below.map(|line| line.cut(look.width, look.symbols)));
+    lines
+}
+
+/// What should be looked at next.
+fn below(snapshot: &Snapshot, view: &View) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let unattributed = snapshot.devices.iter().filter(|device| {
+        let known = device.memory_unattributed.last_known();
+        known.is_some_and(|bytes| bytes.0 > 0)
+    });
+    if view.only.is_none() && unattributed.count() > 0 {
+        let text = "unattributed memory: gpukillctl holders";
+        lines.push(Line::toned(text, Tone::Doubtful));
+    }
     if !snapshot.faults.is_empty() {
         let faults = counted(snapshot.faults.len(), "fault");
-        lines.push(Line::default());
-        let line = Line::toned(format!("{faults}: gpukillctl status"), Tone::Broken);
-        lines.push(line.cut(look.width, look.symbols));
+        let text = format!("{faults}: gpukillctl status");
+        lines.push(Line::toned(text, Tone::Broken));
     }
     lines
 }

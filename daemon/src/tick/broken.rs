@@ -5,6 +5,7 @@ use crate::backend::reader::Latest;
 use gpukill_policy::health::complaints;
 use gpukill_proto::snapshot::{BackendState, Device, DeviceId, Snapshot, Vitals};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A part, and what is wrong with it.
 type Broken = (String, String);
@@ -23,7 +24,7 @@ pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> 
         Some((backend.name.clone(), what))
     }));
     for (name, latest) in latest {
-        all.extend(late(name, latest));
+        all.extend(late(name, latest, snapshot));
         let readings = latest.readings.as_ref().map(|(readings, _)| readings);
         let beyond = readings.into_iter().flat_map(|readings| &readings.faults);
         all.extend(beyond.map(|fault| ((*name).to_owned(), fault.clone())));
@@ -49,8 +50,20 @@ pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> 
     all
 }
 
-fn late(name: &str, latest: &Latest) -> Option<Broken> {
+/// A first answer may take so long before anybody need hear of it.
+const START: Duration = Duration::from_secs(3);
+
+fn late(name: &str, latest: &Latest, snapshot: &Snapshot) -> Option<Broken> {
     if latest.is_fresh() || latest.failure.is_some() {
+        return None;
+    }
+    let mut backends = snapshot.backends.iter();
+    let starts = backends.any(|backend| {
+        backend.name == name
+            && backend.state == BackendState::Starting
+            && snapshot.taken_at.since(backend.since) < START
+    });
+    if starts {
         return None;
     }
     let what = match latest.readings {

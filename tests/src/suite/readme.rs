@@ -16,7 +16,7 @@ fn the_first_five_commands_work_as_they_stand_there() {
     let stage = Stage::new();
     let actor = Actor::start("python");
     let process = json!({"pid": actor.pid(), "memory": 1 << 30});
-    stage.play(&json!({"gpus": [{"processes": [process]}, {}, {}, {}]}));
+    stage.play(&json!({"gpus": [{"processes": [process]}, {}, {}, {}, {}, {}, {}]}));
     let daemon = stage.start();
     for command in commands {
         // It would never end; what it shows has stories of its own.

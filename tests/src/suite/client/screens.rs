@@ -28,7 +28,11 @@ fn below(rows: &[&str]) -> String {
     let whole = [
         &["HOST · 5 GPUs · hh:mm:ss", ""],
         rows,
-        &["", "2 faults: gpukillctl status"],
+        &[
+            "",
+            "unattributed memory: gpukillctl holders",
+            "2 faults: gpukillctl status",
+        ],
     ];
     whole.concat().join("\n") + "\n"
 }
@@ -92,7 +96,7 @@ fn list_details_shows_each_process_and_what_no_process_explains() {
                 "   0  48214  root                     23.0G  48%      Ns  session 3            python train.py --model llama-70b --rank…",
                 "   0  50001  root                      512M   0%      Ns  session 3            tensorboard --logdir runs",
                 "   1  51002  container 0123456789ab   49.0G   0%      Ns  docker/0123456789ab  jupyter-lab --no-browser",
-                "   2      –  –                        35.0G    –       –  unattributed         held by no process that the driver lists",
+                "   2      –  –                        35.0G    –       –  unattributed         holders --gpu 2",
                 "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),
@@ -104,7 +108,7 @@ fn list_details_shows_each_process_and_what_no_process_explains() {
                 "   0  48214  root                     23.0G  48%      Ns  session 3            python train.py --mo…",
                 "   0  50001  root                      512M   0%      Ns  session 3            tensorboard --logdir…",
                 "   1  51002  container 0123456789ab   49.0G   0%      Ns  docker/0123456789ab  jupyter-lab --no-bro…",
-                "   2      –  –                        35.0G    –       –  unattributed         held by no process t…",
+                "   2      –  –                        35.0G    –       –  unattributed         holders --gpu 2",
                 "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),
@@ -116,7 +120,7 @@ fn list_details_shows_each_process_and_what_no_process_explains() {
                 "   0  48214  root       23.0G  48%      Ns  session 3       python train.py --m…",
                 "   0  50001  root        512M   0%      Ns  session 3       tensorboard --logdi…",
                 "   1  51002  contain…   49.0G   0%      Ns  docker/012345…  jupyter-lab --no-br…",
-                "   2      –  –          35.0G    –       –  unattributed    held by no process …",
+                "   2      –  –          35.0G    –       –  unattributed    holders --gpu 2",
                 "   4  lost since hh:mm:ss (GPU_IS_LOST): needs a reset or a reboot",
             ],
         ),

@@ -221,7 +221,7 @@ fn each_value_is_there_or_says_why_not_and_takes_no_other_with_it() {
 
     let reasons = |list: &Value| -> Vec<Value> {
         let gpus = list["gpus"].as_array().unwrap();
-        gpus.iter().map(|gpu| gpu["reasons"].clone()).collect()
+        gpus.iter().map(super::reasons).collect()
     };
     let expected: Vec<Value> = cases
         .iter()

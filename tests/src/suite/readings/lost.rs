@@ -107,7 +107,7 @@ fn a_gpu_that_was_lost_before_the_daemon_came_is_a_fault() {
 }
 
 #[test]
-fn gpus_come_and_go_while_the_daemon_runs_and_keep_their_names() {
+fn gpus_come_and_go_while_the_daemon_runs_and_keep_their_names_and_numbers() {
     let stage = Stage::new();
     let [a, b, c] =
         ["a", "b", "c"].map(|name| json!({"name": name, "uuid": format!("GPU-{name}")}));
@@ -118,20 +118,19 @@ fn gpus_come_and_go_while_the_daemon_runs_and_keep_their_names() {
             .map(|gpu| format!("{}: {}, {}", gpu["gpu_index"], gpu["id"], wrong(gpu)))
             .collect()
     };
-    let is = |names: &[&str]| -> Vec<String> {
-        names
-            .iter()
-            .enumerate()
-            .map(|(index, name)| format!("{index}: \"GPU-{name}\", {{}}"))
+    let is = |gpus: &[(u32, &str)]| -> Vec<String> {
+        let gpus = gpus.iter();
+        gpus.map(|(index, name)| format!("{index}: \"GPU-{name}\", {{}}"))
             .collect()
     };
     stage.play(&json!({"gpus": [a]}));
     let daemon = stage.start();
+    // A number that somebody may have just read names no other GPU.
     for (gpus, names) in [
-        (json!([a, b, c]), &["a", "b", "c"][..]),
-        (json!([b, c]), &["b", "c"]),
+        (json!([a, b, c]), &[(0, "a"), (1, "b"), (2, "c")][..]),
+        (json!([b, c]), &[(1, "b"), (2, "c")]),
         (json!([]), &[]),
-        (json!([c, a]), &["c", "a"]),
+        (json!([c, a]), &[(0, "a"), (2, "c")]),
     ] {
         stage.play(&json!({"gpus": gpus}));
         becomes(&is(names), shown);

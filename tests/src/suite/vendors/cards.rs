@@ -4,6 +4,7 @@
 use super::Box;
 use gpukill_tests::harness::{Card, becomes};
 use serde_json::json;
+use std::io::Write as _;
 
 /// A card of a driver that nobody has heard of, with `/dev/full` for its file.
 const NEW: Card<'_> = Card {
@@ -168,10 +169,12 @@ fn a_card_whose_driver_hangs_delays_no_other() {
     becomes(&vec![json!([0, null]), json!([1, 42])], loads);
     let part = "GPU 0".to_owned();
     assert!(it.stage.faults().iter().any(|fault| fault.0 == part));
-    // The driver comes back: whoever waited reads what it says.
-    std::fs::write(&busy, "11\n").unwrap();
-    std::fs::remove_file(&busy).unwrap();
+    // The driver comes back: whoever waited reads what it says, and whoever
+    // comes next does not wait.
+    let mut driver = std::fs::OpenOptions::new().write(true).open(&busy).unwrap();
     sysfs.write("class/drm/card1/device/gpu_busy_percent", "12\n");
+    driver.write_all(b"11\n").unwrap();
+    drop(driver);
     becomes(&vec![json!([0, 12]), json!([1, 42])], loads);
     becomes(&Vec::new(), || it.stage.faults());
     daemon.stop();
