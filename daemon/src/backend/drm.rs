@@ -18,6 +18,8 @@ pub(crate) mod hwmon;
 
 pub(crate) mod intel;
 
+mod link;
+
 pub(crate) mod names;
 
 mod one;

@@ -116,7 +116,12 @@ fn of_device(device: &Device, works: bool) -> Vec<Broken> {
         ("memory", device.memory_used.failure()),
     ];
     let own = own.into_iter().filter_map(|(what, why)| Some((what, why?)));
-    let all: Vec<(&str, &str)> = own.chain(device.vitals.failures()).collect();
+    // That not every process could be looked at is nothing that broke.
+    let unseen = device.process_count.failure();
+    let all: Vec<(&str, &str)> = own
+        .chain(device.vitals.failures())
+        .filter(|(_, why)| Some(*why) != unseen)
+        .collect();
     // One sick GPU is one fault for each reason, and not one for each reading.
     let failed = all.iter().enumerate().filter_map(|(at, (what, why))| {
         let same = |(_, other): &&(&str, &str)| other == why;
@@ -151,6 +156,8 @@ mod tests {
         assert_eq!(of_device(&device, true), []);
         device.vitals.fan = Reading::Failed("timeout".into());
         device.memory_used = Reading::Failed("999".into());
+        device.process_count = Reading::Failed("not looked everywhere yet".into());
+        device.vitals.encoder = device.process_count.because();
         let fault = |what: &str| ("GPU 3".to_owned(), what.to_owned());
         assert_eq!(
             of_device(&device, true),

@@ -8,8 +8,6 @@ mod clocks;
 
 mod lines;
 
-mod link;
-
 mod listed;
 
 mod memory;
@@ -31,7 +29,6 @@ pub(crate) mod untrusted;
 use super::Told;
 use super::card::Card;
 use super::names;
-use super::sysfs;
 use gpukill_proto::reading::Reading;
 use metrics::Metrics;
 use seldom::Seldom;
@@ -43,7 +40,8 @@ use topology::Topology;
 pub(crate) struct Amd {
     sysfs_root: PathBuf,
     host_root: PathBuf,
-    name: Option<Reading<String>>,
+    /// Once it was looked for.
+    name: Option<String>,
     seldom: Option<Seldom>,
     topology: Topology,
     /// It shares its memory with a CPU. Once told, it stays so.
@@ -69,6 +67,7 @@ impl Amd {
         let metrics = Metrics::read(&card.device().join("gpu_metrics"));
         self.integrated |= metrics.integrated || nodes.iter().any(|node| node.has_cores);
         let vitals = self.seldom(card, at).fill(sensors::vitals(card, &metrics));
+        let vitals = topology::fill(&nodes, vitals);
         let processes = self.sysfs_root.join("class/kfd/kfd/proc");
         let (mut listed, faults) = match listed::users(&processes, &nodes) {
             Ok(listed) => (listed, Vec::new()),
@@ -78,7 +77,7 @@ impl Amd {
             listed.iter_mut().for_each(memory::without_zero);
         }
         Told {
-            name: self.name(card),
+            name: Reading::Value(self.name(card)),
             memory: memory::of(card, &vitals, self.integrated),
             instances: parts::instances(card, &nodes, &vitals),
             nodes: parts::files(&self.sysfs_root, card, &nodes),
@@ -94,29 +93,10 @@ impl Amd {
             .insert(old.unwrap_or_else(|| Seldom::read(card, at)))
     }
 
-    fn name(&mut self, card: &Card) -> Reading<String> {
-        let host_root = &self.host_root;
-        self.name
-            .get_or_insert_with(|| name(host_root, card))
-            .clone()
+    fn name(&mut self, card: &Card) -> String {
+        let name = || names::of(&self.host_root, card);
+        self.name.get_or_insert_with(name).clone()
     }
-}
-
-/// As it is sold, or as its chip is called, or as its board, or its number.
-fn name(host_root: &Path, card: &Card) -> Reading<String> {
-    let Some(pci) = &card.pci else {
-        return Reading::Unsupported;
-    };
-    let board = || {
-        let name = sysfs::text(&card.device().join("product_name"));
-        // Boards without a name of their own have a blank line.
-        name.known().filter(|name| !name.is_empty()).cloned()
-    };
-    Reading::Value(
-        names::name(host_root, pci)
-            .or_else(board)
-            .unwrap_or_else(|| format!("AMD {:04x}:{:04x}", pci.vendor, pci.device)),
-    )
 }
 
 #[cfg(test)]

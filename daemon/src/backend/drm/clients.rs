@@ -33,6 +33,9 @@ pub(crate) struct Clients {
     root: PathBuf,
     sight: Sight,
     has_own_memory: bool,
+    /// Its driver told of a client once. What tells nothing is none then, but a
+    /// descriptor that was closed while it was looked at.
+    tells: bool,
 }
 
 /// What all clients of a card do.
@@ -71,6 +74,7 @@ impl Clients {
             root,
             sight: Sight::default(),
             has_own_memory: false,
+            tells: false,
         }
     }
 
@@ -86,15 +90,23 @@ impl Clients {
         self.sight = sight;
         let clients = &self.sight.clients;
         self.has_own_memory |= clients.values().any(|client| client.has_own);
+        self.tells |= !clients.is_empty();
         let unseen = found.unseen.clone().or(unread).or(too_many);
 
         let histories: Vec<&History> = clients.values().map(|client| &client.history).collect();
-        let share = |work| device_share(card, &histories, work, unseen.as_deref());
+        let silent = self.silent();
+        let share = |work| {
+            if silent.is_empty() {
+                device_share(card, &histories, work, unseen.as_deref())
+            } else {
+                Reading::Unsupported
+            }
+        };
         Used {
-            processes: self.processes(card),
             utilization: share(Work::Main),
             encoder: share(Work::Encode),
             decoder: share(Work::Decode),
+            processes: [self.processes(card), silent].concat(),
             has_own_memory: self.has_own_memory,
             unseen,
         }
@@ -110,6 +122,22 @@ impl Clients {
         }
         let process = |(key, clients)| self.process(key, clients, card);
         clients.into_iter().map(process).collect()
+    }
+
+    /// Who uses the card of those of whom its driver tells nothing (radeon, and
+    /// others before the kernel had fdinfo): that they do, and no more.
+    fn silent(&self) -> Vec<Client> {
+        if self.tells {
+            return Vec::new();
+        }
+        let client = |key| Client {
+            key,
+            memory: Reading::Unsupported,
+            host_memory: Reading::Unsupported,
+            utilization: Utilization::unknown(&Reading::Unsupported),
+            used_for: Use::default(),
+        };
+        self.sight.silent().into_iter().map(client).collect()
     }
 
     fn process(&self, key: ProcessKey, clients: Vec<&Sighting>, card: &Card) -> Client {
@@ -190,7 +218,7 @@ fn device_share(
     let share = if clients.is_empty() && driver.tells(work) {
         Reading::Value(Percent(0))
     } else {
-        shares::share(driver, clients, work)
+        shares::of_all(driver, clients, work)
     };
     match (share, unseen) {
         (Reading::Value(_), Some(why)) => Reading::Failed(why.to_owned()),

@@ -103,6 +103,12 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<FdInfo> {
     (is_sane && !told.driver.is_empty()).then_some(told)
 }
 
+/// Whether a text has a key of a DRM driver at all, however odd its value.
+pub(crate) fn is_drm(bytes: &[u8]) -> bool {
+    let mut lines = bytes.split(|byte| *byte == b'\n');
+    lines.any(|line| line.trim_ascii_start().starts_with(b"drm-"))
+}
+
 /// A key without `drm-`, and its value. Some keys of amdgpu end with a blank.
 fn pair(line: &[u8]) -> Option<(&str, &str)> {
     let (key, value) = std::str::from_utf8(line).ok()?.split_once(':')?;

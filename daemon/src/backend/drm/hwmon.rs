@@ -33,6 +33,20 @@ impl Hwmon {
             .map(|directory| Self { directory })
     }
 
+    /// Those that the card has under this name, or else the only ones that it has,
+    /// whatever they are called.
+    pub(crate) fn of_or_only(card: &Card, name: &str) -> Option<Self> {
+        Self::of(card, name).or_else(|| {
+            let all = sysfs::entries(&card.device().join("hwmon"));
+            let [(_, directory)] = all.as_slice() else {
+                return None;
+            };
+            Some(Self {
+                directory: directory.clone(),
+            })
+        })
+    }
+
     /// The channels of one kind that can be read, by number, with their labels:
     /// of `temp` those that have a `tempN_input`.
     pub(crate) fn channels(&self, kind: &str) -> Vec<(u32, Option<String>)> {
@@ -151,6 +165,25 @@ mod tests {
         assert_eq!(hwmon.read("temp1_input"), Reading::Value(2_000));
         assert_eq!(hwmon.read("temp2_input"), Reading::Unsupported);
         assert_eq!(Hwmon::of(&card, "xe"), None);
+    }
+
+    #[test]
+    fn the_only_sensors_of_a_card_are_its_own_whatever_they_are_called() {
+        let alone = [
+            ("hwmon/hwmon3/name", "renamed\n"),
+            ("hwmon/hwmon3/temp1_input", "1000\n"),
+        ];
+        let read = |files: &[(&str, &str)]| {
+            let (_root, card) = card_with(files);
+            Hwmon::of_or_only(&card, "amdgpu").map(|it| it.read("temp1_input"))
+        };
+        assert_eq!(read(&alone), Some(Reading::Value(1_000)));
+        let second = ("hwmon/hwmon7/temp1_input", "2000\n");
+        assert_eq!(read(&[alone[0], alone[1], second]), None);
+        let named = ("hwmon/hwmon7/name", "amdgpu\n");
+        let both = [alone[0], alone[1], second, named];
+        assert_eq!(read(&both), Some(Reading::Value(2_000)));
+        assert_eq!(read(&[]), None);
     }
 
     #[test]

@@ -123,15 +123,8 @@ impl Intel {
     }
 
     fn name(&mut self, card: &Card) -> String {
-        let Some(pci) = &card.pci else {
-            return "Intel".into();
-        };
-        self.name
-            .get_or_insert_with(|| {
-                names::name(&self.host_root, pci)
-                    .unwrap_or_else(|| format!("Intel {:04x}:{:04x}", pci.vendor, pci.device))
-            })
-            .clone()
+        let name = || names::of(&self.host_root, card);
+        self.name.get_or_insert_with(name).clone()
     }
 }
 

@@ -1,8 +1,11 @@
 //! What cards are called, from the lists that distributions ship: `amdgpu.ids`
 //! of libdrm, and `pci.ids`.
 
-use super::card::Pci;
+use super::card::{Card, Pci};
+use super::sysfs;
 use crate::procfs::file::read_at_most;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::Vendor;
 use gpukill_proto::text::visible;
 use std::path::Path;
 
@@ -21,9 +24,50 @@ const DEVICES: [&str; 2] = ["usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids"
 /// AMD's vendor number; `amdgpu.ids` has no other's products.
 const AMD: u16 = 0x1002;
 
-/// The name of a card, and `None` where no list has it. `host_root` is where the
-/// host's files are seen. Reads files of a megabyte: ask once.
-pub(crate) fn name(host_root: &Path, pci: &Pci) -> Option<String> {
+/// What a card is called: as it is sold, or as its chip is called; where no list
+/// has it, as its board (amdgpu) or the device tree names it, and else by its maker
+/// or driver and its number or place. `host_root` is where the host's files are
+/// seen. Reads files of a megabyte: ask once. Wakes no card: none of this is asked
+/// of its chip.
+pub(crate) fn of(host_root: &Path, card: &Card) -> String {
+    let listed = card.pci.as_ref().and_then(|pci| listed(host_root, pci));
+    let device = card.device();
+    listed
+        .or_else(|| board(&device.join("product_name")))
+        .or_else(|| compatible(&device.join("of_node/compatible")))
+        .unwrap_or_else(|| by_number(card))
+}
+
+/// Boards without a name of their own have a blank line.
+fn board(file: &Path) -> Option<String> {
+    match sysfs::text(file) {
+        Reading::Value(name) => Some(name).filter(|name| !name.is_empty()),
+        Reading::Unsupported | Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld => None,
+    }
+}
+
+/// The first of the names in a device tree, which is the most exact:
+/// `rockchip,rk3588-mali`. A NUL byte ends each.
+fn compatible(file: &Path) -> Option<String> {
+    let bytes = read_at_most(file, 4_096).ok()?;
+    shown(bytes.split(|byte| *byte == 0).next()?)
+}
+
+/// `AMD 1002:744c`, or `panfrost ff9a0000.gpu` of one that is on no PCI bus.
+fn by_number(card: &Card) -> String {
+    let maker = match card.vendor() {
+        Vendor::Amd => "AMD",
+        Vendor::Intel => "Intel",
+        Vendor::Nvidia | Vendor::Apple | Vendor::Other => &card.driver,
+    };
+    match &card.pci {
+        Some(pci) => format!("{maker} {:04x}:{:04x}", pci.vendor, pci.device),
+        None => format!("{maker} {}", card.platform.as_ref().unwrap_or(&card.name)),
+    }
+}
+
+/// As the lists have it, if one does.
+fn listed(host_root: &Path, pci: &Pci) -> Option<String> {
     let product = || {
         let list = (pci.vendor == AMD).then(|| list(host_root, AMD_PRODUCTS))??;
         product(&list, pci.device, pci.revision?)
@@ -144,7 +188,7 @@ mod tests {
             (0x8086, 0x744c, Some(0xc8), None),
             (0x10de, 0x744c, None, None),
         ] {
-            let found = name(root.path(), &card(vendor, device, revision));
+            let found = listed(root.path(), &card(vendor, device, revision));
             assert_eq!(
                 found.as_deref(),
                 called,
@@ -152,9 +196,47 @@ mod tests {
             );
         }
         assert_eq!(
-            name(Path::new("/nonexistent"), &card(AMD, 0x744c, None)),
+            listed(Path::new("/nonexistent"), &card(AMD, 0x744c, None)),
             None
         );
+    }
+
+    #[test]
+    fn a_card_that_no_list_names_has_the_name_of_its_board_or_place() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("class/drm/card1");
+        let device = directory.join("device");
+        std::fs::create_dir_all(device.join("of_node")).unwrap();
+        let called = |driver: &str, pci: Option<Pci>, board: &str, tree: &str| {
+            std::fs::write(device.join("product_name"), board).unwrap();
+            std::fs::write(device.join("of_node/compatible"), tree).unwrap();
+            let card = Card {
+                name: "card1".into(),
+                directory: directory.clone(),
+                driver: driver.into(),
+                pci,
+                platform: None,
+                nodes: Vec::new(),
+            };
+            of(root.path(), &card)
+        };
+        let on_pci = |vendor| Some(card(vendor, 0x744c, None));
+        for (driver, pci, board, tree, name) in [
+            ("amdgpu", on_pci(AMD), "\n", "", "AMD 1002:744c"),
+            ("amdgpu", on_pci(AMD), "Board\x1b\n", "", "Board\\x1b"),
+            ("xe", on_pci(0x8086), "", "", "Intel 8086:744c"),
+            ("nouveau", on_pci(0x10de), "", "", "nouveau 10de:744c"),
+            (
+                "panthor",
+                None,
+                "",
+                "rockchip,mali\0arm,mali\0",
+                "rockchip,mali",
+            ),
+            ("panfrost", None, "", "\0arm,mali", "panfrost card1"),
+        ] {
+            assert_eq!(called(driver, pci, board, tree), name, "{driver} {board:?}");
+        }
     }
 
     #[test]
@@ -167,10 +249,13 @@ mod tests {
         text.resize(length, b'\n');
         std::fs::write(&file, &text).unwrap();
         let card = card(0x8086, 0x56a0, None);
-        assert_eq!(name(root.path(), &card).as_deref(), Some("DG2 [Arc A770]"));
+        assert_eq!(
+            listed(root.path(), &card).as_deref(),
+            Some("DG2 [Arc A770]")
+        );
         text.push(b'\n');
         std::fs::write(&file, &text).unwrap();
-        assert_eq!(name(root.path(), &card), None);
+        assert_eq!(listed(root.path(), &card), None);
     }
 
     proptest! {

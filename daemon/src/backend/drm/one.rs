@@ -6,7 +6,7 @@ use super::card::Card;
 use super::clients::{Client, Clients, Used};
 use super::family::Family;
 use super::intel::Intel;
-use super::names::name;
+use super::names;
 use super::other::Other;
 use super::{Listed, Told};
 use crate::backend::{
@@ -17,6 +17,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, GpuEvent, Use, Vitals};
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// One card, and what is remembered of it.
@@ -26,13 +27,14 @@ pub(super) struct One {
     own: Own,
     clients: Clients,
     holders: Holders,
-    /// What it was called when it was last awake.
-    name: Reading<String>,
+    host_root: PathBuf,
+    /// Once it was told or, of a card that sleeps, looked for.
+    name: Option<Reading<String>>,
 }
 
 /// What a driver's own files tell.
 enum Own {
-    Amd(Amd),
+    Amd(Box<Amd>),
     Intel(Intel),
     Other(Other),
 }
@@ -40,7 +42,7 @@ enum Own {
 impl One {
     pub(super) fn new(family: Family, card: Card, roots: &Roots, holders: Holders) -> Self {
         let own = match family {
-            Family::Amd => Own::Amd(Amd::new(&roots.sysfs, &roots.host)),
+            Family::Amd => Own::Amd(Box::new(Amd::new(&roots.sysfs, &roots.host))),
             Family::Intel => Own::Intel(Intel::new(roots.host.clone())),
             Family::Other => Own::Other(Other::new(roots.host.clone())),
         };
@@ -49,7 +51,8 @@ impl One {
             own,
             clients: Clients::new(roots.procfs.clone()),
             holders,
-            name: first_name(&card, roots),
+            host_root: roots.host.clone(),
+            name: None,
             card,
         }
     }
@@ -65,19 +68,19 @@ impl One {
         };
         let used = self.clients.read(&self.card, &self.holders.found());
         self.holders.hint(told.listed.iter().map(|it| it.pid));
-        if let Reading::Value(name) = &told.name {
-            self.name = Reading::Value(name.clone());
-        }
+        self.name = Some(told.name.clone());
         let faults = told.faults.clone();
         (self.put_together(told, used), faults)
     }
 
     /// A card that sleeps is not woken: reading it, or its clients, would.
-    fn asleep(&self) -> DeviceReadings {
+    fn asleep(&mut self) -> DeviceReadings {
+        let name = || Reading::Value(names::of(&self.host_root, &self.card));
+        let name = self.name.get_or_insert_with(name).clone();
         let why = Reading::Failed("asleep: not woken for a reading".to_owned());
         let device = DeviceReadings::unknown(self.card.id(), 0, self.card.vendor(), &why);
         DeviceReadings {
-            name: self.name.clone(),
+            name,
             pci: self.pci(),
             vitals: Vitals {
                 suspended: Reading::Value(true),
@@ -126,7 +129,7 @@ impl One {
         let unknown =
             DeviceReadings::unknown(self.card.id(), 0, self.card.vendor(), &Reading::Unsupported);
         DeviceReadings {
-            name: self.name.clone(),
+            name: told.name,
             pci: self.pci(),
             memory,
             vitals,
@@ -192,12 +195,6 @@ fn greater(one: Reading<Bytes>, other: Reading<Bytes>) -> Reading<Bytes> {
         (Reading::Value(one), Reading::Unsupported) => Reading::Value(one),
         (_, other) => other,
     }
-}
-
-/// What it is called as long as its driver was not asked: it may sleep.
-fn first_name(card: &Card, roots: &Roots) -> Reading<String> {
-    let listed = card.pci.as_ref().and_then(|pci| name(&roots.host, pci));
-    Reading::Value(listed.unwrap_or_else(|| format!("{} {}", card.driver, card.id().0)))
 }
 
 impl Backend for One {

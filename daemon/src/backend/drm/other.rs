@@ -2,15 +2,13 @@
 //! that drivers tell in the same way. The rest comes from its clients.
 
 use super::Told;
-use super::card::{Card, Pci};
+use super::card::Card;
 use super::hwmon::{self, Hwmon};
 use super::names;
 use super::sysfs;
 use crate::backend::MemoryReadings;
-use crate::procfs::file::read_at_most;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Vitals;
-use gpukill_proto::text::visible;
 use gpukill_proto::units::{Celsius, Megahertz, Milliwatts};
 use std::path::{Path, PathBuf};
 
@@ -33,7 +31,8 @@ impl Other {
     /// What its files tell now. Never called while the card sleeps.
     pub(crate) fn read(&mut self, card: &Card) -> Told {
         let hwmon = Hwmon::of(card, &card.driver);
-        let name = self.name.get_or_insert_with(|| name(&self.host_root, card));
+        let name = || names::of(&self.host_root, card);
+        let name = self.name.get_or_insert_with(name);
         // What is on no PCI bus is a part of a system on a chip.
         let memory = match &card.pci {
             Some(_) => MemoryReadings::unknown(&Reading::Unsupported),
@@ -51,25 +50,6 @@ impl Other {
             ..Told::unknown(&Reading::Unsupported)
         }
     }
-}
-
-/// As the lists of PCI devices call it, else the device tree, else its driver.
-fn name(host_root: &Path, card: &Card) -> String {
-    let listed = card.pci.as_ref().and_then(|it| names::name(host_root, it));
-    let number = |pci: &Pci| format!("{:04x}:{:04x}", pci.vendor, pci.device);
-    let place = card.platform.as_ref().unwrap_or(&card.name);
-    let place = card.pci.as_ref().map_or_else(|| place.clone(), number);
-    listed
-        .or_else(|| compatible(&card.device().join("of_node/compatible")))
-        .unwrap_or_else(|| format!("{} {place}", card.driver))
-}
-
-/// The first of the names in a device tree, which is the most exact:
-/// `rockchip,rk3588-mali`. A NUL byte ends each.
-fn compatible(file: &Path) -> Option<String> {
-    let bytes = read_at_most(file, 4_096).ok()?;
-    let first = bytes.split(|byte| *byte == 0).next()?.trim_ascii();
-    (!first.is_empty()).then(|| visible(first, 128))
 }
 
 /// The first that its driver has: which one is the die's no label says alike.

@@ -66,12 +66,13 @@ fn listed(captures: &Path, directories: &[(&str, &str)]) -> Value {
         it.stage.sysfs().capture(&captures.join(from), below);
     }
     let daemon = it.start();
-    // What is counted between two polls is there at the third, and who uses
-    // a card once all processes were looked at.
-    let mut list = eventually("three polls and a look at everybody", || {
+    // What is counted between two polls is there at the third, a counter that
+    // stands still is broken after some more, and who uses a card is known once
+    // all processes were looked at.
+    let mut list = eventually("some polls and a look at everybody", || {
         let list = it.stage.list();
         let is_whole = list["gpus"][0]["pids"] == 0;
-        (is_whole && list["tick"].as_u64() >= Some(3)).then_some(list)
+        (is_whole && list["tick"].as_u64() >= Some(15)).then_some(list)
     });
     daemon.stop();
     let document = list.as_object_mut().unwrap();

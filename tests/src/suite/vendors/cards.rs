@@ -2,8 +2,8 @@
 //! they sleep, hang, come and go.
 
 use super::Box;
-use gpukill_tests::harness::{Card, becomes};
-use serde_json::json;
+use gpukill_tests::harness::{Card, becomes, eventually};
+use serde_json::{Value, json};
 use std::io::Write as _;
 
 /// A card of a driver that nobody has heard of, with `/dev/full` for its file.
@@ -49,6 +49,65 @@ fn a_driver_nobody_has_heard_of_is_read_by_the_kernels_own_keys() {
             1
         ])]
     );
+    assert_eq!(it.stage.faults(), []);
+    daemon.stop();
+}
+
+#[test]
+fn a_process_that_comes_is_unknown_at_first_and_no_fault() {
+    let it = Box::new();
+    it.stage.sysfs().plug(NEW);
+    it.holder(4711, "/dev/full", &client(1, 2048, 5));
+    let daemon = it.start();
+    let rows = || it.processes(&["pid", "util_pct"]);
+    becomes(&vec![json!([4711, 0])], rows);
+    becomes(&vec![json!([0, 0])], || it.gpus(&["gpu_index", "util_pct"]));
+    // Everything that is published until the newcomer is known.
+    let mut seen: Vec<Value> = Vec::new();
+    it.holder(4712, "/dev/full", &client(2, 4096, 5_000_000_000));
+    eventually("its share", || {
+        let list = it.stage.list();
+        assert_eq!(list["faults"], json!([]));
+        let row = list["procs"].as_array().unwrap().get(1)?.clone();
+        let gpu = &list["gpus"][0];
+        let shares = json!([
+            row["util_pct"],
+            row["reasons"]["util_pct"],
+            gpu["util_pct"],
+            gpu["reasons"]["util_pct"]
+        ]);
+        if seen.last() != Some(&shares) {
+            seen.push(shares);
+        }
+        (row["util_pct"] == 0).then_some(())
+    });
+    let unknown = json!([null, "unsupported", null, "unsupported"]);
+    assert_eq!(seen, [unknown, json!([0, null, 0, null])]);
+    daemon.stop();
+}
+
+#[test]
+fn who_has_a_card_open_is_listed_where_its_driver_tells_nothing_of_them() {
+    let it = Box::new();
+    it.stage.sysfs().plug(Card {
+        driver: "radeon",
+        pci: Some(("0000:03:00.0", "1002:6798")),
+        nodes: &[("card1", "1:3"), ("renderD128", "1:7")],
+        ..NEW
+    });
+    let plain = "pos:\t0\nflags:\t02100002\nmnt_id:\t26\nino:\t7\n";
+    it.holder(4711, "/dev/full", plain);
+    // Whoever shows pictures.
+    it.holder(4712, "/dev/null", plain);
+    let daemon = it.start();
+    let fields = ["pid", "used_mem_bytes", "util_pct", "used_for"];
+    becomes(&vec![json!([4711, null, null, []])], || {
+        it.processes(&fields)
+    });
+    let fields = ["name", "pids", "util_pct", "encoder_util_pct"];
+    becomes(&vec![json!(["AMD 1002:6798", 1, null, null])], || {
+        it.gpus(&fields)
+    });
     assert_eq!(it.stage.faults(), []);
     daemon.stop();
 }
@@ -121,12 +180,14 @@ fn a_card_that_sleeps_is_not_woken() {
     fifo(&fdinfo);
     let daemon = it.start();
     let asleep = "failed: asleep: not woken for a reading";
-    becomes(&vec![json!([0, true, null, asleep])], || {
+    // It is called as it is when it is awake.
+    let name = "AMD 1002:744c";
+    becomes(&vec![json!([name, true, null, asleep])], || {
         let list = it.stage.list();
         let rows = list["gpus"].as_array().unwrap().iter();
         rows.map(|gpu| {
             let why = &gpu["reasons"]["mem_used_bytes"];
-            json!([gpu["gpu_index"], gpu["suspended"], gpu["util_pct"], why])
+            json!([gpu["name"], gpu["suspended"], gpu["util_pct"], why])
         })
         .collect()
     });
@@ -135,8 +196,8 @@ fn a_card_that_sleeps_is_not_woken() {
     std::fs::remove_file(sysfs.root().join(busy)).unwrap();
     sysfs.write(busy, "7\n");
     std::fs::remove_file(&fdinfo).unwrap();
-    becomes(&vec![json!([0, false, 7])], || {
-        it.gpus(&["gpu_index", "suspended", "util_pct"])
+    becomes(&vec![json!([name, false, 7])], || {
+        it.gpus(&["name", "suspended", "util_pct"])
     });
     daemon.stop();
 }

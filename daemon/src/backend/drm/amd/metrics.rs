@@ -5,12 +5,18 @@
 //! (`kgd_pp_interface.h` of the kernel): they are no extensions of one another,
 //! and from 1.9 on it is no structure at all. A field of ones only is absent.
 
+mod layouts;
+
+mod throttle;
+
 use crate::backend::drm::hwmon;
+use crate::backend::drm::link;
 use crate::backend::drm::sysfs;
 use crate::procfs::file::read_at_most;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ThrottleReasons;
-use gpukill_proto::units::{Celsius, Megahertz, Milliwatts, Percent};
+use gpukill_proto::units::{Celsius, Megahertz, Milliwatts, Percent, Rpm};
+use layouts::{LAYOUTS, Layout, Link, Power, Throttle};
 use std::path::Path;
 
 /// sysfs gives a page at most; the greatest layout has 3,872 bytes.
@@ -29,6 +35,11 @@ pub(super) struct Metrics {
     pub(super) memory_utilization: Reading<Percent>,
     pub(super) graphics_clock: Reading<Megahertz>,
     pub(super) memory_clock: Reading<Megahertz>,
+    pub(super) video_clock: Reading<Megahertz>,
+    /// Never 0: a card without a fan says that, too.
+    pub(super) fan_speed: Reading<Rpm>,
+    pub(super) pcie_generation: Reading<u32>,
+    pub(super) pcie_width: Reading<u32>,
     pub(super) throttle: Reading<ThrottleReasons>,
 }
 
@@ -53,6 +64,10 @@ impl Metrics {
             memory_utilization: why.because(),
             graphics_clock: why.because(),
             memory_clock: why.because(),
+            video_clock: why.because(),
+            fan_speed: why.because(),
+            pcie_generation: why.because(),
+            pcie_width: why.because(),
             throttle: why.because(),
         }
     }
@@ -82,25 +97,16 @@ impl Metrics {
             temperature: celsius(layout.edge),
             hotspot: celsius(layout.hotspot),
             memory_temperature: celsius(layout.memory),
-            power: hwmon::milliwatts(match layout.power {
-                Power::Unknown => Reading::Unsupported,
-                Power::Watts(offset) => fields
-                    .first(&[offset])
-                    .map(|value| i64::from(value) * 1_000_000),
-                Power::Milliwatts(offset) => fields
-                    .first(&[offset])
-                    .map(|value| i64::from(value) * 1_000),
-                Power::WideMilliwatts(offset) => {
-                    fields.wide(offset).map(|value| i64::from(value) * 1_000)
-                }
-            }),
+            power: fields.power(layout),
             utilization: percent(layout.graphics_activity),
             memory_utilization: percent(layout.memory_activity),
             graphics_clock: megahertz(layout.graphics_clock),
             memory_clock: megahertz(layout.memory_clock),
-            throttle: layout.throttle.map_or(Reading::Unsupported, |offset| {
-                fields.widest(offset).map(throttle)
-            }),
+            video_clock: megahertz(layout.video_clock),
+            fan_speed: fields.fan_speed(layout),
+            pcie_generation: fields.link_speed(layout),
+            pcie_width: fields.link_width(layout),
+            throttle: fields.throttle(layout),
         })
     }
 }
@@ -136,228 +142,60 @@ impl Fields<'_> {
         value.map_or(Reading::Unsupported, Reading::Value)
     }
 
+    fn power(&self, layout: &Layout) -> Reading<Milliwatts> {
+        hwmon::milliwatts(match layout.power {
+            Power::Unknown => Reading::Unsupported,
+            Power::Watts(offset) => self.first(&[offset]).map(|it| i64::from(it) * 1_000_000),
+            Power::Milliwatts(offset) => self.first(&[offset]).map(|it| i64::from(it) * 1_000),
+            Power::WideMilliwatts(offset) => self.wide(offset).map(|it| i64::from(it) * 1_000),
+        })
+    }
+
+    fn fan_speed(&self, layout: &Layout) -> Reading<Rpm> {
+        match hwmon::rpm(self.first(layout.fan.as_slice()).map(i64::from)) {
+            Reading::Value(Rpm(0)) => Reading::Unsupported,
+            told => told,
+        }
+    }
+
+    fn link_width(&self, layout: &Layout) -> Reading<u32> {
+        link::lanes(match layout.link {
+            Link::Unknown => Reading::Unsupported,
+            Link::Bytes(offset) => self.byte(offset).map(u64::from),
+            Link::Words(offset) => self.first(&[offset]).map(u64::from),
+        })
+    }
+
+    fn link_speed(&self, layout: &Layout) -> Reading<u32> {
+        link::generation_of_tenths(match layout.link {
+            Link::Unknown => Reading::Unsupported,
+            Link::Bytes(offset) => self.byte(offset + 1).map(u16::from),
+            Link::Words(offset) => self.first(&[offset + 2]),
+        })
+    }
+
+    fn throttle(&self, layout: &Layout) -> Reading<ThrottleReasons> {
+        match layout.throttle {
+            Throttle::Unknown => Reading::Unsupported,
+            Throttle::SameEverywhere(offset) => self.widest(offset).map(throttle::reasons),
+            // Which bit is which differs, and none is none.
+            Throttle::OfEachChip(offset) => match self.wide(offset) {
+                Reading::Value(0) => Reading::Value(ThrottleReasons(Vec::new())),
+                Reading::Value(_) => Reading::Unsupported,
+                unknown => unknown.because(),
+            },
+        }
+    }
+
+    fn byte(&self, offset: usize) -> Reading<u8> {
+        let value = self.at(offset).map(u8::from_le_bytes);
+        let value = value.filter(|value| *value != u8::MAX);
+        value.map_or(Reading::Unsupported, Reading::Value)
+    }
+
     fn at<const WIDTH: usize>(&self, offset: usize) -> Option<[u8; WIDTH]> {
         self.0.get(offset..)?.first_chunk().copied()
     }
-}
-
-/// Where a layout has what.
-struct Layout {
-    /// Of format and content.
-    revision: (u8, u8),
-    /// Its length, as the header says it. Another one is another layout.
-    sizes: &'static [u16],
-    /// The unit of its temperatures.
-    millidegrees: i64,
-    edge: Option<usize>,
-    hotspot: Option<usize>,
-    memory: Option<usize>,
-    power: Power,
-    graphics_activity: Option<usize>,
-    memory_activity: Option<usize>,
-    /// The clock now, and after it the one of late.
-    graphics_clock: &'static [usize],
-    memory_clock: &'static [usize],
-    /// What slows it, in bits that mean the same on every chip.
-    throttle: Option<usize>,
-}
-
-/// Where a layout has the power of the socket, and in which unit.
-enum Power {
-    /// The unit differs between chips, or even between versions of a firmware.
-    Unknown,
-    Watts(usize),
-    Milliwatts(usize),
-    WideMilliwatts(usize),
-}
-
-/// Cards.
-const V1_1: Layout = Layout {
-    revision: (1, 1),
-    sizes: &[96],
-    millidegrees: 1_000,
-    edge: Some(4),
-    hotspot: Some(6),
-    memory: Some(8),
-    power: Power::Watts(22),
-    graphics_activity: Some(16),
-    memory_activity: Some(18),
-    graphics_clock: &[54, 40],
-    memory_clock: &[58, 44],
-    throttle: None,
-};
-
-/// Accelerators of many dies: MI300.
-const V1_4: Layout = Layout {
-    revision: (1, 4),
-    sizes: &[288],
-    millidegrees: 1_000,
-    edge: None,
-    hotspot: Some(4),
-    memory: Some(6),
-    power: Power::Watts(10),
-    graphics_activity: Some(12),
-    memory_activity: Some(14),
-    graphics_clock: &[240],
-    memory_clock: &[280],
-    throttle: None,
-};
-
-/// GPUs on a die with a CPU. Their activity is left out: some chips write shares
-/// of a hundred, and some of ten thousand.
-const V2_1: Layout = Layout {
-    revision: (2, 1),
-    sizes: &[120],
-    millidegrees: 10,
-    edge: Some(4),
-    hotspot: None,
-    memory: None,
-    power: Power::Unknown,
-    graphics_activity: None,
-    memory_activity: None,
-    graphics_clock: &[76, 64],
-    memory_clock: &[80, 68],
-    throttle: None,
-};
-
-const LAYOUTS: [Layout; 15] = [
-    Layout {
-        revision: (1, 0),
-        sizes: &[80],
-        edge: Some(16),
-        hotspot: Some(18),
-        memory: Some(20),
-        power: Power::Watts(34),
-        graphics_activity: Some(28),
-        memory_activity: Some(30),
-        ..V1_1
-    },
-    V1_1,
-    Layout {
-        revision: (1, 2),
-        sizes: &[104],
-        ..V1_1
-    },
-    Layout {
-        revision: (1, 3),
-        sizes: &[120],
-        throttle: Some(112),
-        ..V1_1
-    },
-    V1_4,
-    Layout {
-        revision: (1, 5),
-        sizes: &[360],
-        graphics_clock: &[312],
-        memory_clock: &[352],
-        ..V1_4
-    },
-    Layout {
-        revision: (1, 6),
-        sizes: &[1_664],
-        graphics_clock: &[264],
-        memory_clock: &[304],
-        ..V1_4
-    },
-    Layout {
-        revision: (1, 7),
-        sizes: &[2_208],
-        graphics_clock: &[296],
-        memory_clock: &[336],
-        ..V1_4
-    },
-    Layout {
-        revision: (1, 8),
-        // With and without the last counter of each partition.
-        sizes: &[3_360, 3_872],
-        graphics_clock: &[296],
-        memory_clock: &[336],
-        ..V1_4
-    },
-    Layout {
-        revision: (2, 0),
-        edge: Some(16),
-        graphics_clock: &[80, 68],
-        memory_clock: &[84, 72],
-        ..V2_1
-    },
-    V2_1,
-    Layout {
-        revision: (2, 2),
-        sizes: &[128],
-        throttle: Some(120),
-        ..V2_1
-    },
-    Layout {
-        revision: (2, 3),
-        sizes: &[152],
-        throttle: Some(120),
-        ..V2_1
-    },
-    Layout {
-        revision: (2, 4),
-        sizes: &[168],
-        power: Power::Milliwatts(40),
-        throttle: Some(120),
-        ..V2_1
-    },
-    Layout {
-        revision: (3, 0),
-        sizes: &[264],
-        power: Power::WideMilliwatts(112),
-        graphics_clock: &[174],
-        memory_clock: &[186],
-        ..V2_1
-    },
-];
-
-/// What each bit of `indep_throttle_status` means (`SMU_THROTTLER_…_BIT` of the
-/// kernel's `amdgpu_smu.h`); a bit that has no name yet reads `0x100`.
-fn throttle(bits: u64) -> ThrottleReasons {
-    const NAMES: [(u32, &str); 34] = [
-        (0, "ppt0"),
-        (1, "ppt1"),
-        (2, "ppt2"),
-        (3, "ppt3"),
-        (4, "spl"),
-        (5, "fppt"),
-        (6, "sppt"),
-        (7, "sppt_apu"),
-        (16, "tdc_gfx"),
-        (17, "tdc_soc"),
-        (18, "tdc_mem"),
-        (19, "tdc_vdd"),
-        (20, "tdc_cvip"),
-        (21, "edc_cpu"),
-        (22, "edc_gfx"),
-        (23, "apcc"),
-        (32, "temp_gpu"),
-        (33, "temp_core"),
-        (34, "temp_mem"),
-        (35, "temp_edge"),
-        (36, "temp_hotspot"),
-        (37, "temp_soc"),
-        (38, "temp_vr_gfx"),
-        (39, "temp_vr_soc"),
-        (40, "temp_vr_mem0"),
-        (41, "temp_vr_mem1"),
-        (42, "temp_liquid0"),
-        (43, "temp_liquid1"),
-        (44, "vrhot0"),
-        (45, "vrhot1"),
-        (46, "prochot_cpu"),
-        (47, "prochot_gfx"),
-        (56, "ppm"),
-        (57, "fit"),
-    ];
-    let named = |place: u32| NAMES.iter().find(|(known, _)| *known == place);
-    let names = (0..u64::BITS)
-        .filter(|place| bits & (1 << place) != 0)
-        .map(|place| match named(place) {
-            Some((_, name)) => (*name).to_owned(),
-            None => format!("0x{:x}", 1_u64 << place),
-        });
-    ThrottleReasons(names.collect())
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! What of a card changes seldom, or costs much to ask.
 
 use super::clocks;
-use super::link;
 use super::ras;
 use crate::backend::drm::card::Card;
+use crate::backend::drm::link;
 use crate::backend::drm::sysfs;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Vitals;

@@ -2,10 +2,10 @@
 //! value each, and what these do not tell from `gpu_metrics`.
 
 use super::clocks;
-use super::link;
 use super::metrics::Metrics;
 use crate::backend::drm::card::Card;
 use crate::backend::drm::hwmon::{self, Hwmon};
+use crate::backend::drm::link;
 use crate::backend::drm::sysfs;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Vitals;
@@ -18,7 +18,7 @@ use std::path::Path;
 pub(super) fn vitals(card: &Card, metrics: &Metrics) -> Vitals {
     let device = card.device();
     let file = |name: &str| device.join(name);
-    let hwmon = Hwmon::of(card, "amdgpu");
+    let hwmon = Hwmon::of_or_only(card, "amdgpu");
     let hwmon = hwmon.as_ref();
     let hotspot = degrees(hwmon, "junction").or(|| metrics.hotspot.clone());
     // The one unit encodes and decodes, so that both are as busy as it is.
@@ -40,16 +40,18 @@ pub(super) fn vitals(card: &Card, metrics: &Metrics) -> Vitals {
         power: power(hwmon).or(|| metrics.power.clone()),
         power_limit: power_limit(hwmon),
         fan: fan(hwmon),
-        fan_speed: fan_speed(hwmon),
+        fan_speed: fan_speed(hwmon).or(|| metrics.fan_speed.clone()),
         // Both names are of the one clock of the compute units.
         clock_graphics: graphics_clock.clone(),
         clock_sm: graphics_clock,
         clock_memory: clock(hwmon, "mclk", &file("pp_dpm_mclk"), &metrics.memory_clock),
+        clock_video: metrics.video_clock.clone(),
         throttle: metrics.throttle.clone(),
         gtt_total: size(&file("mem_info_gtt_total")),
         gtt_used: size(&file("mem_info_gtt_used")),
-        pcie_generation: link::generation(&file("current_link_speed")),
-        pcie_width: link::width(&file("current_link_width")),
+        pcie_generation: link::generation(&file("current_link_speed"))
+            .or(|| metrics.pcie_generation.clone()),
+        pcie_width: link::width(&file("current_link_width")).or(|| metrics.pcie_width.clone()),
         compute_partition: mode(&file("current_compute_partition")),
         memory_partition: mode(&file("current_memory_partition")),
         ..Vitals::unknown(&Reading::Unsupported)

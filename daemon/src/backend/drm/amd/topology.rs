@@ -5,7 +5,8 @@ use super::lines;
 use crate::backend::drm::card::{Card, Pci};
 use crate::backend::drm::sysfs;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::units::Bytes;
+use gpukill_proto::snapshot::Vitals;
+use gpukill_proto::units::{Bytes, Megahertz};
 use std::path::{Path, PathBuf};
 
 /// No card is divided into more parts.
@@ -25,6 +26,10 @@ pub(super) struct GpuNode {
     pub(super) has_cores: bool,
     /// What it can use of the card's memory.
     pub(super) memory: Reading<Bytes>,
+    /// The greatest clock of its compute units.
+    pub(super) clock_max: Option<Megahertz>,
+    /// The greatest clock of its memory.
+    pub(super) memory_clock_max: Option<Megahertz>,
     /// Domain, bus, device and function.
     address: (u64, u64),
     /// Which part of its card it is.
@@ -62,6 +67,27 @@ impl Topology {
     }
 }
 
+/// Those vitals, with what else the nodes of a card tell of it.
+pub(super) fn fill(nodes: &[GpuNode], vitals: Vitals) -> Vitals {
+    let greatest = |clock: fn(&GpuNode) -> Option<Megahertz>| {
+        let greatest = nodes.iter().filter_map(clock).max();
+        greatest.map_or(Reading::Unsupported, Reading::Value)
+    };
+    let clock_sm_max = match vitals.clock_sm_max {
+        Reading::Unsupported => greatest(|node| node.clock_max),
+        told => told,
+    };
+    let clock_memory_max = match vitals.clock_memory_max {
+        Reading::Unsupported => greatest(|node| node.memory_clock_max),
+        told => told,
+    };
+    Vitals {
+        clock_sm_max,
+        clock_memory_max,
+        ..vitals
+    }
+}
+
 fn read(directory: &Path, card: &Card) -> Vec<GpuNode> {
     let mut nodes: Vec<GpuNode> = sysfs::entries(directory)
         .into_iter()
@@ -79,7 +105,9 @@ fn node(directory: &Path) -> Option<GpuNode> {
     let gpu_id = u32::try_from(gpu_id).ok().filter(|id| *id != 0)?;
     let properties = lines::parsed(&directory.join("properties"), |text| parse(text, gpu_id));
     let mut node = properties.known()?.clone();
-    node.memory = banks(&directory.join("mem_banks"));
+    let banks = directory.join("mem_banks");
+    node.memory = memory(&banks);
+    node.memory_clock_max = memory_clock_max(&banks);
     Some(node)
 }
 
@@ -98,23 +126,42 @@ pub(super) fn parse(text: &str, gpu_id: u32) -> Option<GpuNode> {
         compute_units: compute_units.filter(|it| *it > 0),
         has_cores: number("cpu_cores_count").is_some_and(|cores| cores > 0),
         memory: Reading::Unsupported,
+        clock_max: number("max_engine_clk_fcompute").and_then(clock),
+        memory_clock_max: None,
         // The upper four bits of the location are the part's number.
         address: (number("domain").unwrap_or(0), location & 0xffff),
         part: location >> 28,
     })
 }
 
-/// The banks on the card itself: heaps 1 and 2, which the CPU can and cannot see.
-fn banks(directory: &Path) -> Reading<Bytes> {
-    let sizes = sysfs::entries(directory).into_iter().map(|(_, bank)| {
+/// A clock in megahertz. 0 is told where none is known, and no clock has twenty
+/// gigahertz.
+fn clock(megahertz: u64) -> Option<Megahertz> {
+    let clock = u32::try_from(megahertz).ok();
+    clock.filter(|it| (1..=20_000).contains(it)).map(Megahertz)
+}
+
+/// A number of each bank on the card itself: heaps 1 and 2, which the CPU can and
+/// cannot see. Of the others 0.
+fn of_own_banks(directory: &Path, key: &str) -> Vec<Reading<u64>> {
+    let number = |(_, bank): (String, PathBuf)| {
         lines::parsed(&bank.join("properties"), |text| {
             let told = lines::numbers(text);
             let own = matches!(told.get("heap_type")?, 1 | 2);
-            Some(if own { *told.get("size_in_bytes")? } else { 0 })
+            Some(if own { *told.get(key)? } else { 0 })
         })
-    });
+    };
+    sysfs::entries(directory).into_iter().map(number).collect()
+}
+
+fn memory_clock_max(banks: &Path) -> Option<Megahertz> {
+    let clocks = of_own_banks(banks, "mem_clk_max").into_iter();
+    clocks.filter_map(|it| clock(*it.known()?)).max()
+}
+
+fn memory(banks: &Path) -> Reading<Bytes> {
     let mut sum = 0_u64;
-    for size in sizes {
+    for size in of_own_banks(banks, "size_in_bytes") {
         match size {
             Reading::Value(size) => sum = sum.saturating_add(size),
             unknown => return unknown.because(),

@@ -2,8 +2,8 @@
 //! whatever the bytes.
 
 use super::metrics::Metrics;
-use super::{clocks, lines, link, ras, topology};
-use crate::backend::drm::{hwmon, names};
+use super::{clocks, lines, ras, topology};
+use crate::backend::drm::{hwmon, link, names};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Megahertz, Milliwatts, Percent};
 
@@ -30,13 +30,23 @@ pub fn gpu_metrics(bytes: &[u8]) {
     for share in [&metrics.utilization, &metrics.memory_utilization] {
         assert!(share.known().is_none_or(|Percent(share)| *share <= 100));
     }
-    for clock in [&metrics.graphics_clock, &metrics.memory_clock] {
+    for clock in [
+        &metrics.graphics_clock,
+        &metrics.memory_clock,
+        &metrics.video_clock,
+    ] {
         assert!(
             clock
                 .known()
                 .is_none_or(|Megahertz(clock)| *clock <= 20_000)
         );
     }
+    let turns = metrics.fan_speed.known();
+    assert!(turns.is_none_or(|it| (1..=50_000).contains(&it.0)));
+    let lanes = metrics.pcie_width.known();
+    assert!(lanes.is_none_or(|it| (1..=32).contains(it)));
+    let generation = metrics.pcie_generation.known();
+    assert!(generation.is_none_or(|it| (1..=6).contains(it)));
     let power = metrics.power.known();
     assert!(power.is_none_or(|Milliwatts(power)| *power <= 10_000_000));
     for reason in metrics.throttle.known().into_iter().flat_map(|it| &it.0) {
@@ -60,8 +70,9 @@ pub fn hwmon(bytes: &[u8]) {
     if let Some(Some(steps)) = clocks::parse(&text) {
         assert!(steps.now.is_none_or(|now| now <= steps.greatest));
     }
-    let generation = link::parse_speed(&text).flatten();
-    assert!(generation.is_none_or(|it| (1..=6).contains(&it)));
+    let speed = link::parse_speed(&text).map_or(Reading::Unsupported, Reading::Value);
+    let generation = link::generation_of_tenths(speed);
+    assert!(generation.known().is_none_or(|it| (1..=6).contains(it)));
     let lines = text.lines().count() as u64;
     assert!(ras::parse_bad_pages(&text).is_none_or(|pages| pages <= lines));
     if ras::parse_errors(&text).is_some() {
@@ -77,6 +88,7 @@ pub fn kfd(bytes: &[u8]) {
     if let Some(node) = topology::parse(&text, 1) {
         assert_ne!(node.render_minor, Some(0));
         assert_ne!(node.compute_units, Some(0));
+        assert!(node.clock_max.is_none_or(|it| (1..=20_000).contains(&it.0)));
         assert!(text.contains("location_id"));
     }
 }

@@ -13,7 +13,6 @@ pub(super) const WHOLE: u64 = 1_000_000;
 /// what was found before still holds.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-pub(super) const FIRST: &str = "a client was seen for the first time";
 const BACK: &str = "the engine's clock went back";
 const STILL: &str = "the engine's clock stands still";
 const NO_SUCH: &str = "not understood: an engine with a capacity of 0";
@@ -24,10 +23,8 @@ pub(super) struct History {
     at: Instant,
     counts: BTreeMap<String, Count>,
     /// The part of its time that each engine worked for the client, in
-    /// millionths.
+    /// millionths. Unsupported at first sight, unless it never worked.
     pub(super) shares: BTreeMap<String, Reading<u64>>,
-    /// Nothing is known of the time before this reading.
-    pub(super) is_first: bool,
 }
 
 /// A counter, and what its growth is measured by.
@@ -48,7 +45,6 @@ impl History {
             at,
             counts: BTreeMap::new(),
             shares: BTreeMap::new(),
-            is_first: true,
         };
         for (name, engine) in &told.engines {
             history.take(name, engine, None, at);
@@ -66,7 +62,6 @@ impl History {
             at,
             counts: BTreeMap::new(),
             shares: BTreeMap::new(),
-            is_first: false,
         };
         for (name, engine) in &told.engines {
             let before = match self.counts.get(name) {
@@ -91,7 +86,7 @@ impl History {
         let elapsed = self.at.saturating_duration_since(from);
         let (count, share) = match (Count::of(engine), before) {
             (Reading::Value(now), Some(before)) => now.after(before, elapsed, capacity(engine)),
-            (Reading::Value(now), None) => (now, Reading::Failed(FIRST.into())),
+            (Reading::Value(now), None) => (now, now.at_first()),
             // Its frequency alone, or how many there are: no counter.
             (Reading::Unsupported, _) => return,
             (unknown, before) => {
@@ -130,6 +125,17 @@ impl Count {
                 hertz.clone().map(|hertz| Self::Clocked { worked, hertz })
             }
             (all, _) => all.clone().map(|all| Self::Cycles { worked, all }),
+        }
+    }
+
+    /// What share is known of a counter that was not seen before: when it grew is
+    /// not, but for one that never did. That is no fault.
+    const fn at_first(self) -> Reading<u64> {
+        match self {
+            Self::Busy(0) | Self::Cycles { worked: 0, .. } | Self::Clocked { worked: 0, .. } => {
+                Reading::Value(0)
+            }
+            Self::Busy(_) | Self::Cycles { .. } | Self::Clocked { .. } => Reading::Unsupported,
         }
     }
 
@@ -177,7 +183,7 @@ impl Count {
             ),
             // It is told in another way than before.
             (Self::Busy(_) | Self::Cycles { .. } | Self::Clocked { .. }, now) => {
-                return (now, Reading::Failed(FIRST.into()));
+                return (now, now.at_first());
             }
         };
         let share = match capacity {

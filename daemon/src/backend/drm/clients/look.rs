@@ -17,6 +17,7 @@ use gpukill_proto::snapshot::{ProcessKey, Use};
 use gpukill_proto::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -29,12 +30,21 @@ pub(super) const BELIEVED: Duration = Duration::from_secs(10);
 /// A descriptor of a process.
 pub(super) type Place = (ProcessKey, Open);
 
-/// Which client a descriptor was of when it was read; `None`: of none of this
-/// card.
+/// What a descriptor was when it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
-    client: Option<Id>,
+    what: What,
     at: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// Of this client.
+    Client(Id),
+    /// Of a client of this card of which its driver tells nothing at all.
+    Silent,
+    /// Of none of this card.
+    Foreign,
 }
 
 /// What tells a client from the others of its card.
@@ -69,6 +79,15 @@ pub(super) struct Sighting {
 pub(super) struct Sight {
     pub(super) clients: BTreeMap<Id, Sighting>,
     seen: BTreeMap<Place, Seen>,
+}
+
+impl Sight {
+    /// Those who have clients of which nothing is told.
+    pub(super) fn silent(&self) -> BTreeSet<ProcessKey> {
+        let seen = self.seen.iter();
+        let silent = seen.filter(|(_, seen)| seen.what == What::Silent);
+        silent.map(|((key, _), _)| *key).collect()
+    }
 }
 
 /// A look in progress.
@@ -123,37 +142,54 @@ impl<'a> Look<'a> {
         let Some(seen) = self.before.seen.get(place) else {
             return false;
         };
-        let client = seen.client.map(|id| self.sight.clients.get_mut(&id));
-        let age = (self.now)().saturating_duration_since(seen.at);
-        match client {
-            _ if age >= BELIEVED => return false,
-            Some(Some(client)) => {
-                client.holders.insert(place.0);
-            }
+        if (self.now)().saturating_duration_since(seen.at) >= BELIEVED {
+            return false;
+        }
+        if let What::Client(id) = seen.what {
             // Its client was not found where it was: perhaps it is here.
-            Some(None) => return false,
-            None => {}
+            let Some(client) = self.sight.clients.get_mut(&id) else {
+                return false;
+            };
+            client.holders.insert(place.0);
         }
         self.sight.seen.insert(*place, seen.clone());
         true
     }
 
     fn read(&mut self, place: Place) {
-        let bytes = read_at_most(&file(self.root, &place), TEXT_MAX as u64 + 1);
+        let bytes = read_at_most(&file(self.root, "fdinfo", &place), TEXT_MAX as u64 + 1);
         // The moment of this reading: the whole look may take long.
         let at = (self.now)();
-        let told = match bytes {
-            Ok(bytes) => fdinfo::parse(&bytes).filter(|told| is_of(told, self.card)),
+        let bytes = match bytes {
+            Ok(bytes) => bytes,
             Err(error) => {
                 self.unseen = self.unseen.take().or(unseen(error));
                 return;
             }
         };
-        let client = told.as_ref().map(|told| Id::of(told, place));
-        self.sight.seen.insert(place, Seen { client, at });
-        if let (Some(told), Some(id)) = (told, client) {
+        let told = fdinfo::parse(&bytes);
+        let what = match &told {
+            Some(told) if is_of(told, self.card) => What::Client(Id::of(told, place)),
+            None if !fdinfo::is_drm(&bytes) && self.renders(&place) => What::Silent,
+            Some(_) | None => What::Foreign,
+        };
+        self.sight.seen.insert(place, Seen { what, at });
+        if let (Some(told), What::Client(id)) = (told, what) {
             self.meet(id, &told, place, at);
         }
+    }
+
+    /// Whether this is open on the card's render node still. Its other node is not
+    /// asked for: who shows pictures or listens for changes has that open, too, and
+    /// may use nothing of the card.
+    fn renders(&self, place: &Place) -> bool {
+        let mut nodes = self.card.nodes.iter();
+        nodes.any(|node| node.number == place.1.number && node.name.starts_with("renderD"))
+            && std::fs::metadata(file(self.root, "fd", place)).is_ok_and(|now| {
+                let number = now.rdev();
+                let number = (rustix::fs::major(number), rustix::fs::minor(number));
+                number == (place.1.number.major, place.1.number.minor)
+            })
     }
 
     /// Takes what a descriptor told of its client, unless another one did before.
@@ -200,13 +236,14 @@ impl Id {
     }
 }
 
-fn file(root: &Path, (key, open): &Place) -> PathBuf {
+/// A descriptor's entry in one of the two directories that have them.
+fn file(root: &Path, directory: &str, (key, open): &Place) -> PathBuf {
     let process = root.join(key.pid.to_string());
     let task = match open.thread {
         Some(thread) => process.join("task").join(thread.to_string()),
         None => process,
     };
-    task.join("fdinfo").join(open.fd.to_string())
+    task.join(directory).join(open.fd.to_string())
 }
 
 /// Why there may be clients that were not seen; `None` where only this

@@ -1,6 +1,6 @@
 //! What a group of clients does together: those of a process, or all of a card.
 
-use super::counter::{FIRST, History, WHOLE};
+use super::counter::{History, WHOLE};
 use crate::backend::Utilization;
 use crate::backend::drm::engines::{Driver, Work};
 use gpukill_proto::reading::Reading;
@@ -8,11 +8,9 @@ use gpukill_proto::units::{Bytes, Percent};
 use std::collections::BTreeMap;
 
 /// How busy they kept the busiest engine for this work. Unknown where a part of
-/// it is, unsupported where no such engine is told.
+/// it is, unsupported where no such engine is told or one was seen for the first
+/// time.
 pub(super) fn share(driver: &Driver, clients: &[&History], work: Work) -> Reading<Percent> {
-    if driver.only_when_used && clients.iter().any(|client| client.is_first) {
-        return Reading::Failed(FIRST.into());
-    }
     let mut engines: BTreeMap<&str, u64> = BTreeMap::new();
     let told = clients.iter().flat_map(|client| &client.shares);
     for (name, share) in told.filter(|(name, _)| driver.role(name).serves(work)) {
@@ -35,6 +33,21 @@ pub(super) fn share(driver: &Driver, clients: &[&History], work: Work) -> Readin
         Some(most) => Reading::Value(percent(*most)),
         None if is_never_told => Reading::Unsupported,
         None => Reading::Value(Percent(0)),
+    }
+}
+
+/// How busy all clients of a card kept it. What those did that were seen for the
+/// first time is left out: each start of a process would make it unknown. Where
+/// the others did nothing, it is: these may have.
+pub(super) fn of_all(driver: &Driver, clients: &[&History], work: Work) -> Reading<Percent> {
+    let is_new = |client: &&History| {
+        let mut told = client.shares.iter();
+        told.any(|(name, share)| driver.role(name).serves(work) && *share == Reading::Unsupported)
+    };
+    let (new, known): (Vec<&History>, Vec<&History>) = clients.iter().copied().partition(is_new);
+    match share(driver, &known, work) {
+        Reading::Value(Percent(0)) if !new.is_empty() => Reading::Unsupported,
+        told => told,
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod forms;
 
+mod silent;
+
 mod sharing;
 
 mod rereading;
@@ -247,23 +249,40 @@ fn the_busiest_engine_is_what_counts_not_their_sum() {
 }
 
 #[test]
-fn what_is_seen_for_the_first_time_is_unknown_and_not_idle() {
+fn what_is_seen_for_the_first_time_is_unknown_and_not_idle_and_no_fault() {
     let mut stage = Stage::new();
-    let first = || failed("a client was seen for the first time");
-    stage.open(process(7), 3, &amdgpu(1, "drm-engine-gfx: 5 ns"));
-    let used = stage.next();
-    assert_eq!(shares(&used), [first(), first(), first()]);
-    assert_eq!(shares_of(&used.processes[0]), [first(), first(), first()]);
-    // Nor is a card, or a process, as long as a part of it is unknown.
-    stage.open(process(8), 3, &amdgpu(2, ""));
-    let used = stage.next();
-    assert_eq!(shares(&used), [first(), first(), first()]);
+    let gfx = |id, busy: u64| amdgpu(id, &format!("drm-engine-gfx: {busy} ns"));
+    let unknown = [Reading::Unsupported, percent(0), percent(0)];
     let idle = [percent(0), percent(0), percent(0)];
-    assert_eq!(shares_of(&used.processes[0]), idle);
-    assert_eq!(shares_of(&used.processes[1]), [first(), first(), first()]);
+    stage.open(process(7), 3, &gfx(1, 5));
     let used = stage.next();
+    assert_eq!(shares(&used), unknown);
+    assert_eq!(shares_of(&used.processes[0]), unknown);
+    // The others do nothing: this one may.
+    stage.open(process(8), 3, &gfx(2, 5));
+    let used = stage.next();
+    assert_eq!(shares(&used), unknown);
+    assert_eq!(shares_of(&used.processes[0]), idle);
+    assert_eq!(shares_of(&used.processes[1]), unknown);
+    assert_eq!(shares(&stage.next()), idle);
+    // The others do something: that is what is known, of the card.
+    stage.open(process(7), 3, &gfx(1, 300_000_005));
+    stage.open(process(8), 4, &gfx(3, 900_000_000));
+    let used = stage.next();
+    assert_eq!(shares(&used), [percent(30), percent(0), percent(0)]);
+    // Of a process that is not enough.
+    assert_eq!(shares_of(&used.processes[1]), unknown);
+    assert_eq!(shares(&stage.next()), idle);
+}
+
+#[test]
+fn a_client_that_never_worked_is_known_to_be_idle_at_once() {
+    let mut stage = Stage::new();
+    stage.open(process(7), 3, &amdgpu(1, ""));
+    let used = stage.next();
+    let idle = [percent(0), percent(0), percent(0)];
     assert_eq!(shares(&used), idle);
-    assert_eq!(shares_of(&used.processes[1]), idle);
+    assert_eq!(shares_of(&used.processes[0]), idle);
 }
 
 #[test]

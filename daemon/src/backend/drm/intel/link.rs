@@ -1,7 +1,8 @@
 //! The PCIe link of a card, which is not always that of its GPU.
 
-use super::super::card::Card;
-use super::super::sysfs;
+use crate::backend::drm::card::Card;
+use crate::backend::drm::link::{generation, width};
+use crate::backend::drm::sysfs;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Vitals;
 use std::path::{Path, PathBuf};
@@ -41,80 +42,10 @@ fn own_bridge(device: &Path) -> Option<PathBuf> {
     (is_bridge(lower) && is_bridge(upper)).then(|| upper.to_owned())
 }
 
-/// `16.0 GT/s PCIe`
-fn generation(file: &Path) -> Reading<u32> {
-    match sysfs::text(file) {
-        Reading::Value(text) if text.starts_with("Unknown") => Reading::Unsupported,
-        Reading::Value(text) => {
-            let generations = [
-                ("2.5", 1),
-                ("5", 2),
-                ("5.0", 2),
-                ("8", 3),
-                ("8.0", 3),
-                ("16", 4),
-                ("16.0", 4),
-                ("32.0", 5),
-                ("64.0", 6),
-            ];
-            let speed = text.split_once(" GT/s").map(|(speed, _)| speed);
-            generations
-                .iter()
-                .find(|(known, _)| Some(*known) == speed)
-                .map_or_else(
-                    || Reading::Failed("the link's speed is not understood".into()),
-                    |(_, generation)| Reading::Value(*generation),
-                )
-        }
-        unknown => unknown.because(),
-    }
-}
-
-/// A number of lanes. One that has no link (it is part of the processor) says 0,
-/// or 255.
-fn width(file: &Path) -> Reading<u32> {
-    match sysfs::number(file) {
-        Reading::Value(lanes @ 1..=32) => {
-            u32::try_from(lanes).map_or(Reading::Unsupported, Reading::Value)
-        }
-        Reading::Value(_) => Reading::Unsupported,
-        unknown => unknown.because(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::drm::card::cards;
-
-    #[test]
-    fn a_link_is_a_generation_and_lanes_or_nothing() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("x");
-        for (text, expected) in [
-            ("2.5 GT/s PCIe\n", Reading::Value(1)),
-            ("5 GT/s\n", Reading::Value(2)),
-            ("16.0 GT/s PCIe\n", Reading::Value(4)),
-            ("64.0 GT/s PCIe\n", Reading::Value(6)),
-            ("Unknown\n", Reading::Unsupported),
-            ("Unknown speed\n", Reading::Unsupported),
-            (
-                "7 GT/s\n",
-                Reading::Failed("the link's speed is not understood".into()),
-            ),
-        ] {
-            std::fs::write(&file, text).unwrap();
-            assert_eq!(generation(&file), expected, "{text}");
-        }
-        for (text, expected) in [
-            ("16\n", Reading::Value(16)),
-            ("0\n", Reading::Unsupported),
-            ("255\n", Reading::Unsupported),
-        ] {
-            std::fs::write(&file, text).unwrap();
-            assert_eq!(width(&file), expected, "{text}");
-        }
-    }
 
     #[test]
     fn the_link_is_that_of_the_bridge_on_the_card() {

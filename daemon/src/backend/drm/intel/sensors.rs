@@ -50,16 +50,24 @@ fn power_limit(hwmon: &Hwmon) -> Reading<Milliwatts> {
     Reading::Unsupported
 }
 
-/// The energy counters of a card, in microjoules, by channel. Drivers tell no
-/// power.
+/// So often in a row every counter must have stood still before that is said to be
+/// broken: a start and a card that has just woken are neither.
+const STILL_MOST: u32 = 5;
+
+/// The energy counters of a card, in microjoules. Drivers tell no power.
 #[derive(Debug, Default)]
-pub(super) struct Energy(BTreeMap<u32, Counter>);
+pub(super) struct Energy {
+    /// By channel.
+    counters: BTreeMap<u32, Counter>,
+    /// How many times in a row none of them moved.
+    still: u32,
+}
 
 impl Energy {
     /// What was drawn since the last reading. Of the whole card if that is
     /// counted, else of its package: some cards have a counter of the first kind
     /// that stays 0. One that stands still tells nothing, for whoever answers
-    /// draws something.
+    /// draws something; where all of them do again and again, they are broken.
     pub(super) fn power(
         &mut self,
         hwmon: &Hwmon,
@@ -69,6 +77,7 @@ impl Energy {
         channels.retain(|(channel, label)| rank(*channel, label.as_deref()).is_some());
         channels.sort_by_key(|(channel, label)| rank(*channel, label.as_deref()));
         let mut moved: Option<Gain> = None;
+        let mut stands_still = false;
         let mut failure = Reading::Unsupported;
         for (channel, _) in channels {
             let energy = match hwmon.read(&format!("energy{channel}_input")) {
@@ -78,13 +87,22 @@ impl Energy {
                     continue;
                 }
             };
-            let counter = self.0.entry(channel).or_default();
+            let counter = self.counters.entry(channel).or_default();
             let gain = energy.and_then(|energy| counter.gained(energy, now()));
+            stands_still |= gain.is_some_and(|gain| gain.amount == 0);
             moved = moved.or(gain.filter(|gain| gain.amount > 0));
+        }
+        if moved.is_some() {
+            self.still = 0;
+        } else if stands_still {
+            self.still = self.still.saturating_add(1);
         }
         match moved.map(Gain::power) {
             Some(Ok(power)) => Reading::Value(power),
             Some(Err(why)) => Reading::Failed(why.into()),
+            None if failure == Reading::Unsupported && self.still >= STILL_MOST => {
+                Reading::Failed("the energy counter stands still".into())
+            }
             None => failure,
         }
     }

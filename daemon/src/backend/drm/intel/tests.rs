@@ -1,5 +1,7 @@
 //! Cards of trees made after what the drivers' documentation says.
 
+mod energy;
+
 use super::*;
 use crate::backend::drm::card::cards;
 use gpukill_proto::snapshot::ThrottleReasons;

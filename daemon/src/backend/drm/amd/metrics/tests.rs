@@ -30,9 +30,13 @@ fn a_cards_structure_tells_degrees_watts_shares_and_clocks() {
         memory_utilization: Reading::Value(Percent(3)),
         graphics_clock: Reading::Value(Megahertz(900)),
         memory_clock: Reading::Value(Megahertz(1_124)),
+        video_clock: Reading::Value(Megahertz(25)),
+        fan_speed: Reading::Value(Rpm(1_944)),
+        pcie_generation: Reading::Value(4),
+        pcie_width: Reading::Value(8),
         ..nothing()
     };
-    let at = |shift: usize, power| {
+    let at = |shift: usize, power, link: [(usize, u16); 2]| {
         [
             (4 + shift, 48),
             (6 + shift, 52),
@@ -42,13 +46,20 @@ fn a_cards_structure_tells_degrees_watts_shares_and_clocks() {
             (power, 49),
             (54, 900),
             (58, 1_124),
+            (60, 25),
+            (72, 1_944),
+            link[0],
+            link[1],
         ]
     };
+    let words = [(74, 8), (76, 160)];
+    // Lanes and speed in one byte each.
+    let bytes = [(74, 160 << 8 | 8); 2];
     for (minor, size, fields) in [
-        (0, 80, at(12, 34)),
-        (1, 96, at(0, 22)),
-        (2, 104, at(0, 22)),
-        (3, 120, at(0, 22)),
+        (0, 80, at(12, 34, bytes)),
+        (1, 96, at(0, 22, words)),
+        (2, 104, at(0, 22, words)),
+        (3, 120, at(0, 22, words)),
     ] {
         let bytes = structure((1, minor), size, &fields);
         assert_eq!(Metrics::parse(&bytes), Some(told.clone()), "1.{minor}");
@@ -65,15 +76,18 @@ fn an_accelerator_of_many_dies_has_no_edge_temperature() {
         memory_utilization: Reading::Value(Percent(40)),
         graphics_clock: Reading::Value(Megahertz(2_100)),
         memory_clock: Reading::Value(Megahertz(1_300)),
+        video_clock: Reading::Value(Megahertz(1_750)),
+        pcie_generation: Reading::Value(5),
+        pcie_width: Reading::Value(16),
         ..nothing()
     };
-    for (minor, size, clock, memory_clock) in [
-        (4, 288, 240, 280),
-        (5, 360, 312, 352),
-        (6, 1_664, 264, 304),
-        (7, 2_208, 296, 336),
-        (8, 3_360, 296, 336),
-        (8, 3_872, 296, 336),
+    for (minor, size, clock, video_clock, memory_clock, link) in [
+        (4, 288, 240, 264, 280, 48),
+        (5, 360, 312, 336, 352, 112),
+        (6, 1_664, 264, 288, 304, 60),
+        (7, 2_208, 296, 320, 336, 68),
+        (8, 3_360, 296, 320, 336, 68),
+        (8, 3_872, 296, 320, 336, 68),
     ] {
         let fields = [
             (4, 61),
@@ -82,7 +96,10 @@ fn an_accelerator_of_many_dies_has_no_edge_temperature() {
             (12, 100),
             (14, 40),
             (clock, 2_100),
+            (video_clock, 1_750),
             (memory_clock, 1_300),
+            (link, 16),
+            (link + 2, 320),
         ];
         let bytes = structure((1, minor), size, &fields);
         assert_eq!(Metrics::parse(&bytes), Some(told.clone()), "1.{minor}");
@@ -96,25 +113,27 @@ fn a_gpu_beside_a_cpu_counts_hundredths_of_a_degree_and_is_known_by_it() {
         temperature: Reading::Value(Celsius(38)),
         graphics_clock: Reading::Value(Megahertz(800)),
         memory_clock: Reading::Value(Megahertz(400)),
+        video_clock: Reading::Value(Megahertz(700)),
         power,
         ..nothing()
     };
     let watts = || Reading::Value(Milliwatts(3_401));
     for (revision, size, fields, power) in [
         // Milliwatts or watts: the first layouts do not say.
-        ((2, 0), 120, [16, 44, 80, 84], Reading::Unsupported),
-        ((2, 1), 120, [4, 40, 76, 80], Reading::Unsupported),
-        ((2, 2), 128, [4, 40, 76, 80], Reading::Unsupported),
-        ((2, 3), 152, [4, 40, 76, 80], Reading::Unsupported),
-        ((2, 4), 168, [4, 40, 76, 80], watts()),
-        ((3, 0), 264, [4, 112, 174, 186], watts()),
+        ((2, 0), 120, [16, 44, 80, 84, 88], Reading::Unsupported),
+        ((2, 1), 120, [4, 40, 76, 80, 84], Reading::Unsupported),
+        ((2, 2), 128, [4, 40, 76, 80, 84], Reading::Unsupported),
+        ((2, 3), 152, [4, 40, 76, 80, 84], Reading::Unsupported),
+        ((2, 4), 168, [4, 40, 76, 80, 84], watts()),
+        ((3, 0), 264, [4, 112, 174, 186, 184], watts()),
     ] {
-        let [degrees, power_at, clock, memory_clock] = fields;
+        let [degrees, power_at, clock, memory_clock, video_clock] = fields;
         let fields = [
             (degrees, 3_812),
             (power_at, 3_401),
             (clock, 800),
             (memory_clock, 400),
+            (video_clock, 700),
         ];
         let mut bytes = structure(revision, size, &fields);
         if revision == (3, 0) {
@@ -127,14 +146,25 @@ fn a_gpu_beside_a_cpu_counts_hundredths_of_a_degree_and_is_known_by_it() {
 
 #[test]
 fn a_clock_that_is_absent_now_is_the_one_of_late() {
-    let bytes = structure((2, 1), 120, &[(64, 800), (68, 400)]);
-    let told = Metrics {
-        integrated: true,
+    let told = |integrated| Metrics {
+        integrated,
         graphics_clock: Reading::Value(Megahertz(800)),
         memory_clock: Reading::Value(Megahertz(400)),
+        video_clock: Reading::Value(Megahertz(700)),
         ..nothing()
     };
-    assert_eq!(Metrics::parse(&bytes), Some(told));
+    for (revision, size, [clock, memory_clock, video_clock]) in [
+        ((1, 0), 80, [40, 44, 46]),
+        ((1, 3), 120, [40, 44, 46]),
+        ((2, 0), 120, [68, 72, 76]),
+        ((2, 1), 120, [64, 68, 72]),
+        ((2, 4), 168, [64, 68, 72]),
+    ] {
+        let fields = [(clock, 800), (memory_clock, 400), (video_clock, 700)];
+        let bytes = structure(revision, size, &fields);
+        let told = told(revision.0 == 2);
+        assert_eq!(Metrics::parse(&bytes), Some(told), "{revision:?}");
+    }
 }
 
 #[test]
@@ -151,13 +181,54 @@ fn what_slows_a_card_is_told_by_name_where_the_bits_mean_the_same_everywhere() {
     assert_eq!(slowed((2, 2), 128, 120), told);
     assert_eq!(slowed((2, 3), 152, 120), told);
     assert_eq!(slowed((2, 4), 168, 120), told);
-    // `throttle_status` means something else on each chip.
-    assert_eq!(slowed((1, 2), 104, 68), Reading::Unsupported);
     let nothing_slows = structure((1, 3), 120, &[(112, 0), (114, 0), (116, 0), (118, 0)]);
     assert_eq!(
         Metrics::parse(&nothing_slows).unwrap().throttle,
         Reading::Value(ThrottleReasons(Vec::new()))
     );
+}
+
+#[test]
+fn what_slows_a_card_by_bits_of_its_chip_is_unknown_but_for_nothing() {
+    for (revision, size, offset) in [
+        ((1, 0), 80, 68),
+        ((1, 1), 96, 68),
+        ((1, 2), 104, 68),
+        ((1, 4), 288, 40),
+        ((1, 5), 360, 104),
+        ((2, 0), 120, 112),
+        ((2, 1), 120, 108),
+    ] {
+        let slowed = |low, high| {
+            let bytes = structure(revision, size, &[(offset, low), (offset + 2, high)]);
+            Metrics::parse(&bytes).unwrap().throttle
+        };
+        let nothing = Reading::Value(ThrottleReasons(Vec::new()));
+        assert_eq!(slowed(0, 0), nothing, "{revision:?}");
+        assert_eq!(slowed(1, 0), Reading::Unsupported, "{revision:?}");
+        assert_eq!(slowed(0, 1), Reading::Unsupported, "{revision:?}");
+        let absent = slowed(u16::MAX, u16::MAX);
+        assert_eq!(absent, Reading::Unsupported, "{revision:?}");
+    }
+}
+
+#[test]
+fn a_fan_that_stands_is_none_and_a_link_of_nothing_is_none() {
+    let bytes = structure((1, 3), 120, &[(60, 0), (72, 0), (74, 0), (76, 0)]);
+    let told = Metrics {
+        // A video unit that is switched off has no clock.
+        video_clock: Reading::Value(Megahertz(0)),
+        ..nothing()
+    };
+    assert_eq!(Metrics::parse(&bytes), Some(told));
+    let bytes = structure((1, 3), 120, &[(72, 50_001), (74, 33), (76, 161)]);
+    let told = Metrics {
+        fan_speed: Reading::Failed(hwmon::CANNOT_BE.into()),
+        pcie_width: Reading::Failed("not a width of a link".into()),
+        pcie_generation: Reading::Failed("not a speed of a link".into()),
+        ..nothing()
+    };
+    assert_eq!(Metrics::parse(&bytes), Some(told));
 }
 
 #[test]

@@ -53,6 +53,41 @@ fn number(minor: u32) -> DeviceNumber {
 }
 
 #[test]
+fn the_greatest_clocks_are_the_nodes_where_the_card_has_no_steps() {
+    let tree = Tree::whole();
+    let node = format!("{TOPOLOGY}/nodes/1");
+    let properties = |clock| {
+        format!(
+            "simd_count 80\nsimd_per_cu 2\nlocation_id {LOCATION}\ndrm_render_minor 128\nmax_engine_clk_fcompute {clock}\nmax_engine_clk_ccompute 3301\n"
+        )
+    };
+    tree.write(&format!("{node}/properties"), properties(2_700));
+    let bank = |heap, clock| {
+        let text = format!("heap_type {heap}\nsize_in_bytes 1\nmem_clk_max {clock}\n");
+        tree.write(&format!("{node}/mem_banks/{heap}/properties"), text);
+    };
+    bank(1, 800);
+    // The host's memory, not the card's.
+    bank(0, 6_400);
+    let clocks = || {
+        let vitals = tree.told().vitals;
+        (vitals.clock_sm_max, vitals.clock_memory_max)
+    };
+    let megahertz = |clock| Reading::Value(Megahertz(clock));
+    assert_eq!(clocks(), (megahertz(2_700), megahertz(800)));
+    tree.device("pp_dpm_sclk", "0: 500Mhz *\n1: 2219Mhz\n");
+    tree.device("pp_dpm_mclk", "0: 96Mhz *\n1: 1249Mhz\n");
+    assert_eq!(clocks(), (megahertz(2_219), megahertz(1_249)));
+    for file in ["pp_dpm_sclk", "pp_dpm_mclk"] {
+        std::fs::remove_file(tree.root.path().join(DEVICE).join(file)).unwrap();
+    }
+    // What is not known, or cannot be.
+    tree.write(&format!("{node}/properties"), properties(0));
+    bank(1, 20_001);
+    assert_eq!(clocks(), (Reading::Unsupported, Reading::Unsupported));
+}
+
+#[test]
 fn a_process_holds_what_kfd_says_and_a_share_of_the_compute_units() {
     let tree = Tree::whole();
     tree.process("1234/vram_4242", "1048576\n");

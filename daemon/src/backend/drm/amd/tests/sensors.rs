@@ -99,7 +99,18 @@ fn a_card_that_measures_only_its_hottest_place_is_as_hot_as_that() {
 fn what_has_no_sensor_comes_from_the_steps_and_then_from_the_structure() {
     let mut bytes = vec![0xff; 120];
     bytes[..4].copy_from_slice(&[120, 0, 1, 3]);
-    for (offset, value) in [(4, 40_u8), (6, 70), (16, 90), (22, 100), (54, 11), (58, 22)] {
+    for (offset, value) in [
+        (4, 40_u8),
+        (6, 70),
+        (16, 90),
+        (22, 100),
+        (54, 11),
+        (58, 22),
+        (60, 33),
+        (72, 44),
+        (74, 8),
+        (76, 80),
+    ] {
         bytes[offset..offset + 2].copy_from_slice(&[value, 0]);
     }
     let tree = Tree::new(&[]);
@@ -113,12 +124,18 @@ fn what_has_no_sensor_comes_from_the_steps_and_then_from_the_structure() {
         clock_graphics: Reading::Value(Megahertz(11)),
         clock_sm: Reading::Value(Megahertz(11)),
         clock_memory: Reading::Value(Megahertz(22)),
+        clock_video: Reading::Value(Megahertz(33)),
+        fan_speed: Reading::Value(Rpm(44)),
+        pcie_generation: Reading::Value(3),
+        pcie_width: Reading::Value(8),
         ..nothing()
     };
     assert_eq!(told, expected);
     for (file, text) in SENSORS {
         tree.device(file, text);
     }
+    tree.device("current_link_speed", "16.0 GT/s PCIe\n");
+    tree.device("current_link_width", "16\n");
     // A share that failed is not replaced.
     tree.device("gpu_busy_percent", "300\n");
     let told = tree.told().vitals;
@@ -126,4 +143,7 @@ fn what_has_no_sensor_comes_from_the_steps_and_then_from_the_structure() {
     assert_eq!(told.temperature, Reading::Value(Celsius(53)));
     assert_eq!(told.power, Reading::Value(Milliwatts(68_000)));
     assert_eq!(told.clock_graphics, Reading::Value(Megahertz(31)));
+    assert_eq!(told.fan_speed, Reading::Value(Rpm(1_600)));
+    let link = (told.pcie_generation, told.pcie_width);
+    assert_eq!(link, (Reading::Value(4), Reading::Value(16)));
 }

@@ -35,8 +35,20 @@ fn failed(why: &str) -> Reading<u64> {
 #[test]
 fn a_share_is_what_a_counter_grew_by_what_it_could_have() {
     let quarter = Reading::Value(250_000);
-    let cases: [(&[&str], Reading<u64>); 14] = [
-        (&["drm-engine-e: 7 ns"], failed(FIRST)),
+    let cases: [(&[&str], Reading<u64>); 19] = [
+        (&["drm-engine-e: 7 ns"], Reading::Unsupported),
+        // It never worked, whenever it came.
+        (&["drm-engine-e: 0 ns"], Reading::Value(0)),
+        (
+            &["drm-cycles-e: 0\ndrm-total-cycles-e: 9"],
+            Reading::Value(0),
+        ),
+        (
+            &["drm-cycles-e: 1\ndrm-total-cycles-e: 9"],
+            Reading::Unsupported,
+        ),
+        (&["drm-cycles-e: 0\ndrm-maxfreq-e: 9"], Reading::Value(0)),
+        (&["drm-cycles-e: 1\ndrm-maxfreq-e: 9"], Reading::Unsupported),
         (
             &["drm-engine-e: 7 ns", "drm-engine-e: 250000007 ns"],
             quarter.clone(),
@@ -113,7 +125,7 @@ fn a_share_is_what_a_counter_grew_by_what_it_could_have() {
                 "drm-cycles-e: 1\ndrm-total-cycles-e: 9",
                 "drm-engine-e: 5 ns",
             ],
-            failed(FIRST),
+            Reading::Unsupported,
         ),
         (
             &["drm-engine-e: 1 ns", "drm-engine-e: 1 parsec"],
@@ -171,7 +183,8 @@ fn too_short_a_time_changes_nothing() {
     assert_eq!(told(&[(0, a), (1_000, b)]), half);
     assert_eq!(told(&[(0, a), (1_000, b), (9, c)]), half);
     assert_eq!(told(&[(0, a), (1_000, b), (0, c)]), half);
-    assert_eq!(told(&[(0, a), (9, b)]), failed(FIRST));
+    assert_eq!(told(&[(0, a), (9, b)]), Reading::Value(0));
+    assert_eq!(told(&[(0, b), (9, c)]), Reading::Unsupported);
     // By the time since the last reading that counted.
     assert_eq!(told(&[(0, a), (1_000, b), (9, c), (7, c)]), half);
 }
@@ -182,7 +195,7 @@ fn an_engine_that_is_told_once_it_was_used_was_unused_before() {
     let readings = [(0, none), (1_000, some)];
     let quarter = BTreeMap::from([("e".to_owned(), Reading::Value(250_000))]);
     assert_eq!(shares("amdgpu", &readings), quarter);
-    let first = BTreeMap::from([("e".to_owned(), failed(FIRST))]);
+    let first = BTreeMap::from([("e".to_owned(), Reading::Unsupported)]);
     assert_eq!(shares("unheard", &readings), first);
     let again = [(0, some), (1_000, none)];
     let idle = BTreeMap::from([("e".to_owned(), Reading::Value(0))]);

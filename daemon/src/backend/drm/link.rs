@@ -1,0 +1,119 @@
+//! What a PCIe link runs at: a generation, and lanes. As the bus tells it, or a
+//! driver.
+
+use super::sysfs;
+use gpukill_proto::reading::Reading;
+use std::path::Path;
+
+/// The speed of each generation from the first on, in tenths of GT/s.
+const SPEEDS: [u16; 6] = [25, 50, 80, 160, 320, 640];
+
+/// The generation of a speed: `16.0 GT/s PCIe` is the fourth.
+pub(super) fn generation(file: &Path) -> Reading<u32> {
+    let tenths = match sysfs::text(file) {
+        Reading::Value(text) => parse_speed(&text),
+        unknown => return unknown.because(),
+    };
+    tenths.map_or_else(not_a_speed, |it| generation_of_tenths(Reading::Value(it)))
+}
+
+/// The generation of a speed in tenths of GT/s. One of 0 is not known.
+pub(super) fn generation_of_tenths(speed: Reading<u16>) -> Reading<u32> {
+    let place = match speed {
+        Reading::Value(0) => return Reading::Unsupported,
+        Reading::Value(speed) => SPEEDS.iter().position(|it| *it == speed),
+        unknown => return unknown.because(),
+    };
+    let generation = place.and_then(|place| u32::try_from(place + 1).ok());
+    generation.map_or_else(not_a_speed, Reading::Value)
+}
+
+/// Without what was written, so that a fault keeps its identity.
+fn not_a_speed() -> Reading<u32> {
+    Reading::Failed("not a speed of a link".into())
+}
+
+/// How many lanes.
+pub(super) fn width(file: &Path) -> Reading<u32> {
+    lanes(sysfs::number(file))
+}
+
+/// A number of lanes. A device on no link of its own, such as one within a CPU,
+/// says 0 or 255.
+pub(super) fn lanes(number: Reading<u64>) -> Reading<u32> {
+    match number {
+        Reading::Value(0 | 255) => Reading::Unsupported,
+        Reading::Value(lanes @ 1..=32) => Reading::Value(u32::try_from(lanes).unwrap_or_default()),
+        Reading::Value(_) => Reading::Failed("not a width of a link".into()),
+        unknown => unknown.because(),
+    }
+}
+
+/// The tenths of GT/s of `16.0 GT/s PCIe`; 0 where the bus says that it does not
+/// know.
+pub(super) fn parse_speed(text: &str) -> Option<u16> {
+    if text.is_empty() || text.starts_with("Unknown") {
+        return Some(0);
+    }
+    let (speed, _) = text.split_once(" GT/s")?;
+    let (whole, tenth) = speed.split_once('.').unwrap_or((speed, "0"));
+    let is_plain = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_plain(whole) || !is_plain(tenth) || tenth.len() != 1 {
+        return None;
+    }
+    let whole: u16 = whole.parse().ok()?;
+    whole.checked_mul(10)?.checked_add(tenth.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(why: &str) -> Reading<u32> {
+        Reading::Failed(why.into())
+    }
+
+    #[test]
+    fn a_link_speed_is_a_generation() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let odd = || failed("not a speed of a link");
+        for (text, told) in [
+            ("2.5 GT/s PCIe\n", Reading::Value(1)),
+            ("5 GT/s\n", Reading::Value(2)),
+            ("8.0 GT/s PCIe\n", Reading::Value(3)),
+            ("16.0 GT/s PCIe\n", Reading::Value(4)),
+            ("32.0 GT/s PCIe\n", Reading::Value(5)),
+            ("64.0 GT/s PCIe\n", Reading::Value(6)),
+            ("Unknown\n", Reading::Unsupported),
+            ("Unknown speed\n", Reading::Unsupported),
+            ("\n", Reading::Unsupported),
+            ("7.0 GT/s PCIe\n", odd()),
+            ("16.00 GT/s PCIe\n", odd()),
+            ("+8 GT/s\n", odd()),
+            (". GT/s\n", odd()),
+            ("65535 GT/s\n", odd()),
+            ("16.0\n", odd()),
+        ] {
+            std::fs::write(file.path(), text).unwrap();
+            assert_eq!(generation(file.path()), told, "{text:?}");
+        }
+        assert_eq!(
+            generation(Path::new("/nonexistent/x")),
+            Reading::Unsupported
+        );
+    }
+
+    #[test]
+    fn a_link_of_no_lanes_is_none() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (text, told) in [
+            ("16\n", Reading::Value(16)),
+            ("0\n", Reading::Unsupported),
+            ("255\n", Reading::Unsupported),
+            ("64\n", failed("not a width of a link")),
+        ] {
+            std::fs::write(file.path(), text).unwrap();
+            assert_eq!(width(file.path()), told, "{text:?}");
+        }
+    }
+}
