@@ -1,10 +1,11 @@
-//! `cargo bench -p gpukill-tests --bench poll`: what one poll costs beside 100,
-//! 1,000 and 10,000 processes on the host. 8 GPUs with 8 real processes each,
-//! polled every 2 s, as a daemon does by default.
+//! `cargo bench -p gpukill-tests --bench poll`: what the daemon costs beside 1,000
+//! and 10,000 processes on the host with 26 descriptors each, on a box with
+//! NVIDIA's GPUs, with AMD's, and with both; then what AMD's clients cost alone.
+//! Eight GPUs with eight processes each, polled every 2 s, as by default.
 //!
-//! Processor time of all threads, from `/proc/PID/task/*/schedstat`, besides the
-//! kernel's ticks of 10 ms in `/proc/PID/stat`. A number after `--` is how many
-//! seconds each row takes.
+//! Processor time of all threads, from `/proc/PID/task/*/schedstat`. A number
+//! after `--` is how many seconds each row takes: 20 s have as many listings of
+//! all processes as any other.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_precision_loss,
@@ -16,114 +17,110 @@
 #[path = "process.rs"]
 mod process;
 
-use gpukill_tests::harness::{Actor, Stage};
+#[path = "crowd.rs"]
+mod crowd;
+
+#[path = "boxes.rs"]
+mod boxes;
+
+use boxes::{Kind, Users};
+use crowd::{Crowd, open_descriptors, processes};
+use gpukill_tests::harness::Stage;
 use process::{field, file};
-use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-const ON_THE_HOST: [usize; 3] = [100, 1_000, 10_000];
+const ON_THE_HOST: [usize; 2] = [1_000, 10_000];
+
+/// The first polls read what later ones know, and the first search looks at
+/// every process.
+const FIRST: Duration = Duration::from_secs(12);
 
 fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
     let length = Duration::from_secs(numbers.next_back().unwrap_or(60));
-    let stage = Stage::new();
-    let users: Vec<Actor> = (0..64)
-        .map(|_| Actor::start("python train.py --model llama-70b"))
-        .collect();
-    let gpus: Vec<_> = users
-        .chunks(8)
-        .map(|users| {
-            let processes: Vec<_> = users
-                .iter()
-                .map(|user| json!({"pid": user.pid(), "memory": 1u64 << 30, "sm": 12}))
-                .collect();
-            json!({"processes": processes})
-        })
-        .collect();
-    stage.play(&json!({"gpus": gpus}));
-    println!(
-        "{:>9} {:<10} {:>6} {:>5} {:>12} {:>12} {:>10} {:>9} {:>9} {:>5}",
-        "processes",
-        "",
-        "polls",
-        "late",
-        "ms a poll",
-        "% of a core",
-        "ticks",
-        "RSS kB",
-        "anon kB",
-        "fds"
-    );
+    let users = Users::start();
+    let mut crowd = Crowd::default();
     for many in ON_THE_HOST {
-        let missing = many.saturating_sub(processes_on_the_host());
-        let crowd: Vec<Actor> = (0..missing).map(|_| Actor::start("idle")).collect();
-        let mut command = stage.daemon();
-        command
-            .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
-            .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
-        let daemon = stage.start_with(&mut command);
-        // The first polls read what later ones know.
-        std::thread::sleep(Duration::from_secs(6));
-        let pids = [daemon.pid(), daemon.sensor()];
-        let (before, polled) = (pids.map(Spent::of), polls(&stage));
-        std::thread::sleep(length);
-        let (after, polled_since) = (pids.map(Spent::of), polls(&stage));
-        let polls = polled_since.0 - polled.0;
-        for at in 0..2 {
-            let milliseconds = (after[at].schedstat_ns - before[at].schedstat_ns) as f64 / 1e6;
-            println!(
-                "{:>9} {:<10} {polls:>6} {:>5} {:>12.3} {:>12.4} {:>10} {:>9} {:>9} {:>5}",
-                processes_on_the_host(),
-                ["gpukilld", "its sensor"][at],
-                polled_since.1 - polled.1,
-                milliseconds / polls as f64,
-                milliseconds / length.as_secs_f64() / 10.0,
-                after[at].ticks - before[at].ticks,
-                field(pids[at], "VmRSS:"),
-                field(pids[at], "RssAnon:"),
-                std::fs::read_dir(file(pids[at], "fd")).unwrap().count(),
-            );
-        }
-        daemon.stop();
-        drop(crowd);
-    }
-}
-
-/// Processor time that a process has used.
-#[derive(Clone, Copy)]
-struct Spent {
-    schedstat_ns: u64,
-    ticks: u64,
-}
-
-impl Spent {
-    fn of(pid: u32) -> Self {
-        let of_thread = |entry: std::io::Result<std::fs::DirEntry>| -> u64 {
-            let text = std::fs::read_to_string(entry.unwrap().path().join("schedstat"));
-            text.unwrap()
-                .split_whitespace()
-                .next()
-                .unwrap()
-                .parse()
-                .unwrap()
-        };
-        let threads = std::fs::read_dir(file(pid, "task")).unwrap();
-        let stat = std::fs::read_to_string(file(pid, "stat")).unwrap();
-        let (_, fields) = stat.rsplit_once(')').unwrap();
-        let fields = fields.split_whitespace().skip(14 - 3).take(2);
-        Self {
-            schedstat_ns: threads.map(of_thread).sum(),
-            ticks: fields.map(|field| field.parse::<u64>().unwrap()).sum(),
+        crowd.grow_to(many);
+        let open = open_descriptors();
+        println!("{} processes with {open} descriptors", processes().len());
+        print_heading();
+        for kind in [Kind::Nvidia, Kind::Amd, Kind::Mixed] {
+            measure(kind, &users, length);
         }
     }
+    drop(crowd);
+    println!("made-up clients, and no other process");
+    print_heading();
+    measure(Kind::AmdClients, &users, length);
 }
 
-fn processes_on_the_host() -> usize {
-    let entries = std::fs::read_dir("/proc").unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name());
-    names
-        .filter(|name| name.to_string_lossy().parse::<u32>().is_ok())
-        .count()
+fn print_heading() {
+    println!(
+        "{:<8} {:<10} {:>5} {:>5} {:>12} {:>12} {:>9} {:>9} {:>5}  by thread, ms a poll",
+        "", "", "polls", "late", "ms a poll", "% of a core", "RSS kB", "anon kB", "fds"
+    );
+}
+
+fn measure(kind: Kind, users: &Users, length: Duration) {
+    let stage = Stage::new();
+    let daemon = stage.start_with(&mut users.daemon(kind, &stage));
+    std::thread::sleep(FIRST);
+    let pids = [daemon.pid(), daemon.sensor()];
+    let (before, polled) = (pids.map(spent), polls(&stage));
+    std::thread::sleep(length);
+    let (after, polled_since) = (pids.map(spent), polls(&stage));
+    let polls = (polled_since.0 - polled.0) as f64;
+    for at in 0..2 {
+        let by_thread = since(&before[at], &after[at]);
+        let milliseconds: f64 = by_thread.iter().map(|(_, spent)| spent).sum();
+        print!(
+            "{:<8} {:<10} {polls:>5} {:>5} {:>12.3} {:>12.4} {:>9} {:>9} {:>5} ",
+            kind.name(),
+            ["gpukilld", "its sensor"][at],
+            polled_since.1 - polled.1,
+            milliseconds / polls,
+            milliseconds / length.as_secs_f64() / 10.0,
+            field(pids[at], "VmRSS:"),
+            field(pids[at], "RssAnon:"),
+            std::fs::read_dir(file(pids[at], "fd")).unwrap().count(),
+        );
+        for (thread, spent) in by_thread.iter().filter(|(_, spent)| spent / polls >= 0.1) {
+            print!(" {thread} {:.2}", spent / polls);
+        }
+        println!();
+    }
+    daemon.stop();
+}
+
+/// Milliseconds of a processor that the threads of each name have used.
+type Spent = BTreeMap<String, f64>;
+
+fn spent(pid: u32) -> Spent {
+    let mut all = Spent::new();
+    for entry in std::fs::read_dir(file(pid, "task")).unwrap() {
+        let directory = entry.unwrap().path();
+        let read = |name| std::fs::read_to_string(directory.join(name));
+        // It may end meanwhile.
+        if let (Ok(name), Ok(schedstat)) = (read("comm"), read("schedstat")) {
+            let nanoseconds = schedstat.split_whitespace().next().unwrap();
+            let nanoseconds: f64 = nanoseconds.parse().unwrap();
+            *all.entry(name.trim().to_owned()).or_default() += nanoseconds / 1e6;
+        }
+    }
+    all
+}
+
+/// What each has used between the two; most first.
+fn since(before: &Spent, after: &Spent) -> Vec<(String, f64)> {
+    let used = |(name, spent): (&String, &f64)| {
+        let before = before.get(name).unwrap_or(&0.0);
+        (name.clone(), spent - before)
+    };
+    let mut all: Vec<(String, f64)> = after.iter().map(used).collect();
+    all.sort_by(|one, other| other.1.total_cmp(&one.1));
+    all
 }
 
 /// How many polls there were, and how many of them began late.

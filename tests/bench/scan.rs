@@ -12,11 +12,12 @@
     reason = "it prints its measurements, and ends where it cannot"
 )]
 
-use gpukill_tests::harness::Actor;
+#[path = "crowd.rs"]
+mod crowd;
+
+use crowd::{Crowd, open_descriptors, processes};
 use gpukilld::measured::Measured;
-use rustix::fs::{Mode, OFlags};
 use std::fs::{File, read_dir, read_to_string};
-use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,19 +29,13 @@ const FULL: (u32, u32) = (1, 7);
 fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
     let length = Duration::from_secs(numbers.next_back().unwrap_or(60));
-    let descriptors = descriptors();
-    let mut crowd: Vec<Actor> = Vec::new();
+    let mut crowd = Crowd::default();
     for many in ON_THE_HOST {
-        while processes().len() < many {
-            let before = processes().len();
-            crowd.extend((before..many).map(|_| Actor::of(Command::new("sleep").arg("100000"))));
-        }
-        let open: usize = processes().iter().map(|pid| descriptors_of(*pid)).sum();
+        crowd.grow_to(many);
+        let open = open_descriptors();
         println!("{} processes with {open} descriptors", processes().len());
         measure(length);
     }
-    drop(crowd);
-    drop(descriptors);
 }
 
 fn measure(length: Duration) {
@@ -135,43 +130,6 @@ fn urgent(search: &Measured) -> (Duration, Duration) {
         std::thread::sleep(Duration::from_millis(5));
     }
     (spent("holders").saturating_sub(cpu), began.elapsed())
-}
-
-/// What a process on a real host has open, and the crowd inherits: pipes,
-/// sockets, files, `/dev/null`. With its own three, 26.
-fn descriptors() -> Vec<OwnedFd> {
-    let mut all: Vec<OwnedFd> = Vec::new();
-    for _ in 0..4 {
-        let (one, other) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::empty()).unwrap();
-        all.extend([one, other]);
-    }
-    for _ in 0..4 {
-        let (one, other) = rustix::net::socketpair(
-            rustix::net::AddressFamily::UNIX,
-            rustix::net::SocketType::STREAM,
-            rustix::net::SocketFlags::empty(),
-            None,
-        )
-        .unwrap();
-        all.extend([one, other]);
-    }
-    let files = ["/dev/null", "/etc/passwd", "/proc/self/stat", "/dev/zero"];
-    for file in files.iter().cycle().take(7) {
-        all.push(rustix::fs::open(*file, OFlags::RDONLY, Mode::empty()).unwrap());
-    }
-    all
-}
-
-fn processes() -> Vec<u32> {
-    let entries = read_dir("/proc").unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name());
-    names
-        .filter_map(|name| name.to_string_lossy().parse().ok())
-        .collect()
-}
-
-fn descriptors_of(pid: u32) -> usize {
-    read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
 /// The way that needs no thought: every link of every process.

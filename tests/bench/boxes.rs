@@ -1,0 +1,196 @@
+//! The boxes that the daemon is measured on: eight GPUs with eight processes each.
+
+use gpukill_tests::harness::{Card, Invented, Procfs, Stage};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::linux::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+const GPUS: usize = 8;
+const USERS: usize = 8;
+
+/// What a box has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// NVIDIA's stand-in tells of the processes; nobody is searched for.
+    Nvidia,
+    /// Made-up cards. Their files are terminals that real processes have open,
+    /// and that are no GPUs: these processes are searched for, found, and turn
+    /// out to be no clients.
+    Amd,
+    /// Four of each.
+    Mixed,
+    /// Made-up cards with made-up clients, and no other process: all that is
+    /// done for cards but for the search.
+    AmdClients,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Nvidia => "nvidia",
+            Self::Amd => "amd",
+            Self::Mixed => "mixed",
+            Self::AmdClients => "clients",
+        }
+    }
+}
+
+/// The processes that use GPUs, and the files that they have open.
+pub(crate) struct Users {
+    terminals: Vec<Terminal>,
+    processes: Vec<Vec<User>>,
+}
+
+struct Terminal {
+    _ours: OwnedFd,
+    path: PathBuf,
+}
+
+struct User(Child);
+
+impl Users {
+    pub(crate) fn start() -> Self {
+        let terminals: Vec<Terminal> = (0..GPUS).map(|_| Terminal::new()).collect();
+        let of = |terminal: &Terminal| (0..USERS).map(|_| User::of(terminal)).collect();
+        let processes = terminals.iter().map(of).collect();
+        Self {
+            terminals,
+            processes,
+        }
+    }
+
+    /// The daemon of such a box, not yet started.
+    pub(crate) fn daemon(&self, kind: Kind, stage: &Stage) -> Command {
+        let nvidia = match kind {
+            Kind::Nvidia => GPUS,
+            Kind::Mixed => GPUS / 2,
+            Kind::Amd | Kind::AmdClients => 0,
+        };
+        let gpus: Vec<Value> = self.processes[..nvidia].iter().map(|it| gpu(it)).collect();
+        stage.play(&json!({"gpus": gpus}));
+        for at in nvidia..GPUS {
+            self.plug(stage, at);
+        }
+        let mut command = stage.daemon();
+        command
+            .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
+            .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
+        if kind == Kind::AmdClients {
+            let procfs = self.clients(stage);
+            command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
+        }
+        command
+    }
+
+    fn plug(&self, stage: &Stage, at: usize) {
+        let number = self.terminals[at].number();
+        stage.sysfs().plug(Card {
+            name: &format!("card{at}"),
+            driver: "amdgpu",
+            pci: Some((&slot(at), "1002:744C")),
+            nodes: &[(&format!("renderD{}", 128 + at), &number)],
+            files: &[
+                ("gpu_busy_percent", "42\n"),
+                ("mem_info_vram_total", "25753026560\n"),
+                ("mem_info_vram_used", "1073741824\n"),
+                ("hwmon/hwmon0/name", "amdgpu\n"),
+                ("hwmon/hwmon0/temp1_input", "61000\n"),
+                ("hwmon/hwmon0/power1_average", "212000000\n"),
+                ("hwmon/hwmon0/power1_cap", "327000000\n"),
+            ],
+        });
+    }
+
+    /// Made-up processes that have each a client of a card, in a tree of their
+    /// own.
+    fn clients(&self, stage: &Stage) -> Procfs {
+        let procfs = Procfs::at(stage.path("proc"));
+        let meminfo = "MemTotal:       16777216 kB\n";
+        std::fs::write(procfs.root().join("meminfo"), meminfo).unwrap();
+        for client in 0..GPUS * USERS {
+            let at = client / USERS;
+            let pid = u32::try_from(1_000 + client).unwrap();
+            procfs.invent(Invented {
+                pid,
+                name: "python",
+                uid: 1,
+                start_ticks: 100,
+                cmdline: "python\0train.py\0--model\0llama-70b\0",
+                cgroup: "0::/\n",
+            });
+            let terminal = self.terminals[at].path.to_str().unwrap();
+            procfs.open(pid, 5, terminal, &fdinfo(at, client));
+        }
+        procfs
+    }
+}
+
+fn gpu(users: &[User]) -> Value {
+    let process = |user: &User| json!({"pid": user.0.id(), "memory": 1u64 << 30, "sm": 12});
+    let processes: Vec<Value> = users.iter().map(process).collect();
+    json!({"processes": processes})
+}
+
+fn slot(at: usize) -> String {
+    format!("0000:{:02x}:00.0", at + 1)
+}
+
+/// What amdgpu writes of a client, in its own keys and order.
+fn fdinfo(at: usize, client: usize) -> String {
+    let slot = slot(at);
+    format!(
+        "pos:\t0\nflags:\t02100002\nmnt_id:\t26\nino:\t7\ndrm-driver:\tamdgpu\n\
+         drm-client-id:\t{client}\ndrm-pdev:\t{slot}\npasid:\t32770\n\
+         drm-total-cpu:\t0\ndrm-shared-cpu:\t0\ndrm-active-cpu:\t0\ndrm-resident-cpu:\t0\n\
+         drm-total-gtt:\t20480 KiB\ndrm-shared-gtt:\t0\ndrm-resident-gtt:\t20480 KiB\n\
+         drm-total-vram:\t1048576 KiB\ndrm-shared-vram:\t0\ndrm-resident-vram:\t1048576 KiB\n\
+         drm-memory-vram:\t1048576 KiB\ndrm-memory-gtt: \t20480 KiB\ndrm-memory-cpu: \t0 KiB\n\
+         amd-evicted-vram:\t0 KiB\namd-requested-vram:\t1048576 KiB\n\
+         drm-engine-gfx:\t123456789 ns\ndrm-engine-compute:\t987654321 ns\n"
+    )
+}
+
+impl Terminal {
+    fn new() -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let path = ptsname(&ours, Vec::new()).unwrap();
+        Self {
+            _ours: ours,
+            path: path.to_str().unwrap().into(),
+        }
+    }
+
+    /// `136:5`
+    fn number(&self) -> String {
+        let device = std::fs::metadata(&self.path).unwrap().st_rdev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        format!("{major}:{minor}\n")
+    }
+}
+
+impl User {
+    fn of(terminal: &Terminal) -> Self {
+        let output = File::options().write(true).open(&terminal.path).unwrap();
+        let child = Command::new("sleep")
+            .arg("100000")
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
