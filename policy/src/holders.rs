@@ -16,7 +16,7 @@ pub use role::{protection, role, whole_name};
 
 use gpukill_proto::holders::{Cause, EndedHolder, Finding, HeldDevice, Holder, Remedy, Role};
 use gpukill_proto::units::{Bytes, Timestamp};
-use role::{explains_itself, is_gone};
+use role::{explains_itself, is_gone, is_zombie};
 
 /// Whose it is, the likeliest first. Nothing where no memory is unexplained and
 /// the device is not busy by itself.
@@ -130,7 +130,8 @@ impl<'a> Seen<'a> {
 const MOST: usize = 1000;
 
 /// What is unattributed, and what the driver lists under pids that are no
-/// processes here; never more than what the others leave of the used memory.
+/// processes here, or of processes that have ended; never more than what the
+/// others leave of the used memory.
 fn unexplained(device: &HeldDevice) -> Option<Bytes> {
     let held = |is: fn(&Holder) -> bool| {
         let holders = device.holders.iter().filter(|holder| is(holder));
@@ -138,7 +139,7 @@ fn unexplained(device: &HeldDevice) -> Option<Bytes> {
         known.fold(0u64, |sum, bytes| sum.saturating_add(bytes.0))
     };
     let unattributed = device.memory_unattributed.last_known().map(|bytes| bytes.0);
-    let gone = held(is_gone);
+    let gone = held(|holder| is_gone(holder) || (holder.listed && is_zombie(holder)));
     if unattributed.is_none() && gone == 0 {
         return None;
     }

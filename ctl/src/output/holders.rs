@@ -9,7 +9,7 @@ use super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::value::{clock, gib, reading};
 use super::whose::holder_owner;
 use gpukill_policy::holders::whole_name;
-use gpukill_proto::holders::{HeldDevice, Holder, HoldersReport, ProcessState, Role};
+use gpukill_proto::holders::{Cause, Finding, Holder, HoldersReport, ProcessState, Role};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Timestamp};
 
@@ -46,7 +46,7 @@ pub(crate) fn lines(shown: &Shown<'_>, look: &Look) -> Vec<Line> {
 
 fn of_device(report: &HoldersReport, at: Timestamp, look: &Look) -> Vec<Line> {
     let device = &report.device;
-    let heading = wrap(&heading(device, look.symbols), 0, 2, look.width).into_iter();
+    let heading = wrap(&heading(report, look.symbols), 0, 2, look.width).into_iter();
     let mut lines: Vec<Line> = heading
         .map(|text| Line::toned(text, Tone::Strong))
         .collect();
@@ -75,7 +75,8 @@ fn of_device(report: &HoldersReport, at: Timestamp, look: &Look) -> Vec<Line> {
 }
 
 /// `GPU 6 H100 80GB HBM3: 35.6 GiB used, none of it listed by the driver`
-fn heading(device: &HeldDevice, symbols: Symbols) -> String {
+fn heading(report: &HoldersReport, symbols: Symbols) -> String {
+    let device = &report.device;
     let name = device.name.last_known().map(|name| {
         let name = name.strip_prefix("NVIDIA ").unwrap_or(name);
         format!(" {}", shown(name, symbols))
@@ -87,20 +88,29 @@ fn heading(device: &HeldDevice, symbols: Symbols) -> String {
         Reading::Failed(_) | Reading::Withheld => "how much is used is not known".to_owned(),
     };
     let index = device.index;
-    let (name, explained) = (name.unwrap_or_default(), explained(device));
+    let (name, explained) = (name.unwrap_or_default(), explained(report));
     format!("GPU {index}{name}: {used}{explained}")
 }
 
 /// How much of the used memory no listed process explains.
-fn explained(device: &HeldDevice) -> String {
+fn explained(report: &HoldersReport) -> String {
+    let device = &report.device;
     let used = device.memory_used.last_known().copied();
     match device.memory_unattributed.last_known().copied() {
         Some(Bytes(0)) if used == Some(Bytes(0)) => String::new(),
+        // Of one that has ended, or of no process here.
+        Some(Bytes(0)) if report.findings.iter().any(is_of_memory) => {
+            ", all of it listed by the driver".to_owned()
+        }
         Some(Bytes(0)) => ", all of it explained".to_owned(),
         rest if rest.is_some() && rest == used => ", none of it listed by the driver".to_owned(),
         Some(rest) => format!(", {} GiB of it explained by no listed process", gib(rest)),
         None => ", how much of it is explained is not known".to_owned(),
     }
+}
+
+fn is_of_memory(finding: &Finding) -> bool {
+    finding.cause != Cause::BusyAlone
 }
 
 fn table(report: &HoldersReport, at: Timestamp, look: &Look) -> Vec<Line> {

@@ -37,7 +37,7 @@ impl Condition {
         };
         let parent = stat_of(root, stat.parent);
         Self {
-            state: Reading::Value(state(stat.state, &directory)),
+            state: Reading::Value(state(&stat, &directory)),
             parent: Reading::Value(stat.parent),
             parent_name: parent.map_or_else(
                 || Reading::Failed("the process has ended".into()),
@@ -67,8 +67,11 @@ fn stat_of(root: &Path, pid: u32) -> Option<Stat> {
     Stat::parse(&read_at_most(&file, STAT_MAX).ok()?)
 }
 
-fn state(letter: char, directory: &Path) -> ProcessState {
-    match letter {
+fn state(stat: &Stat, directory: &Path) -> ProcessState {
+    match stat.state {
+        // Its first thread has ended, and others go on: which of them works is
+        // not told here.
+        'Z' if stat.threads > 1 => ProcessState::Sleeping,
         'R' => ProcessState::Running,
         'S' | 'I' => ProcessState::Sleeping,
         'D' => ProcessState::Uninterruptible(waits_on(directory)),
@@ -96,8 +99,9 @@ mod tests {
         for (pid, name, state, parent, group, start) in processes {
             let directory = root.path().join(pid.to_string());
             std::fs::create_dir(&directory).unwrap();
-            let zeros = "0 ".repeat(16);
-            let text = format!("{pid} ({name}) {state} {parent} {group} {zeros}{start} 0 0");
+            // The twentieth field is how many threads it has: two in all of them.
+            let between = "0 ".repeat(14);
+            let text = format!("{pid} ({name}) {state} {parent} {group} {between}2 0 {start} 0 0");
             std::fs::write(directory.join("stat"), text).unwrap();
         }
         root
@@ -128,6 +132,17 @@ mod tests {
         let gone = Condition::unknown(&Reading::Failed("the process has ended".into()));
         assert_eq!(Condition::read(root.path(), key(7, 100)), gone);
         assert_eq!(Condition::read(root.path(), key(8, 100)), gone);
+    }
+
+    #[test]
+    fn a_process_is_a_zombie_when_its_last_thread_has_ended() {
+        let root = tree(&[(7, "python", 'Z', 1, 7, 100)]);
+        let state = || Condition::read(root.path(), key(7, 100)).state;
+        assert_eq!(state(), Reading::Value(ProcessState::Sleeping));
+        let file = root.path().join("7/stat");
+        let alone = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, alone.replace(" 2 0 100 ", " 1 0 100 ")).unwrap();
+        assert_eq!(state(), Reading::Value(ProcessState::Zombie));
     }
 
     #[test]

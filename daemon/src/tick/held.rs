@@ -7,7 +7,7 @@ use crate::holders::{DeviceNumber, Found, Open};
 use crate::host::condition::Condition;
 use crate::host::identity::Identity;
 use crate::host::users::Users;
-use gpukill_proto::holders::{EndedHolder, HeldDevice, Holder};
+use gpukill_proto::holders::{EndedHolder, HeldDevice, Holder, ProcessState};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, ProcessKey, Snapshot, Use};
 use gpukill_proto::units::{Bytes, Timestamp};
@@ -57,7 +57,7 @@ impl Sight<'_> {
                 utilization: device.vitals.utilization.clone(),
                 busy_alone_since: busy_alone.get(&device.id).copied(),
                 holders: self.holders(device, nodes.get(&device.id).copied(), &names, &own),
-                ended: ended.get(&device.id).cloned().unwrap_or_default(),
+                ended: self.over(ended.get(&device.id).map_or(&[], Vec::as_slice)),
                 unseen: self.found.unseen.clone(),
             })
             .collect()
@@ -107,6 +107,22 @@ impl Sight<'_> {
             list(holder, &rows);
         }
         holders.into_values().collect()
+    }
+
+    /// Of those that have left a device, whoever has ended: one that only let go
+    /// of it may go on, and so may its children.
+    fn over(&self, left: &[EndedHolder]) -> Vec<EndedHolder> {
+        let left = left.iter();
+        left.filter(|it| !self.goes_on(it.key)).cloned().collect()
+    }
+
+    fn goes_on(&self, key: ProcessKey) -> bool {
+        match Condition::read(self.procfs, key).state.known() {
+            // Its first thread may have ended alone: others have files open then.
+            Some(ProcessState::Zombie) => self.found.processes.contains_key(&key),
+            Some(_) => true,
+            None => false,
+        }
     }
 
     /// Who the process is, and what it does now.

@@ -24,10 +24,12 @@ pub fn role(holder: &Holder, device: &HeldDevice) -> Role {
     if explains_itself(holder) {
         return user(holder);
     }
+    if is_zombie(holder) {
+        return Role::Zombie;
+    }
     // The descriptors of one that ends are gone before its memory is.
     let may_hold = holder.holds_this_device || holder.listed || holder.holds.is_empty();
     match holder.state.last_known() {
-        Some(ProcessState::Zombie) => return Role::Zombie,
         Some(ProcessState::Uninterruptible(_)) if may_hold => return Role::Uninterruptible,
         _ if holder.listed => return user(holder),
         _ if !holder.holds_this_device => return Role::Monitor,
@@ -79,9 +81,16 @@ pub(super) fn is_gone(holder: &Holder) -> bool {
     holder.listed && holder.start_ticks.failure().is_some()
 }
 
-/// Whether it is known how much of the used memory is its.
+/// Whether it has ended as a whole. One whose first thread alone has ended is
+/// called a zombie by the kernel too: that one still has files open.
+pub(super) fn is_zombie(holder: &Holder) -> bool {
+    holder.state.last_known() == Some(&ProcessState::Zombie) && holder.holds.is_empty()
+}
+
+/// Whether it is known how much of the used memory is its, and it still uses it.
 pub(super) fn explains_itself(holder: &Holder) -> bool {
-    holder.listed && !is_gone(holder) && holder.memory.last_known().is_some()
+    let is_here = !is_gone(holder) && !is_zombie(holder);
+    holder.listed && is_here && holder.memory.last_known().is_some()
 }
 
 /// The kernel's name for it; empty where that is not known.

@@ -19,6 +19,8 @@ mod see;
 
 mod vendors;
 
+mod holders;
+
 mod store;
 
 mod wire;

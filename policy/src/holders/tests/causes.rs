@@ -55,6 +55,34 @@ fn a_zombie_is_reaped_by_its_parent_which_is_ended_only_where_it_is_a_plain_prog
 }
 
 #[test]
+fn a_zombie_is_told_of_though_the_driver_lists_it_with_all_the_memory() {
+    let listed_still = Holder {
+        memory: Value(gib(356)),
+        listed: true,
+        ..zombie(7, 60, "torchrun")
+    };
+    let mut ended = device(vec![listed_still.clone()]);
+    ended.memory_unattributed = Value(Bytes(0));
+    let said = "7 (python of carol) has ended, and its parent 60 (torchrun) has not asked how";
+    let expected = finding(Cause::Zombie, &[7], &[said], Some(Remedy::End(vec![60])));
+    assert_eq!(findings(&ended, NOW), [expected]);
+    // Its first thread alone has ended: the others work, and hold what is listed.
+    let goes_on = Holder {
+        holds: vec!["nvidia6".into()],
+        holds_this_device: true,
+        ..listed_still
+    };
+    ended.holders = vec![goes_on.clone()];
+    assert_eq!(findings(&ended, NOW), []);
+    assert_eq!(role(&goes_on, &ended), Role::User);
+    let unlisted = Holder {
+        listed: false,
+        ..goes_on
+    };
+    assert_eq!(role(&unlisted, &ended), Role::Unlisted);
+}
+
+#[test]
 fn what_is_stuck_in_a_driver_needs_a_reboot_and_what_waits_elsewhere_time() {
     let cases = [
         (Some("nvidia_close"), "in nvidia_close", Remedy::Reboot),

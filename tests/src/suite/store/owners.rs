@@ -55,7 +55,10 @@ fn the_person_whom_a_label_names_owns_and_is_found_in_the_past_too() {
         owners(&["--process", "^python$"]),
         [labelled.clone(), plain.clone()]
     );
-    assert_eq!(owners(&["--user", "alice"]), std::slice::from_ref(&labelled));
+    assert_eq!(
+        owners(&["--user", "alice"]),
+        std::slice::from_ref(&labelled)
+    );
     // Who runs it finds it too, as in the list.
     assert_eq!(owners(&["--user", "4000000"]), [labelled, plain]);
     daemon.stop();
