@@ -1,4 +1,4 @@
-//! `resume`: the daemon reads the NVIDIA driver again, before a quiesce is over.
+//! `resume`: the daemon reads the NVIDIA driver, before a quiesce is over.
 
 use super::connect;
 use crate::connect::Patience;
@@ -12,6 +12,6 @@ pub(crate) async fn run(settings: &Settings, messages: Messages) -> Result<Exit,
     let patience = Patience::lasting(settings.timeout);
     let daemon = connect(settings, patience, messages).await?;
     daemon.resume(patience).await?;
-    print("gpukilld reads the NVIDIA driver again\n")?;
+    print("gpukilld reads the NVIDIA driver\n")?;
     Ok(Exit::Done)
 }

@@ -61,7 +61,7 @@ fn resume_says_that_the_driver_is_read_again() {
     for _ in 0..2 {
         let output = run(&daemon.socket, "resume");
         assert_eq!(output.status.code(), Some(0));
-        assert_eq!(stdout(&output), "gpukilld reads the NVIDIA driver again\n");
+        assert_eq!(stdout(&output), "gpukilld reads the NVIDIA driver\n");
         assert_eq!(stderr(&output), "");
         assert_eq!(*daemon.script.quiesced.lock().expect("not poisoned"), None);
     }

@@ -74,7 +74,7 @@ fn a_process_whose_first_thread_alone_has_ended_is_not_called_ended() {
     std::os::unix::fs::symlink("/dev/full", descriptors.join("5")).unwrap();
     it.play(35 * GIB, &json!([{"pid": 4711, "memory": 35 * GIB}]));
     let daemon = it.start();
-    let row = json!([[4711, "zombie", "user", ["nvidia7"]]]);
+    let row = json!([[4711, "sleeping", "user", ["nvidia7"]]]);
     let fields = ["pid", "state", "role", "holds"];
     becomes(&row, || pick(&it.held()["holders"], &fields));
     assert_eq!(it.findings(), json!([]));

@@ -87,7 +87,7 @@ fn memory_that_no_process_explains_has_a_row_and_a_field() {
     let table = stage.table(&["list", "--details"]);
     let rows: Vec<String> = table
         .lines()
-        .filter(|line| line.contains("unattributed"))
+        .filter(|line| line.contains("unattributed") && !line.starts_with("unattributed"))
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
     assert_eq!(
