@@ -88,6 +88,10 @@ pub struct Holder {
     /// Whether the driver, or the memory of its clients, says that it uses the
     /// device.
     pub listed: bool,
+    /// The process for which the memory of what it has open is counted: both have
+    /// the same client of the device (DRM), by fork or handed over. It is free
+    /// only when all of them have closed it.
+    pub shares_with: Option<u32>,
     /// What it does with the device, where it is listed.
     pub used_for: Use,
     /// Device memory it holds, where it is listed.
@@ -105,6 +109,8 @@ pub struct EndedHolder {
     pub user: Reading<String>,
     /// What it held when it was last seen.
     pub memory: Reading<Bytes>,
+    /// What of the device's memory nobody explained then.
+    pub unexplained_before: Reading<Bytes>,
     /// When it was first missed.
     pub at: Timestamp,
 }

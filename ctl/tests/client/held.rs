@@ -33,6 +33,7 @@ pub(crate) fn worker(pid: u32) -> Holder {
         holds: vec!["nvidia0".into(), "nvidia-uvm".into()],
         holds_this_device: true,
         listed: false,
+        shares_with: None,
         used_for: Use::default(),
         memory: Reading::Unsupported,
     }

@@ -203,6 +203,7 @@ pub(super) mod tests {
             holds: vec!["nvidia0".into()],
             holds_this_device: true,
             listed: false,
+            shares_with: None,
             used_for: Use::default(),
             memory: Reading::Unsupported,
         }
@@ -227,6 +228,7 @@ pub(super) mod tests {
                 name: Reading::Unsupported,
                 user: Reading::Unsupported,
                 memory: Reading::Unsupported,
+                unexplained_before: Reading::Unsupported,
                 at: NOW,
             }],
             unseen: None,

@@ -2,8 +2,9 @@
 //! since when it works for nobody.
 
 use gpukill_proto::holders::EndedHolder;
+use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, ProcessKey, Snapshot};
-use gpukill_proto::units::Timestamp;
+use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -53,6 +54,7 @@ impl Past {
                     name: row.name.clone(),
                     user: row.user.clone(),
                     memory: row.memory.clone(),
+                    unexplained_before: unexplained(before, &row.device),
                     at: now,
                 },
             );
@@ -78,12 +80,19 @@ impl Past {
     }
 }
 
+fn unexplained(before: &Snapshot, device: &DeviceId) -> Reading<Bytes> {
+    let mut devices = before.devices.iter();
+    let device = devices.find(|known| known.id == *device);
+    device.map_or(Reading::Unsupported, |known| {
+        known.memory_unattributed.clone()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::reading::Reading;
     use gpukill_proto::snapshot::{Device, GpuProcess, Vendor};
-    use gpukill_proto::units::{Bytes, Percent};
+    use gpukill_proto::units::Percent;
 
     /// One device that works so much, with these processes of 5 bytes each.
     fn snapshot(utilization: u32, pids: &[u32], count: Reading<u32>) -> Snapshot {

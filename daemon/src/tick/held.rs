@@ -199,6 +199,7 @@ fn nobody(pid: u32) -> Holder {
         holds: Vec::new(),
         holds_this_device: false,
         listed: false,
+        shares_with: None,
         used_for: Use::default(),
         memory: Reading::Unsupported,
     }

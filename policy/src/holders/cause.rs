@@ -7,7 +7,7 @@ use super::words::{NAMED, ended, inside, of_number, pids, size, who};
 use super::{Seen, is_gone};
 use crate::job::is_called_like_a_keeper;
 use crate::memory::noise;
-use gpukill_proto::holders::{Cause, Finding, Holder, ProcessState, Remedy, Role};
+use gpukill_proto::holders::{Cause, EndedHolder, Finding, Holder, ProcessState, Remedy, Role};
 use gpukill_proto::text::duration;
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::BTreeSet;
@@ -77,8 +77,14 @@ pub(super) fn orphans(seen: &Seen<'_>) -> Option<Finding> {
 pub(super) fn tearing_down(seen: &Seen<'_>, remainder: Bytes) -> Option<Finding> {
     let ended_now = seen.device.ended.iter();
     let just_ended: Vec<_> = ended_now
-        .filter(|ended| is_recent(ended.at, seen.now) && ended.memory.last_known().is_some())
+        .filter(|ended| is_recent(ended.at, seen.now) && held_some(ended))
         .collect();
+    // What nobody explained before is not theirs, and will not come back.
+    let before = just_ended
+        .iter()
+        .filter_map(|ended| ended.unexplained_before.last_known());
+    let before = before.max().copied().unwrap_or_default();
+    let remainder = Bytes(remainder.0.saturating_sub(before.0));
     let held = just_ended
         .iter()
         .filter_map(|ended| ended.memory.last_known());
@@ -86,7 +92,7 @@ pub(super) fn tearing_down(seen: &Seen<'_>, remainder: Bytes) -> Option<Finding>
     let total = seen.device.memory_total.last_known().copied();
     // A part of it may be back already.
     let most = held.saturating_add(noise(total.unwrap_or_default()).0);
-    if just_ended.is_empty() || held == 0 || remainder.0 > most {
+    if just_ended.is_empty() || remainder == Bytes(0) || remainder.0 > most {
         return None;
     }
     let named = just_ended.iter().take(NAMED);
@@ -103,6 +109,11 @@ pub(super) fn tearing_down(seen: &Seen<'_>, remainder: Bytes) -> Option<Finding>
         .take(super::MOST)
         .collect();
     Some(finding)
+}
+
+/// Whether it is known to have held memory that is worth a word.
+fn held_some(ended: &EndedHolder) -> bool {
+    ended.memory.last_known().is_some_and(|it| it.as_mib() > 0)
 }
 
 /// Whether it was within the time that tearing down takes. What the clock has

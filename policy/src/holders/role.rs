@@ -17,8 +17,7 @@ pub fn role(holder: &Holder, device: &HeldDevice) -> Role {
     if names::is_monitor(name) && !explains_itself(holder) {
         return Role::Monitor;
     }
-    let draws = holder.listed && holder.used_for.graphics && !holder.used_for.compute;
-    if names::is_display(name) || draws {
+    if names::is_display(name) {
         return Role::Display;
     }
     if explains_itself(holder) {
@@ -107,8 +106,9 @@ fn is_in_a_namespace(holder: &Holder) -> bool {
 /// Whether it is what one that has ended left behind, by what is still seen of
 /// that one.
 fn orphan(holder: &Holder, device: &HeldDevice) -> Option<Role> {
-    let group = holder.group.last_known().copied();
-    let parent = holder.parent.last_known().copied();
+    // 0 is one that is not of this PID namespace: nothing is known of it.
+    let seen_here = |pid: &Reading<u32>| pid.last_known().copied().filter(|pid| *pid != 0);
+    let (group, parent) = (seen_here(&holder.group), seen_here(&holder.parent));
     let former = |ended: &&EndedHolder| [group, parent].contains(&Some(ended.key.pid));
     // A pid may have been given to another meanwhile, to the process itself too.
     let ended = device
@@ -122,7 +122,8 @@ fn orphan(holder: &Holder, device: &HeldDevice) -> Option<Role> {
         });
     }
     let leads_itself = group == Some(holder.pid);
-    let leader_is_gone = holder.group_leader_is_here.last_known() == Some(&false);
+    let leader_is_gone =
+        group.is_some() && holder.group_leader_is_here.last_known() == Some(&false);
     // Services and the first processes of containers have such parents from
     // their beginning, and each begins a group of its own.
     if !leads_itself && (leader_is_gone || is_adopted(holder)) {

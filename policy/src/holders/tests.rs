@@ -60,6 +60,7 @@ fn holder(pid: u32) -> Holder {
         holds: vec!["nvidia6".into(), "nvidia-uvm".into()],
         holds_this_device: true,
         listed: false,
+        shares_with: None,
         used_for: Use::default(),
         memory: Unsupported,
     }
@@ -75,6 +76,7 @@ fn named(pid: u32, name: &str) -> Holder {
 fn listed(pid: u32, memory: Reading<Bytes>) -> Holder {
     Holder {
         listed: true,
+        shares_with: None,
         used_for: Use {
             compute: true,
             ..Use::default()
@@ -103,6 +105,7 @@ fn ended(pid: u32, tenths: u64, seconds: i64) -> EndedHolder {
         name: Value("python".into()),
         user: Value("carol".into()),
         memory: Value(gib(tenths)),
+        unexplained_before: Value(gib(0)),
         at: NOW.plus_seconds(-seconds),
     }
 }

@@ -39,6 +39,7 @@ fn holder() -> Holder {
         holds: vec!["nvidia6".into(), "nvidia-uvm".into()],
         holds_this_device: true,
         listed: true,
+        shares_with: None,
         used_for: Use {
             compute: true,
             graphics: false,
@@ -67,6 +68,7 @@ fn device() -> HeldDevice {
             name: Reading::Value("python".into()),
             user: Reading::Value("carol".into()),
             memory: Reading::Value(Bytes(35 << 30)),
+            unexplained_before: Reading::Value(Bytes(0)),
             at: Timestamp(2),
         }],
         unseen: Some("x".into()),

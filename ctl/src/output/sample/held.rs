@@ -33,6 +33,7 @@ fn holder(pid: u32, uid: u32, user: &str, name: &str) -> Holder {
         holds: vec!["nvidia6".into(), "nvidia-uvm".into()],
         holds_this_device: true,
         listed: false,
+        shares_with: None,
         used_for: Use::default(),
         memory: Unsupported,
     }
@@ -41,6 +42,7 @@ fn holder(pid: u32, uid: u32, user: &str, name: &str) -> Holder {
 fn listed(pid: u32, user: &str, tenths: u64) -> Holder {
     Holder {
         listed: true,
+        shares_with: None,
         used_for: Use {
             compute: true,
             ..Use::default()
@@ -83,6 +85,7 @@ fn ended(pid: u32, seconds: i64) -> EndedHolder {
         name: Value("python".into()),
         user: Value("carol".into()),
         memory: Value(gib(356)),
+        unexplained_before: Value(gib(0)),
         at: NOW.plus_seconds(-seconds),
     }
 }

@@ -66,6 +66,7 @@ fn anybody() -> impl Strategy<Value = Holder> {
                     group_leader_is_here: Value(is[1]),
                     holds_this_device: is[2],
                     listed: is[3],
+                    shares_with: None,
                     used_for: Use {
                         graphics: is[4],
                         mps: is[5],

@@ -45,6 +45,7 @@ pub(super) fn holder() -> Holder {
         holds: vec!["nvidia6".into(), "nvidia-uvm".into()],
         holds_this_device: true,
         listed: true,
+        shares_with: None,
         used_for: Use {
             compute: true,
             graphics: false,
@@ -73,6 +74,7 @@ fn held() -> HeldDevice {
             name: Value("python".into()),
             user: Value("carol".into()),
             memory: Value(Bytes::mib(33)),
+            unexplained_before: Value(Bytes(0)),
             at: NOW,
         }],
         unseen: Some("2 processes may not be looked at".into()),
