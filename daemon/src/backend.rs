@@ -23,7 +23,9 @@ pub(crate) mod wanted;
 
 use crate::holders::DeviceNumber;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent, InstanceId, Use, Vendor, Vitals};
+use gpukill_proto::snapshot::{
+    BackendState, DeviceId, GpuEvent, InstanceId, ProcessKey, Use, Vendor, Vitals,
+};
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -122,8 +124,19 @@ pub(crate) struct DeviceReadings {
     /// Why there may be processes that are not in the list; `None` when it is
     /// whole.
     pub(crate) unseen: Option<String>,
+    /// Whoever has the same client open as a process of the list, for which its
+    /// memory is counted (DRM).
+    pub(crate) sharers: Vec<Sharer>,
     /// Its device files: whoever has one open holds the device.
     pub(crate) nodes: Vec<Node>,
+}
+
+/// A process that shares a client with another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sharer {
+    pub(crate) key: ProcessKey,
+    /// The one for which it is counted.
+    pub(crate) with: u32,
 }
 
 /// A device file.
@@ -152,6 +165,7 @@ impl DeviceReadings {
             lost: None,
             processes: why.because(),
             unseen: None,
+            sharers: Vec::new(),
             nodes: Vec::new(),
         }
     }

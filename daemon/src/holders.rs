@@ -51,6 +51,9 @@ pub(crate) struct Open {
     pub(crate) thread: Option<u32>,
 }
 
+/// Why there may be other holders, as long as the first look goes on.
+pub(crate) const NOT_YET: &str = "not looked everywhere yet";
+
 /// What was last seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Found {

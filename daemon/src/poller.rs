@@ -108,7 +108,7 @@ impl Poller {
         systemd::status(&snapshot);
         self.publisher.send_replace(Published {
             snapshot: Arc::clone(&snapshot),
-            holders: Arc::new(held),
+            holders: held,
             polling,
         });
         snapshot

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 #[derive(Debug, Clone)]
 pub(crate) struct Published {
     pub(crate) snapshot: Arc<Snapshot>,
-    /// Who holds each device; empty where nobody has asked lately.
+    /// Who holds each device, as it was when somebody last asked.
     pub(crate) holders: Arc<Vec<HeldDevice>>,
     pub(crate) polling: PollingReport,
 }
@@ -57,8 +57,8 @@ pub(crate) fn whole_milliseconds(duration: Duration) -> u64 {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted(Arc<Mutex<Option<Instant>>>);
 
-/// Whoever asks, asks again soon.
-const LATELY: Duration = Duration::from_secs(60);
+/// The polls within this time are for whoever asks.
+const LATELY: Duration = Duration::from_secs(10);
 
 impl Wanted {
     /// Somebody asks.

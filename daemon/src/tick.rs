@@ -38,6 +38,7 @@ pub(crate) struct Ticker {
     users: Users,
     memory: Memory,
     past: Past,
+    held: Arc<Vec<HeldDevice>>,
     suspicion: Suspicion,
     /// The last snapshot; at first one of nothing.
     before: Arc<Snapshot>,
@@ -48,8 +49,8 @@ pub(crate) struct Ticker {
 /// What one poll saw.
 pub(crate) struct Ticked {
     pub(crate) snapshot: Arc<Snapshot>,
-    /// Who holds each device, where somebody has asked lately.
-    pub(crate) held: Vec<HeldDevice>,
+    /// Who holds each device, as it was when somebody last asked.
+    pub(crate) held: Arc<Vec<HeldDevice>>,
     /// What happened to devices since the poll before, the oldest first.
     pub(crate) events: Vec<GpuEvent>,
 }
@@ -76,6 +77,7 @@ impl Ticker {
             memory: Memory::new(host::memory::total(&procfs)),
             procfs,
             past: Past::default(),
+            held: Arc::default(),
             suspicion: Suspicion::default(),
             before,
             faults: Faults::default(),
@@ -120,16 +122,15 @@ impl Ticker {
             users: &self.users,
             procfs: &self.procfs,
         };
-        let held = if held_is_wanted {
-            sight.held(&self.past.ended, &self.past.busy_alone)
-        } else {
-            Vec::new()
-        };
+        if held_is_wanted {
+            let held = sight.held(&self.past.ended, &self.past.busy_alone);
+            self.held = Arc::new(held);
+        }
         self.before = Arc::new(snapshot);
         let events = latest.into_iter().flat_map(|(_, latest)| latest.events);
         Ticked {
             events: events.collect(),
-            held,
+            held: Arc::clone(&self.held),
             snapshot: Arc::clone(&self.before),
         }
     }

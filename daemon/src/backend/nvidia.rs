@@ -49,6 +49,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The wait before a driver or a library that does not work is looked for again.
 const LOAD_PAUSE: Duration = Duration::from_secs(10);
 
+/// A part of the driver that is loaded later has other numbers after so long.
+const NODES_KEPT: Duration = Duration::from_secs(30);
+
 /// The backend: at most one sensor at a time.
 pub(crate) struct Nvidia {
     library: String,
@@ -57,6 +60,7 @@ pub(crate) struct Nvidia {
     holders: Holders,
     /// The device files of each GPU, as long as the GPUs are the same.
     nodes: BTreeMap<DeviceId, Vec<Node>>,
+    nodes_read_at: Option<Instant>,
     quiesce: Quiesce,
     sensor: Option<Sensor>,
     /// A sensor that was killed and has not ended: it is stuck in the kernel.
@@ -86,6 +90,7 @@ impl Nvidia {
             sysfs: roots.sysfs,
             holders,
             nodes: BTreeMap::new(),
+            nodes_read_at: None,
             quiesce,
             sensor: None,
             stuck: None,
@@ -143,7 +148,11 @@ impl Nvidia {
                     nodes.get(&device.id).is_some_and(|it| own(it) || !tells)
                 })
         };
-        if !is_known(&self.nodes) {
+        let is_old = self
+            .nodes_read_at
+            .is_none_or(|at| at.elapsed() > NODES_KEPT);
+        if is_old || !is_known(&self.nodes) {
+            self.nodes_read_at = Some(Instant::now());
             let numbers = Numbers::read(&self.procfs);
             let devices = readings.devices.iter();
             let nodes = devices.map(|it| (it.id.clone(), numbers.of(it, &self.sysfs)));
@@ -156,6 +165,7 @@ impl Nvidia {
             // The sensor's word on this would be the library's.
             device.nodes = self.nodes.get(&device.id).cloned().unwrap_or_default();
             device.unseen = None;
+            device.sharers = Vec::new();
         }
         readings
     }

@@ -78,7 +78,7 @@ pub const KEYS: &[Key<Config>] = &[
         name: "enabled",
         variable: "GPUKILLD_BACKENDS_ENABLED",
         default: "[\"nvidia\", \"amd\", \"intel\", \"drm\", \"apple\"]",
-        help: "Which vendors to look for. This version reads nvidia; status names the others\nas not in this version. Needs a restart.",
+        help: "Which vendors to look for: drm is every driver of the kernel but those of the\nothers. Needs a restart.",
         set: |config, v| backends(v).map(|names| config.backends.enabled = names),
     },
     Key {

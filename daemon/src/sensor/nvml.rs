@@ -240,6 +240,7 @@ impl Nvml {
             lost,
             processes,
             unseen: None,
+            sharers: Vec::new(),
             nodes: Vec::new(),
         })
     }

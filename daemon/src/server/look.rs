@@ -10,7 +10,16 @@ use tokio::sync::Mutex;
 
 /// Looks at all processes for holders of devices. It is over when a complete look
 /// has been published, or after a few seconds in any case.
-pub(crate) type Look = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+pub(crate) type Look = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Looked> + Send>> + Send + Sync>;
+
+/// How a look ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// Every process was looked at, and that is published.
+    Whole,
+    /// There was no time for that.
+    InPart,
+}
 
 /// A look is news for so long: whoever asks again gets the same. It costs a second
 /// of a processor on a box of 10,000 processes.
@@ -42,22 +51,27 @@ pub(crate) fn look(
             wanted.ask();
             let mut last = last.lock().await;
             if last.is_some_and(|at| at.elapsed() < NEWS) {
-                return;
+                return Looked::Whole;
             }
             let ticket = holders.look_now();
             let deadline = Instant::now() + PATIENCE;
             while !holders.has_looked(ticket) && Instant::now() < deadline {
                 tokio::time::sleep(STEP).await;
             }
+            let mut is_whole = holders.has_looked(ticket);
             // The poll under way may have begun before: the one after it has not.
             for _ in 0..2 {
                 let before = state.borrow().snapshot.tick;
                 hurry();
                 let newer = state.wait_for(|published| published.snapshot.tick > before);
                 // Too long, or the daemon stops: there is what there is.
-                let _ = tokio::time::timeout(POLL_PATIENCE, newer).await;
+                is_whole &= matches!(tokio::time::timeout(POLL_PATIENCE, newer).await, Ok(Ok(_)));
+            }
+            if !is_whole {
+                return Looked::InPart;
             }
             *last = Some(Instant::now());
+            Looked::Whole
         })
     })
 }

@@ -2,6 +2,7 @@
 //! of a fault hold nothing that changes while it lasts.
 
 use crate::backend::reader::Latest;
+use crate::holders::NOT_YET;
 use gpukill_policy::health::complaints;
 use gpukill_proto::snapshot::{BackendState, Device, DeviceId, Snapshot, Vitals};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +48,7 @@ pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> 
         all.extend(devices.flat_map(|device| of_device(device, works(name))));
     }
     all.extend(lists(latest, &indices, &works));
+    all.extend(unseen(latest));
     all
 }
 
@@ -71,6 +73,19 @@ fn late(name: &str, latest: &Latest, snapshot: &Snapshot) -> Option<Broken> {
         None => "has not answered yet: the driver may be waking its devices",
     };
     Some((name.to_owned(), what.to_owned()))
+}
+
+/// Why not everybody who uses a GPU may be listed: once, whatever the GPU.
+fn unseen(latest: &[(&'static str, Latest)]) -> BTreeSet<Broken> {
+    let readings = latest.iter();
+    let readings = readings.filter_map(|(_, latest)| latest.readings.as_ref());
+    let devices = readings.flat_map(|(readings, _)| &readings.devices);
+    devices
+        .filter_map(|device| device.unseen.clone())
+        // It is on its way.
+        .filter(|why| why != NOT_YET)
+        .map(|why| ("processes".to_owned(), why))
+        .collect()
 }
 
 /// Lists of processes that could not be had.

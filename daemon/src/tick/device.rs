@@ -71,7 +71,7 @@ fn memory(read: &DeviceReadings, host: Option<Bytes>) -> MemoryReadings {
         ),
         used: match &read.processes {
             Reading::Value(listed) => held(listed.iter().map(|process| &process.memory)),
-            unknown => unknown.clone().map(|_| Bytes(0)),
+            unknown => unknown.because(),
         },
         ..read.memory.clone()
     }

@@ -82,29 +82,46 @@ impl Sight<'_> {
                 all.entry(row.pid).or_default().push(row);
                 all
             });
+        let mut watchers = Few(WATCHERS);
         let mut holders: BTreeMap<u32, Holder> = BTreeMap::new();
         for (key, open) in &self.found.processes {
             let holds_this = open.iter().any(|it| here.get(&it.number) == Some(&false));
             let holds_any = open.iter().any(|it| own.contains(&it.number));
             let shares = open.iter().any(|it| here.contains_key(&it.number));
-            if holds_this || (shares && !holds_any) || rows.contains_key(&key.pid) {
-                let holder = Holder {
-                    holds: held_names(open, &here, names),
-                    holds_this_device: holds_this,
-                    ..self.holder(*key)
-                };
+            let row = rows.get(&key.pid).and_then(|rows| rows[0].key());
+            let is_listed = row == Some(*key);
+            if !holds_this && !is_listed && (holds_any || !shares || !watchers.take()) {
+                continue;
+            }
+            let holder = Holder {
+                holds: held_names(open, &here, names),
+                holds_this_device: holds_this,
+                ..self.holder(*key)
+            };
+            // It has ended since it was found; its pid may be another's.
+            if is_listed || holder.state.failure().is_none() {
                 holders.insert(key.pid, holder);
             }
         }
         for (pid, rows) in rows {
-            let holder =
-                holders
-                    .entry(pid)
-                    .or_insert_with(|| match rows.iter().find_map(|row| row.key()) {
-                        Some(key) => self.holder(key),
-                        None => nobody(pid),
-                    });
-            list(holder, &rows);
+            let key = rows.iter().find_map(|row| row.key());
+            let found = holders.remove(&pid);
+            let same = |holder: &Holder| {
+                holder.start_ticks.known() == key.map(|it| it.start_ticks).as_ref()
+            };
+            let mut holder = found.filter(same).unwrap_or_else(|| match key {
+                Some(key) => self.holder(key),
+                None => nobody(pid),
+            });
+            list(&mut holder, &rows);
+            holders.insert(pid, holder);
+        }
+        for sharer in read.map_or(&[][..], |read| &read.sharers) {
+            if let Some(holder) = holders.get_mut(&sharer.key.pid)
+                && holder.start_ticks.known() == Some(&sharer.key.start_ticks)
+            {
+                holder.shares_with = Some(sharer.with);
+            }
         }
         holders.into_values().collect()
     }
@@ -157,6 +174,21 @@ impl Sight<'_> {
     }
 }
 
+/// So many are told of those who have only files open that all devices share:
+/// they hold no memory.
+const WATCHERS: usize = 64;
+
+/// A number of things that may be taken.
+struct Few(usize);
+
+impl Few {
+    fn take(&mut self) -> bool {
+        let is_left = self.0 > 0;
+        self.0 = self.0.saturating_sub(1);
+        is_left
+    }
+}
+
 /// Puts what the driver says of it beside the process.
 fn list(holder: &mut Holder, rows: &[&GpuProcess]) {
     holder.listed = true;
@@ -172,7 +204,10 @@ fn list(holder: &mut Holder, rows: &[&GpuProcess]) {
             (Reading::Value(sum), Reading::Value(more)) => {
                 Reading::Value(Bytes(sum.0.saturating_add(more.0)))
             }
-            (Reading::Value(_), unknown) | (unknown, _) => unknown,
+            (Reading::Stale(sum, age), Reading::Stale(more, other)) => {
+                Reading::Stale(Bytes(sum.0.saturating_add(more.0)), age.max(other))
+            }
+            (Reading::Value(_) | Reading::Stale(..), unknown) | (unknown, _) => unknown,
         })
         .unwrap_or(Reading::Unsupported);
 }

@@ -11,7 +11,7 @@ mod shares;
 
 use super::card::Card;
 use super::engines::{self, Work};
-use crate::backend::Utilization;
+use crate::backend::{Sharer, Utilization};
 use crate::holders::{DeviceNumber, Found};
 use crate::procfs::file::read_at_most;
 use crate::procfs::stat::Stat;
@@ -50,6 +50,8 @@ pub(crate) struct Used {
     /// Whether its driver tells of a memory that is the card's own. Without one
     /// it shares the host's.
     pub(crate) has_own_memory: bool,
+    /// Whoever has a client of these processes open too.
+    pub(crate) sharers: Vec<Sharer>,
     /// Why there may be others; `None` when every descriptor was read.
     pub(crate) unseen: Option<String>,
 }
@@ -108,6 +110,7 @@ impl Clients {
             decoder: share(Work::Decode),
             processes: [self.processes(card), silent].concat(),
             has_own_memory: self.has_own_memory,
+            sharers: self.sharers(),
             unseen,
         }
     }
@@ -122,6 +125,24 @@ impl Clients {
         }
         let process = |(key, clients)| self.process(key, clients, card);
         clients.into_iter().map(process).collect()
+    }
+
+    /// Those of several with one client who do not answer for it.
+    fn sharers(&self) -> Vec<Sharer> {
+        let shared = self.sight.clients.values();
+        let shared = shared.filter(|client| client.holders.len() > 1);
+        let others = shared.flat_map(|client| {
+            let owner = owner(&self.root, &client.holders);
+            let others = client
+                .holders
+                .iter()
+                .filter(move |key| Some(**key) != owner);
+            others.filter_map(move |key| {
+                let with = owner?.pid;
+                Some(Sharer { key: *key, with })
+            })
+        });
+        others.collect()
     }
 
     /// Who uses the card of those of whom its driver tells nothing (radeon, and

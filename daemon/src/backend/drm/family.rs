@@ -43,9 +43,9 @@ impl Family {
 
     const fn absent(self) -> &'static str {
         match self {
-            Self::Amd => "no card with the driver amdgpu",
-            Self::Intel => "no card with the driver i915 or xe",
-            Self::Other => "no card with another DRM driver",
+            Self::Amd => "no GPU with the driver amdgpu",
+            Self::Intel => "no GPU with the driver i915 or xe",
+            Self::Other => "no GPU with another DRM driver",
         }
     }
 }

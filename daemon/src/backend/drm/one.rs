@@ -131,11 +131,12 @@ impl One {
         DeviceReadings {
             name: told.name,
             pci: self.pci(),
+            processes: Reading::Value(processes(clients, told.listed, memory.total.known())),
             memory,
             vitals,
             instances: told.instances,
-            processes: Reading::Value(processes(clients, told.listed)),
             unseen: used.unseen,
+            sharers: used.sharers,
             nodes,
             ..unknown
         }
@@ -156,7 +157,11 @@ fn sum(one: &Reading<Bytes>, other: &Reading<Bytes>) -> Reading<Bytes> {
 
 /// Each process once. One that is both a client and in the driver's own list
 /// holds the greater of the two: the same memory is told twice.
-fn processes(clients: Vec<Client>, listed: Vec<Listed>) -> Vec<ProcessReadings> {
+fn processes(
+    clients: Vec<Client>,
+    listed: Vec<Listed>,
+    total: Option<&Bytes>,
+) -> Vec<ProcessReadings> {
     let mut all: BTreeMap<u32, ProcessReadings> = clients
         .into_iter()
         .map(|client| {
@@ -186,14 +191,24 @@ fn processes(clients: Vec<Client>, listed: Vec<Listed>) -> Vec<ProcessReadings> 
         // computes would be idle.
         process.utilization.sm = it.occupancy;
     }
+    for process in all.values_mut() {
+        if process
+            .memory
+            .known()
+            .zip(total)
+            .is_some_and(|(held, all)| held > all)
+        {
+            process.memory = Reading::Failed("the driver tells more than the card has".into());
+        }
+    }
     all.into_values().collect()
 }
 
 fn greater(one: Reading<Bytes>, other: Reading<Bytes>) -> Reading<Bytes> {
     match (one, other) {
         (Reading::Value(one), Reading::Value(other)) => Reading::Value(one.max(other)),
-        (Reading::Value(one), Reading::Unsupported) => Reading::Value(one),
-        (_, other) => other,
+        (known, Reading::Unsupported) | (Reading::Unsupported, known) => known,
+        (Reading::Value(_), unknown) | (unknown, _) => unknown,
     }
 }
 
@@ -213,5 +228,60 @@ impl Backend for One {
 
     fn take_events(&mut self) -> Vec<GpuEvent> {
         Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::snapshot::ProcessKey;
+
+    fn client(pid: u32, memory: u64) -> Client {
+        Client {
+            key: ProcessKey {
+                pid,
+                start_ticks: 7,
+            },
+            memory: Reading::Value(Bytes(memory)),
+            host_memory: Reading::Unsupported,
+            utilization: Utilization::unknown(&Reading::Unsupported),
+            used_for: Use::default(),
+        }
+    }
+
+    fn listed(pid: u32, memory: Reading<Bytes>) -> Listed {
+        Listed {
+            pid,
+            memory,
+            occupancy: Reading::Unsupported,
+        }
+    }
+
+    fn memories(clients: Vec<Client>, listed: Vec<Listed>) -> Vec<(u32, Reading<Bytes>)> {
+        let all = processes(clients, listed, Some(&Bytes(100)));
+        all.into_iter().map(|it| (it.pid, it.memory)).collect()
+    }
+
+    #[test]
+    fn what_two_lists_tell_of_a_process_is_the_same_memory() {
+        let told = |bytes| Reading::Value(Bytes(bytes));
+        let failed = || Reading::Failed("not understood".to_owned());
+        let cases = [
+            (told(5), told(20)),
+            (told(30), told(30)),
+            (Reading::Unsupported, told(20)),
+            (failed(), failed()),
+        ];
+        for (other, expected) in cases {
+            let found = memories(vec![client(1, 20)], vec![listed(1, other)]);
+            assert_eq!(found, [(1, expected)]);
+        }
+    }
+
+    #[test]
+    fn nobody_holds_more_than_the_card_has() {
+        let found = memories(vec![client(1, 100), client(2, 101)], Vec::new());
+        let failed = Reading::Failed("the driver tells more than the card has".into());
+        assert_eq!(found, [(1, Reading::Value(Bytes(100))), (2, failed)]);
     }
 }

@@ -3,7 +3,9 @@
 
 use super::super::explanation::{Asker, explain};
 use super::super::holder_pages::Answer;
+use super::super::look::Looked;
 use super::Session;
+use crate::state::Published;
 use gpukill_policy::access::{Operation, Person, Ruling, check};
 use gpukill_proto::holders::{Explanation, HoldersPage};
 use gpukill_proto::refusal::Refusal;
@@ -38,8 +40,7 @@ impl Session {
     /// All that is known of this process.
     pub(super) async fn explanation(&self, pid: u32) -> Result<Explanation, Refusal> {
         self.may_look()?;
-        (self.shared.look)().await;
-        let published = self.shared.state.borrow().clone();
+        let published = self.looked().await?;
         let roles = self.shared.roles();
         let asker = Asker {
             caller: &self.caller,
@@ -50,6 +51,24 @@ impl Session {
         let explained = explain(&published, pid, now, &asker, |person| self.called(person));
         explained
             .ok_or_else(|| Refusal::NoMatch(format!("no process {pid} uses a GPU or has one open")))
+    }
+
+    /// What is known after a look at all processes. Where that took too long, it
+    /// says so: others may hold a device.
+    async fn looked(&self) -> Result<Published, Refusal> {
+        let looked = (self.shared.look)().await;
+        let mut published = self.shared.state.borrow().clone();
+        if looked == Looked::Whole {
+            return Ok(published);
+        }
+        if published.holders.is_empty() && !published.snapshot.devices.is_empty() {
+            return Err(Refusal::TooSlow("a look at all processes".to_owned()));
+        }
+        for held in Arc::make_mut(&mut published.holders) {
+            let why = || "a look at all processes took too long".to_owned();
+            held.unseen.get_or_insert_with(why);
+        }
+        Ok(published)
     }
 
     fn may_look(&self) -> Result<(), Refusal> {
@@ -64,8 +83,7 @@ impl Session {
 
     /// Who has this device open, or all devices, after a look at all processes.
     async fn look_for_holders(&self, device: Option<&DeviceId>) -> Result<Answer, Refusal> {
-        (self.shared.look)().await;
-        let published = self.shared.state.borrow().clone();
+        let published = self.looked().await?;
         let is_meant = |id: &DeviceId| device.is_none_or(|device| device == id);
         let held = published.holders.iter().filter(|held| is_meant(&held.id));
         let mut devices = published.snapshot.devices.iter();

@@ -198,6 +198,7 @@ fn what_a_process_does_on_a_card_is_told_whole() {
         encoder: percent(0),
         decoder: percent(30),
         has_own_memory: true,
+        sharers: Vec::new(),
         unseen: None,
     };
     assert_eq!(stage.next(), expected);

@@ -51,6 +51,19 @@ fn the_oldest_process_that_did_not_open_it_for_another_answers_for_a_client() {
 }
 
 #[test]
+fn whoever_shares_a_client_is_told_with_the_one_for_whom_it_counts() {
+    let mut stage = Stage::new();
+    stage.open(process(7), 3, &amdgpu(1, USED));
+    stage.open(process(8), 3, &amdgpu(1, USED));
+    stage.open(process(9), 3, &amdgpu(2, USED));
+    let sharer = Sharer {
+        key: process(8),
+        with: 7,
+    };
+    assert_eq!(stage.next().sharers, [sharer]);
+}
+
+#[test]
 fn who_shares_a_client_has_only_what_is_its_own() {
     let mut stage = Stage::new();
     stage.open(process(7), 3, &amdgpu(1, USED));
@@ -133,6 +146,8 @@ proptest! {
                 }
                 used = stage.next();
             }
+            // Who else has them open is told besides.
+            used.sharers.clear();
             used
         };
         prop_assert_eq!(told(&copies), told(&[]));
