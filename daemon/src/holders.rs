@@ -104,6 +104,12 @@ impl Holders {
         self.search.0.hint(pids);
     }
 
+    /// These have ended, or their pids are others' now: whoever knows need not wait
+    /// for the next look at them.
+    pub(crate) fn forget(&self, holders: impl IntoIterator<Item = ProcessKey>) {
+        self.search.0.forget(holders);
+    }
+
     /// Looks at every process now. The answer is for [`Self::has_looked`].
     pub(crate) fn look_now(&self) -> u64 {
         self.search.0.look_now()

@@ -21,7 +21,7 @@ use crate::host::users::Users;
 use assemble::{Memory, People};
 use ended::Past;
 use gpukill_proto::holders::HeldDevice;
-use gpukill_proto::snapshot::{GpuEvent, Snapshot};
+use gpukill_proto::snapshot::{GpuEvent, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
 use held::Sight;
 use std::collections::BTreeSet;
@@ -98,6 +98,9 @@ impl Ticker {
         let latest = self.read_backends(patience);
         let found = self.holders.found();
         let people = self.identify(&latest, &found, now);
+        let is_gone = |key: &&ProcessKey| people.get(&key.pid).is_none_or(|it| it.key != **key);
+        self.holders
+            .forget(found.processes.keys().filter(is_gone).copied());
         let mut snapshot = self.memory.assemble(&latest, &people, &self.users, now);
         self.tick += 1;
         snapshot.tick = self.tick;

@@ -3,9 +3,11 @@
 //! NVIDIA's GPUs, with AMD's, and with both; then what AMD's clients cost alone.
 //! Eight GPUs with eight processes each, polled every 2 s, as by default.
 //!
-//! Processor time of all threads, from `/proc/PID/task/*/schedstat`. A number
-//! after `--` is how many seconds each row takes: 20 s have as many listings of
-//! all processes as any other.
+//! Processor time of all threads, from `/proc/PID/task/*/schedstat`. The first
+//! number after `--` is how many seconds each row takes: 20 s have as many
+//! listings of all processes as any other. Further ones are how many processes
+//! the host has. A path is of another `gpukilld`, which is measured in turn with
+//! this one: on a busy machine only what was measured together can be compared.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_precision_loss,
@@ -28,6 +30,8 @@ use crowd::{Crowd, open_descriptors, processes};
 use gpukill_tests::harness::Stage;
 use process::{field, file};
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 const ON_THE_HOST: [usize; 2] = [1_000, 10_000];
@@ -37,23 +41,36 @@ const ON_THE_HOST: [usize; 2] = [1_000, 10_000];
 const FIRST: Duration = Duration::from_secs(12);
 
 fn main() {
-    let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
-    let length = Duration::from_secs(numbers.next_back().unwrap_or(60));
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut numbers = arguments.iter().filter_map(|it| it.parse().ok());
+    let length = Duration::from_secs(numbers.next().unwrap_or(60));
+    let mut on_the_host: Vec<usize> = numbers.filter_map(|it| it.try_into().ok()).collect();
+    if on_the_host.is_empty() {
+        on_the_host.extend(ON_THE_HOST);
+    }
+    let paths = arguments.iter().filter(|argument| argument.contains('/'));
+    let daemons: Vec<PathBuf> = paths.map(PathBuf::from).collect();
+    let measure = |kind, users: &Users| {
+        measure(kind, users, length, None);
+        for daemon in &daemons {
+            measure(kind, users, length, Some(daemon));
+        }
+    };
     let users = Users::start();
     let mut crowd = Crowd::default();
-    for many in ON_THE_HOST {
+    for many in on_the_host {
         crowd.grow_to(many);
         let open = open_descriptors();
         println!("{} processes with {open} descriptors", processes().len());
         print_heading();
         for kind in [Kind::Nvidia, Kind::Amd, Kind::Mixed] {
-            measure(kind, &users, length);
+            measure(kind, &users);
         }
     }
     drop(crowd);
     println!("made-up clients, and no other process");
     print_heading();
-    measure(Kind::AmdClients, &users, length);
+    measure(Kind::AmdClients, &users);
 }
 
 fn print_heading() {
@@ -63,9 +80,13 @@ fn print_heading() {
     );
 }
 
-fn measure(kind: Kind, users: &Users, length: Duration) {
+fn measure(kind: Kind, users: &Users, length: Duration, other: Option<&PathBuf>) {
     let stage = Stage::new();
-    let daemon = stage.start_with(&mut users.daemon(kind, &stage));
+    let mut command = users.daemon(kind, &stage);
+    if let Some(program) = other {
+        command = same_for(program, &command);
+    }
+    let daemon = stage.start_with(&mut command);
     std::thread::sleep(FIRST);
     let pids = [daemon.pid(), daemon.sensor()];
     let (before, polled) = (pids.map(spent), polls(&stage));
@@ -78,7 +99,14 @@ fn measure(kind: Kind, users: &Users, length: Duration) {
         print!(
             "{:<8} {:<10} {polls:>5} {:>5} {:>12.3} {:>12.4} {:>9} {:>9} {:>5} ",
             kind.name(),
-            ["gpukilld", "its sensor"][at],
+            [
+                if other.is_some() {
+                    "the other"
+                } else {
+                    "gpukilld"
+                },
+                "its sensor"
+            ][at],
             polled_since.1 - polled.1,
             milliseconds / polls,
             milliseconds / length.as_secs_f64() / 10.0,
@@ -92,6 +120,19 @@ fn measure(kind: Kind, users: &Users, length: Duration) {
         println!();
     }
     daemon.stop();
+}
+
+/// The same command, of another program.
+fn same_for(program: &Path, command: &Command) -> Command {
+    let mut same = Command::new(program);
+    same.args(command.get_args()).env_clear();
+    for (key, value) in command.get_envs() {
+        match value {
+            Some(value) => same.env(key, value),
+            None => same.env_remove(key),
+        };
+    }
+    same
 }
 
 /// Milliseconds of a processor that the threads of each name have used.

@@ -12,9 +12,6 @@ pub(super) trait Eyes: Send + Sync {
     /// Pids of processes, ascending.
     fn list(&self, which: Which) -> io::Result<Listed>;
 
-    /// When a process began, in ticks; `None` when it has ended.
-    fn started(&self, pid: u32) -> Option<u64>;
-
     /// What a process has open of these devices.
     fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care) -> Looked;
 }
@@ -63,5 +60,7 @@ pub(super) enum Missed {
     /// By [`Care::OnlyDev`].
     NotAsked,
     NotPermitted,
+    /// It has more open than is looked at.
+    TooMany,
     Failed,
 }

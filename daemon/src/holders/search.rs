@@ -19,9 +19,6 @@ const SLOW: Duration = Duration::from_secs(5);
 /// So many threads may hang.
 const STUCK: usize = 3;
 
-/// So many of them are asked at each round whether they are still there.
-const ASKED: usize = 1_000;
-
 /// A core is worked for so long, then left to others for a moment.
 const WORK: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_millis(1);
@@ -104,6 +101,18 @@ impl Search {
         }
     }
 
+    pub(super) fn forget(&self, holders: impl IntoIterator<Item = ProcessKey>) {
+        let now = self.now();
+        let mut state = self.lock();
+        for key in holders {
+            if state.found.processes.contains_key(&key) {
+                state.drop_holder(key.pid);
+                // Whoever has the pid now is new.
+                state.table.renew(key.pid, now);
+            }
+        }
+    }
+
     pub(super) fn look_now(&self) -> u64 {
         let now = self.now();
         let mut state = self.lock();
@@ -182,7 +191,6 @@ impl Search {
         let mut listed_all = false;
         if round == Round::Whole {
             listed_all = self.list();
-            self.ask_holders();
         }
         let due = self.lock().table.due(wish, self.now());
         let mut worked = Instant::now();
@@ -246,30 +254,6 @@ impl Search {
                 let why = visible(error.to_string().as_bytes(), 80);
                 state.cannot_list = Some(format!("processes cannot be listed: {why}"));
                 false
-            }
-        }
-    }
-
-    /// Forgets the holders that have ended, or whose pid is another's now.
-    fn ask_holders(&self) {
-        let (holders, after) = {
-            let state = self.lock();
-            let keys: Vec<ProcessKey> = state.found.processes.keys().copied().collect();
-            (keys, state.asked)
-        };
-        let start = holders.partition_point(|key| key.pid <= after);
-        let (before, next) = holders.split_at(start);
-        for key in next.iter().chain(before).take(ASKED) {
-            let started = self.eyes.started(key.pid);
-            let now = self.now();
-            let mut state = self.lock();
-            state.asked = key.pid;
-            if started != Some(key.start_ticks) {
-                state.drop_holder(key.pid);
-                // Whoever has the pid now is new.
-                if started.is_some() {
-                    state.table.renew(key.pid, now);
-                }
             }
         }
     }
@@ -409,10 +393,6 @@ mod tests {
             })
         }
 
-        fn started(&self, pid: u32) -> Option<u64> {
-            self.world().processes.get(&pid).map(|it| it.started)
-        }
-
         fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care) -> Looked {
             let mut world = self.world();
             *world.looks.entry(pid).or_default() += 1;
@@ -500,6 +480,9 @@ mod tests {
         told.put(9, holder(200));
         finds(&holders, &[(7, 100), (9, 200)], None);
         told.put(7, holder(300));
+        let key = |pid, start_ticks| ProcessKey { pid, start_ticks };
+        // Of one that was not found nothing is forgotten.
+        holders.forget([key(7, 100), key(9, 100)]);
         finds(&holders, &[(7, 300), (9, 200)], None);
         told.world().processes.remove(&7);
         finds(&holders, &[(9, 200)], None);

@@ -35,8 +35,6 @@ pub(super) struct State {
     pub(super) newest: Option<u32>,
     pub(super) rounds: u32,
     pub(super) next_round: Moment,
-    /// The holder that was asked last whether it is still there.
-    pub(super) asked: u32,
     /// Which thread it is that searches. One that hung finds another here.
     pub(super) thread: u64,
     /// The process that is being looked at, and since when.
@@ -220,11 +218,13 @@ impl State {
     pub(super) fn tell_unseen(&mut self) {
         let missed = self.table.missed();
         let why = if self.fulfilled < self.wish_of_watched {
-            Some("not looked everywhere yet")
+            Some(super::NOT_YET)
         } else if !self.stuck.is_empty() || missed == Some(Missed::NotAsked) {
             Some("a process does not answer")
         } else if self.others_hidden || missed == Some(Missed::NotPermitted) {
             Some("other users' processes cannot be looked into: not permitted")
+        } else if missed == Some(Missed::TooMany) {
+            Some("a process has more files open than are looked at")
         } else if missed == Some(Missed::Failed) {
             Some("some processes cannot be looked into")
         } else if self.too_many {

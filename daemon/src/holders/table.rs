@@ -15,7 +15,8 @@ pub(super) const ROUND: Moment = 2_000;
 pub(super) const FULL_PASS: Moment = 170_000;
 
 /// A process that has a device open is looked at so often: it opens and closes.
-const HOLDER_AGAIN: Moment = 10_000;
+/// What it has closed, its clients' files show before.
+const HOLDER_AGAIN: Moment = 20_000;
 
 /// A hint at a process that was looked at just now waits so long.
 const HINT_AGAIN: Moment = 2_000;
@@ -340,11 +341,11 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_is_looked_at_every_ten_seconds_and_a_kernel_thread_never_again() {
+    fn a_holder_is_looked_at_every_twenty_seconds_and_a_kernel_thread_never_again() {
         let mut table = looked_at([7], Verdict::Holds(None));
         let due = rounds(&mut table, Verdict::Holds(None), 100);
         let due = seconds(&due);
-        assert_eq!(due[..4], [10, 20, 30, 40]);
+        assert_eq!(due[..4], [20, 40, 60, 80]);
         let mut table = looked_at([7], Verdict::Kernel);
         assert_eq!(rounds(&mut table, Verdict::Kernel, 300), []);
         assert_eq!(table.due(2, START), [0; 0]);

@@ -19,11 +19,17 @@ use std::path::Path;
 /// `PF_KTHREAD` of `include/linux/sched.h`.
 const KERNEL_THREAD: u32 = 0x20_0000;
 
-/// So many devices that a process has open are kept.
-const OPENS: usize = 64;
+/// So many descriptors of one device are kept of a process. CUDA opens each of
+/// its files dozens of times, a display server a card some hundred. One more than
+/// whoever reads them takes, who can tell from it that there are more.
+const OPENS: usize = 1_025;
 
-/// So many descriptors of watched devices are seen before that.
-const OPENS_SEEN: usize = 4_096;
+/// So many are kept of all devices.
+const OPENS_OF_ALL: usize = 16 * OPENS;
+
+/// So many descriptors of a process are looked at, whatever they are open on: a
+/// quarter of a second.
+const DESCRIPTORS: usize = 65_536;
 
 /// So many threads are tried when the first one has ended.
 const THREADS: usize = 64;
@@ -113,11 +119,6 @@ impl Eyes for Tree {
         })
     }
 
-    fn started(&self, pid: u32) -> Option<u64> {
-        let stat = stat(&self.process(pid).ok()?).ok()?;
-        (!has_ended(&stat)).then_some(stat.start_ticks)
-    }
-
     fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care) -> Looked {
         match self
             .process(pid)
@@ -151,6 +152,8 @@ fn look_into(
         numbers,
         care,
         opens: Vec::new(),
+        of_number: BTreeMap::new(),
+        looked_at: 0,
         missed: None,
     };
     if stat.state == 'Z' {
@@ -164,9 +167,10 @@ fn look_into(
     {
         return Ok(Looked::Gone);
     }
+    descriptors.opens.sort_unstable();
     Ok(Looked::Process {
         start_ticks: stat.start_ticks,
-        opens: fewer(descriptors.opens),
+        opens: descriptors.opens,
         missed: descriptors.missed,
     })
 }
@@ -181,6 +185,10 @@ struct Descriptors<'a> {
     numbers: &'a [DeviceNumber],
     care: Care,
     opens: Vec<Open>,
+    /// How many of each device.
+    of_number: BTreeMap<DeviceNumber, usize>,
+    /// How many there were, of whatever kind.
+    looked_at: usize,
     missed: Option<Missed>,
 }
 
@@ -233,8 +241,13 @@ impl Descriptors<'_> {
                 continue;
             };
             any = true;
+            self.looked_at += 1;
+            if self.looked_at > DESCRIPTORS {
+                self.missed = Some(Missed::TooMany);
+                break;
+            }
             match self.device(&directory, entry.file_name()) {
-                Ok(Some(number)) => self.opens.push(Open { number, fd, thread }),
+                Ok(Some(number)) => self.keep(Open { number, fd, thread }),
                 Ok(None) => {}
                 Err(Errno::ACCESS | Errno::PERM) => {
                     // The others are not permitted either.
@@ -243,11 +256,21 @@ impl Descriptors<'_> {
                 }
                 Err(error) => self.miss(error),
             }
-            if self.opens.len() >= OPENS_SEEN {
-                break;
-            }
         }
         any
+    }
+
+    fn keep(&mut self, open: Open) {
+        let before = self.of_number.entry(open.number).or_default();
+        *before += 1;
+        if *before > OPENS {
+            return;
+        }
+        if self.opens.len() >= OPENS_OF_ALL {
+            self.missed = Some(Missed::TooMany);
+            return;
+        }
+        self.opens.push(open);
     }
 
     /// The number of the device that a descriptor is open on, if it is watched.
@@ -292,28 +315,6 @@ fn missed(error: Errno) -> Missed {
         Errno::ACCESS | Errno::PERM => Missed::NotPermitted,
         _ => Missed::Failed,
     }
-}
-
-/// As many as are kept, and some of every device: CUDA opens each of its files
-/// dozens of times.
-fn fewer(opens: Vec<Open>) -> Vec<Open> {
-    let mut of_number: BTreeMap<DeviceNumber, usize> = BTreeMap::new();
-    let mut ranked: Vec<(usize, Open)> = opens
-        .into_iter()
-        .map(|open| {
-            let before = of_number.entry(open.number).or_default();
-            *before += 1;
-            (*before, open)
-        })
-        .collect();
-    ranked.sort_unstable();
-    let mut kept: Vec<Open> = ranked
-        .into_iter()
-        .take(OPENS)
-        .map(|(_, open)| open)
-        .collect();
-    kept.sort_unstable();
-    kept
 }
 
 fn stat(process: &OwnedFd) -> rustix::io::Result<Stat> {
@@ -435,7 +436,8 @@ mod tests {
         };
         let fd = full.as_raw_fd().cast_unsigned();
         assert!(opens.contains(&open(fd, FULL, None)));
-        assert_eq!((Some(start_ticks), missed), (tree.started(pid), None));
+        let stat = stat(&tree.process(pid).unwrap()).unwrap();
+        assert_eq!((start_ticks, missed), (stat.start_ticks, None));
     }
 
     #[test]
@@ -454,9 +456,6 @@ mod tests {
             Looked::Gone,
         ];
         assert_eq!(looks, expected);
-        let tree = Tree::open(it.0.path()).unwrap();
-        let started = [3, 4, 5, 6].map(|pid| tree.started(pid));
-        assert_eq!(started, [None, None, Some(900), None]);
     }
 
     #[test]
@@ -469,23 +468,22 @@ mod tests {
         symlink("/dev/full", directory.join("task/8/fd/5")).unwrap();
         let opens = vec![open(5, FULL, Some(8))];
         assert_eq!(it.look(7, Care::Anything), process(opens, None));
-        let tree = Tree::open(it.0.path()).unwrap();
-        assert_eq!(tree.started(7), Some(900));
     }
 
     #[test]
     fn of_many_descriptors_some_of_every_device_are_kept() {
         let it = MadeUp::new();
         let directory = it.process(7, 'S', 0, 1);
-        for fd in 0..100 {
+        let many = u32::try_from(OPENS).unwrap() + 5;
+        for fd in 0..many {
             symlink("/dev/full", directory.join(format!("fd/{fd}"))).unwrap();
         }
-        symlink("/dev/null", directory.join("fd/100")).unwrap();
+        symlink("/dev/null", directory.join(format!("fd/{many}"))).unwrap();
         let Looked::Process { opens, .. } = it.look(7, Care::Anything) else {
             panic!("it is there");
         };
-        assert_eq!(opens.len(), OPENS);
-        assert!(opens.contains(&open(100, NULL, None)));
+        assert_eq!(opens.len(), OPENS + 1);
+        assert!(opens.contains(&open(many, NULL, None)));
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(crate) mod untrusted;
 
 use super::Told;
 use super::card::Card;
+use super::hwmon::{Hwmon, Kept};
 use super::names;
 use gpukill_proto::reading::Reading;
 use metrics::Metrics;
@@ -43,6 +44,7 @@ pub(crate) struct Amd {
     /// Once it was looked for.
     name: Option<String>,
     seldom: Option<Seldom>,
+    hwmon: Kept,
     topology: Topology,
     /// It shares its memory with a CPU. Once told, it stays so.
     integrated: bool,
@@ -56,6 +58,7 @@ impl Amd {
             host_root: host_root.to_path_buf(),
             name: None,
             seldom: None,
+            hwmon: Kept::default(),
             topology: Topology::new(sysfs_root),
             integrated: false,
         }
@@ -66,7 +69,9 @@ impl Amd {
         let nodes = self.topology.nodes(card);
         let metrics = Metrics::read(&card.device().join("gpu_metrics"));
         self.integrated |= metrics.integrated || nodes.iter().any(|node| node.has_cores);
-        let vitals = self.seldom(card, at).fill(sensors::vitals(card, &metrics));
+        let hwmon = self.hwmon.or(at, || Hwmon::of_or_only(card, "amdgpu"));
+        let vitals = sensors::vitals(card, hwmon, &metrics);
+        let vitals = self.seldom(card, at).fill(vitals);
         let vitals = topology::fill(&nodes, vitals);
         let processes = self.sysfs_root.join("class/kfd/kfd/proc");
         let (mut listed, faults) = match listed::users(&processes, &nodes) {

@@ -7,7 +7,9 @@ use crate::procfs::file::read_at_most;
 use gpukill_proto::snapshot::{DeviceId, Vendor};
 use gpukill_proto::text::visible;
 use std::collections::BTreeMap;
+use std::os::unix::fs::DirEntryExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Drivers of GPUs. One that is not here is a GPU's where it has a render node.
 const GPU_DRIVERS: [&str; 19] = [
@@ -103,19 +105,90 @@ impl Card {
     /// Whether it sleeps. It must not be asked anything then: that would wake it.
     pub(crate) fn is_suspended(&self) -> bool {
         let status = sysfs::text(&self.device().join("power/runtime_status"));
-        status.known().is_some_and(|status| status == "suspended")
+        let asleep = ["suspended", "suspending", "resuming"];
+        status
+            .known()
+            .is_some_and(|it| asleep.contains(&it.as_str()))
     }
 }
 
-/// All GPUs whose driver is a part of the kernel, by name. NVIDIA's own driver
-/// is not: NVML tells of those.
+/// The GPUs whose driver is a part of the kernel, by name, of those drivers that
+/// somebody wants. NVIDIA's own driver is not one: NVML tells of those.
+pub(crate) struct Cards {
+    directory: PathBuf,
+    /// What was listed last: names, and the numbers of their entries. A card
+    /// that is plugged in again has another one.
+    listed: Vec<(String, u64)>,
+    cards: Vec<Card>,
+    /// When they were read.
+    at: Option<Instant>,
+    /// Every card told its driver, and was twice the same.
+    is_settled: bool,
+}
+
+/// So often cards are read again that seem to be as they were: as often as what
+/// they seldom tell.
+const AGAIN: Duration = Duration::from_secs(16);
+
+impl Cards {
+    pub(crate) fn new(sysfs_root: &Path) -> Self {
+        Self {
+            directory: sysfs_root.join("class/drm"),
+            listed: Vec::new(),
+            cards: Vec::new(),
+            at: None,
+            is_settled: false,
+        }
+    }
+
+    /// Those that are there now. The cards themselves are read only when one came
+    /// or went, and again until they are settled: a card is seen before all its
+    /// files are.
+    pub(crate) fn now(&mut self, wanted: impl Fn(&str) -> bool, at: Instant) -> &[Card] {
+        let listed = listed(&self.directory);
+        let is_listed = listed == self.listed;
+        let is_old = |then| at.saturating_duration_since(then) >= AGAIN;
+        if is_listed && self.is_settled && !self.at.is_none_or(is_old) {
+            return &self.cards;
+        }
+        let mut have_drivers = true;
+        let mut cards = Vec::new();
+        for (name, _) in &listed {
+            let directory = self.directory.join(name);
+            let told = uevent(&directory.join("device/uevent"));
+            have_drivers &= told.contains_key("DRIVER");
+            let driver = told.get("DRIVER").filter(|driver| wanted(driver));
+            cards.extend(driver.map(|driver| card(name, directory, driver, &told)));
+        }
+        cards.retain(is_gpu);
+        self.is_settled = is_listed && have_drivers && cards == self.cards;
+        self.at = Some(at);
+        self.listed = listed;
+        self.cards = cards;
+        &self.cards
+    }
+}
+
+/// All of a tree, whatever their drivers.
+#[cfg(test)]
 pub(crate) fn cards(sysfs_root: &Path) -> Vec<Card> {
-    sysfs::entries(&sysfs_root.join("class/drm"))
-        .into_iter()
+    let mut cards = Cards::new(sysfs_root);
+    cards.now(|_| true, Instant::now()).to_vec()
+}
+
+/// Cards, GPUs or not, by name; none where there is no such directory.
+fn listed(directory: &Path) -> Vec<(String, u64)> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let mut all: Vec<(String, u64)> = entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.ino())))
         .filter(|(name, _)| is_card(name))
-        .filter_map(|(name, directory)| card(name, directory))
-        .filter(is_gpu)
-        .collect()
+        .take(4_096)
+        .collect();
+    all.sort();
+    all
 }
 
 /// `card1`, and not `card1-DP-1`, which is a connector.
@@ -124,13 +197,11 @@ fn is_card(name: &str) -> bool {
     !number.is_empty() && number.len() < 6 && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn card(name: String, directory: PathBuf) -> Option<Card> {
+fn card(name: &str, directory: PathBuf, driver: &str, told: &BTreeMap<String, String>) -> Card {
     let device = directory.join("device");
-    let told = uevent(&device.join("uevent"));
-    let driver = told.get("DRIVER")?.clone();
     let nodes = sysfs::entries(&device.join("drm"))
         .into_iter()
-        .filter(|(node, _)| *node == name || node.starts_with("renderD"))
+        .filter(|(node, _)| node == name || node.starts_with("renderD"))
         .filter_map(|(name, directory)| {
             let number = sysfs::parsed(&directory.join("dev"), device_number);
             Some(Node {
@@ -140,14 +211,14 @@ fn card(name: String, directory: PathBuf) -> Option<Card> {
             })
         })
         .collect();
-    Some(Card {
-        pci: pci(&told, &device),
+    Card {
+        pci: pci(told, &device),
         platform: platform(&device),
-        name,
+        name: name.to_owned(),
         directory,
-        driver,
+        driver: driver.to_owned(),
         nodes,
-    })
+    }
 }
 
 /// What a `uevent` file says: `KEY=value` lines.

@@ -28,6 +28,9 @@ use std::time::Instant;
 /// hundred; who opens more must not hide the others.
 const DESCRIPTORS_MAX: usize = 1_024;
 
+/// Why nothing is known of a process that has more.
+const TOO_MANY: &str = "it has the card open more often than is read";
+
 /// The clients of one card, and what they had done at the last poll.
 pub(crate) struct Clients {
     root: PathBuf,
@@ -86,20 +89,23 @@ impl Clients {
     }
 
     fn read_by(&mut self, card: &Card, found: &Found, now: &dyn Fn() -> Instant) -> Used {
-        let (places, too_many) = places(card, found);
+        let (places, overfull) = places(card, found);
         let before = std::mem::take(&mut self.sight);
         let (sight, unread) = Look::new(&self.root, card, now, before).all(&places);
         self.sight = sight;
         let clients = &self.sight.clients;
         self.has_own_memory |= clients.values().any(|client| client.has_own);
         self.tells |= !clients.is_empty();
-        let unseen = found.unseen.clone().or(unread).or(too_many);
+        let unseen = found.unseen.clone().or(unread);
+        // What the rest of a process's descriptors do is not known, nor then what
+        // all do together; that it uses the card is.
+        let is_part = overfull.first().map(|_| TOO_MANY);
 
         let histories: Vec<&History> = clients.values().map(|client| &client.history).collect();
         let silent = self.silent();
         let share = |work| {
             if silent.is_empty() {
-                device_share(card, &histories, work, unseen.as_deref())
+                device_share(card, &histories, work, unseen.as_deref().or(is_part))
             } else {
                 Reading::Unsupported
             }
@@ -108,7 +114,7 @@ impl Clients {
             utilization: share(Work::Main),
             encoder: share(Work::Encode),
             decoder: share(Work::Decode),
-            processes: [self.processes(card), silent].concat(),
+            processes: [self.processes(card, &overfull), silent].concat(),
             has_own_memory: self.has_own_memory,
             sharers: self.sharers(),
             unseen,
@@ -116,14 +122,26 @@ impl Clients {
     }
 
     /// Each client with the one process that answers for it.
-    fn processes(&self, card: &Card) -> Vec<Client> {
+    fn processes(&self, card: &Card, overfull: &BTreeSet<ProcessKey>) -> Vec<Client> {
         let mut clients: BTreeMap<ProcessKey, Vec<&Sighting>> = BTreeMap::new();
         for client in self.sight.clients.values() {
             if let Some(owner) = owner(&self.root, &client.holders) {
                 clients.entry(owner).or_default().push(client);
             }
         }
-        let process = |(key, clients)| self.process(key, clients, card);
+        for key in overfull {
+            clients.entry(*key).or_default();
+        }
+        let why: Reading<()> = Reading::Failed(TOO_MANY.to_owned());
+        let process = |(key, clients)| match overfull.contains(&key) {
+            false => self.process(key, clients, card),
+            true => Client {
+                memory: why.because(),
+                host_memory: why.because(),
+                utilization: Utilization::unknown(&why),
+                ..self.process(key, clients, card)
+            },
+        };
         clients.into_iter().map(process).collect()
     }
 
@@ -183,12 +201,12 @@ impl Clients {
     }
 }
 
-/// The descriptors that were found open on the card's files, and why there may
-/// be more.
-fn places(card: &Card, found: &Found) -> (Vec<Place>, Option<String>) {
+/// The descriptors that were found open on the card's files, and the processes
+/// that have more than are read.
+fn places(card: &Card, found: &Found) -> (Vec<Place>, BTreeSet<ProcessKey>) {
     let numbers: BTreeSet<DeviceNumber> = card.nodes.iter().map(|node| node.number).collect();
     let mut places = Vec::new();
-    let mut too_many = None;
+    let mut overfull = BTreeSet::new();
     for (key, opens) in &found.processes {
         let mut opens = opens.iter().filter(|open| numbers.contains(&open.number));
         places.extend(
@@ -198,11 +216,10 @@ fn places(card: &Card, found: &Found) -> (Vec<Place>, Option<String>) {
                 .map(|open| (*key, *open)),
         );
         if opens.next().is_some() {
-            let why = format!("only {DESCRIPTORS_MAX} descriptors of a process are looked at");
-            too_many = Some(why);
+            overfull.insert(*key);
         }
     }
-    (places, too_many)
+    (places, overfull)
 }
 
 /// The process that answers for a client that several have open: the oldest, but

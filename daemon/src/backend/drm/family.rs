@@ -2,7 +2,7 @@
 //! Each card is read on a thread of its own, so that one whose driver hangs
 //! delays no other.
 
-use super::card::{Card, cards};
+use super::card::{Card, Cards};
 use super::one::One;
 use crate::backend::reader::{Latest, Reader};
 use crate::backend::{Backend, DeviceReadings, Failure, Readings, Roots};
@@ -33,8 +33,8 @@ impl Family {
         }
     }
 
-    fn of(card: &Card) -> Self {
-        match card.driver.as_str() {
+    fn of(driver: &str) -> Self {
+        match driver {
             "amdgpu" | "radeon" => Self::Amd,
             "i915" | "xe" => Self::Intel,
             _ => Self::Other,
@@ -62,6 +62,7 @@ pub(crate) struct Drm {
     family: Family,
     roots: Roots,
     holders: Holders,
+    cards: Cards,
     readers: BTreeMap<DeviceId, (Card, Reader)>,
     /// What each card was called when it last answered.
     last: BTreeMap<DeviceId, DeviceReadings>,
@@ -73,6 +74,7 @@ impl Drm {
     pub(crate) fn new(family: Family, roots: Roots, holders: Holders) -> Self {
         Self {
             family,
+            cards: Cards::new(&roots.sysfs),
             roots,
             holders,
             readers: BTreeMap::new(),
@@ -84,10 +86,10 @@ impl Drm {
     /// Starts a thread for each card that came, and ends those of cards that
     /// went, or that are driven otherwise now.
     fn follow(&mut self) {
-        let cards = cards(&self.roots.sysfs).into_iter();
+        let is_ours = |driver: &str| Family::of(driver) == self.family;
+        let cards = self.cards.now(is_ours, Instant::now()).iter();
         let here: BTreeMap<DeviceId, Card> = cards
-            .filter(|card| Family::of(card) == self.family)
-            .map(|card| (card.id(), card))
+            .map(|card| (card.id(), card.clone()))
             .take(MOST_CARDS)
             .collect();
         self.readers

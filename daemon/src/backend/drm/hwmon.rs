@@ -5,7 +5,10 @@ use super::card::Card;
 use super::sysfs;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Celsius, Megahertz, Milliwatts, Rpm};
-use std::path::PathBuf;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// No driver has as many channels of one kind.
 const CHANNELS_MAX: usize = 64;
@@ -13,10 +16,40 @@ const CHANNELS_MAX: usize = 64;
 /// Why a value is not shown that no card can have.
 pub(crate) const CANNOT_BE: &str = "a value that cannot be";
 
+/// So often is looked what sensors a card has: as often as what it seldom tells.
+const AGAIN: Duration = Duration::from_secs(16);
+
+/// The sensors of a card from one poll to the next. Which there are, and what
+/// they are called, is read once and then seldom.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Option<(Instant, Hwmon)>);
+
+impl Kept {
+    /// Those that were found before. Looks for them where none were, when one of
+    /// them told nothing the last time, and every now and then.
+    pub(crate) fn or(
+        &mut self,
+        at: Instant,
+        look: impl FnOnce() -> Option<Hwmon>,
+    ) -> Option<&Hwmon> {
+        let is_young = |then| at.saturating_duration_since(then) < AGAIN;
+        let kept = self.0.take();
+        let kept = kept.filter(|(then, hwmon)| is_young(*then) && !hwmon.missed.get());
+        self.0 = kept.or_else(|| Some((at, look()?)));
+        self.0.as_ref().map(|(_, hwmon)| hwmon)
+    }
+}
+
 /// The sensors of one card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hwmon {
     directory: PathBuf,
+    /// The names of its attributes.
+    attributes: BTreeSet<String>,
+    /// `edge`, by `temp1`.
+    labels: BTreeMap<String, String>,
+    /// An attribute that is there told nothing.
+    missed: Cell<bool>,
 }
 
 impl Hwmon {
@@ -30,7 +63,7 @@ impl Hwmon {
                 let told = sysfs::text(&directory.join("name"));
                 told.known().is_some_and(|told| told == name)
             })
-            .map(|directory| Self { directory })
+            .map(|directory| Self::at(&directory))
     }
 
     /// Those that the card has under this name, or else the only ones that it has,
@@ -41,26 +74,40 @@ impl Hwmon {
             let [(_, directory)] = all.as_slice() else {
                 return None;
             };
-            Some(Self {
-                directory: directory.clone(),
-            })
+            Some(Self::at(directory))
         })
+    }
+
+    fn at(directory: &Path) -> Self {
+        let entries = sysfs::entries(directory);
+        let labels = entries.iter().filter_map(|(name, file)| {
+            let channel = name.strip_suffix("_label")?;
+            let label = sysfs::text(file);
+            let label = label.known().filter(|it| !it.is_empty())?;
+            Some((channel.to_owned(), label.clone()))
+        });
+        Self {
+            directory: directory.to_path_buf(),
+            labels: labels.collect(),
+            attributes: entries.into_iter().map(|(name, _)| name).collect(),
+            missed: Cell::new(false),
+        }
     }
 
     /// The channels of one kind that can be read, by number, with their labels:
     /// of `temp` those that have a `tempN_input`.
     pub(crate) fn channels(&self, kind: &str) -> Vec<(u32, Option<String>)> {
-        let mut numbers: Vec<u32> = sysfs::entries(&self.directory)
-            .iter()
-            .filter_map(|(file, _)| number(file, kind))
+        let attributes = self.attributes.iter();
+        let mut numbers: Vec<u32> = attributes
+            .filter_map(|attribute| number(attribute, kind))
             .take(CHANNELS_MAX)
             .collect();
         numbers.sort_unstable();
         numbers
             .into_iter()
             .map(|number| {
-                let label = sysfs::text(&self.path(&format!("{kind}{number}_label")));
-                (number, label.known().filter(|it| !it.is_empty()).cloned())
+                let label = self.labels.get(&format!("{kind}{number}"));
+                (number, label.cloned())
             })
             .collect()
     }
@@ -75,11 +122,14 @@ impl Hwmon {
 
     /// An attribute as it is written: `temp1_input`.
     pub(crate) fn read(&self, attribute: &str) -> Reading<i64> {
-        sysfs::signed(&self.path(attribute))
-    }
-
-    fn path(&self, attribute: &str) -> PathBuf {
-        self.directory.join(attribute)
+        if !self.attributes.contains(attribute) {
+            return Reading::Unsupported;
+        }
+        let told = sysfs::signed(&self.directory.join(attribute));
+        if told.known().is_none() {
+            self.missed.set(true);
+        }
+        told
     }
 }
 
@@ -209,6 +259,41 @@ mod tests {
         assert_eq!(hwmon.channel("temp", "edge"), Some(2));
         assert_eq!(hwmon.channel("temp", "mem"), None);
         assert_eq!(hwmon.channels("fan"), []);
+    }
+
+    #[test]
+    fn sensors_are_looked_for_again_where_one_tells_nothing_and_seldom_otherwise() {
+        let (root, card) = card_with(&[("hwmon/hwmon0/name", "amdgpu\n")]);
+        let directory = root.path().join("class/drm/card0/device/hwmon/hwmon0");
+        let write = |name, text| std::fs::write(directory.join(name), text).unwrap();
+        let looks = Cell::new(0);
+        let mut kept = Kept::default();
+        let began = Instant::now();
+        let mut told = |seconds, name| {
+            let hwmon = kept.or(began + Duration::from_secs(seconds), || {
+                looks.set(looks.get() + 1);
+                Hwmon::of(&card, "amdgpu")
+            });
+            let told = hwmon.map(|hwmon| hwmon.read(name));
+            (told, looks.get())
+        };
+        write("temp1_input", "1\n");
+        let known = |value| Some(Reading::Value(value));
+        assert_eq!(told(0, "temp1_input"), (known(1), 1));
+        write("temp1_input", "2\n");
+        write("temp2_input", "3\n");
+        assert_eq!(told(2, "temp1_input"), (known(2), 1));
+        assert_eq!(told(4, "temp2_input"), (Some(Reading::Unsupported), 1));
+        assert_eq!(told(15, "temp1_input"), (known(2), 1));
+        assert_eq!(told(16, "temp2_input"), (known(3), 2));
+        write("temp1_input", "nonsense\n");
+        let nonsense = Reading::Failed("not understood: nonsense".into());
+        assert_eq!(told(18, "temp1_input"), (Some(nonsense), 2));
+        std::fs::remove_file(directory.join("temp2_input")).unwrap();
+        assert_eq!(told(20, "temp2_input"), (Some(Reading::Unsupported), 3));
+        std::fs::remove_file(directory.join("name")).unwrap();
+        assert_eq!(told(36, "temp1_input"), (None, 4));
+        assert_eq!(told(38, "temp1_input"), (None, 5));
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod sensors;
 
 use super::Told;
 use super::card::Card;
-use super::hwmon::Hwmon;
+use super::hwmon::{Hwmon, Kept};
 use super::names;
 use super::sysfs;
 use crate::backend::MemoryReadings;
@@ -33,6 +33,7 @@ pub(crate) struct Intel {
     name: Option<String>,
     /// How long each GT had been idle in all, in milliseconds, by its directory.
     idle: BTreeMap<PathBuf, Counter>,
+    hwmon: Kept,
     energy: Energy,
     /// How long the card had slept in all, in milliseconds.
     slept: Reading<u64>,
@@ -45,6 +46,7 @@ impl Intel {
             host_root,
             name: None,
             idle: BTreeMap::new(),
+            hwmon: Kept::default(),
             energy: Energy::default(),
             slept: Reading::Unsupported,
         }
@@ -63,8 +65,6 @@ impl Intel {
         self.forget_what_was_before_sleep(card);
         let gts = gt::of(card);
         let (rendering, media): (Vec<_>, Vec<_>) = gts.into_iter().partition(|gt| gt.renders);
-        let hwmon = Hwmon::of(card, &card.driver);
-        let memory = memory(card, hwmon.is_some());
 
         let mut vitals = Vitals::unknown(&Reading::Unsupported);
         vitals.utilization = self.utilization(&rendering, now);
@@ -75,9 +75,11 @@ impl Intel {
         vitals.clock_video = greatest(media.iter().map(Gt::clock));
         vitals.clock_memory_max = memory_clock_max(card);
         vitals.throttle = gt::throttle(&rendering);
+        let hwmon = self.hwmon.or(now(), || Hwmon::of(card, &card.driver));
+        let memory = memory(card, hwmon.is_some());
         if let Some(hwmon) = hwmon {
-            vitals.power = self.energy.power(&hwmon, now);
-            sensors::read(&hwmon, &mut vitals);
+            vitals.power = self.energy.power(hwmon, now);
+            sensors::read(hwmon, &mut vitals);
         }
         link::read(card, &mut vitals);
         Told {

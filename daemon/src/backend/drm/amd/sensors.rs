@@ -15,11 +15,9 @@ use std::path::Path;
 /// Everything that changes all the time.
 ///
 /// `pcie_bw` is left alone: reading it sleeps for a second.
-pub(super) fn vitals(card: &Card, metrics: &Metrics) -> Vitals {
+pub(super) fn vitals(card: &Card, hwmon: Option<&Hwmon>, metrics: &Metrics) -> Vitals {
     let device = card.device();
     let file = |name: &str| device.join(name);
-    let hwmon = Hwmon::of_or_only(card, "amdgpu");
-    let hwmon = hwmon.as_ref();
     let hotspot = degrees(hwmon, "junction").or(|| metrics.hotspot.clone());
     // The one unit encodes and decodes, so that both are as busy as it is.
     let video = percent(&file("vcn_busy_percent"));

@@ -80,8 +80,44 @@ fn a_card_that_sleeps_says_so() {
     let root = tree("card1", AMD, &[]);
     let power = root.path().join("class/drm/card1/device/power");
     std::fs::create_dir_all(&power).unwrap();
-    for (status, sleeps) in [("suspended\n", true), ("active\n", false)] {
+    for (status, sleeps) in [
+        ("suspended\n", true),
+        ("suspending\n", true),
+        ("active\n", false),
+        ("unsupported\n", false),
+    ] {
         std::fs::write(power.join("runtime_status"), status).unwrap();
         assert_eq!(cards(root.path())[0].is_suspended(), sleeps);
     }
+}
+
+#[test]
+fn cards_are_read_again_when_one_comes_or_goes_and_seldom_otherwise() {
+    let root = tree("card1", AMD, &[("renderD128", "226:128")]);
+    let drm = root.path().join("class/drm");
+    let mut cards = Cards::new(root.path());
+    let began = Instant::now();
+    let mut told = |seconds| -> Vec<(String, String)> {
+        let now = began + Duration::from_secs(seconds);
+        let cards = cards.now(|driver| driver != "xe", now).iter();
+        cards
+            .map(|card| (card.name.clone(), card.driver.clone()))
+            .collect()
+    };
+    let card = |name: &str, driver: &str| (name.to_owned(), driver.to_owned());
+    let one = card("card1", "amdgpu");
+    assert_eq!([told(0), told(2)], [[one.clone()], [one.clone()]]);
+    // One that came has no files yet.
+    let device = drm.join("card2/device");
+    std::fs::create_dir_all(&device).unwrap();
+    assert_eq!([told(4), told(6)], [[one.clone()], [one.clone()]]);
+    std::fs::write(device.join("uevent"), "DRIVER=i915\n").unwrap();
+    let both = [one, card("card2", "i915")];
+    assert_eq!([told(8), told(10)], [both.clone(), both.clone()]);
+    // What does not happen without its going and coming is seen all the same.
+    std::fs::write(device.join("uevent"), "DRIVER=xe\n").unwrap();
+    assert_eq!(told(25), both);
+    assert_eq!(told(26), both[..1]);
+    std::fs::rename(drm.join("card1"), drm.join("gone")).unwrap();
+    assert_eq!(told(28), []);
 }

@@ -95,14 +95,16 @@ fn what_cannot_be_read_is_said() {
 }
 
 #[test]
-fn who_opens_very_much_hides_nobody_else() {
+fn who_opens_very_much_hides_neither_others_nor_what_they_hold() {
     let mut stage = Stage::new();
     for fd in 0..=1_024 {
         stage.open(process(7), fd, &holds(u64::from(fd), 1));
     }
     stage.open(process(8), 3, &holds(5_000, 6));
     let used = stage.next();
-    assert_eq!(memory(&used), [(7, bytes(1_024)), (8, bytes(6))]);
-    let why = "only 1024 descriptors of a process are looked at";
-    assert_eq!(used.unseen.as_deref(), Some(why));
+    let why = "it has the card open more often than is read";
+    let unknown = Reading::Failed(why.to_owned());
+    assert_eq!(memory(&used), [(7, unknown), (8, bytes(6))]);
+    assert_eq!(used.utilization, failed(why));
+    assert_eq!(used.unseen, None);
 }
