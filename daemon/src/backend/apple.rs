@@ -181,15 +181,12 @@ fn is_apples(entry: &Entry) -> bool {
 /// boot, unlike the number of its entry in the registry. A second one of the same
 /// kind is counted.
 fn id(name: &str, before: &[(DeviceId, Entry)]) -> DeviceId {
-    let same = before
-        .iter()
-        .filter(|(_, entry)| entry.name == name)
-        .count();
+    // Compared as they are shown: two names may differ only in what is cut off.
     let name = visible(name.as_bytes(), 64);
-    match same {
-        0 => DeviceId(name),
-        others => DeviceId(format!("{name}#{}", others + 1)),
-    }
+    let counted = (2..).map(|count| format!("{name}#{count}"));
+    let taken = |id: &DeviceId| before.iter().any(|(known, _)| known == id);
+    let mut ids = std::iter::once(name.clone()).chain(counted).map(DeviceId);
+    ids.find(|id| !taken(id)).unwrap_or(DeviceId(name))
 }
 
 fn vendor(name: &str) -> Vendor {
