@@ -1,12 +1,14 @@
 //! Whose is the memory that no process explains, and what frees it?
 //!
 //! Each cause says what was seen that speaks for it. What was not looked at is
-//! never taken for "nobody", and no remedy names what holds a device for
-//! everybody: monitors, display servers, MPS servers, process 1.
+//! never taken for "nobody", what was read a while ago decides nothing, and a
+//! command names orphans only.
 
 mod cause;
 
 mod names;
+
+mod remedy;
 
 mod role;
 
@@ -15,14 +17,20 @@ mod words;
 pub use role::{protection, role, whole_name};
 
 use gpukill_proto::holders::{Cause, EndedHolder, Finding, HeldDevice, Holder, Remedy, Role};
+use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Timestamp};
-use role::{explains_itself, is_gone, is_zombie};
+use role::{is_gone, is_zombie, lives_and_is_listed};
 
 /// Whose it is, the likeliest first. Nothing where no memory is unexplained and
 /// the device is not busy by itself.
 #[must_use]
 pub fn findings(device: &HeldDevice, now: Timestamp) -> Vec<Finding> {
     let seen = Seen::new(device, now);
+    if let Some(seconds) = oldest(device) {
+        let unexplained = unexplained(device, Reading::last_known);
+        let stale = unexplained.filter(|bytes| bytes.0 > 0);
+        return stale.map_or_else(Vec::new, |_| vec![cause::stale(&seen, seconds)]);
+    }
     let mut found = seen.remainder.map_or_else(Vec::new, |remainder| {
         let causes = [
             cause::orphans(&seen),
@@ -43,6 +51,12 @@ pub fn findings(device: &HeldDevice, now: Timestamp) -> Vec<Finding> {
     found.extend(cause::busy_alone(&seen));
     if let Some(first) = found.first_mut() {
         first.evidence.extend(cause::listed_and_gone(&seen));
+    }
+    if seen.remainder.is_some() {
+        for finding in &mut found {
+            let monitors = cause::monitors_by_name(&seen, finding.cause);
+            finding.evidence.extend(monitors);
+        }
     }
     if let Some(why) = &device.unseen {
         for finding in &mut found {
@@ -70,37 +84,13 @@ impl<'a> Seen<'a> {
                 .map(|holder| (holder, role(holder, device)))
                 .collect(),
             now,
-            remainder: unexplained(device).filter(|bytes| bytes.0 > 0),
+            remainder: unexplained(device, Reading::known).filter(|bytes| bytes.0 > 0),
         }
     }
 
     fn having(&self, is: impl Fn(Role) -> bool) -> Vec<&'a Holder> {
         let roles = self.roles.iter().filter(|(_, role)| is(*role));
         roles.map(|(holder, _)| *holder).collect()
-    }
-
-    /// Of them, who may be ended for the memory of this device.
-    fn endable(&self, pids: impl IntoIterator<Item = u32>) -> Vec<u32> {
-        let holds_for_everybody = |pid: u32| {
-            let mut same = self.roles.iter().filter(|(holder, _)| holder.pid == pid);
-            same.any(|(holder, role)| {
-                matches!(role, Role::Monitor | Role::Display | Role::Mps)
-                    || protection(pid, role::name(holder)).is_some()
-            })
-        };
-        let mut pids: Vec<u32> = pids
-            .into_iter()
-            .filter(|pid| *pid > 1 && !holds_for_everybody(*pid))
-            .collect();
-        pids.sort_unstable();
-        pids.dedup();
-        pids.truncate(MOST);
-        pids
-    }
-
-    fn end(&self, pids: impl IntoIterator<Item = u32>) -> Option<Remedy> {
-        let pids = self.endable(pids);
-        (!pids.is_empty()).then_some(Remedy::End(pids))
     }
 
     fn finding(
@@ -132,23 +122,39 @@ const MOST: usize = 1000;
 /// What is unattributed, and what the driver lists under pids that are no
 /// processes here, or of processes that have ended; never more than what the
 /// others leave of the used memory.
-fn unexplained(device: &HeldDevice) -> Option<Bytes> {
+fn unexplained(
+    device: &HeldDevice,
+    value: impl Fn(&Reading<Bytes>) -> Option<&Bytes>,
+) -> Option<Bytes> {
     let held = |is: fn(&Holder) -> bool| {
         let holders = device.holders.iter().filter(|holder| is(holder));
-        let known = holders.filter_map(|holder| holder.memory.last_known());
+        let known = holders.filter_map(|holder| value(&holder.memory));
         known.fold(0u64, |sum, bytes| sum.saturating_add(bytes.0))
     };
-    let unattributed = device.memory_unattributed.last_known().map(|bytes| bytes.0);
+    let unattributed = value(&device.memory_unattributed).map(|bytes| bytes.0);
     let gone = held(|holder| is_gone(holder) || (holder.listed && is_zombie(holder)));
     if unattributed.is_none() && gone == 0 {
         return None;
     }
     let sum = unattributed.unwrap_or(0).saturating_add(gone);
-    let left = match device.memory_used.last_known() {
-        Some(used) if gone > 0 => used.0.saturating_sub(held(explains_itself)),
+    let left = match value(&device.memory_used) {
+        Some(used) if gone > 0 => used.0.saturating_sub(held(lives_and_is_listed)),
         Some(_) | None => sum,
     };
     Some(Bytes(sum.min(left)))
+}
+
+/// How old the oldest of the readings is from which memory is explained, in
+/// seconds; `None` where they are as of now.
+fn oldest(device: &HeldDevice) -> Option<u32> {
+    let listed = device.holders.iter().filter(|holder| holder.listed);
+    let memories = listed.map(|holder| &holder.memory);
+    let readings = memories.chain([&device.memory_unattributed, &device.memory_used]);
+    let ages = readings.filter_map(|reading| match reading {
+        Reading::Stale(_, seconds) => Some(*seconds),
+        Reading::Value(_) | Reading::Unsupported | Reading::Failed(_) | Reading::Withheld => None,
+    });
+    ages.max()
 }
 
 #[cfg(test)]

@@ -149,15 +149,16 @@ pub struct Finding {
 /// What frees a device of what holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Remedy {
-    /// End these processes.
+    /// End these processes: orphans, and nobody else.
     End(Vec<u32>),
     /// Reset the device.
     Reset,
     /// Its parent has to ask how it ended, and is nobody's to end for that.
     Reap(u32),
-    /// Nothing but waiting.
+    /// Nothing but waiting; of a process that is stuck in the kernel perhaps in
+    /// vain.
     Wait,
-    /// Reboot the box, if it stays: no signal reaches the process.
+    /// Reboot the box: no signal reaches the process, and it was so for long.
     Reboot,
 }
 
@@ -252,6 +253,9 @@ pub enum Role {
     Uninterruptible,
     /// It has the device open and is not listed.
     Unlisted,
+    /// What it has open is counted for another process, which has the same client
+    /// of the device: [`Holder::shares_with`].
+    Sharer,
 }
 
 impl Role {
@@ -270,6 +274,7 @@ impl Role {
             Self::Zombie => "zombie",
             Self::Uninterruptible => "uninterruptible",
             Self::Unlisted => "unlisted",
+            Self::Sharer => "sharer",
         }
     }
 
@@ -288,7 +293,8 @@ impl Role {
             | Self::OtherNamespace
             | Self::Zombie
             | Self::Uninterruptible
-            | Self::Unlisted => (None, None),
+            | Self::Unlisted
+            | Self::Sharer => (None, None),
         }
     }
 }
@@ -340,8 +346,11 @@ pub struct Explanation {
     pub holds: Vec<(DeviceLabel, Holder, Role)>,
     /// The findings that name it, by the index of their device.
     pub findings: Vec<(u32, Finding)>,
-    /// How much memory its end gives back at least.
+    /// How much memory its end gives back at least, of what it does not share.
     pub frees: Reading<Bytes>,
+    /// Others that have the same clients of devices open: what it shares with
+    /// them is free only when they have ended too.
+    pub shared_with: Vec<u32>,
     /// Who may end it.
     pub may_end: MayEnd,
 }

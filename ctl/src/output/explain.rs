@@ -81,17 +81,36 @@ fn rows(explained: &Explanation, look: &Look) -> Vec<(String, String)> {
     }
     // What is never ended frees nothing.
     if explained.may_end.never.is_none() {
-        row("frees", freed(&explained.frees));
+        row("frees", freed(&explained.frees, &explained.shared_with));
     }
     row("may end", may_end(&explained.may_end, look.symbols));
     rows
 }
 
-fn freed(frees: &Reading<Bytes>) -> String {
-    match frees {
-        Reading::Value(bytes) => format!("at least {}, when it ends", size(*bytes)),
-        Reading::Unsupported | Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld => {
-            "how much is not known, when it ends".to_owned()
+fn freed(frees: &Reading<Bytes>, shared_with: &[u32]) -> String {
+    // So many are named; whoever wants all reads the rows of `holders`.
+    const NAMED: usize = 4;
+    let mut others: Vec<String> = shared_with.iter().take(NAMED).map(u32::to_string).collect();
+    match shared_with.len().saturating_sub(NAMED) {
+        0 => {}
+        more => others.push(format!("{more} more")),
+    }
+    let have = if shared_with.len() == 1 {
+        "has"
+    } else {
+        "have"
+    };
+    let rest = others.join(", ");
+    match (frees, shared_with) {
+        (Reading::Value(bytes), []) => format!("at least {}, when it ends", size(*bytes)),
+        (_, []) => "how much is not known, when it ends".to_owned(),
+        (Reading::Value(bytes), _) => {
+            let own = size(*bytes);
+            format!("at least {own}, when it ends; the rest when {rest} {have} ended too")
+        }
+        (Reading::Unsupported, _) => format!("nothing before {rest} {have} ended too"),
+        (Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld, _) => {
+            format!("how much is not known; the rest when {rest} {have} ended too")
         }
     }
 }
@@ -153,7 +172,8 @@ fn opened(label: &DeviceLabel, holder: &Holder, role: Role, at: Timestamp, look:
         | Role::OtherNamespace
         | Role::Zombie
         | Role::Uninterruptible
-        | Role::Unlisted => {
+        | Role::Unlisted
+        | Role::Sharer => {
             format!("GPU {index}: {files}{dot}{}", what(holder, role, at, look))
         }
     }
@@ -178,7 +198,12 @@ fn found(index: u32, finding: &Finding, explained: &Explanation, look: &Look) ->
     let whose = whose.map(|holder| format!(" of {}", holder_owner(holder, look.symbols)));
     let what = finding::sentence(finding, &whose.unwrap_or_default());
     let mut lines = wrapped(&format!("GPU {index}: {what}."), Tone::Strong, look);
-    lines.extend(finding::details(finding, look));
+    let holders: Vec<&Holder> = explained
+        .holds
+        .iter()
+        .map(|(_, holder, _)| holder)
+        .collect();
+    lines.extend(finding::details(finding, &holders, look));
     lines
 }
 
@@ -188,4 +213,40 @@ fn wrapped(text: &str, tone: Tone, look: &Look) -> Vec<Line> {
         .into_iter()
         .map(|text| Line::toned(text, tone))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shared_is_free_only_when_all_who_share_it_have_ended() {
+        let known = Reading::Value(Bytes::mib(2048));
+        let unknown = Reading::Unsupported;
+        let failed = Reading::Failed("x".into());
+        let cases: [(&Reading<Bytes>, &[u32], &str); 7] = [
+            (&known, &[], "at least 2.0G, when it ends"),
+            (&unknown, &[], "how much is not known, when it ends"),
+            (&failed, &[], "how much is not known, when it ends"),
+            (&unknown, &[7], "nothing before 7 has ended too"),
+            (
+                &unknown,
+                &[7, 8, 9, 10, 11, 12],
+                "nothing before 7, 8, 9, 10, 2 more have ended too",
+            ),
+            (
+                &known,
+                &[7],
+                "at least 2.0G, when it ends; the rest when 7 has ended too",
+            ),
+            (
+                &failed,
+                &[7, 8],
+                "how much is not known; the rest when 7, 8 have ended too",
+            ),
+        ];
+        for (frees, shared_with, expected) in cases {
+            assert_eq!(freed(frees, shared_with), expected);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, Symbols};
 use super::value::counted;
 use super::whose::holder_owner;
-use gpukill_proto::holders::{Cause, Finding, HoldersReport, Remedy};
+use gpukill_proto::holders::{Cause, Finding, Holder, HoldersReport, Remedy};
 use std::collections::BTreeSet;
 
 /// The findings of one device, the likeliest first.
@@ -22,20 +22,22 @@ pub(super) fn lines(report: &HoldersReport, look: &Look) -> Vec<Line> {
         let what = sentence(finding, &owners(finding, report, look.symbols));
         let what = capital(&format!("{begins}{what}."));
         lines.extend(wrapped(&what, 0, Tone::Strong, look));
-        lines.extend(details(finding, look));
+        let holders: Vec<&Holder> = report.device.holders.iter().collect();
+        lines.extend(details(finding, &holders, look));
     }
     lines
 }
 
-/// What says so, and what frees it.
-pub(super) fn details(finding: &Finding, look: &Look) -> Vec<Line> {
+/// What says so, and what frees it, with the names of these holders' parents.
+pub(super) fn details(finding: &Finding, holders: &[&Holder], look: &Look) -> Vec<Line> {
     let mut lines = Vec::new();
     for said in &finding.evidence {
         lines.extend(bullet(said, look));
     }
-    if let Some(remedy) = &finding.remedy {
-        lines.extend(frees(finding.cause, remedy, look));
-    }
+    lines.extend(match &finding.remedy {
+        Some(remedy) => frees(finding, remedy, holders, look),
+        None => whoever_may(finding, look),
+    });
     lines
 }
 
@@ -60,7 +62,13 @@ pub(super) fn sentence(finding: &Finding, owners: &str) -> String {
             format!("{processes}{owners} that {verb} ended and not been reaped {keeps} its memory")
         }
         Cause::OtherNamespace => {
-            format!("{processes}{owners} in a container or namespace {keeps} its memory")
+            // ` of container train` says where already.
+            let place = if owners.starts_with(" of container ") {
+                ""
+            } else {
+                " in a container or namespace"
+            };
+            format!("{processes}{owners}{place} {keeps} its memory")
         }
         Cause::Mps => "an MPS server keeps memory for its clients".to_owned(),
         Cause::Display => "a display server keeps its memory: it goes with its session".to_owned(),
@@ -93,44 +101,61 @@ fn owners(finding: &Finding, report: &HoldersReport, symbols: Symbols) -> String
     }
 }
 
-/// The command that does it, where this version has one. It is not wrapped, so
-/// that it can be copied.
-fn remedy_command(remedy: &Remedy) -> Option<String> {
-    match remedy {
-        Remedy::End(pids) => {
+/// What frees it. A command is not wrapped, so that it can be copied.
+fn frees(finding: &Finding, remedy: &Remedy, holders: &[&Holder], look: &Look) -> Vec<Line> {
+    let words = match (remedy, finding.cause) {
+        (Remedy::End(pids), _) => {
             let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-            Some(format!("kill {}", pids.join(" ")))
+            return vec![Line::plain(format!("To free it: kill {}", pids.join(" ")))];
         }
-        Remedy::Reset | Remedy::Reap(_) | Remedy::Wait | Remedy::Reboot => None,
-    }
+        (Remedy::Reset, _) => "To free it: it needs a reset".to_owned(),
+        (Remedy::Reap(parent), _) => {
+            let name = parent_name(finding, *parent, holders);
+            let name = name.map_or_else(String::new, |name| format!(" ({name})"));
+            format!(
+                "To free it: its parent {parent}{name} has to ask how it ended; it goes when \
+                 that ends"
+            )
+        }
+        (Remedy::Wait, Cause::Uninterruptible) => {
+            "Wait: if it stays so, only a reboot frees it".to_owned()
+        }
+        (Remedy::Wait, _) => "It frees itself: wait".to_owned(),
+        (Remedy::Reboot, _) => "Only a reboot frees it".to_owned(),
+    };
+    wrapped(&words, 0, Tone::Plain, look)
 }
 
-fn frees(cause: Cause, remedy: &Remedy, look: &Look) -> Vec<Line> {
-    if let Some(command) = remedy_command(remedy) {
-        let begins = match cause {
-            Cause::Unlisted => "To free it, if nobody needs them: ",
-            Cause::Zombie => "To free it, end the parent: ",
-            Cause::Orphans
-            | Cause::OtherNamespace
+fn parent_name<'a>(finding: &Finding, parent: u32, holders: &[&'a Holder]) -> Option<&'a String> {
+    let mut holders = holders.iter();
+    let child = holders.find(|holder| {
+        finding.pids.contains(&holder.pid) && holder.parent.known() == Some(&parent)
+    })?;
+    child.parent_name.known()
+}
+
+/// Who could end what no command names: it may be at work.
+fn whoever_may(finding: &Finding, look: &Look) -> Vec<Line> {
+    match (finding.cause, finding.pids.len()) {
+        (Cause::Orphans | Cause::OtherNamespace | Cause::Unlisted, number) => {
+            let words = if number == 1 {
+                "If it is nobody's any more, its owner can end it"
+            } else {
+                "If they are nobody's any more, their owners can end them"
+            };
+            wrapped(words, 0, Tone::Plain, look)
+        }
+        (
+            Cause::Zombie
             | Cause::Uninterruptible
             | Cause::Mps
             | Cause::Display
             | Cause::TearingDown
             | Cause::BusyAlone
-            | Cause::Unknown => "To free it: ",
-        };
-        return vec![Line::plain(format!("{begins}{command}"))];
+            | Cause::Unknown,
+            _,
+        ) => Vec::new(),
     }
-    let words = match remedy {
-        Remedy::End(_) => return Vec::new(),
-        Remedy::Reset => "To free it: it needs a reset".to_owned(),
-        Remedy::Reap(parent) => {
-            format!("To free it: its parent {parent} has to ask how it ended")
-        }
-        Remedy::Wait => "It frees itself: wait".to_owned(),
-        Remedy::Reboot => "If it stays so, only a reboot frees it".to_owned(),
-    };
-    wrapped(&words, 0, Tone::Plain, look)
 }
 
 fn bullet(said: &str, look: &Look) -> Vec<Line> {

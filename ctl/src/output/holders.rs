@@ -170,7 +170,7 @@ fn listed(holder: &Holder, role: Role, symbols: Symbols) -> Cell {
             Reading::Unsupported => Cell::plain("yes"),
             memory => reading(memory, |bytes| super::value::size(*bytes)),
         },
-        (false, Role::Monitor) => Cell::toned(symbols.none(), Tone::Faint),
+        (false, Role::Monitor | Role::Sharer) => Cell::toned(symbols.none(), Tone::Faint),
         (false, _) => Cell::toned("no", Tone::Doubtful),
     }
 }
@@ -178,7 +178,7 @@ fn listed(holder: &Holder, role: Role, symbols: Symbols) -> Cell {
 const fn tone(role: Role) -> Tone {
     match role {
         Role::Monitor => Tone::Faint,
-        Role::User | Role::MpsClient | Role::Mps | Role::Display => Tone::Plain,
+        Role::User | Role::MpsClient | Role::Mps | Role::Display | Role::Sharer => Tone::Plain,
         Role::Gone
         | Role::Orphan { .. }
         | Role::OtherNamespace
@@ -222,6 +222,10 @@ pub(super) fn what(holder: &Holder, role: Role, at: Timestamp, look: &Look) -> S
             _ => format!("{name}: stuck in the kernel"),
         },
         Role::Unlisted => format!("{name}: has it open, and is not listed"),
+        Role::Sharer => match holder.shares_with {
+            Some(counted_for) => format!("{name}: shares a client with {counted_for}"),
+            None => format!("{name}: shares a client with another process"),
+        },
     }
 }
 

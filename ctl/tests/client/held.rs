@@ -104,6 +104,7 @@ pub(crate) fn explained(held: &[HeldDevice], pid: u32) -> Option<Explanation> {
             .map(|found| (0, found))
             .collect(),
         frees: Reading::Unsupported,
+        shared_with: Vec::new(),
         may_end: MayEnd {
             people: vec!["carol".into(), "root".into()],
             you: false,

@@ -8,8 +8,9 @@ use gpukill_policy::holders::{findings, protection, role};
 use gpukill_policy::memory::held_at_least;
 use gpukill_proto::holders::{DeviceLabel, Explanation, Finding, HeldDevice, Holder, MayEnd, Role};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{GpuProcess, Snapshot};
+use gpukill_proto::snapshot::{DeviceId, GpuProcess, Snapshot};
 use gpukill_proto::units::Timestamp;
+use std::collections::BTreeSet;
 
 /// So many devices, or parts of them, are told of one process: more than a box
 /// has.
@@ -56,15 +57,41 @@ pub(super) fn explain(
     if uses.is_empty() && holds.is_empty() {
         return None;
     }
+    let (shared_with, shared) = sharers(pid, &published.holders);
+    let own = uses
+        .iter()
+        .filter(|(label, _)| !shared.contains(&&label.id));
     Some(Explanation {
         at: now,
         pid,
-        frees: held_at_least(uses.iter().map(|(_, process)| &process.memory)),
+        frees: held_at_least(own.map(|(_, process)| &process.memory)),
+        shared_with,
         may_end: may_end(pid, &uses, &holds, asker, called),
         findings: that_name(pid, &published.holders, now),
         uses,
         holds,
     })
+}
+
+/// Who has the same clients of devices open as this process, and of which
+/// devices.
+fn sharers(pid: u32, devices: &[HeldDevice]) -> (Vec<u32>, Vec<&DeviceId>) {
+    let mut pids = BTreeSet::new();
+    let mut shared = Vec::new();
+    for device in devices {
+        let own = of_pid(device, pid).find_map(|(_, holder)| holder.shares_with);
+        // For whom the memory is counted.
+        let counted = own.unwrap_or(pid);
+        let others = device.holders.iter().filter(|holder| {
+            holder.pid != pid && (holder.pid == counted || holder.shares_with == Some(counted))
+        });
+        let others: Vec<u32> = others.map(|holder| holder.pid).collect();
+        if !others.is_empty() {
+            shared.push(&device.id);
+        }
+        pids.extend(others);
+    }
+    (pids.into_iter().take(MOST).collect(), shared)
 }
 
 fn of_pid(device: &HeldDevice, pid: u32) -> impl Iterator<Item = (&HeldDevice, &Holder)> {

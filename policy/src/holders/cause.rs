@@ -1,11 +1,10 @@
 //! Each known cause of memory that no process explains: is it here, and what
 //! says so?
 
-use super::names;
-use super::role::{explains_itself, is_adopted, protection};
-use super::words::{NAMED, ended, inside, of_number, pids, size, who};
+use super::remedy;
+use super::role::{explains_itself, is_adopted};
+use super::words::{NAMED, called_first, ended, inside, of_number, pids, size, who};
 use super::{Seen, is_gone};
-use crate::job::is_called_like_a_keeper;
 use crate::memory::noise;
 use gpukill_proto::holders::{Cause, EndedHolder, Finding, Holder, ProcessState, Remedy, Role};
 use gpukill_proto::text::duration;
@@ -22,29 +21,6 @@ const TEARING_DOWN: Duration = Duration::from_secs(30);
 const BUSY_PERCENT: u32 = 90;
 const BUSY_ALONE: Duration = Duration::from_secs(30);
 
-/// The first uid of people: `UID_MIN` of `login.defs(5)`.
-const FIRST_PERSON: u32 = 1000;
-
-/// How the functions of GPU drivers begin, in which a process waits that no
-/// signal reaches any more.
-const DRIVERS: &[&str] = &[
-    "amdgpu",
-    "amdkfd",
-    "amdttm",
-    "dma_fence",
-    "drm_",
-    "i915",
-    "kfd_",
-    "nv_",
-    "nvidia",
-    "nvkms",
-    "os_acquire",
-    "rm_",
-    "ttm_",
-    "uvm_",
-    "xe_",
-];
-
 pub(super) fn orphans(seen: &Seen<'_>) -> Option<Finding> {
     let orphans = seen.having(|role| matches!(role, Role::Orphan { .. }));
     let first = orphans.first()?;
@@ -58,8 +34,8 @@ pub(super) fn orphans(seen: &Seen<'_>) -> Option<Finding> {
         if said.len() == NAMED || !said.insert(*of) {
             continue;
         }
-        let leads = holder.group.last_known() == Some(of);
-        if leads && holder.group_leader_is_here.last_known() == Some(&false) {
+        let leads = holder.group.known() == Some(of);
+        if leads && holder.group_leader_is_here.known() == Some(&false) {
             evidence.push(format!("{its} process group's leader {of} is gone"));
         }
         evidence.extend(seen.ended(*of).map(|holder| ended(holder, seen.now)));
@@ -70,7 +46,7 @@ pub(super) fn orphans(seen: &Seen<'_>) -> Option<Finding> {
             "{its} parent is {parent}, which takes in the children of those that end"
         ));
     }
-    let remedy = seen.end(orphans.iter().map(|holder| holder.pid));
+    let remedy = remedy::end(seen, &orphans);
     Some(seen.finding(Cause::Orphans, &orphans, evidence, remedy))
 }
 
@@ -78,18 +54,17 @@ pub(super) fn tearing_down(seen: &Seen<'_>, remainder: Bytes) -> Option<Finding>
     let ended_now = seen.device.ended.iter();
     let just_ended: Vec<_> = ended_now
         .filter(|ended| is_recent(ended.at, seen.now) && held_some(ended))
+        .filter(|ended| ended.unexplained_before.known().is_some())
         .collect();
     // What nobody explained before is not theirs, and will not come back.
     let before = just_ended
         .iter()
-        .filter_map(|ended| ended.unexplained_before.last_known());
+        .filter_map(|ended| ended.unexplained_before.known());
     let before = before.max().copied().unwrap_or_default();
     let remainder = Bytes(remainder.0.saturating_sub(before.0));
-    let held = just_ended
-        .iter()
-        .filter_map(|ended| ended.memory.last_known());
+    let held = just_ended.iter().filter_map(|ended| ended.memory.known());
     let held = held.fold(0u64, |sum, bytes| sum.saturating_add(bytes.0));
-    let total = seen.device.memory_total.last_known().copied();
+    let total = seen.device.memory_total.known().copied();
     // A part of it may be back already.
     let most = held.saturating_add(noise(total.unwrap_or_default()).0);
     if just_ended.is_empty() || remainder == Bytes(0) || remainder.0 > most {
@@ -113,7 +88,7 @@ pub(super) fn tearing_down(seen: &Seen<'_>, remainder: Bytes) -> Option<Finding>
 
 /// Whether it is known to have held memory that is worth a word.
 fn held_some(ended: &EndedHolder) -> bool {
-    ended.memory.last_known().is_some_and(|it| it.as_mib() > 0)
+    ended.memory.known().is_some_and(|it| it.as_mib() > 0)
 }
 
 /// Whether it was within the time that tearing down takes. What the clock has
@@ -124,13 +99,12 @@ fn is_recent(at: Timestamp, now: Timestamp) -> bool {
 
 pub(super) fn uninterruptible(seen: &Seen<'_>) -> Option<Finding> {
     let stuck = seen.having(|role| role == Role::Uninterruptible);
-    let place = |holder: &Holder| match holder.state.last_known() {
+    let place = |holder: &Holder| match holder.state.known() {
         Some(ProcessState::Uninterruptible(place)) => place.clone(),
         _ => None,
     };
-    let places: Vec<Option<String>> = stuck.iter().map(|holder| place(holder)).collect();
-    let sentences = stuck.iter().zip(&places).take(NAMED);
-    let evidence = sentences.map(|(holder, place)| match place {
+    let sentences = stuck.iter().take(NAMED);
+    let evidence = sentences.map(|holder| match place(holder) {
         Some(place) => format!("{} waits in the kernel, in {place}", who(holder)),
         None => format!(
             "{} waits in the kernel, which does not say where",
@@ -140,17 +114,9 @@ pub(super) fn uninterruptible(seen: &Seen<'_>) -> Option<Finding> {
     let evidence = evidence
         .chain(["no signal reaches it there".to_owned()])
         .collect();
-    let in_a_driver = |place: &Option<String>| {
-        let place = place.as_deref().unwrap_or_default();
-        DRIVERS.iter().any(|head| place.starts_with(head))
-    };
-    let remedy = if places.iter().any(in_a_driver) {
-        Remedy::Reboot
-    } else {
-        Remedy::Wait
-    };
+    // From one sight nobody knows whether it stays so.
     (!stuck.is_empty())
-        .then(|| seen.finding(Cause::Uninterruptible, &stuck, evidence, Some(remedy)))
+        .then(|| seen.finding(Cause::Uninterruptible, &stuck, evidence, Some(Remedy::Wait)))
 }
 
 pub(super) fn zombie(seen: &Seen<'_>) -> Option<Finding> {
@@ -165,45 +131,19 @@ pub(super) fn zombie(seen: &Seen<'_>) -> Option<Finding> {
     });
     let evidence = evidence.collect();
     (!zombies.is_empty()).then(|| {
-        let remedy = reaping(seen, &zombies);
+        let remedy = reaping(&zombies);
         seen.finding(Cause::Zombie, &zombies, evidence, remedy)
     })
 }
 
-/// What makes the parents reap. To end a parent is the way where it is a plain
-/// program; what keeps others' work is not ended for one child.
-fn reaping(seen: &Seen<'_>, zombies: &[&Holder]) -> Option<Remedy> {
-    let parents: BTreeSet<u32> = zombies
-        .iter()
-        .filter_map(|holder| holder.parent.last_known().copied())
-        .collect();
-    if parents.iter().any(|parent| *parent <= 1) {
-        return Some(Remedy::Wait);
+/// Who has to reap. No parent is ended for that by a command: it may be at work.
+/// Process 1 reaps all that it is given; 0 is a parent of whom nothing is known.
+fn reaping(zombies: &[&Holder]) -> Option<Remedy> {
+    let mut parents = zombies.iter().filter_map(|holder| holder.parent.known());
+    match parents.find(|parent| **parent != 0)? {
+        1 => Some(Remedy::Wait),
+        parent => Some(Remedy::Reap(*parent)),
     }
-    let stays = zombies.iter().find(|holder| !has_a_plain_parent(holder));
-    if let Some(holder) = stays {
-        return holder
-            .parent
-            .last_known()
-            .map(|parent| Remedy::Reap(*parent));
-    }
-    let first = parents.first().copied()?;
-    let plain = seen.endable(parents.iter().copied());
-    if plain.len() == parents.len() {
-        Some(Remedy::End(plain))
-    } else {
-        Some(Remedy::Reap(first))
-    }
-}
-
-fn has_a_plain_parent(holder: &Holder) -> bool {
-    let pid = holder.parent.last_known().copied().unwrap_or(0);
-    holder.parent_name.last_known().is_some_and(|name| {
-        protection(pid, name).is_none()
-            && !names::is_reaper(name)
-            && !names::is_runtime(name)
-            && !is_called_like_a_keeper(name)
-    })
 }
 
 pub(super) fn other_namespace(seen: &Seen<'_>) -> Option<Finding> {
@@ -222,8 +162,7 @@ pub(super) fn other_namespace(seen: &Seen<'_>) -> Option<Finding> {
             of_number(more, "it", "them")
         ));
     }
-    let remedy = seen.end(inner.iter().map(|holder| holder.pid));
-    (!inner.is_empty()).then(|| seen.finding(Cause::OtherNamespace, &inner, evidence, remedy))
+    (!inner.is_empty()).then(|| seen.finding(Cause::OtherNamespace, &inner, evidence, None))
 }
 
 pub(super) fn mps(seen: &Seen<'_>) -> Option<Finding> {
@@ -255,8 +194,7 @@ pub(super) fn mps(seen: &Seen<'_>) -> Option<Finding> {
 pub(super) fn unlisted(seen: &Seen<'_>) -> Option<Finding> {
     let unlisted = seen.having(|role| role == Role::Unlisted);
     let evidence = vec![open_and_not_listed(&unlisted)];
-    let remedy = seen.end(unlisted.iter().map(|holder| holder.pid));
-    (!unlisted.is_empty()).then(|| seen.finding(Cause::Unlisted, &unlisted, evidence, remedy))
+    (!unlisted.is_empty()).then(|| seen.finding(Cause::Unlisted, &unlisted, evidence, None))
 }
 
 pub(super) fn display(seen: &Seen<'_>) -> Option<Finding> {
@@ -272,7 +210,7 @@ pub(super) fn display(seen: &Seen<'_>) -> Option<Finding> {
 
 pub(super) fn busy_alone(seen: &Seen<'_>) -> Option<Finding> {
     let device = seen.device;
-    let percent = device.utilization.last_known()?.0;
+    let percent = device.utilization.known()?.0;
     let length = seen.now.since(device.busy_alone_since?);
     let is_held = device
         .holders
@@ -297,30 +235,38 @@ pub(super) fn unknown(seen: &Seen<'_>, remainder: Bytes) -> Finding {
         size(remainder)
     )];
     if seen.device.unseen.is_none() {
-        evidence.push(
-            "every process was looked at, and none that could hold them has it open".to_owned(),
-        );
+        let looked = "every process was looked at";
+        evidence.push(if remedy::so_called_monitors(seen).is_empty() {
+            format!("{looked}, and none that could hold them has it open")
+        } else {
+            looked.to_owned()
+        });
     }
-    // A name is what a process calls itself.
-    let monitors = seen.having(|role| role == Role::Monitor);
-    let a_persons = |holder: &&&Holder| {
-        let uid = holder.uid.last_known().copied();
-        holder.holds_this_device && uid.is_some_and(|uid| uid >= FIRST_PERSON)
-    };
-    let named = monitors.iter().filter(a_persons).take(NAMED);
-    evidence.extend(named.map(|holder| {
-        format!(
-            "{} has it open, and is taken for a monitor by its name",
-            who(holder)
-        )
-    }));
     seen.finding(Cause::Unknown, &[], evidence, None)
+}
+
+/// Of a device whose readings are not of now, nothing is decided.
+pub(super) fn stale(seen: &Seen<'_>, seconds: u32) -> Finding {
+    let evidence = vec![format!("the readings are {seconds} s old")];
+    seen.finding(Cause::Unknown, &[], evidence, None)
+}
+
+/// Those that are no candidates by nothing but their name.
+pub(super) fn monitors_by_name(seen: &Seen<'_>, cause: Cause) -> Vec<String> {
+    // Without a cause nobody else is said to have it open.
+    let too = if cause == Cause::Unknown { "" } else { " too" };
+    let monitors = remedy::so_called_monitors(seen).into_iter();
+    let sentence = |holder| {
+        let who = called_first(holder);
+        format!("{who} has it open{too}, and is taken for a monitor by its name only")
+    };
+    monitors.take(NAMED).map(sentence).collect()
 }
 
 /// What the driver lists under pids that are no processes here.
 pub(super) fn listed_and_gone(seen: &Seen<'_>) -> Vec<String> {
     let gone = seen.device.holders.iter().filter(|holder| is_gone(holder));
-    let sentence = |holder: &Holder| match holder.memory.last_known() {
+    let sentence = |holder: &Holder| match holder.memory.known() {
         Some(held) => format!(
             "the driver lists {} under {}, which is no process here",
             size(*held),

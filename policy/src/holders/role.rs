@@ -1,7 +1,7 @@
 //! What a process is to a device that it has open, or that its driver lists.
 
 use super::names;
-use gpukill_proto::holders::{EndedHolder, HeldDevice, Holder, ProcessState, Role};
+use gpukill_proto::holders::{HeldDevice, Holder, ProcessState, Role};
 use gpukill_proto::reading::Reading;
 
 /// What this process is to this device.
@@ -9,6 +9,10 @@ use gpukill_proto::reading::Reading;
 pub fn role(holder: &Holder, device: &HeldDevice) -> Role {
     if is_gone(holder) {
         return Role::Gone;
+    }
+    // What it has open is counted for another one.
+    if holder.shares_with.is_some_and(|pid| pid != holder.pid) {
+        return Role::Sharer;
     }
     let name = name(holder);
     if names::is_mps(name) {
@@ -28,7 +32,7 @@ pub fn role(holder: &Holder, device: &HeldDevice) -> Role {
     }
     // The descriptors of one that ends are gone before its memory is.
     let may_hold = holder.holds_this_device || holder.listed || holder.holds.is_empty();
-    match holder.state.last_known() {
+    match holder.state.known() {
         Some(ProcessState::Uninterruptible(_)) if may_hold => return Role::Uninterruptible,
         _ if holder.listed => return user(holder),
         _ if !holder.holds_this_device => return Role::Monitor,
@@ -83,13 +87,17 @@ pub(super) fn is_gone(holder: &Holder) -> bool {
 /// Whether it has ended as a whole. One whose first thread alone has ended is
 /// called a zombie by the kernel too: that one still has files open.
 pub(super) fn is_zombie(holder: &Holder) -> bool {
-    holder.state.last_known() == Some(&ProcessState::Zombie) && holder.holds.is_empty()
+    holder.state.known() == Some(&ProcessState::Zombie) && holder.holds.is_empty()
 }
 
 /// Whether it is known how much of the used memory is its, and it still uses it.
 pub(super) fn explains_itself(holder: &Holder) -> bool {
-    let is_here = !is_gone(holder) && !is_zombie(holder);
-    holder.listed && is_here && holder.memory.last_known().is_some()
+    lives_and_is_listed(holder) && holder.memory.known().is_some()
+}
+
+/// Whether it is listed, and has not ended.
+pub(super) fn lives_and_is_listed(holder: &Holder) -> bool {
+    holder.listed && !is_gone(holder) && !is_zombie(holder)
 }
 
 /// The kernel's name for it; empty where that is not known.
@@ -103,40 +111,30 @@ fn is_in_a_namespace(holder: &Holder) -> bool {
     is_some(&holder.inner_pid) || container.is_some_and(Option::is_some)
 }
 
-/// Whether it is what one that has ended left behind, by what is still seen of
-/// that one.
+/// Whether the leader of its process group has ended and left it behind. Who its
+/// parent is says nothing: a child whose parent ends gets another one, so that a
+/// parent with the pid of one that has ended was given that pid again.
 fn orphan(holder: &Holder, device: &HeldDevice) -> Option<Role> {
     // 0 is one that is not of this PID namespace: nothing is known of it.
-    let seen_here = |pid: &Reading<u32>| pid.last_known().copied().filter(|pid| *pid != 0);
-    let (group, parent) = (seen_here(&holder.group), seen_here(&holder.parent));
-    let former = |ended: &&EndedHolder| [group, parent].contains(&Some(ended.key.pid));
-    // A pid may have been given to another meanwhile, to the process itself too.
-    let ended = device
-        .ended
-        .iter()
-        .filter(|ended| ended.key.pid != holder.pid);
-    if let Some(ended) = ended.clone().find(former) {
-        return Some(Role::Orphan {
-            of: Some(ended.key.pid),
-            ended: Some(ended.at),
-        });
+    let group = holder.group.known().copied().filter(|pid| *pid != 0)?;
+    // Whatever leads itself is nobody's worker: services, and the first processes
+    // of containers, have such parents from their beginning.
+    if group == holder.pid {
+        return None;
     }
-    let leads_itself = group == Some(holder.pid);
-    let leader_is_gone =
-        group.is_some() && holder.group_leader_is_here.last_known() == Some(&false);
-    // Services and the first processes of containers have such parents from
-    // their beginning, and each begins a group of its own.
-    if !leads_itself && (leader_is_gone || is_adopted(holder)) {
-        return Some(Role::Orphan {
-            of: group.filter(|_| leader_is_gone),
-            ended: None,
-        });
-    }
-    None
+    let former = device.ended.iter().find(|ended| ended.key.pid == group);
+    let left_behind = match holder.group_leader_is_here.known() {
+        Some(is_here) => !is_here,
+        None => former.is_some(),
+    };
+    left_behind.then(|| Role::Orphan {
+        of: Some(group),
+        ended: former.map(|ended| ended.at),
+    })
 }
 
 /// Whether its parent is one that takes in the children of those that end.
 pub(super) fn is_adopted(holder: &Holder) -> bool {
-    let parent = holder.parent_name.last_known();
-    holder.parent.last_known() == Some(&1) || parent.is_some_and(|name| names::is_reaper(name))
+    let parent = holder.parent_name.known();
+    holder.parent.known() == Some(&1) || parent.is_some_and(|name| names::is_reaper(name))
 }

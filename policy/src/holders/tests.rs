@@ -4,6 +4,10 @@ mod always;
 
 mod causes;
 
+mod remedies;
+
+mod stale;
+
 use super::*;
 use gpukill_proto::holders::ProcessState;
 use gpukill_proto::reading::Reading::{self, Failed, Unsupported, Value};
@@ -219,11 +223,16 @@ fn what_makes_an_orphan_and_what_does_not() {
         holds_this_device: false,
         ..worker(7)
     };
+    let unsaid = Holder {
+        group_leader_is_here: Failed("x".into()),
+        ..worker(7)
+    };
     let orphan = |of| Role::Orphan { of, ended: None };
     let cases = [
         ("its leader is gone", leader_gone, orphan(Some(60_190))),
-        ("process 1 took it in", adopted, orphan(None)),
-        ("a user's systemd did", by_a_user_manager, orphan(None)),
+        ("process 1 took it in alone", adopted, Role::Unlisted),
+        ("a user's systemd did", by_a_user_manager, Role::Unlisted),
+        ("whether its leader is here failed", unsaid, Role::Unlisted),
         ("a service leads itself", service, Role::Unlisted),
         ("nothing is known", unknown, Role::Unlisted),
         ("it holds no device", shared_only, Role::Monitor),
@@ -237,7 +246,10 @@ fn what_makes_an_orphan_and_what_does_not() {
 fn a_pid_that_was_given_again_makes_no_process_its_own_orphan() {
     let mut again = device(vec![holder(60_190)]);
     again.ended = vec![ended(60_190, 356, 7_800)];
-    assert_eq!(role(&again.holders[0], &again), Role::Unlisted);
+    for is_here in [Value(true), Value(false), Failed("x".into())] {
+        again.holders[0].group_leader_is_here = is_here;
+        assert_eq!(role(&again.holders[0], &again), Role::Unlisted);
+    }
 }
 
 #[test]

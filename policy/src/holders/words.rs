@@ -1,5 +1,6 @@
 //! What was seen of holders, in words.
 
+use super::names::whole;
 use super::role::name;
 use gpukill_proto::holders::{EndedHolder, Holder};
 use gpukill_proto::reading::Reading;
@@ -15,6 +16,14 @@ pub(super) fn who(holder: &Holder) -> String {
     let owner = holder.owner.last_known().map(|owner| &owner.name);
     let user = owner.or(holder.user.last_known());
     called(holder.pid, name(holder), user.map(String::as_str))
+}
+
+/// `nvtop 4711 of eve`
+pub(super) fn called_first(holder: &Holder) -> String {
+    let owner = holder.owner.last_known().map(|owner| &owner.name);
+    let user = owner.or(holder.user.last_known());
+    let user = user.map_or_else(String::new, |user| format!(" of {user}"));
+    format!("{} {}{user}", whole(name(holder)), holder.pid)
 }
 
 fn called(pid: u32, name: &str, user: Option<&str>) -> String {

@@ -32,6 +32,8 @@ document! {
             .collect::<Vec<_>>(),
         /// What its end gives back at least.
         frees_bytes: Option<u64> = bytes(&explained.frees),
+        /// Who has to end too before what it shares with them is free.
+        shared_with: Vec<u32> = explained.shared_with.clone(),
         may_end: Vec<String> = explained.may_end.people.clone(),
         /// Whether whoever asks is one of them.
         you_may_end: bool = explained.may_end.you,

@@ -104,6 +104,8 @@ document! {
         holds_this_gpu: bool = holder.holds_this_device,
         /// Whether the driver lists it.
         listed: bool = holder.listed,
+        /// The process for which what it has open is counted.
+        shares_with: Option<u32> = holder.shares_with,
         used_for: Vec<&'static str> = uses(holder.used_for),
         used_mem_mb: Option<u64> = mib(&holder.memory),
         used_mem_bytes: Option<u64> = bytes(&holder.memory),

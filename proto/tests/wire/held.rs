@@ -105,6 +105,7 @@ pub(super) fn explanation() -> Explanation {
         holds: vec![(label, holder(), Role::Unlisted)],
         findings: vec![(6, finding())],
         frees: Reading::Value(Bytes(35 << 30)),
+        shared_with: vec![60_212],
         may_end: MayEnd {
             people: vec!["carol".into(), "root".into()],
             you: true,
@@ -155,6 +156,7 @@ pub(super) fn roles() -> Vec<Role> {
         Role::Zombie,
         Role::Uninterruptible,
         Role::Unlisted,
+        Role::Sharer,
     ];
     for role in &all {
         match role {
@@ -168,7 +170,8 @@ pub(super) fn roles() -> Vec<Role> {
             | Role::OtherNamespace
             | Role::Zombie
             | Role::Uninterruptible
-            | Role::Unlisted => {}
+            | Role::Unlisted
+            | Role::Sharer => {}
         }
     }
     all

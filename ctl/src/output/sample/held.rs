@@ -118,6 +118,11 @@ fn in_a_container() -> HeldDevice {
         listed: true,
         ..holder(900, 0, "root", "nvidia-cuda-mps")
     };
+    // What the server gave away is counted for it.
+    let helper = Holder {
+        shares_with: Some(900),
+        ..holder(901, 0, "root", "python3")
+    };
     let client = Holder {
         used_for: Use {
             compute: true,
@@ -126,7 +131,7 @@ fn in_a_container() -> HeldDevice {
         },
         ..listed(51_002, "bob", 60)
     };
-    device(1, 292, vec![server, client, inner])
+    device(1, 292, vec![server, helper, client, inner])
 }
 
 fn stuck() -> HeldDevice {
@@ -186,7 +191,7 @@ fn tearing_down() -> HeldDevice {
 
 fn busy_alone() -> HeldDevice {
     HeldDevice {
-        memory_used: Stale(gib(0), 7),
+        memory_used: Value(gib(0)),
         utilization: Value(Percent(100)),
         busy_alone_since: Some(NOW.plus_seconds(-300)),
         ..device(7, 0, vec![])
@@ -197,6 +202,14 @@ fn unknown() -> HeldDevice {
     HeldDevice {
         unseen: Some("3 processes of other users may not be looked at".into()),
         ..device(8, 356, vec![])
+    }
+}
+
+fn read_a_while_ago() -> HeldDevice {
+    HeldDevice {
+        memory_used: Stale(gib(356), 7),
+        memory_unattributed: Stale(gib(356), 7),
+        ..device(13, 0, vec![holder(1600, 1000, "dana", "blender")])
     }
 }
 
@@ -229,6 +242,7 @@ pub(crate) fn held() -> Vec<HoldersReport> {
         orphaned(),
         busy_alone(),
         unknown(),
+        read_a_while_ago(),
     ];
     devices.map(report).into()
 }
@@ -274,6 +288,7 @@ pub(crate) fn explanations() -> [Explanation; 2] {
         at: NOW,
         pid: 51_002,
         frees: idle.memory.clone(),
+        shared_with: Vec::new(),
         uses: vec![(five.label(), idle)],
         holds: vec![(five.label(), open.clone(), role(&open, &five))],
         findings: vec![],
@@ -290,6 +305,7 @@ pub(crate) fn explanations() -> [Explanation; 2] {
         )],
         findings: vec![(6, six.findings[0].clone())],
         frees: Unsupported,
+        shared_with: Vec::new(),
         may_end: may_end("carol", true),
     };
     [notebook, worker]
@@ -306,6 +322,7 @@ pub(crate) fn gone() -> Explanation {
         at: NOW,
         pid: 60_190,
         frees: gone.memory.clone(),
+        shared_with: Vec::new(),
         uses: vec![(label, gone)],
         holds: vec![],
         findings: vec![],

@@ -51,6 +51,16 @@ fn published() -> Published {
 }
 
 fn asked(pid: u32, uid: u32, groups: &[u32], will_not_act: Option<&str>) -> Option<Explanation> {
+    asked_of(&published(), pid, uid, groups, will_not_act)
+}
+
+fn asked_of(
+    published: &Published,
+    pid: u32,
+    uid: u32,
+    groups: &[u32],
+    will_not_act: Option<&str>,
+) -> Option<Explanation> {
     let caller = Caller {
         uid,
         groups: groups.iter().copied().collect(),
@@ -69,7 +79,7 @@ fn asked(pid: u32, uid: u32, groups: &[u32], will_not_act: Option<&str>) -> Opti
         Person::User(uid) => format!("user {uid}"),
         Person::Group(group) => format!("group {group}"),
     };
-    explain(&published(), pid, NOW, &asker, called)
+    explain(published, pid, NOW, &asker, called)
 }
 
 #[test]
@@ -139,4 +149,36 @@ fn what_uses_nothing_is_not_explained() {
     for pid in [0, 1, 70, u32::MAX] {
         assert_eq!(asked(pid, 0, &[], None), None, "{pid}");
     }
+}
+
+#[test]
+fn what_others_share_is_not_counted_among_what_its_end_frees() {
+    let sharing = |pid, with| Holder {
+        shares_with: Some(with),
+        ..holder(pid, 1000)
+    };
+    let mut published = published();
+    let counted = Holder {
+        listed: true,
+        ..holder(71, 1000)
+    };
+    let second = device(1, vec![counted.clone(), sharing(74, 71), sharing(75, 71)]);
+    let answers = |published: &Published, pid| {
+        let explained = asked_of(published, pid, 0, &[], None).unwrap();
+        (explained.frees, explained.shared_with)
+    };
+    published.holders = Arc::new(vec![second.clone()]);
+    // The other device's memory is its own.
+    let own = Reading::Value(Bytes(5 << 30));
+    assert_eq!(answers(&published, 71), (own, vec![74, 75]));
+    assert_eq!(
+        answers(&published, 74),
+        (Reading::Unsupported, vec![71, 75])
+    );
+    let first = device(0, vec![counted, sharing(74, 71)]);
+    published.holders = Arc::new(vec![first, second]);
+    assert_eq!(
+        answers(&published, 71),
+        (Reading::Unsupported, vec![74, 75])
+    );
 }

@@ -52,10 +52,10 @@ fn memory() -> impl Strategy<Value = Reading<Bytes>> {
 fn anybody() -> impl Strategy<Value = Holder> {
     (
         (pid(), name(), state(), pid(), name(), pid()),
-        (any::<[bool; 6]>(), memory()),
+        (any::<[bool; 6]>(), memory(), any::<[bool; 2]>()),
     )
         .prop_map(
-            |((pid, name, state, parent, parent_name, group), (is, memory))| {
+            |((pid, name, state, parent, parent_name, group), (is, memory, [shares, is_roots]))| {
                 let base = if is[0] { contained(pid) } else { holder(pid) };
                 Holder {
                     name,
@@ -66,7 +66,8 @@ fn anybody() -> impl Strategy<Value = Holder> {
                     group_leader_is_here: Value(is[1]),
                     holds_this_device: is[2],
                     listed: is[3],
-                    shares_with: None,
+                    shares_with: shares.then_some(5),
+                    uid: Value(if is_roots { 0 } else { 1000 }),
                     used_for: Use {
                         graphics: is[4],
                         mps: is[5],
@@ -106,22 +107,22 @@ fn anything() -> impl Strategy<Value = HeldDevice> {
 
 proptest! {
     #[test]
-    fn no_remedy_names_what_holds_devices_for_everybody(seen in anything()) {
+    fn a_command_names_persons_orphans_only(seen in anything()) {
         for found in findings(&seen, NOW) {
             let Some(Remedy::End(pids)) = found.remedy else { continue };
-            prop_assert!(!pids.is_empty());
+            prop_assert_eq!(found.cause, Cause::Orphans);
+            prop_assert!(seen.unseen.is_none());
+            prop_assert!(!pids.is_empty() && pids.len() <= 1000);
             for pid in pids {
                 prop_assert!(pid > 1);
-                let names = seen.holders.iter().flat_map(|holder| {
-                    let own = (holder.pid == pid).then_some(&holder.name);
-                    let parents = (holder.parent == Value(pid)
-                        && found.cause == Cause::Zombie
-                        && found.pids == [holder.pid]).then_some(&holder.parent_name);
-                    own.into_iter().chain(parents)
+                let mut holders = seen.holders.iter().filter(|holder| holder.pid == pid);
+                let is_a_persons_orphan = holders.any(|holder| {
+                    let name = holder.name.known().map_or("", String::as_str);
+                    protection(pid, name).is_none()
+                        && holder.uid.known().is_some_and(|uid| *uid >= 1000)
+                        && matches!(role(holder, &seen), Role::Orphan { .. })
                 });
-                for name in names.filter_map(Reading::known) {
-                    prop_assert_eq!(protection(pid, name), None, "{}", name);
-                }
+                prop_assert!(is_a_persons_orphan, "{pid}");
             }
         }
     }

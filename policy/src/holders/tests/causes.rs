@@ -16,7 +16,7 @@ fn containers_that_the_driver_does_not_list_are_named() {
             "9 (python of carol) has it open, runs as 7 of another PID namespace, and the driver \
              does not list it",
         ],
-        Some(Remedy::End(vec![7, 9])),
+        None,
     );
     assert_eq!(
         findings(&device(vec![contained(7), inner]), NOW),
@@ -25,9 +25,9 @@ fn containers_that_the_driver_does_not_list_are_named() {
 }
 
 #[test]
-fn a_zombie_is_reaped_by_its_parent_which_is_ended_only_where_it_is_a_plain_program() {
+fn a_zombie_is_reaped_by_its_parent_whatever_that_is_and_no_parent_is_ended() {
     let cases = [
-        (zombie(7, 60, "torchrun"), Remedy::End(vec![60])),
+        (zombie(7, 60, "torchrun"), Remedy::Reap(60)),
         (zombie(7, 1, "systemd"), Remedy::Wait),
         (zombie(7, 60, "systemd"), Remedy::Reap(60)),
         (zombie(7, 60, "containerd-shim"), Remedy::Reap(60)),
@@ -52,6 +52,11 @@ fn a_zombie_is_reaped_by_its_parent_which_is_ended_only_where_it_is_a_plain_prog
     };
     let found = findings(&device(vec![unnamed]), NOW);
     assert_eq!(found[0].remedy, Some(Remedy::Reap(60)));
+    // A parent outside of this PID namespace is 0.
+    let both = device(vec![zombie(7, 0, ""), zombie(8, 60, "torchrun")]);
+    assert_eq!(findings(&both, NOW)[0].remedy, Some(Remedy::Reap(60)));
+    let elsewhere = device(vec![zombie(7, 0, "")]);
+    assert_eq!(findings(&elsewhere, NOW)[0].remedy, None);
 }
 
 #[test]
@@ -64,7 +69,7 @@ fn a_zombie_is_told_of_though_the_driver_lists_it_with_all_the_memory() {
     let mut ended = device(vec![listed_still.clone()]);
     ended.memory_unattributed = Value(Bytes(0));
     let said = "7 (python of carol) has ended, and its parent 60 (torchrun) has not asked how";
-    let expected = finding(Cause::Zombie, &[7], &[said], Some(Remedy::End(vec![60])));
+    let expected = finding(Cause::Zombie, &[7], &[said], Some(Remedy::Reap(60)));
     assert_eq!(findings(&ended, NOW), [expected]);
     // Its first thread alone has ended: the others work, and hold what is listed.
     let goes_on = Holder {
@@ -83,25 +88,20 @@ fn a_zombie_is_told_of_though_the_driver_lists_it_with_all_the_memory() {
 }
 
 #[test]
-fn what_is_stuck_in_a_driver_needs_a_reboot_and_what_waits_elsewhere_time() {
+fn what_is_stuck_in_the_kernel_at_one_sight_is_waited_for() {
     let cases = [
-        (Some("nvidia_close"), "in nvidia_close", Remedy::Reboot),
-        (
-            Some("uvm_va_space_destroy"),
-            "in uvm_va_space_destroy",
-            Remedy::Reboot,
-        ),
-        (Some("folio_wait_bit"), "in folio_wait_bit", Remedy::Wait),
-        (None, "which does not say where", Remedy::Wait),
+        (Some("nvidia_close"), "in nvidia_close"),
+        (Some("folio_wait_bit"), "in folio_wait_bit"),
+        (None, "which does not say where"),
     ];
-    for (place, said, remedy) in cases {
+    for (place, said) in cases {
         let state = ProcessState::Uninterruptible(place.map(str::to_owned));
         let said = format!("7 (python of carol) waits in the kernel, {said}");
         let expected = finding(
             Cause::Uninterruptible,
             &[7],
             &[&said, "no signal reaches it there"],
-            Some(remedy),
+            Some(Remedy::Wait),
         );
         assert_eq!(findings(&device(vec![in_state(7, state)]), NOW), [expected]);
     }
@@ -149,6 +149,7 @@ fn a_display_server_is_named_and_not_ended() {
             graphics: true,
             ..Use::default()
         },
+        name: Value("Xorg".into()),
         ..listed(50, Unsupported)
     };
     assert_eq!(role(&drawing, &device(vec![])), Role::Display);
@@ -179,8 +180,8 @@ fn monitors_and_those_with_shared_files_only_are_no_cause() {
         &[],
         &[
             "35.6 GiB are used, and nothing explains them",
-            "every process was looked at, and none that could hold them has it open",
-            "10 (nvtop of carol) has it open, and is taken for a monitor by its name",
+            "every process was looked at",
+            "nvtop 10 of carol has it open, and is taken for a monitor by its name only",
         ],
         None,
     );
@@ -252,7 +253,7 @@ fn who_has_it_open_is_named_where_nothing_else_is_known() {
         Cause::Unlisted,
         &[7],
         &["7 (python of carol) has it open, and the driver does not list it"],
-        Some(Remedy::End(vec![7])),
+        None,
     );
     assert_eq!(findings(&device(vec![holder(7)]), NOW), [expected]);
 }

@@ -45,7 +45,7 @@ pub(super) fn holder() -> Holder {
         holds: vec!["nvidia6".into(), "nvidia-uvm".into()],
         holds_this_device: true,
         listed: true,
-        shares_with: None,
+        shares_with: Some(60_212),
         used_for: Use {
             compute: true,
             graphics: false,
@@ -113,6 +113,7 @@ pub(super) fn explained() -> Json {
         holds: vec![(label, holder(), ORPHAN)],
         findings: vec![(6, finding(None))],
         frees: Value(Bytes(5)),
+        shared_with: vec![60_212],
         may_end: MayEnd {
             people: vec!["carol".into(), "root".into()],
             you: true,
@@ -145,6 +146,7 @@ fn every_value_of_a_holder_has_its_field() {
             "process_group": 60190, "group_leader_is_here": false,
             "inner_pid": 7, "container": "docker/ab", "container_name": "train",
             "holds": ["nvidia6", "nvidia-uvm"], "holds_this_gpu": true, "listed": true,
+            "shares_with": 60212,
             "used_for": ["compute", "mps"], "used_mem_mb": 12, "used_mem_bytes": 12582912,
             "role": "orphan", "orphan_of": 60190, "orphaned_at": "2026-11-21T14:02:31.250Z",
             "reasons": {}
@@ -237,7 +239,7 @@ fn an_explanation_has_what_list_and_holders_have() {
         "gpu_index": 6, "cause": "orphans", "pids": [60211],
         "evidence": ["its leader is gone"], "remedy": null, "remedy_pids": []
     }],
-    "frees_bytes": 5, "may_end": ["carol", "root"], "you_may_end": true, "never_ended": null,
+    "frees_bytes": 5, "shared_with": [60212], "may_end": ["carol", "root"], "you_may_end": true, "never_ended": null,
     "reasons": {}
 }"#,
     );

@@ -26,7 +26,7 @@ fn a_real_zombie_that_the_driver_lists_is_told_with_its_parent() {
     it.play(35 * GIB, &json!([{"pid": zombie, "memory": 35 * GIB}]));
     let daemon = it.start();
     let of = parent.pid();
-    becomes(&json!([["zombie", [zombie], "end", [of]]]), || {
+    becomes(&json!([["zombie", [zombie], "reap", [of]]]), || {
         it.findings()
     });
     let row = pick(
@@ -38,14 +38,14 @@ fn a_real_zombie_that_the_driver_lists_is_told_with_its_parent() {
     let verdict = format!(
         "Most likely 1 process of {us} that has ended and not been reaped keeps its memory.\n  \
            - {zombie} (sleep of {us}) has ended, and its parent {of} (sleep) has not asked how\n\
-         To free it, end the parent: kill {of}\n"
+         To free it: its parent {of} (sleep) has to ask how it ended; it goes when that ends\n"
     );
     becomes(&verdict, || it.verdict());
     let heading = "GPU 0 H100 80GB HBM3: 35.0 GiB used, all of it listed by the driver";
     let screen = it.stage.ctl(&["holders"]).stdout;
     assert_eq!(screen.lines().next(), Some(heading));
 
-    // The command does what it says.
+    // It does go when the parent ends.
     let status = Command::new("kill").arg(of.to_string()).status().unwrap();
     assert!(status.success());
     eventually("the zombie is reaped", || {
@@ -79,9 +79,7 @@ fn a_process_whose_first_thread_alone_has_ended_is_not_called_ended() {
     becomes(&row, || pick(&it.held()["holders"], &fields));
     assert_eq!(it.findings(), json!([]));
     it.play(35 * GIB, &json!([]));
-    becomes(&json!([["unlisted", [4711], "end", [4711]]]), || {
-        it.findings()
-    });
+    becomes(&json!([["unlisted", [4711], null, []]]), || it.findings());
     daemon.stop();
 }
 

@@ -103,7 +103,7 @@ Who keeps its memory is not known.
         gpukill_tests::harness::Invented {
             pid: 603,
             name: "python",
-            uid: 1,
+            uid: 60_000,
             start_ticks: 100,
             cmdline: "python\0",
             cgroup: "0::/\n",

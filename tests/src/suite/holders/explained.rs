@@ -101,7 +101,7 @@ fn a_process_that_the_driver_does_not_list_is_explained_by_what_it_has_open() {
     it.invent(4711, "python", &["/dev/full"]);
     it.play(35 * GIB, &json!([]));
     let daemon = it.start();
-    let named = json!([[0, "unlisted", [4711], "end", [4711]]]);
+    let named = json!([[0, "unlisted", [4711], null, []]]);
     let fields = ["gpu_index", "cause", "pids", "remedy", "remedy_pids"];
     becomes(&named, || pick(&explain(&it, 4711)["findings"], &fields));
     let explained = explain(&it, 4711);
@@ -120,7 +120,7 @@ pid 4711
     let end = "
 GPU 0: 1 process of daemon that the driver does not list keeps its memory.
   - 4711 (python of daemon) has it open, and the driver does not list it
-To free it, if nobody needs them: kill 4711
+If it is nobody's any more, its owner can end it
 ";
     assert!(text.ends_with(end), "{text}");
     if never(&it).is_null() {

@@ -13,7 +13,7 @@ fn one_that_is_stuck_in_the_driver_is_named_and_no_command_is_printed() {
     it.procfs.write(4711, "wchan", "nvidia_close");
     it.play(35 * GIB, &json!([]));
     let daemon = it.start();
-    becomes(&json!([["uninterruptible", [4711], "reboot", []]]), || {
+    becomes(&json!([["uninterruptible", [4711], "wait", []]]), || {
         it.findings()
     });
     let holder = &it.held()["holders"][0];
@@ -26,20 +26,18 @@ fn one_that_is_stuck_in_the_driver_is_named_and_no_command_is_printed() {
 Most likely 1 process of daemon stuck in the kernel keeps its memory.
   - 4711 (python of daemon) waits in the kernel, in nvidia_close
   - no signal reaches it there
-If it stays so, only a reboot frees it
+Wait: if it stays so, only a reboot frees it
 ";
     becomes(&screen.to_owned(), || it.screen());
 
     // It comes out of it, and does not close what it has open.
     it.turn(4711, "S");
-    becomes(&json!([["unlisted", [4711], "end", [4711]]]), || {
-        it.findings()
-    });
+    becomes(&json!([["unlisted", [4711], null, []]]), || it.findings());
     daemon.stop();
 }
 
 #[test]
-fn one_that_waits_for_a_disk_needs_nothing_but_time() {
+fn one_that_waits_for_a_disk_is_told_of_like_one_that_waits_for_the_driver() {
     let it = Box::new();
     it.invent(4711, "python", &["/dev/full"]);
     it.turn(4711, "D");
@@ -49,7 +47,10 @@ fn one_that_waits_for_a_disk_needs_nothing_but_time() {
     becomes(&json!([["uninterruptible", [4711], "wait", []]]), || {
         it.findings()
     });
-    assert!(it.screen().ends_with("It frees itself: wait\n"));
+    assert!(
+        it.screen()
+            .ends_with("Wait: if it stays so, only a reboot frees it\n")
+    );
     // While the driver lists it with all of it, waiting is nobody's fault.
     it.play(35 * GIB, &json!([{"pid": 4711, "memory": 35 * GIB}]));
     becomes(&json!([[4711, "user"]]), || it.roles());

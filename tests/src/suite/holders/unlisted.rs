@@ -17,14 +17,12 @@ fn a_process_that_is_not_listed_and_no_orphan_is_named_with_a_perhaps() {
     it.procfs.link(std::process::id());
     it.play(35 * GIB, &json!([]));
     let daemon = it.start();
-    becomes(&json!([["unlisted", [pid], "end", [pid]]]), || {
-        it.findings()
-    });
+    becomes(&json!([["unlisted", [pid], null, []]]), || it.findings());
     let us = us();
     let verdict = format!(
         "Perhaps 1 process of {us} that the driver does not list keeps its memory.\n  \
            - {pid} (sleep of {us}) has it open, and the driver does not list it\n\
-         To free it, if nobody needs them: kill {pid}\n"
+         If it is nobody's any more, its owner can end it\n"
     );
     becomes(&verdict, || it.verdict());
     // Nothing is unexplained any more: to have it open is no fault.
