@@ -4,6 +4,7 @@
 use super::{Box, GIB, us};
 use gpukill_tests::harness::{Actor, becomes, eventually, skip};
 use serde_json::json;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 const CONTAINER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -54,7 +55,9 @@ fn a_real_process_of_another_pid_namespace_is_found() {
     let it = Box::new();
     let script = "exec 5</dev/full; exec sleep 1000";
     let outer = Actor::of(
+        // A group of its own: this test's may be led from outside.
         Command::new("unshare")
+            .process_group(0)
             .args(flags)
             .args(["sh", "-c", script]),
     );
@@ -64,15 +67,9 @@ fn a_real_process_of_another_pid_namespace_is_found() {
         let name = std::fs::read_to_string(format!("/proc/{}/comm", child.trim())).ok()?;
         (name == "sleep\n").then(|| child.trim().parse().unwrap())
     });
-    // It is process 1 there: it leads nobody's group but that which it was given.
     it.procfs.link(outer.pid());
     it.procfs.link(inner);
     it.procfs.link(std::process::id());
-    let group = rustix::process::getpgrp().as_raw_nonzero().get();
-    let group = u32::try_from(group).unwrap();
-    if group != std::process::id() {
-        it.procfs.link(group);
-    }
     it.play(35 * GIB, &json!([]));
     let daemon = it.start();
     let expected = json!([["other_namespace", [inner], null, []]]);
