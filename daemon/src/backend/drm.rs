@@ -28,6 +28,8 @@ pub(crate) mod other;
 
 pub(crate) mod sysfs;
 
+mod untrusted;
+
 use super::{InstanceReadings, MemoryReadings, Node};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Vitals;

@@ -7,6 +7,7 @@ use gpukill_proto::holders::ProcessState;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::text::visible;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// What is read of one process.
@@ -20,20 +21,19 @@ pub(crate) struct Condition {
     pub(crate) group_leader_is_here: Reading<bool>,
 }
 
-/// Linux writes about 300 bytes.
-const STAT_MAX: u64 = 4 << 10;
-
 impl Condition {
     /// Of this process below `root`, and of no other that has its pid.
     pub(crate) fn read(root: &Path, key: ProcessKey) -> Self {
         let directory = root.join(key.pid.to_string());
-        let bytes = match read_at_most(&directory.join("stat"), STAT_MAX) {
-            Ok(bytes) => bytes,
-            Err(error) => return Self::unknown(&failed(error)),
-        };
-        let stat = Stat::parse(&bytes).filter(|stat| stat.start_ticks == key.start_ticks);
-        let Some(stat) = stat else {
-            return Self::unknown(&Reading::Failed("the process has ended".into()));
+        let stat = match Stat::read(&directory) {
+            Ok(stat) if stat.start_ticks == key.start_ticks => stat,
+            Err(error) if error.kind() != ErrorKind::InvalidData => {
+                return Self::unknown(&failed(error));
+            }
+            // Another has its pid, or it shows nonsense while it ends.
+            Ok(_) | Err(_) => {
+                return Self::unknown(&Reading::Failed("the process has ended".into()));
+            }
         };
         let parent = stat_of(root, stat.parent);
         Self {
@@ -63,8 +63,7 @@ impl Condition {
 }
 
 fn stat_of(root: &Path, pid: u32) -> Option<Stat> {
-    let file = root.join(pid.to_string()).join("stat");
-    Stat::parse(&read_at_most(&file, STAT_MAX).ok()?)
+    Stat::read(&root.join(pid.to_string())).ok()
 }
 
 fn state(stat: &Stat, directory: &Path) -> ProcessState {

@@ -34,9 +34,6 @@ const MOST: usize = 256;
 /// The longest path of an executable that is kept.
 const EXECUTABLE_MAX: usize = 1024;
 
-/// Linux writes about 300 bytes.
-pub(super) const STAT_MAX: u64 = 4 << 10;
-
 impl<'a> Family<'a> {
     /// Of the processes below this root.
     pub(super) fn new(root: &'a Path, view: View) -> Self {
@@ -80,7 +77,7 @@ impl<'a> Family<'a> {
 
 fn read(root: &Path, view: View, pid: u32) -> Option<Member> {
     let directory = root.join(pid.to_string());
-    let stat = Stat::parse(&read_at_most(&directory.join("stat"), STAT_MAX).ok()?)?;
+    let stat = Stat::read(&directory).ok()?;
     let uids = Status::read(&directory).uids;
     let unit = group(&directory, view).unit;
     Some(Member {

@@ -10,7 +10,7 @@ use super::cgroup::{Contained, View};
 use super::commands::{Commands, NOT_YET};
 use super::containers::Containers;
 use super::cpu::Cpu;
-use super::family::{Family, STAT_MAX, executable, group, kin};
+use super::family::{Family, executable, group, kin};
 pub(crate) use super::identity::Identity;
 use super::identity::{Person, Usage};
 use super::namespace;
@@ -165,9 +165,7 @@ impl Processes {
     }
 
     fn stat(&self, pid: u32) -> io::Result<Stat> {
-        let file = self.root.join(pid.to_string()).join("stat");
-        Stat::parse(&read_at_most(&file, STAT_MAX)?)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable stat"))
+        Stat::read(&self.root.join(pid.to_string()))
     }
 
     fn is_known(&self, pid: u32, stat: &Stat, now: Timestamp) -> bool {

@@ -1,8 +1,14 @@
 //! What the kernel writes of a process into `stat`: one line that is cheap to
 //! read and tells what changes from poll to poll.
 
+use super::file::read_at_most;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::visible;
+use std::io;
+use std::path::Path;
+
+/// Linux writes about 300 bytes.
+const STAT_MAX: u64 = 4 << 10;
 
 /// What of `/proc/PID/stat` is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +34,12 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
+    /// Of the process whose directory this is.
+    pub(crate) fn read(directory: &Path) -> io::Result<Self> {
+        Self::parse(&read_at_most(&directory.join("stat"), STAT_MAX)?)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable stat"))
+    }
+
     /// The name stands in parentheses and may hold any byte, parentheses and
     /// blanks too: only the last closing one ends it.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {

@@ -13,7 +13,6 @@ use super::card::Card;
 use super::engines::{self, Work};
 use crate::backend::{Sharer, Utilization};
 use crate::holders::{DeviceNumber, Found};
-use crate::procfs::file::read_at_most;
 use crate::procfs::stat::Stat;
 use counter::History;
 use gpukill_proto::reading::Reading;
@@ -240,9 +239,8 @@ fn owner(root: &Path, holders: &BTreeSet<ProcessKey>) -> Option<ProcessKey> {
 
 /// Whether it is the init process or logind.
 fn opens_for_others(root: &Path, key: ProcessKey) -> bool {
-    let file = root.join(key.pid.to_string()).join("stat");
-    let stat = || Stat::parse(&read_at_most(&file, 4_096).ok()?);
-    key.pid == 1 || stat().is_some_and(|stat| stat.name == "systemd-logind")
+    let stat = || Stat::read(&root.join(key.pid.to_string()));
+    key.pid == 1 || stat().is_ok_and(|stat| stat.name == "systemd-logind")
 }
 
 /// What all clients do together. A part of them tells nothing of the card.

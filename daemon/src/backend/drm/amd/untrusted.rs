@@ -3,6 +3,7 @@
 
 use super::metrics::Metrics;
 use super::{clocks, lines, ras, topology};
+use crate::backend::drm::untrusted::assert_shown;
 use crate::backend::drm::{hwmon, link, names};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Megahertz, Milliwatts, Percent};
@@ -107,10 +108,4 @@ pub fn ids(bytes: &[u8]) {
         assert!(!name.is_empty());
         assert_shown(&name, 128);
     }
-}
-
-/// Bounded, and nothing that a terminal would obey.
-fn assert_shown(text: &str, most: usize) {
-    assert!(text.len() <= most, "{} bytes", text.len());
-    assert!(!text.chars().any(char::is_control), "{text:?}");
 }

@@ -2,6 +2,7 @@
 //! what must hold whatever it is.
 
 use super::{ENGINES_MAX, NAME_MAX, REGIONS_MAX, TEXT_MAX, parse};
+use crate::backend::drm::untrusted::assert_shown;
 use gpukill_proto::reading::Reading;
 
 /// `/proc/PID/fdinfo/FD`.
@@ -54,10 +55,4 @@ fn assert_number(number: &Reading<u64>) {
         Reading::Value(_) | Reading::Unsupported => {}
         other => assert_shown(other.failure().expect("a reason"), 80),
     }
-}
-
-/// Bounded, and nothing that a terminal would obey.
-fn assert_shown(text: &str, most: usize) {
-    assert!(text.len() <= most, "{} bytes", text.len());
-    assert!(!text.chars().any(char::is_control), "{text:?}");
 }
