@@ -1,9 +1,13 @@
 //! What can be typed. What it means, together with the environment and the
 //! settings file, is decided in `settings`.
 
+mod number;
+
 use crate::settings::{Colors, Format, LogLevel, bounds};
-use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpukill_proto::snapshot::Vendor;
+use number::{pid, whole};
 use std::path::PathBuf;
 
 /// Who uses the GPUs of this box.
@@ -18,28 +22,35 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Options that every command takes, before or after its name.
+/// Options that every command takes, before or after its name. Of one that is
+/// typed twice the last counts: the first may be an alias's. One that chooses what
+/// is shown can be typed once: two would be meant together.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Globals {
     /// The daemon's socket
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, global = true, overrides_with = "socket", value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Read these settings instead of ~/.config/gpukill/config.toml
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, overrides_with = "config", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// How much to say on stderr: debug shows each step, error leaves out hints
-    #[arg(long, global = true, value_name = "LEVEL")]
+    #[arg(
+        long,
+        global = true,
+        overrides_with = "log_level",
+        value_name = "LEVEL"
+    )]
     pub log_level: Option<LogLevel>,
     /// Colour the output: auto is on a terminal only
-    #[arg(long, global = true, value_name = "WHEN")]
+    #[arg(long, global = true, overrides_with = "color", value_name = "WHEN")]
     pub color: Option<Colors>,
     /// The width of tables, in columns [default: the terminal's]
-    #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u64).range(bounds::WIDTH))]
+    #[arg(long, global = true, overrides_with = "width", value_name = "N", value_parser = whole(bounds::WIDTH, 100))]
     pub width: Option<u64>,
-    /// How long to wait for the daemon [default: 5]
-    #[arg(long, global = true, value_name = "N", value_parser = value_parser!(u64).range(bounds::TIMEOUT))]
-    pub timeout_secs: Option<u64>,
+    /// How long to wait for the daemon, in seconds [default: 5]
+    #[arg(long, global = true, overrides_with = "request_timeout", value_name = "SECS", value_parser = whole(bounds::TIMEOUT, 30))]
+    pub request_timeout: Option<u64>,
 }
 
 /// The commands.
@@ -64,17 +75,23 @@ pub enum Command {
     Completions(Completions),
 }
 
+/// A text that is not empty: a variable of a script that is not set would choose
+/// everything, or nothing.
+fn text() -> NonEmptyStringValueParser {
+    NonEmptyStringValueParser::new()
+}
+
 /// `list`
 #[derive(Debug, Args)]
 pub struct List {
     /// One row for each process instead of each GPU
-    #[arg(short, long, overrides_with = "no_details")]
+    #[arg(short, long, overrides_with_all = ["details", "no_details"])]
     pub details: bool,
     /// One row for each GPU, whatever the settings say
-    #[arg(long, overrides_with = "details")]
+    #[arg(long, overrides_with_all = ["details", "no_details"])]
     pub no_details: bool,
     /// Go on, at most every SECS seconds [default: 2]
-    #[arg(short, long, value_name = "SECS", num_args = 0..=1, value_parser = value_parser!(u64).range(bounds::WATCH))]
+    #[arg(short, long, value_name = "SECS", num_args = 0..=1, value_parser = whole(bounds::WATCH, 5))]
     pub watch: Option<Option<u64>>,
     /// Show containers, however narrow the table
     #[arg(long)]
@@ -83,19 +100,19 @@ pub struct List {
     #[arg(long)]
     pub vendor: Option<VendorChoice>,
     /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
-    #[arg(long, value_name = "SEL")]
+    #[arg(long, value_name = "SEL", value_parser = text())]
     pub gpu: Option<String>,
     /// Only processes of this user, by name or number
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = text())]
     pub user: Option<String>,
     /// Only processes whose name matches
-    #[arg(long, value_name = "REGEX")]
+    #[arg(long, value_name = "REGEX", value_parser = text())]
     pub filter: Option<String>,
     /// At most so many processes for each GPU in a table, 0 for all [default: 10]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(bounds::PROCESSES))]
+    #[arg(long, value_name = "N", value_parser = whole(bounds::PROCESSES, 20))]
     pub max_processes: Option<u64>,
     /// The form of the output [default: table]
-    #[arg(short, long, value_name = "FORMAT")]
+    #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<Format>,
 }
 
@@ -103,7 +120,7 @@ pub struct List {
 #[derive(Debug, Args)]
 pub struct Status {
     /// The form of the output [default: table]
-    #[arg(short, long, value_name = "FORMAT")]
+    #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<StatusFormat>,
 }
 
@@ -111,10 +128,10 @@ pub struct Status {
 #[derive(Debug, Args)]
 pub struct Holders {
     /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
-    #[arg(long, value_name = "SEL")]
+    #[arg(long, value_name = "SEL", value_parser = text())]
     pub gpu: Option<String>,
     /// The form of the output [default: table]
-    #[arg(short, long, value_name = "FORMAT")]
+    #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<StatusFormat>,
 }
 
@@ -122,9 +139,10 @@ pub struct Holders {
 #[derive(Debug, Args)]
 pub struct Explain {
     /// The process
+    #[arg(value_parser = pid)]
     pub pid: u32,
     /// The form of the output [default: table]
-    #[arg(short, long, value_name = "FORMAT")]
+    #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<StatusFormat>,
 }
 
@@ -132,28 +150,28 @@ pub struct Explain {
 #[derive(Debug, Args)]
 pub struct Audit {
     /// Only processes of this user, by name or number
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = text())]
     pub user: Option<String>,
     /// Only processes whose name matches
-    #[arg(long, value_name = "REGEX")]
+    #[arg(long, value_name = "REGEX", value_parser = text())]
     pub process: Option<String>,
     /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
-    #[arg(long, value_name = "SEL")]
+    #[arg(long, value_name = "SEL", value_parser = text())]
     pub gpu: Option<String>,
     /// The last N hours [default: 24]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..), conflicts_with = "since")]
+    #[arg(long, value_name = "N", value_parser = whole(1..=u32::MAX, 24), conflicts_with = "since")]
     pub hours: Option<u32>,
-    /// From this time: "2h ago", 2026-11-20, "2026-11-20 14:00", RFC 3339
-    #[arg(long, value_name = "TIME")]
+    /// From this time: 2h (that long ago), 2026-11-20, "2026-11-20 14:00", RFC 3339
+    #[arg(long, value_name = "TIME", value_parser = text())]
     pub since: Option<String>,
-    /// Before this time [default: now]
-    #[arg(long, value_name = "TIME", conflicts_with = "hours")]
+    /// Before this time, in the same forms [default: now]
+    #[arg(long, value_name = "TIME", value_parser = text(), conflicts_with = "hours")]
     pub until: Option<String>,
     /// At most so many records, the newest; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole(0..=u32::MAX, 100))]
     pub limit: u32,
     /// The form of the output [default: table]
-    #[arg(short, long, value_name = "FORMAT")]
+    #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<Format>,
 }
 
@@ -161,7 +179,7 @@ pub struct Audit {
 #[derive(Debug, Args)]
 pub struct Quiesce {
     /// For so many minutes, at most a day
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u64).range(bounds::QUIESCE_MINUTES))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole(bounds::QUIESCE_MINUTES, 30))]
     pub minutes: u64,
 }
 
@@ -235,6 +253,30 @@ mod tests {
     }
 
     #[test]
+    fn the_last_of_an_option_counts_but_of_one_that_chooses_there_is_one() {
+        let line = "gpukillctl --color never --width 80 list --color auto --width 90 \
+                    --width 100 -o csv -o json -d --no-details -d -d --socket /a --socket /b";
+        let cli = parse(line).expect("it is right");
+        assert_eq!(cli.globals.color, Some(Colors::Auto));
+        assert_eq!(cli.globals.width, Some(100));
+        assert_eq!(cli.globals.socket, Some("/b".into()));
+        match cli.command {
+            Command::List(list) => {
+                assert_eq!(list.output, Some(Format::Json));
+                assert_eq!((list.details, list.no_details), (true, false));
+            }
+            other => panic!("{other:?}"),
+        }
+        for line in [
+            "gpukillctl list --user root --user bob",
+            "gpukillctl list --gpu 0 --gpu 1",
+            "gpukillctl audit --process a --process b",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
     fn watch_takes_seconds_or_none() {
         let watch = |line| match parse(line).expect("it is right").command {
             Command::List(list) => list.watch,
@@ -255,6 +297,14 @@ mod tests {
             "gpukillctl list --vendor matrox",
             "gpukillctl list --max-processes -1",
             "gpukillctl list --width 3",
+            "gpukillctl list --gpu=",
+            "gpukillctl list --user=",
+            "gpukillctl list --filter=",
+            "gpukillctl holders --gpu=",
+            "gpukillctl audit --gpu=",
+            "gpukillctl audit --user=",
+            "gpukillctl audit --process=",
+            "gpukillctl audit --since=",
             "gpukillctl status -o csv",
             "gpukillctl holders -o csv",
             "gpukillctl holders 6",
@@ -273,6 +323,28 @@ mod tests {
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn kill_can_have_a_timeout_of_its_own_beside_the_wait_for_the_daemon() {
+        let mut command = Cli::command().subcommand(
+            clap::Command::new("kill")
+                .arg(clap::Arg::new("pid"))
+                .arg(clap::Arg::new("timeout_secs").long("timeout-secs")),
+        );
+        command.build();
+        command.clone().debug_assert();
+        let line = "gpukillctl kill --timeout-secs 5 --request-timeout 30 4182";
+        let typed = command
+            .try_get_matches_from(line.split_whitespace())
+            .expect("it is right");
+        let (_, kill) = typed.subcommand().expect("kill");
+        let text = |name: &str| kill.get_one::<String>(name).map(String::as_str);
+        assert_eq!(
+            (text("timeout_secs"), text("pid")),
+            (Some("5"), Some("4182"))
+        );
+        assert_eq!(kill.get_one::<u64>("request_timeout"), Some(&30));
     }
 
     #[test]

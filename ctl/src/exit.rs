@@ -104,7 +104,9 @@ impl Failure {
             | Self::NothingPolled
             | Self::Broken(_) => Exit::Unreachable,
             Self::Refused(refusal) => exit_of(refusal),
-            Self::NoSuchDevice(NoSuchDevice::Ambiguous { .. }) => Exit::BadUsage,
+            Self::NoSuchDevice(NoSuchDevice::Ambiguous { .. } | NoSuchDevice::Backwards { .. }) => {
+                Exit::BadUsage
+            }
             Self::NoSuchDevice(NoSuchDevice::Unknown { .. })
             | Self::NoSuchProcess(_)
             | Self::NoMatch(_) => Exit::NoMatch,
@@ -120,8 +122,8 @@ impl Failure {
             Self::Connect(socket, error) => return connect_hint(socket, error),
             Self::Refused(refusal) => return refusal.hint(),
             Self::UnsafeSocket(..) => "name the socket yourself: --socket PATH",
-            Self::TimedOut { .. } => "wait longer: --timeout-secs 30",
-            Self::NothingPolled => "try again in a moment, or wait longer: --timeout-secs 30",
+            Self::TimedOut { .. } => "wait longer: --request-timeout 30",
+            Self::NothingPolled => "try again in a moment, or wait longer: --request-timeout 30",
             Self::Broken(_) => "see the daemon's log: journalctl -u gpukilld",
             Self::Vendor(_) => "see gpukillctl status",
             Self::NoSuchProcess(_) => {
@@ -131,7 +133,7 @@ impl Failure {
             Self::Usage(_)
             | Self::Settings { .. }
             | Self::SettingsFile(..)
-            | Self::NoSuchDevice(NoSuchDevice::Unknown { .. })
+            | Self::NoSuchDevice(NoSuchDevice::Unknown { .. } | NoSuchDevice::Backwards { .. })
             | Self::NoMatch(_)
             | Self::System(_)
             | Self::Output(_)
@@ -161,7 +163,7 @@ fn connect_hint(socket: &std::path::Path, error: &ConnectError) -> Option<String
         ConnectError::NotPermitted => {
             Some(format!("see who may open it: ls -l {}", socket.display()))
         }
-        ConnectError::Busy => Some("try again, or wait longer: --timeout-secs 30".into()),
+        ConnectError::Busy => Some("try again, or wait longer: --request-timeout 30".into()),
         ConnectError::Version(_) => {
             Some("install both from the same release, then: systemctl restart gpukilld".into())
         }
@@ -180,7 +182,8 @@ impl fmt::Display for Failure {
             | Self::Vendor(what) => f.write_str(what),
             Self::Settings { file, mistakes } => write_mistakes(f, file.as_deref(), mistakes),
             Self::SettingsFile(path, error) => {
-                write!(f, "cannot read the settings {}: {error}", path.display())
+                let (path, why) = (path.display(), unreadable(error));
+                write!(f, "cannot read the settings {path}: {why}")
             }
             Self::UnsafeSocket(path, why) => {
                 write!(f, "will not use a socket in {}: {why}", path.display())
@@ -195,6 +198,13 @@ impl fmt::Display for Failure {
                     ConnectError::NotGpukilld => {
                         write!(f, "what answers at {socket} is no gpukilld")
                     }
+                    // The one thing that can be wrong with a path is its length.
+                    ConnectError::Io(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                        write!(
+                            f,
+                            "cannot connect to {socket}: a socket's path has at most 107 bytes"
+                        )
+                    }
                     ConnectError::Io(error) => write!(f, "cannot connect to {socket}: {error}"),
                 }
             }
@@ -208,6 +218,19 @@ impl fmt::Display for Failure {
             Self::ReaderGone => f.write_str("the reader of the output is gone"),
         }
     }
+}
+
+/// Why a file cannot be read, where the library's words say little.
+fn unreadable(error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file",
+        io::ErrorKind::IsADirectory => "it is a directory",
+        io::ErrorKind::InvalidData => "it is not UTF-8",
+        io::ErrorKind::FileTooLarge => "it is longer than a settings file can be",
+        // The kinds of the library, of which more may come.
+        _ => return error.to_string(),
+    };
+    why.to_owned()
 }
 
 fn write_mistakes(

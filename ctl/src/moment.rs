@@ -1,4 +1,4 @@
-//! The times that people type: `2h ago`, a date, a date and a time, RFC 3339.
+//! The times that people type: `2h` or `2h ago`, a date, a date and a time, RFC 3339.
 
 use chrono::{DateTime, Duration, LocalResult, NaiveDate, NaiveDateTime, TimeZone};
 use gpukill_proto::settings::value::parse_duration;
@@ -17,12 +17,19 @@ pub(crate) fn parse(
         .or_else(|| absolute(text))
         .or_else(|| civil(text, zone))
         .ok_or_else(|| {
-            format!("{typed:?} is no time: write \"2h ago\", 2026-11-20, \"2026-11-20 14:00\" or RFC 3339")
+            format!("{typed:?} is no time: write 2h for two hours ago, 2026-11-20, \"2026-11-20 14:00\" or RFC 3339")
         })
 }
 
+/// A length of time, which is only ever meant back from now: nothing is recorded
+/// of what comes.
 fn ago(text: &str, now: Timestamp) -> Option<Timestamp> {
-    let length = parse_duration(text.strip_suffix("ago")?)?;
+    let length = match text.strip_suffix("ago") {
+        Some(before) if before.ends_with(|c: char| c.is_ascii_whitespace()) => before,
+        Some(_) => return None,
+        None => text,
+    };
+    let length = parse_duration(length)?;
     let milliseconds = i64::try_from(length.as_millis()).ok()?;
     Some(Timestamp(now.0.checked_sub(milliseconds)?))
 }
@@ -83,6 +90,12 @@ mod tests {
             ("30 min ago", "2026-11-21T13:32:31.250Z"),
             ("2 days ago", "2026-11-19T14:02:31.250Z"),
             ("1.5h ago", "2026-11-21T12:32:31.250Z"),
+            ("1h", "2026-11-21T13:02:31.250Z"),
+            ("1d", "2026-11-20T14:02:31.250Z"),
+            ("90 min", "2026-11-21T12:32:31.250Z"),
+            ("2 h ago", "2026-11-21T12:02:31.250Z"),
+            (" 2h  ago ", "2026-11-21T12:02:31.250Z"),
+            ("500ms", "2026-11-21T14:02:30.750Z"),
             ("2026-11-20", "2026-11-19T23:00:00.000Z"),
             ("2026-11-20 14:00", "2026-11-20T13:00:00.000Z"),
             (" 2026-11-20T14:00:05 ", "2026-11-20T13:00:05.000Z"),
@@ -99,7 +112,17 @@ mod tests {
         for typed in [
             "",
             "ago",
-            "2h",
+            "2",
+            "h",
+            "2h2",
+            "2hago",
+            "2 ago",
+            "2h ago ago",
+            "2h later",
+            "+2h",
+            "-2h",
+            "1e3s",
+            "2H",
             "2026-13-01",
             "2026-02-30",
             "yesterday-ish",
@@ -114,7 +137,7 @@ mod tests {
         assert_eq!(
             parse("soon", NOW, &zone).err().as_deref(),
             Some(
-                "\"soon\" is no time: write \"2h ago\", 2026-11-20, \"2026-11-20 14:00\" or RFC 3339"
+                "\"soon\" is no time: write 2h for two hours ago, 2026-11-20, \"2026-11-20 14:00\" or RFC 3339"
             )
         );
     }

@@ -33,24 +33,58 @@ impl Selection {
     }
 
     fn takes(&self, process: &GpuProcess) -> bool {
-        let user = self.user.as_deref().is_none_or(|user| is_of(user, process));
-        let name = self.name.as_ref().is_none_or(|wanted| {
-            process
-                .name
-                .last_known()
-                .is_some_and(|name| wanted.is_match(name))
+        self.matches(process) == Some(true)
+    }
+
+    /// What keeps it from being told whether this process is taken: what of it is
+    /// not known, and why. `None` where it is told.
+    #[must_use]
+    pub fn doubt(&self, process: &GpuProcess) -> Option<(&'static str, String)> {
+        if self.matches(process).is_some() {
+            return None;
+        }
+        let (what, why) = match self.user.as_deref().map(|user| is_of(user, process)) {
+            Some(None) => {
+                let why = process.uid.failure().or(process.user.failure());
+                ("user", why.map(str::to_owned))
+            }
+            Some(Some(_)) | None => ("name", process.name.failure().map(str::to_owned)),
+        };
+        Some((what, why.unwrap_or_else(|| "it does not tell".to_owned())))
+    }
+
+    /// Whether a process is taken; `None` where too little is known of it.
+    fn matches(&self, process: &GpuProcess) -> Option<bool> {
+        let user = self.user.as_deref();
+        let user = user.map_or(Some(true), |user| is_of(user, process));
+        let name = self.name.as_ref().map_or(Some(true), |wanted| {
+            let name = process.name.last_known();
+            name.map(|name| wanted.is_match(name))
         });
-        user && name
+        match (user, name) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            (None, _) | (_, None) => None,
+        }
     }
 }
 
-/// Whether `typed` names who runs this process, or whose it is.
-fn is_of(typed: &str, process: &GpuProcess) -> bool {
+/// Whether `typed` names who runs this process, or whose it is; `None` where that
+/// is not known.
+fn is_of(typed: &str, process: &GpuProcess) -> Option<bool> {
     let uid = process.uid.last_known().copied();
     let user = process.user.last_known().map(String::as_str);
     let owner = process.owner.last_known();
-    is_user(typed, uid, user)
+    if is_user(typed, uid, user)
         || owner.is_some_and(|owner| is_user(typed, owner.uid, Some(&owner.name)))
+    {
+        return Some(true);
+    }
+    // A user without a name is not called anything; one whose name could not be
+    // had may be called so.
+    let is_a_name = typed.parse::<u32>().is_err();
+    let may_be = uid.is_none() || is_a_name && process.user.failure().is_some();
+    (!may_be).then_some(false)
 }
 
 /// Whether `typed` names this user, by name or by number. A name that is all
@@ -135,7 +169,7 @@ impl<'a> From<&'a Device> for DeviceName<'a> {
 /// - a name, with `*` and `?`: `*H100*`
 ///
 /// # Errors
-/// When a part names no device, or begins several UUIDs.
+/// When a part names no device, begins several UUIDs, or is a range backwards.
 pub fn devices(typed: &str, among: &[DeviceName<'_>]) -> Result<BTreeSet<usize>, NoSuchDevice> {
     let known = || among.iter().map(|device| device.index).collect();
     if typed.len() > DEVICES_MAX {
@@ -146,6 +180,11 @@ pub fn devices(typed: &str, among: &[DeviceName<'_>]) -> Result<BTreeSet<usize>,
     }
     let mut chosen = BTreeSet::new();
     for part in typed.split(',').map(str::trim) {
+        if let Some((first, last)) = range(part)
+            && first > last
+        {
+            return Err(NoSuchDevice::Backwards { first, last });
+        }
         let found = part_of_devices(part, among);
         if found.is_empty() {
             return Err(NoSuchDevice::Unknown {
@@ -302,6 +341,13 @@ pub enum NoSuchDevice {
         /// What was typed.
         typed: String,
     },
+    /// A range whose first index is above its last.
+    Backwards {
+        /// The first, as typed.
+        first: u32,
+        /// The last, as typed.
+        last: u32,
+    },
 }
 
 impl fmt::Display for NoSuchDevice {
@@ -319,6 +365,12 @@ impl fmt::Display for NoSuchDevice {
                 )
             }
             Self::Ambiguous { typed } => write!(f, "{typed:?} begins the UUID of several GPUs"),
+            Self::Backwards { first, last } => {
+                write!(
+                    f,
+                    "\"{first}-{last}\" is a range backwards: write {last}-{first}"
+                )
+            }
         }
     }
 }
@@ -405,6 +457,10 @@ mod tests {
             Some("\"8f3c\" begins the UUID of several GPUs")
         );
         assert_eq!(
+            said("0,5-2").as_deref(),
+            Some("\"5-2\" is a range backwards: write 2-5")
+        );
+        assert_eq!(
             said("").as_deref(),
             Some("no GPU is called \"\": there are 0, 1, 2, 3")
         );
@@ -445,10 +501,10 @@ mod tests {
             )
         };
         for typed in ["100999", "1000", "alice"] {
-            assert!(is_of(typed, &process), "{typed}");
+            assert_eq!(is_of(typed, &process), Some(true), "{typed}");
         }
         for typed in ["bob", "7", "ali", "0"] {
-            assert!(!is_of(typed, &process), "{typed}");
+            assert_eq!(is_of(typed, &process), Some(false), "{typed}");
         }
     }
 

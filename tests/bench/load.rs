@@ -104,7 +104,7 @@ fn main() {
 type Took = (Duration, bool);
 
 fn list(stage: &Stage, timeout: &str) -> Took {
-    let mut client = stage.client(&["list", "--timeout-secs", timeout]);
+    let mut client = stage.client(&["list", "--request-timeout", timeout]);
     client.stdout(Stdio::null()).stderr(Stdio::null());
     let began = Instant::now();
     let answered = client.status().unwrap().success();
@@ -155,7 +155,7 @@ fn measured(stage: &Stage, daemon: &Daemon, name: &str, work: impl FnOnce() -> V
 
 /// How many polls there were, and how many of them began late.
 fn polls(stage: &Stage) -> (u64, u64) {
-    let status = stage.json(&["status", "-o", "json", "--timeout-secs", "60"]);
+    let status = stage.json(&["status", "-o", "json", "--request-timeout", "60"]);
     let number = |field: &str| status[field].as_u64().unwrap();
     (number("polls"), number("polls_late"))
 }

@@ -2,6 +2,8 @@
 
 mod answer;
 
+mod person;
+
 mod watch;
 
 use super::{connect, now};
@@ -40,7 +42,7 @@ pub(crate) async fn run(
     let patience = Patience::lasting(settings.timeout);
     let daemon = connect(settings, patience, messages).await?;
     let snapshot = first(&daemon, patience).await?;
-    let Answer { snapshot, verdict } = answer(snapshot, &wanted.selection);
+    let Answer { snapshot, verdict } = answer(snapshot, &wanted.selection, &person::may_be);
     match (wanted.format, verdict) {
         (Format::Table, Some(failure)) if !is_worth_showing(&snapshot, &failure) => Err(failure),
         (Format::Table, verdict) => {
@@ -96,7 +98,8 @@ pub(super) async fn devices(
         gpu: gpu.map(str::to_owned),
         ..Selection::default()
     };
-    let Answer { snapshot, verdict } = answer(first(daemon, patience).await?, &selection);
+    let snapshot = first(daemon, patience).await?;
+    let Answer { snapshot, verdict } = answer(snapshot, &selection, &person::may_be);
     match verdict {
         Some(failure) if snapshot.devices.is_empty() => Err(failure),
         // What its driver does not tell, the processes may.

@@ -20,6 +20,7 @@ fn every_failure_ends_with_its_exit_code() {
         known: vec![0],
     };
     let ambiguous = NoSuchDevice::Ambiguous { typed: "8f".into() };
+    let backwards = NoSuchDevice::Backwards { first: 5, last: 2 };
     let io_error = || io::Error::from(io::ErrorKind::StorageFull);
     let cases = [
         (Failure::Usage("x".into()), 3),
@@ -51,6 +52,7 @@ fn every_failure_ends_with_its_exit_code() {
         (Failure::Refused(Refusal::Internal), 1),
         (Failure::NoSuchDevice(unknown), 8),
         (Failure::NoSuchDevice(ambiguous), 3),
+        (Failure::NoSuchDevice(backwards), 3),
         (Failure::NoMatch("x".into()), 8),
         (Failure::Vendor("x".into()), 2),
         (Failure::System(io_error()), 1),

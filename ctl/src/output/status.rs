@@ -2,8 +2,7 @@
 
 use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, Symbols};
-use super::value::{clock, counted, disk_size, thousands};
-use super::view::quiesced;
+use super::value::{clock, counted, disk_size, minute, thousands};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendReport, BackendState, Fault};
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
@@ -143,7 +142,13 @@ fn backend_row(backend: &BackendReport, now: Timestamp, look: &Look) -> (String,
             let since = clock(backend.since, now, look);
             (format!("failed since {since}: {why}"), Tone::Broken)
         }
-        BackendState::Quiesced(until) => (quiesced(*until, now, look), Tone::Doubtful),
+        // Somebody wanted it: nothing is wrong.
+        BackendState::Quiesced(until) => {
+            let since = clock(backend.since, now, look);
+            let until = minute(*until, now, look);
+            let what = format!("quiesced on request since {since}, until {until}");
+            (format!("{what}: gpukillctl resume"), Tone::Plain)
+        }
     }
 }
 

@@ -129,7 +129,7 @@ fn why_none(backends: &[BackendReport], now: Timestamp, look: &Look) -> Vec<Line
 }
 
 /// Until when somebody wanted a driver let go, and what ends that.
-pub(super) fn quiesced(until: Timestamp, now: Timestamp, look: &Look) -> String {
+fn quiesced(until: Timestamp, now: Timestamp, look: &Look) -> String {
     let until = minute(until, now, look);
     format!("quiesced until {until}: gpukillctl resume")
 }

@@ -5,7 +5,7 @@ use crate::args::Cli;
 use crate::exit::Failure;
 use gpukill_proto::settings::Mistake;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 /// The settings of this run.
@@ -41,12 +41,26 @@ fn usual_file(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     Some(config.join("gpukill/config.toml"))
 }
 
+/// A settings file is no longer than this: whatever else is named is not read into
+/// memory.
+const LONGEST: u64 = 1 << 20;
+
+fn text_of(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(path)?;
+    let length = file.take(LONGEST + 1).read_to_string(&mut text)?;
+    if length as u64 > LONGEST {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(text)
+}
+
 fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| Failure::SettingsFile(path.to_owned(), error))
+    text_of(path).map_err(|error| Failure::SettingsFile(path.to_owned(), error))
 }
 
 fn read_if_there(path: &Path) -> Result<Option<String>, Failure> {
-    match std::fs::read_to_string(path) {
+    match text_of(path) {
         Ok(text) => Ok(Some(text)),
         Err(error)
             if matches!(
@@ -107,6 +121,30 @@ mod tests {
                 expected.map(PathBuf::from),
                 "{xdg} {home}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_no_settings_file_is_told_in_words_and_not_read_without_end() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let binary = directory.path().join("binary");
+        std::fs::write(&binary, b"\xff\xfe").expect("written");
+        let said = |path: &Path| {
+            let failure = read(path).expect_err("it is no settings file");
+            let said = failure.to_string();
+            let begin = format!("cannot read the settings {}: ", path.display());
+            said.strip_prefix(&begin).map(str::to_owned)
+        };
+        for (path, expected) in [
+            (
+                Path::new("/dev/zero"),
+                "it is longer than a settings file can be",
+            ),
+            (&binary, "it is not UTF-8"),
+            (directory.path(), "it is a directory"),
+            (&directory.path().join("none"), "there is no such file"),
+        ] {
+            assert_eq!(said(path).as_deref(), Some(expected), "{path:?}");
         }
     }
 

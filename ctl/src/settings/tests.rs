@@ -44,7 +44,7 @@ const CASES: [Case; 9] = [
         shown: |s| format!("{:?}", s.table_width),
     },
     Case {
-        flag: ("--timeout-secs 7", "7s"),
+        flag: ("--request-timeout 7", "7s"),
         variable: ("GPUKILL_DEFAULT_TIMEOUT", "8", "8s"),
         line: ("default_timeout_secs = 9", "9s"),
         default: "5s",

@@ -49,7 +49,7 @@ fn a_driver_that_takes_its_time_is_waited_for() {
         ..Script::default()
     };
     let daemon = Daemon::start(directory.path(), slow);
-    let output = run(&daemon.socket, "quiesce --timeout-secs 1");
+    let output = run(&daemon.socket, "quiesce --request-timeout 1");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 

@@ -18,18 +18,18 @@ fn a_busy_daemon_is_asked_again_until_patience_ends() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(stderr(&output).matches("busy: ").count(), 4);
     daemon.script.busy_connections.store(u32::MAX, SeqCst);
-    let output = run(&daemon.socket, "list --timeout-secs 1");
+    let output = run(&daemon.socket, "list --request-timeout 1");
     assert_eq!(output.status.code(), Some(6));
     assert_eq!(
         stderr(&output),
         format!(
-            "gpukillctl: gpukilld at {} is busy\nhint: try again, or wait longer: --timeout-secs 30\n",
+            "gpukillctl: gpukilld at {} is busy\nhint: try again, or wait longer: --request-timeout 30\n",
             daemon.socket.display()
         )
     );
     daemon.script.busy_connections.store(0, SeqCst);
     daemon.script.busy_calls.store(u32::MAX, SeqCst);
-    let output = run(&daemon.socket, "list --timeout-secs 1 --log-level error");
+    let output = run(&daemon.socket, "list --request-timeout 1 --log-level error");
     assert_eq!(output.status.code(), Some(6));
     assert_eq!(stderr(&output), "gpukillctl: gpukilld is busy\n");
 }
@@ -52,11 +52,11 @@ fn what_listens_and_never_answers_is_given_up() {
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("x.sock");
     let _listener = UnixListener::bind(&socket).expect("bound");
-    let output = run(&socket, "status --timeout-secs 1");
+    let output = run(&socket, "status --request-timeout 1");
     assert_eq!(output.status.code(), Some(6));
     assert_eq!(
         stderr(&output),
-        "gpukillctl: gpukilld did not answer within 1 s\nhint: wait longer: --timeout-secs 30\n"
+        "gpukillctl: gpukilld did not answer within 1 s\nhint: wait longer: --request-timeout 30\n"
     );
 }
 
@@ -99,7 +99,7 @@ fn the_first_poll_of_a_new_daemon_is_waited_for() {
     let directory = tempfile::tempdir().expect("a directory");
     let daemon = Daemon::start(directory.path(), Script::default());
     daemon.script.tick.store(0, SeqCst);
-    let output = run(&daemon.socket, "list --timeout-secs 1");
+    let output = run(&daemon.socket, "list --request-timeout 1");
     assert_eq!(output.status.code(), Some(6));
     assert!(stderr(&output).starts_with("gpukillctl: gpukilld has just started"));
     let script = std::sync::Arc::clone(&daemon.script);

@@ -1,7 +1,7 @@
 //! One page of the past, bounded in rows, bytes and time.
 
 use super::row::{self, MOST_ROWS, SAMPLE_OF_ID, decode, id, kind_of};
-use gpukill_policy::select::{DeviceName, devices, is_user, pattern};
+use gpukill_policy::select::{DeviceName, NoSuchDevice, devices, is_user, pattern};
 use gpukill_proto::audit::{AuditPage, AuditQuery, AuditRecord, AuditSubject};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
@@ -143,8 +143,15 @@ fn wanted_devices(
             name: device.name.as_deref(),
         })
         .collect();
-    let chosen = devices(typed, &names)
-        .map_err(|error| Failure::Asked(Refusal::NoMatch(error.to_string())))?;
+    let chosen = devices(typed, &names).map_err(|error| {
+        let what = error.to_string();
+        Failure::Asked(match error {
+            NoSuchDevice::Unknown { .. } => Refusal::NoMatch(what),
+            NoSuchDevice::Ambiguous { .. } | NoSuchDevice::Backwards { .. } => {
+                Refusal::Invalid(what)
+            }
+        })
+    })?;
     Ok(chosen
         .into_iter()
         .filter_map(|position| ids.get(position).copied())

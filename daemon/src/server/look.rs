@@ -10,7 +10,18 @@ use tokio::sync::Mutex;
 
 /// Looks at all processes for holders of devices. It is over when a complete look
 /// has been published, or after a few seconds in any case.
-pub(crate) type Look = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Looked> + Send>> + Send + Sync>;
+pub(crate) type Look =
+    Arc<dyn Fn(Since) -> Pin<Box<dyn Future<Output = Looked> + Send>> + Send + Sync>;
+
+/// Which look will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// One that is still news.
+    Lately,
+    /// One that began after this: what happened before is seen by it. Where the
+    /// last one is still news, the next begins when it is no more.
+    After(Instant),
+}
 
 /// How a look ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,17 +53,28 @@ pub(crate) fn look(
     hurry: impl Fn() + Send + Sync + 'static,
 ) -> Look {
     // Held while one looks: the others wait for it, and have its news.
-    let last: Arc<Mutex<Option<Instant>>> = Arc::default();
+    let last: Arc<Mutex<Option<Last>>> = Arc::default();
     let hurry = Arc::new(hurry);
-    Arc::new(move || {
+    Arc::new(move |since| {
         let (holders, wanted, mut state) = (holders.clone(), wanted.clone(), state.clone());
         let (last, hurry) = (Arc::clone(&last), Arc::clone(&hurry));
         Box::pin(async move {
             wanted.ask();
-            let mut last = last.lock().await;
-            if last.is_some_and(|at| at.elapsed() < NEWS) {
-                return Looked::Whole;
-            }
+            let mut last = loop {
+                let last = last.lock().await;
+                let wait = match *last {
+                    Some(done) if done.will_do(since) => return Looked::Whole,
+                    Some(done) => NEWS.saturating_sub(done.ended.elapsed()),
+                    None => Duration::ZERO,
+                };
+                if wait.is_zero() {
+                    break last;
+                }
+                // Whoever is content with the last one need not wait for this.
+                drop(last);
+                tokio::time::sleep(wait).await;
+            };
+            let began = Instant::now();
             let ticket = holders.look_now();
             let deadline = Instant::now() + PATIENCE;
             while !holders.has_looked(ticket) && Instant::now() < deadline {
@@ -70,8 +92,25 @@ pub(crate) fn look(
             if !is_whole {
                 return Looked::InPart;
             }
-            *last = Some(Instant::now());
+            let ended = Instant::now();
+            *last = Some(Last { began, ended });
             Looked::Whole
         })
     })
+}
+
+/// The last whole look.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    began: Instant,
+    ended: Instant,
+}
+
+impl Last {
+    fn will_do(self, since: Since) -> bool {
+        match since {
+            Since::Lately => self.ended.elapsed() < NEWS,
+            Since::After(moment) => self.began >= moment,
+        }
+    }
 }

@@ -17,10 +17,11 @@ pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> 
     all.extend(snapshot.backends.iter().filter_map(|backend| {
         let what = match &backend.state {
             BackendState::Failed(why) => why.clone(),
-            BackendState::Quiesced(_) => {
-                "let go of on request: readings are old (gpukillctl resume)".to_owned()
-            }
-            BackendState::Ready | BackendState::Starting | BackendState::Absent(_) => return None,
+            // A driver that is let go of on request is a wish, and nothing broke.
+            BackendState::Ready
+            | BackendState::Starting
+            | BackendState::Absent(_)
+            | BackendState::Quiesced(_) => return None,
         };
         Some((backend.name.clone(), what))
     }));

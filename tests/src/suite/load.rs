@@ -56,7 +56,7 @@ fn holds(daemon: &Daemon) -> Holds {
 /// it first writes, and again when it is first asked.
 fn holds_at_rest(stage: &Stage, daemon: &Daemon) -> Holds {
     eventually("the first sample is stored", || {
-        let records = stage.ctl(&["audit", "-o", "ndjson", "--timeout-secs", "30"]);
+        let records = stage.ctl(&["audit", "-o", "ndjson", "--request-timeout", "30"]);
         (!records.stdout.is_empty()).then_some(())
     });
     holds(daemon)
@@ -73,7 +73,7 @@ fn assert_given_back(daemon: &Daemon, before: Holds) {
 
 /// How many polls there were, and how many of them began late.
 fn polls(stage: &Stage) -> (u64, u64) {
-    let status = stage.json(&["status", "-o", "json", "--timeout-secs", "30"]);
+    let status = stage.json(&["status", "-o", "json", "--request-timeout", "30"]);
     let number = |field: &str| status[field].as_u64().expect("a number");
     (number("polls"), number("polls_late"))
 }

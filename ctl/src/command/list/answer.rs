@@ -2,7 +2,8 @@
 
 use crate::exit::Failure;
 use gpukill_policy::select::{NoSuchDevice, Selection, narrow};
-use gpukill_proto::snapshot::{BackendReport, BackendState, Device, Snapshot, Vendor};
+use gpukill_proto::snapshot::{BackendReport, BackendState, Device, DeviceId, Snapshot, Vendor};
+use gpukill_proto::text::visible;
 
 /// What is left to show.
 #[derive(Debug)]
@@ -13,8 +14,14 @@ pub(super) struct Answer {
     pub verdict: Option<Failure>,
 }
 
-/// The part of a snapshot that is asked for.
-pub(super) fn answer(snapshot: Snapshot, selection: &Selection) -> Answer {
+/// The part of a snapshot that is asked for. `may_be` tells whether there can be a
+/// user of this name; it is asked only where the verdict hangs on it.
+pub(super) fn answer(
+    snapshot: Snapshot,
+    selection: &Selection,
+    may_be: &dyn Fn(&str) -> bool,
+) -> Answer {
+    let doubts = doubts(&snapshot, selection);
     let nothing = Snapshot {
         host: snapshot.host.clone(),
         backends: snapshot.backends.clone(),
@@ -25,7 +32,7 @@ pub(super) fn answer(snapshot: Snapshot, selection: &Selection) -> Answer {
     };
     match narrow(snapshot, selection) {
         Ok(snapshot) => Answer {
-            verdict: verdict(&snapshot, selection),
+            verdict: verdict(&snapshot, selection, &doubts, may_be),
             snapshot,
         },
         Err(error) => Answer {
@@ -35,33 +42,68 @@ pub(super) fn answer(snapshot: Snapshot, selection: &Selection) -> Answer {
     }
 }
 
-fn verdict(chosen: &Snapshot, selection: &Selection) -> Option<Failure> {
+/// A process of which too little is known to tell whether it is asked for.
+struct Doubt {
+    device: DeviceId,
+    why: String,
+}
+
+fn doubts(snapshot: &Snapshot, selection: &Selection) -> Vec<Doubt> {
+    let processes = snapshot.processes.iter();
+    let doubts = processes.filter_map(|process| {
+        let (what, why) = selection.doubt(process)?;
+        Some(Doubt {
+            device: process.device.clone(),
+            why: format!("the {what} of process {} is unknown ({why})", process.pid),
+        })
+    });
+    doubts.collect()
+}
+
+fn verdict(
+    chosen: &Snapshot,
+    selection: &Selection,
+    doubts: &[Doubt],
+    may_be: &dyn Fn(&str) -> bool,
+) -> Option<Failure> {
     if chosen.devices.is_empty() {
         let failed = failed_backend(&chosen.backends, selection.vendor);
         let vendor = selection.vendor.map(Vendor::name);
         let unmatched = || Some(Failure::NoMatch(format!("no {} GPU here", vendor?)));
         return failed.or_else(unmatched);
     }
-    let unknown = |device: &&Device| device.process_count.last_known().is_none();
+    let whose = processes_in_words(selection);
+    let user = selection.user.as_deref();
+    // Whoever does not exist uses nothing, whatever else is not known.
+    let unless_nobody = |failure| match (&whose, user) {
+        (Some(whose), Some(user)) if !may_be(user) => Failure::NoMatch(format!(
+            "no GPU here is used by {whose}: no user is called {}",
+            visible(user.as_bytes(), 80)
+        )),
+        (Some(_) | None, _) => failure,
+    };
+    let unknown = |device: &Device| device.process_count.last_known().is_none();
     // Named by the kernel driver alone.
-    if chosen.devices.iter().all(|device| unknown(&device))
+    if chosen.devices.iter().all(unknown)
         && let Some(failed) = failed_backend(&chosen.backends, selection.vendor)
     {
-        return Some(failed);
+        return Some(unless_nobody(failed));
     }
     let nobody = chosen.processes.is_empty();
-    let whose = processes_in_words(selection).filter(|_| nobody)?;
-    // One whose list could not be had may be in use by them; a lost one is in
-    // use by nobody's will.
+    let whose = whose.as_ref().filter(|_| nobody)?;
+    // One whose list could not be had may be in use by them, and so may one that
+    // somebody unknown uses; a lost one is in use by nobody's will.
     let mut reachable = chosen.devices.iter().filter(|device| device.lost.is_none());
-    Some(match reachable.find(unknown) {
-        Some(device) => {
-            let why = device.process_count.reason().unwrap_or_default();
-            let index = device.index;
-            Failure::Vendor(format!(
-                "whether GPU {index} is used by {whose} is not known: {why}"
-            ))
-        }
+    let in_doubt = reachable.find_map(|device| {
+        let unlisted = unknown(device).then(|| device.process_count.reason().unwrap_or_default());
+        let doubt = || doubts.iter().find(|doubt| doubt.device == device.id);
+        let why = unlisted.or_else(|| Some(doubt()?.why.clone()))?;
+        Some((device.index, why))
+    });
+    Some(match in_doubt {
+        Some((index, why)) => unless_nobody(Failure::Vendor(format!(
+            "whether GPU {index} is used by {whose} is not known: {why}"
+        ))),
         None => Failure::NoMatch(format!("no GPU here is used by {whose}")),
     })
 }
@@ -75,7 +117,9 @@ fn no_such_device(
         NoSuchDevice::Unknown { known, .. } if known.is_empty() => {
             failed_backend(backends, selection.vendor).unwrap_or(error.into())
         }
-        NoSuchDevice::Unknown { .. } | NoSuchDevice::Ambiguous { .. } => error.into(),
+        NoSuchDevice::Unknown { .. }
+        | NoSuchDevice::Ambiguous { .. }
+        | NoSuchDevice::Backwards { .. } => error.into(),
     }
 }
 
@@ -113,7 +157,11 @@ fn reads(backend: &str, vendor: Vendor) -> bool {
 
 /// Which processes a selection takes, in words; `None` where it takes all.
 pub(super) fn processes_in_words(selection: &Selection) -> Option<String> {
-    match (&selection.user, &selection.name) {
+    // What was typed stands in a line, and cannot begin another.
+    let typed = |text: &str| visible(text.as_bytes(), 80);
+    let user = selection.user.as_deref().map(typed);
+    let name = selection.name.as_ref().map(|name| typed(name.as_str()));
+    match (user, name) {
         (None, None) => None,
         (Some(user), None) => Some(format!("processes of {user}")),
         (None, Some(name)) => Some(format!("processes like {name}")),
@@ -126,9 +174,11 @@ mod tests {
     use super::*;
     use crate::output::sample;
     use gpukill_policy::select::pattern;
+    use gpukill_proto::reading::Reading;
 
     fn said(snapshot: Snapshot, selection: &Selection) -> (usize, usize, Option<(u8, String)>) {
-        let Answer { snapshot, verdict } = answer(snapshot, selection);
+        let is_zoe_or_number = |user: &str| user == "zoe" || user.parse::<u32>().is_ok();
+        let Answer { snapshot, verdict } = answer(snapshot, selection, &is_zoe_or_number);
         let verdict = verdict.map(|failure| (failure.exit() as u8, failure.to_string()));
         (snapshot.devices.len(), snapshot.processes.len(), verdict)
     }
@@ -176,6 +226,100 @@ mod tests {
         };
         let text = "no GPU here is used by processes of zoe like ^x".to_owned();
         assert_eq!(said(sample::snapshot(), &nobody), (10, 0, Some((8, text))));
+    }
+
+    fn of(user: Option<&str>, name: Option<&str>) -> Selection {
+        Selection {
+            user: user.map(str::to_owned),
+            name: name.and_then(|name| pattern(name).ok()),
+            ..Selection::default()
+        }
+    }
+
+    #[test]
+    fn nothing_is_denied_that_may_be_so_and_whoever_does_not_exist_uses_nothing() {
+        let mut whose = sample::snapshot();
+        whose.processes.truncate(1);
+        let process = &mut whose.processes[0];
+        process.pid = 77;
+        process.name = Reading::Value("python".into());
+        process.uid = Reading::Failed("permission denied".into());
+        process.user = process.uid.because();
+        process.owner = process.uid.because();
+        let device = process.device.clone();
+        whose.devices.retain(|it| it.id == device);
+        let mut named = whose.clone();
+        named.processes[0].uid = Reading::Value(1000);
+        named.processes[0].user = Reading::Failed("it does not answer".into());
+        let mut nameless = whose.clone();
+        nameless.processes[0].name = Reading::Failed("permission denied".into());
+        let mut unlisted = whose.clone();
+        unlisted.processes.clear();
+        unlisted.devices[0].process_count = Reading::Failed("not permitted".into());
+        let mut broken = unlisted.clone();
+        broken.backends[0].state = BackendState::Failed("version mismatch".into());
+        unlisted.backends.clear();
+        let index = whose.devices[0].index;
+        let unknown = |whose: &str, why: &str| {
+            let text = format!("whether GPU {index} is used by {whose} is not known: {why}");
+            Some((2, text))
+        };
+        let nobody = |whose: &str| Some((8, format!("no GPU here is used by {whose}")));
+        let denied = "the user of process 77 is unknown (permission denied)";
+        let silent = "the user of process 77 is unknown (it does not answer)";
+        let its_name = "the name of process 77 is unknown (permission denied)";
+        let failed = "nvidia failed: version mismatch".to_owned();
+        let typo = "processes of zeo: no user is called zeo";
+        let cases = [
+            (
+                &whose,
+                of(Some("zoe"), None),
+                unknown("processes of zoe", denied),
+            ),
+            (
+                &whose,
+                of(Some("42"), None),
+                unknown("processes of 42", denied),
+            ),
+            (&whose, of(Some("zeo"), None), nobody(typo)),
+            // Its name is known, and another.
+            (
+                &whose,
+                of(Some("zoe"), Some("^x")),
+                nobody("processes of zoe like ^x"),
+            ),
+            (
+                &named,
+                of(Some("zoe"), None),
+                unknown("processes of zoe", silent),
+            ),
+            (&named, of(Some("42"), None), nobody("processes of 42")),
+            (
+                &nameless,
+                of(None, Some("^x")),
+                unknown("processes like ^x", its_name),
+            ),
+            (
+                &unlisted,
+                of(Some("zoe"), None),
+                unknown("processes of zoe", "failed: not permitted"),
+            ),
+            (&unlisted, of(Some("zeo"), None), nobody(typo)),
+            (&broken, of(Some("zoe"), None), Some((2, failed))),
+            (&broken, of(Some("zeo"), None), nobody(typo)),
+        ];
+        for (snapshot, selection, expected) in cases {
+            let (_, left, verdict) = said(snapshot.clone(), &selection);
+            assert_eq!((left, verdict), (0, expected), "{selection:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_typed_stays_in_its_line() {
+        let typed = of(Some("al\nhint: ice"), None);
+        let (_, _, verdict) = said(sample::snapshot(), &typed);
+        let (_, text) = verdict.expect("nobody is called so");
+        assert_eq!(text.lines().count(), 1, "{text}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::super::explanation::{Asker, explain};
 use super::super::holder_pages::Answer;
-use super::super::look::Looked;
+use super::super::look::{Looked, Since};
 use super::Session;
 use crate::state::Published;
 use gpukill_policy::access::{Operation, Person, Ruling, check};
@@ -12,6 +12,7 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::text::visible;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 impl Session {
     /// One page of the holders of this device, or of all.
@@ -40,7 +41,19 @@ impl Session {
     /// All that is known of this process.
     pub(super) async fn explanation(&self, pid: u32) -> Result<Explanation, Refusal> {
         self.may_look()?;
-        let published = self.looked().await?;
+        let asked = Instant::now();
+        // It may have come to a GPU since a look that is news to others.
+        for since in [Since::Lately, Since::After(asked)] {
+            let published = self.looked(since).await?;
+            if let Some(explained) = self.explained(&published, pid) {
+                return Ok(explained);
+            }
+        }
+        let what = format!("no process {pid} uses a GPU or has one open");
+        Err(Refusal::NoMatch(what))
+    }
+
+    fn explained(&self, published: &Published, pid: u32) -> Option<Explanation> {
         let roles = self.shared.roles();
         let asker = Asker {
             caller: &self.caller,
@@ -48,15 +61,13 @@ impl Session {
             will_not_act: self.shared.will_not_act.as_deref(),
         };
         let now = self.shared.clock.now();
-        let explained = explain(&published, pid, now, &asker, |person| self.called(person));
-        explained
-            .ok_or_else(|| Refusal::NoMatch(format!("no process {pid} uses a GPU or has one open")))
+        explain(published, pid, now, &asker, |person| self.called(person))
     }
 
     /// What is known after a look at all processes. Where that took too long, it
     /// says so: others may hold a device.
-    async fn looked(&self) -> Result<Published, Refusal> {
-        let looked = (self.shared.look)().await;
+    async fn looked(&self, since: Since) -> Result<Published, Refusal> {
+        let looked = (self.shared.look)(since).await;
         let mut published = self.shared.state.borrow().clone();
         if looked == Looked::Whole {
             return Ok(published);
@@ -83,7 +94,7 @@ impl Session {
 
     /// Who has this device open, or all devices, after a look at all processes.
     async fn look_for_holders(&self, device: Option<&DeviceId>) -> Result<Answer, Refusal> {
-        let published = self.looked().await?;
+        let published = self.looked(Since::Lately).await?;
         let is_meant = |id: &DeviceId| device.is_none_or(|device| device == id);
         let held = published.holders.iter().filter(|held| is_meant(&held.id));
         let mut devices = published.snapshot.devices.iter();

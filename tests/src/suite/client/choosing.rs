@@ -1,8 +1,11 @@
 //! What `list` can be asked for: GPUs, people, names, forms, amounts.
 
 use super::box_of_five::{self, NAMELESS};
-use gpukill_tests::harness::{Ran, Stage};
-use serde_json::Value;
+use gpukill_tests::harness::{Ran, Stage, eventually};
+use serde_json::{Value, json};
+
+/// A pid that no kernel gives out: they end at 2²².
+const NO_PROCESS: u32 = 4_194_999;
 
 /// The indices of the GPUs and the pids of the processes in a document.
 fn chosen(ran: &Ran) -> (Vec<u64>, Vec<u64>) {
@@ -102,7 +105,17 @@ fn processes_are_chosen_by_user_and_by_name() {
 #[test]
 fn what_matches_nothing_ends_with_8_and_what_makes_no_sense_with_3() {
     let (stage, daemon) = box_of_five::start();
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 11] = [
+        (
+            &["--gpu", "5-2"],
+            3,
+            "\"5-2\" is a range backwards: write 2-5",
+        ),
+        (
+            &["--gpu", "0,4-3"],
+            3,
+            "\"4-3\" is a range backwards: write 3-4",
+        ),
         (
             &["--gpu", "9"],
             8,
@@ -159,6 +172,65 @@ fn what_matches_nothing_ends_with_8_and_what_makes_no_sense_with_3() {
         let is_json = serde_json::from_str::<Value>(&document.stdout).is_ok();
         assert_eq!(is_json, !arguments.contains(&"(python"), "{document:?}");
     }
+    daemon.stop();
+}
+
+#[test]
+fn records_are_chosen_by_gpu_with_the_same_words() {
+    let (stage, daemon) = box_of_five::start();
+    for (typed, code, said) in [
+        ("5-2", 3, "\"5-2\" is a range backwards: write 2-5"),
+        ("8f3c", 3, "\"8f3c\" begins the UUID of several GPUs"),
+        ("9", 8, "no GPU is called \"9\": there are 0, 1, 2, 3, 4"),
+    ] {
+        let ran = eventually("all GPUs are recorded", || {
+            let ran = stage.ctl(&["audit", "-o", "ndjson", "--gpu", typed]);
+            (!ran.stderr.contains("there are 0\n") && !ran.stderr.contains("there is none"))
+                .then_some(ran)
+        });
+        let stderr = format!("gpukillctl: {said}\n");
+        assert_eq!((ran.code, ran.stderr), (code, stderr), "{typed}");
+    }
+    daemon.stop();
+}
+
+#[test]
+fn whoever_does_not_exist_uses_nothing_and_of_others_no_unknown_process_is_denied() {
+    let stage = Stage::new();
+    // The driver lists a process that is not here: nobody can tell whose it is.
+    stage.play(&json!({"gpus": [{"processes": [{"pid": NO_PROCESS, "memory": 1 << 30}]}]}));
+    let daemon = stage.start();
+    eventually("the process", || {
+        (stage.list()["procs"][0]["pid"] == NO_PROCESS).then_some(())
+    });
+    let said = |arguments: &[&str]| {
+        let ran = stage.ctl(&[&["list"], arguments].concat());
+        (ran.code, ran.stderr)
+    };
+    let unknown = |whose: &str, what: &str| {
+        let why = format!("the {what} of process {NO_PROCESS} is unknown (no such process here)");
+        let why = format!("whether GPU 0 is used by {whose} is not known: {why}");
+        let hint = "see gpukillctl status";
+        (2, format!("gpukillctl: {why}\nhint: {hint}\n"))
+    };
+    let typo = "no GPU here is used by processes of no-such-person: \
+                no user is called no-such-person";
+    assert_eq!(
+        said(&["--user", "no-such-person"]),
+        (8, format!("gpukillctl: {typo}\n"))
+    );
+    assert_eq!(
+        said(&["--user", "root"]),
+        unknown("processes of root", "user")
+    );
+    assert_eq!(
+        said(&["--user", "4242"]),
+        unknown("processes of 4242", "user")
+    );
+    assert_eq!(
+        said(&["--filter", "^x"]),
+        unknown("processes like ^x", "name")
+    );
     daemon.stop();
 }
 

@@ -51,11 +51,24 @@ fn a_socket_that_nobody_answers_is_given_up_when_patience_ends() {
     let _listener = listen(&stage);
     let expected = said(
         6,
-        "gpukillctl: gpukilld did not answer within 1 s\nhint: wait longer: --timeout-secs 30\n",
+        "gpukillctl: gpukilld did not answer within 1 s\nhint: wait longer: --request-timeout 30\n",
     );
-    assert_eq!(stage.ctl(&["list", "--timeout-secs", "1"]), expected);
+    assert_eq!(stage.ctl(&["list", "--request-timeout", "1"]), expected);
     let mut client = stage.client(&["status"]);
     client.env("GPUKILL_DEFAULT_TIMEOUT", "1");
+    assert_eq!(Ran::of(&mut client), expected);
+    let directory = stage.path("home/.config/gpukill");
+    std::fs::create_dir_all(&directory).unwrap();
+    let seconds = |number: u32| {
+        let file = format!("default_timeout_secs = {number}\n");
+        std::fs::write(directory.join("config.toml"), file).unwrap();
+    };
+    seconds(1);
+    assert_eq!(stage.ctl(&["status"]), expected);
+    // The nearest source counts.
+    seconds(3000);
+    let mut client = stage.client(&["list", "--request-timeout", "1"]);
+    client.env("GPUKILL_DEFAULT_TIMEOUT", "2000");
     assert_eq!(Ran::of(&mut client), expected);
 }
 
@@ -81,7 +94,7 @@ fn what_is_no_daemon_or_one_of_another_version_is_told_in_a_sentence() {
     let stranger = "gpukillctl: what answers at SOCKET is no gpukilld\n\
                     hint: is it the right socket? name another with --socket PATH\n";
     let too_busy = "gpukillctl: gpukilld at SOCKET is busy\n\
-                    hint: try again, or wait longer: --timeout-secs 30\n";
+                    hint: try again, or wait longer: --request-timeout 30\n";
     let cases: [(&[u8], &str); 5] = [
         (&newer.encode(), &version),
         (&unknown.encode(), &version),
@@ -101,7 +114,7 @@ fn what_is_no_daemon_or_one_of_another_version_is_told_in_a_sentence() {
             }
         });
         let expected = expected.replace("SOCKET", stage.socket().to_str().unwrap());
-        let ran = stage.ctl(&["list", "--timeout-secs", "1"]);
+        let ran = stage.ctl(&["list", "--request-timeout", "1"]);
         assert_eq!(ran, said(6, &expected));
     }
 }
@@ -160,8 +173,13 @@ fn wrong_arguments_end_with_3_and_say_which() {
         (&["list", "--vendor", "matrox"], "'matrox'"),
         (&["list", "--width", "3"], "'3'"),
         (&["list", "-o", "xml"], "'xml'"),
+        // A variable of a script that is not set chooses neither all nor nothing.
+        (&["list", "--gpu", ""], "'--gpu <SEL>'"),
+        (&["list", "--user", ""], "'--user <USER>'"),
+        (&["list", "--filter", ""], "'--filter <REGEX>'"),
+        (&["audit", "--process", ""], "'--process <REGEX>'"),
         (&["list", "--watch", "0"], "'0'"),
-        (&["list", "--timeout-secs", "0"], "'0'"),
+        (&["list", "--request-timeout", "0"], "'0'"),
         (&["status", "-o", "csv"], "'csv'"),
         (&["completions", "tcsh"], "'tcsh'"),
         (
@@ -176,5 +194,69 @@ fn wrong_arguments_end_with_3_and_say_which() {
             first.starts_with("gpukillctl: ") && first.contains(named),
             "{arguments:?}: {first}"
         );
+    }
+}
+
+#[test]
+fn a_wrong_value_is_told_with_what_is_expected_and_an_example() {
+    let stage = Stage::new();
+    let whole = |least: &str, most: &str, example: &str| {
+        format!("expected a whole number from {least} to {most}, like {example}")
+    };
+    let process =
+        "expected the number of a process, like 4182: gpukillctl list --details shows them";
+    let cases: [(&[&str], &str, &str, &str); 9] = [
+        (
+            &["list", "--width"],
+            "--width <N>",
+            "wide",
+            &whole("20", "1000", "100"),
+        ),
+        (
+            &["list", "--request-timeout"],
+            "--request-timeout <SECS>",
+            "5s",
+            &whole("1", "3600", "30"),
+        ),
+        (
+            &["list", "--max-processes"],
+            "--max-processes <N>",
+            "all",
+            &whole("0", "10000000", "20"),
+        ),
+        (
+            &["list", "-w"],
+            "--watch [<SECS>]",
+            "0.5",
+            &whole("1", "86400", "5"),
+        ),
+        (
+            &["audit", "--hours"],
+            "--hours <N>",
+            "1.5",
+            &whole("1", "4294967295", "24"),
+        ),
+        (
+            &["audit", "--limit"],
+            "--limit <N>",
+            "many",
+            &whole("0", "4294967295", "100"),
+        ),
+        (
+            &["quiesce", "--minutes"],
+            "--minutes <N>",
+            "1441",
+            &whole("1", "1440", "30"),
+        ),
+        (&["explain"], "<PID>", "python", process),
+        (&["explain"], "<PID>", "99999999999", process),
+    ];
+    for (arguments, option, typed, expected) in cases {
+        let ran = stage.ctl(&[arguments, &[typed]].concat());
+        let stderr = format!(
+            "gpukillctl: invalid value '{typed}' for '{option}': {expected}\n\
+             hint: gpukillctl --help, or --help after a command\n"
+        );
+        assert_eq!(ran, said(3, &stderr));
     }
 }

@@ -21,7 +21,7 @@ const NEWS: Duration = Duration::from_secs(2);
 const POLLS_OF_A_LOOK: u64 = 2;
 
 fn polls(it: &Box) -> u64 {
-    let status = ["status", "-o", "json", "--timeout-secs", "30"];
+    let status = ["status", "-o", "json", "--request-timeout", "30"];
     it.stage.json(&status)["polls"].as_u64().unwrap()
 }
 
@@ -37,7 +37,7 @@ fn a_thousand_who_ask_at_once_share_a_look_every_two_seconds() {
     let daemon = it.stage.start_with(&mut command);
     let (before, began) = (polls(&it), Instant::now());
     let file = |n: usize, what: &str| it.stage.path(&format!("client-{n}.{what}"));
-    let arguments = ["holders", "-o", "json", "--timeout-secs", "110"];
+    let arguments = ["holders", "-o", "json", "--request-timeout", "110"];
     // Into files: a thousand pipes are more than most systems let one program have.
     let clients: Vec<_> = (0..AT_ONCE)
         .map(|n| {

@@ -131,6 +131,21 @@ If it is nobody's any more, its owner can end it
 }
 
 #[test]
+fn a_process_that_came_to_a_gpu_a_moment_ago_is_explained_at_once() {
+    let it = Box::new();
+    it.invent(1, "systemd", &[]);
+    it.invent(4711, "python", &[]);
+    it.play(0, &json!([]));
+    let daemon = it.start();
+    let asked = || it.stage.ctl(&["explain", "4711"]).code;
+    assert_eq!(asked(), 8);
+    // What was seen then is still news to whoever asks who holds a GPU.
+    it.procfs.open(4711, 5, "/dev/full", "pos:\t0\n");
+    assert_eq!(asked(), 0);
+    daemon.stop();
+}
+
+#[test]
 fn what_is_no_process_on_a_gpu_is_not_explained() {
     let it = Box::new();
     it.invent(1, "systemd", &[]);

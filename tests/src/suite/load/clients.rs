@@ -31,7 +31,7 @@ fn a_thousand_clients_at_once_are_all_answered() {
     let file = |n: usize, what: &str| stage.path(&format!("client-{n}.{what}"));
     let clients: Vec<_> = (0..AT_ONCE)
         .map(|n| {
-            let mut client = stage.client(&["list", "-o", "json", "--timeout-secs", "100"]);
+            let mut client = stage.client(&["list", "-o", "json", "--request-timeout", "100"]);
             client.stdout(File::create(file(n, "out")).unwrap());
             client.stderr(File::create(file(n, "err")).unwrap());
             client.spawn().unwrap()

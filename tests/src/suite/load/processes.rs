@@ -91,7 +91,7 @@ fn start(stage: &Stage) -> Daemon {
 /// Runs a client that must answer, and answer harmlessly.
 fn answer(stage: &Stage, arguments: &str) -> String {
     let arguments: Vec<&str> = arguments.split(' ').collect();
-    let ran = stage.ctl(&[&arguments[..], &["--timeout-secs", "30"]].concat());
+    let ran = stage.ctl(&[&arguments[..], &["--request-timeout", "30"]].concat());
     let Ran {
         code,
         stdout,

@@ -32,7 +32,7 @@ fn a_hundred_hostile_connections_at_once_keep_nobody_else_out() {
     let began = Instant::now();
     let (most, let_in) = beside(&stage.socket(), || {
         let looks = (0..LOOKS).map(|look| {
-            let list = || stage.ctl(&["list", "-o", "json", "--timeout-secs", "30"]);
+            let list = || stage.ctl(&["list", "-o", "json", "--request-timeout", "30"]);
             let ran = match others && look % 2 == 1 {
                 true => acting_as(HONEST_USER, &[], list),
                 false => list(),

@@ -42,7 +42,7 @@ fn whoever_is_one_too_many_reads_that_the_daemon_is_busy() {
     assert!(held.len() < MANY);
     drop(held);
     // A place is given back when the daemon has seen its holder go.
-    let ran = stage.ctl(&["list", "-o", "json", "--timeout-secs", "30"]);
+    let ran = stage.ctl(&["list", "-o", "json", "--request-timeout", "30"]);
     assert_eq!(ran.stderr, "");
     assert_unharmed(&stage, &mut daemon, "too many");
     daemon.stop();
@@ -65,13 +65,13 @@ fn plain_users_cannot_keep_root_or_each_other_out() {
     }
     assert_eq!(held[0].len(), OF_ONE_USER);
     assert_eq!(held.iter().map(Vec::len).sum::<usize>(), OF_PLAIN_USERS);
-    let ran = stage.ctl(&["list", "-o", "json", "--timeout-secs", "1"]);
+    let ran = stage.ctl(&["list", "-o", "json", "--request-timeout", "1"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     assert_unharmed(&stage, &mut daemon, "a full house");
     // Another plain user gets in as soon as one goes.
     held.truncate(1);
     let patient = acting_as(60_100, &[], || {
-        stage.ctl(&["list", "-o", "json", "--timeout-secs", "30"])
+        stage.ctl(&["list", "-o", "json", "--request-timeout", "30"])
     });
     assert_eq!((patient.code, patient.stderr.as_str()), (0, ""));
     daemon.stop();
@@ -86,7 +86,7 @@ fn gpukillctl_waits_until_a_busy_daemon_has_a_place() {
         "list",
         "-o",
         "json",
-        "--timeout-secs",
+        "--request-timeout",
         "30",
         "--log-level",
         "debug",
@@ -115,12 +115,12 @@ fn a_client_that_ran_out_of_patience_says_so() {
     let stage = Stage::new();
     let daemon = stage.start();
     let _held = let_in(&stage.socket(), MANY);
-    let ran = stage.ctl(&["list", "--timeout-secs", "1"]);
+    let ran = stage.ctl(&["list", "--request-timeout", "1"]);
     let expected = Ran {
         code: 6,
         stdout: String::new(),
         stderr: format!(
-            "gpukillctl: gpukilld at {} is busy\nhint: try again, or wait longer: --timeout-secs 30\n",
+            "gpukillctl: gpukilld at {} is busy\nhint: try again, or wait longer: --request-timeout 30\n",
             stage.socket().display()
         ),
     };
@@ -134,7 +134,7 @@ fn two_hundred_clients_at_once_are_all_answered() {
     let mut daemon = stage.start();
     let clients: Vec<_> = (0..200)
         .map(|_| {
-            let mut client = stage.client(&["status", "-o", "json", "--timeout-secs", "60"]);
+            let mut client = stage.client(&["status", "-o", "json", "--request-timeout", "60"]);
             client.stdout(Stdio::piped()).stderr(Stdio::piped());
             client.spawn().unwrap()
         })
@@ -163,7 +163,7 @@ fn a_client_that_went_away_while_it_waited_gives_its_place_back() {
             };
             raw.ask(1, &next);
         }
-        let ran = stage.ctl(&["list", "-o", "json", "--timeout-secs", "10"]);
+        let ran = stage.ctl(&["list", "-o", "json", "--request-timeout", "10"]);
         assert_eq!(ran.stderr, "");
     }
     assert_unharmed(&stage, &mut daemon, "those who went away");

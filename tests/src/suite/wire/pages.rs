@@ -26,7 +26,7 @@ fn stage_with_many() -> Stage {
 fn five_thousand_processes_arrive_whole() {
     let stage = stage_with_many();
     let daemon = stage.start();
-    let list = stage.json(&["list", "-o", "json", "--timeout-secs", "30"]);
+    let list = stage.json(&["list", "-o", "json", "--request-timeout", "30"]);
     let mut pids: Vec<u64> = list["procs"]
         .as_array()
         .unwrap()

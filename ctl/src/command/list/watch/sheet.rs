@@ -1,6 +1,6 @@
 //! Where frames go: over each other on a terminal, else one after another.
 
-use super::super::{Answer, Wanted, answer, document, now};
+use super::super::{Answer, Wanted, answer, document, now, person};
 use super::feed::News;
 use crate::exit::Failure;
 use crate::output::csv::Header;
@@ -81,8 +81,10 @@ impl<'a> Sheet<'a> {
     }
 
     fn show(&mut self, snapshot: Snapshot) -> Result<(), Failure> {
-        let Answer { snapshot, verdict } = answer(snapshot, &self.wanted.selection);
         let is_first = self.snapshot.is_none();
+        // Frames go on whoever comes; only the first says what it lacks.
+        let may_be = |user: &str| !is_first || person::may_be(user);
+        let Answer { snapshot, verdict } = answer(snapshot, &self.wanted.selection, &may_be);
         // A device that never was is a mistake in the arguments; one that was
         // here a moment ago may come back.
         let verdict = match verdict {
