@@ -22,12 +22,14 @@ pub(crate) mod reader;
 pub(crate) mod wanted;
 
 use crate::holders::DeviceNumber;
+use gpukill_policy::memory::Sharing;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
     BackendState, DeviceId, GpuEvent, InstanceId, ProcessKey, Use, Vendor, Vitals,
 };
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// A source of readings. May block for as long as a driver does: only its own
@@ -127,6 +129,10 @@ pub(crate) struct DeviceReadings {
     /// Whoever has the same client open as a process of the list, for which its
     /// memory is counted (DRM).
     pub(crate) sharers: Vec<Sharer>,
+    /// How much of what a process holds others may hold too (DRM); who shares
+    /// nothing is not in it. No sensor tells of it.
+    #[serde(skip)]
+    pub(crate) sharing: BTreeMap<ProcessKey, Sharing>,
     /// Its device files: whoever has one open holds the device.
     pub(crate) nodes: Vec<Node>,
 }
@@ -166,8 +172,25 @@ impl DeviceReadings {
             processes: why.because(),
             unseen: None,
             sharers: Vec::new(),
+            sharing: BTreeMap::new(),
             nodes: Vec::new(),
         }
+    }
+
+    /// What each of these processes holds, and how much of it others may hold too.
+    pub(crate) fn held<'a>(
+        &'a self,
+        listed: &'a [ProcessReadings],
+    ) -> impl Iterator<Item = (&'a Reading<Bytes>, Sharing)> {
+        listed.iter().map(|process| {
+            let start_ticks = process.start_ticks;
+            let key = start_ticks.map(|start_ticks| ProcessKey {
+                pid: process.pid,
+                start_ticks,
+            });
+            let sharing = key.and_then(|key| self.sharing.get(&key).copied());
+            (&process.memory, sharing.unwrap_or(Sharing::NONE))
+        })
     }
 }
 

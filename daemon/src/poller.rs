@@ -84,6 +84,7 @@ impl Poller {
         let patience = (interval / 2).min(LONGEST_PATIENCE);
         let Ticked {
             snapshot,
+            sharing,
             held,
             events,
         } = self.ticker.tick(
@@ -108,6 +109,7 @@ impl Poller {
         systemd::status(&snapshot);
         self.publisher.send_replace(Published {
             snapshot: Arc::clone(&snapshot),
+            sharing,
             holders: held,
             polling,
         });

@@ -1,6 +1,7 @@
 //! What readers see: the newest snapshot, published by the poller. Readers
 //! never delay it, nor it them.
 
+use gpukill_policy::memory::Shared;
 use gpukill_proto::holders::HeldDevice;
 use gpukill_proto::snapshot::Snapshot;
 use gpukill_proto::status::PollingReport;
@@ -12,6 +13,8 @@ use tokio::sync::watch;
 #[derive(Debug, Clone)]
 pub(crate) struct Published {
     pub(crate) snapshot: Arc<Snapshot>,
+    /// Of the same moment.
+    pub(crate) sharing: Arc<Shared>,
     /// Who holds each device, as it was when somebody last asked.
     pub(crate) holders: Arc<Vec<HeldDevice>>,
     pub(crate) polling: PollingReport,
@@ -42,6 +45,7 @@ pub(crate) fn channel(host: String, interval: Duration) -> (Publisher, Reader) {
     };
     watch::channel(Published {
         snapshot: Arc::new(snapshot),
+        sharing: Arc::default(),
         holders: Arc::default(),
         polling,
     })

@@ -20,6 +20,7 @@ use crate::host::process::Processes;
 use crate::host::users::Users;
 use assemble::{Memory, People};
 use ended::Past;
+use gpukill_policy::memory::Shared;
 use gpukill_proto::holders::HeldDevice;
 use gpukill_proto::snapshot::{GpuEvent, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
@@ -49,6 +50,8 @@ pub(crate) struct Ticker {
 /// What one poll saw.
 pub(crate) struct Ticked {
     pub(crate) snapshot: Arc<Snapshot>,
+    /// What processes share of all devices.
+    pub(crate) sharing: Arc<Shared>,
     /// Who holds each device, as it was when somebody last asked.
     pub(crate) held: Arc<Vec<HeldDevice>>,
     /// What happened to devices since the poll before, the oldest first.
@@ -130,9 +133,11 @@ impl Ticker {
             self.held = Arc::new(held);
         }
         self.before = Arc::new(snapshot);
+        let sharing = Arc::new(sharing(&latest));
         let events = latest.into_iter().flat_map(|(_, latest)| latest.events);
         Ticked {
             events: events.collect(),
+            sharing,
             held: Arc::clone(&self.held),
             snapshot: Arc::clone(&self.before),
         }
@@ -165,6 +170,18 @@ impl Ticker {
         self.processes.settle(&mut people, &self.users, deadline);
         people
     }
+}
+
+/// What processes share of all devices.
+fn sharing(latest: &[(&'static str, Latest)]) -> Shared {
+    let readings = latest.iter();
+    let readings = readings.filter_map(|(_, latest)| latest.readings.as_ref());
+    let devices = readings.flat_map(|(readings, _)| &readings.devices);
+    let shared = devices.flat_map(|device| {
+        let shared = device.sharing.iter();
+        shared.map(|(key, sharing)| ((device.id.clone(), *key), *sharing))
+    });
+    shared.collect()
 }
 
 /// When unexplained memory is reason enough to look at every process.

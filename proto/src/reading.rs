@@ -83,6 +83,38 @@ impl<T> Reading<T> {
         }
     }
 
+    /// What two parts make together, where both are known; as old as the older.
+    /// Otherwise the graver of the two unknowns, and of two alike the first: one
+    /// that failed, then what is withheld, then what there is none of.
+    #[must_use]
+    pub fn both<U, V>(
+        self,
+        other: Reading<U>,
+        make: impl FnOnce(T, U) -> Reading<V>,
+    ) -> Reading<V> {
+        match (self, other) {
+            (Self::Failed(why), _) | (_, Reading::Failed(why)) => Reading::Failed(why),
+            (Self::Withheld, _) | (_, Reading::Withheld) => Reading::Withheld,
+            (Self::Unsupported, _) | (_, Reading::Unsupported) => Reading::Unsupported,
+            (Self::Value(one), Reading::Value(other)) => make(one, other),
+            (Self::Stale(one, age), Reading::Value(other))
+            | (Self::Value(one), Reading::Stale(other, age)) => make(one, other).aged(age),
+            (Self::Stale(one, age), Reading::Stale(other, older)) => {
+                make(one, other).aged(age.max(older))
+            }
+        }
+    }
+
+    /// The same of two parts of which each may not exist: one that is unsupported
+    /// adds nothing.
+    #[must_use]
+    pub fn either(self, other: Self, make: impl FnOnce(T, T) -> Self) -> Self {
+        match (self, other) {
+            (told, Self::Unsupported) | (Self::Unsupported, told) => told,
+            (one, other) => one.both(other, make),
+        }
+    }
+
     /// The same reading, `seconds` later, with nothing newer known.
     #[must_use]
     pub fn aged(self, seconds: u32) -> Self {
@@ -109,6 +141,83 @@ mod tests {
         ] {
             assert_eq!(unknown.known(), None, "{unknown:?}");
             assert!(unknown.reason().is_some(), "{unknown:?}");
+        }
+    }
+
+    #[test]
+    fn two_parts_are_known_together_only_where_both_are() {
+        let failed = |why: &str| Reading::Failed(why.to_owned());
+        let cases = [
+            (Reading::Value(2), Reading::Value(3), Reading::Value(5)),
+            (
+                Reading::Value(2),
+                Reading::Stale(3, 9),
+                Reading::Stale(5, 9),
+            ),
+            (
+                Reading::Stale(2, 7),
+                Reading::Value(3),
+                Reading::Stale(5, 7),
+            ),
+            (
+                Reading::Stale(2, 7),
+                Reading::Stale(3, 9),
+                Reading::Stale(5, 9),
+            ),
+            (Reading::Value(200), Reading::Value(100), failed("too much")),
+            (
+                Reading::Stale(200, 7),
+                Reading::Value(100),
+                failed("too much"),
+            ),
+            (
+                Reading::Value(2),
+                Reading::Unsupported,
+                Reading::Unsupported,
+            ),
+            (Reading::Stale(2, 7), Reading::Withheld, Reading::Withheld),
+            (Reading::Unsupported, Reading::Withheld, Reading::Withheld),
+            (failed("x"), Reading::Unsupported, failed("x")),
+            (Reading::Withheld, failed("x"), failed("x")),
+            (failed("x"), failed("y"), failed("x")),
+        ];
+        let sum = |one: u8, other: u8| {
+            let sum = one.checked_add(other);
+            sum.map_or_else(|| Reading::Failed("too much".into()), Reading::Value)
+        };
+        for (one, other, expected) in cases {
+            let made = one.clone().both(other.clone(), sum);
+            assert_eq!(made, expected, "{one:?} {other:?}");
+            // In either order, but for which of two failures is told.
+            if one.failure().is_none() || other.failure().is_none() {
+                assert_eq!(other.both(one, sum), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_that_does_not_exist_adds_nothing() {
+        let failed = || Reading::Failed("x".to_owned());
+        let greater = |one: u8, other: u8| Reading::Value(one.max(other));
+        let cases = [
+            (Reading::Value(2), Reading::Unsupported, Reading::Value(2)),
+            (Reading::Unsupported, Reading::Value(2), Reading::Value(2)),
+            (
+                Reading::Unsupported,
+                Reading::Unsupported,
+                Reading::Unsupported,
+            ),
+            (
+                Reading::Stale(2, 7),
+                Reading::Unsupported,
+                Reading::Stale(2, 7),
+            ),
+            (Reading::Unsupported, failed(), failed()),
+            (Reading::Value(2), failed(), failed()),
+            (Reading::Value(2), Reading::Value(3), Reading::Value(3)),
+        ];
+        for (one, other, expected) in cases {
+            assert_eq!(one.either(other, greater), expected);
         }
     }
 

@@ -25,6 +25,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent, Vendor};
 use gpukill_proto::text::visible;
 use nvml_wrapper::error::NvmlError;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::time::Instant;
 use translate::{explain, needs_restart, reading};
@@ -241,6 +242,7 @@ impl Nvml {
             processes,
             unseen: None,
             sharers: Vec::new(),
+            sharing: BTreeMap::new(),
             nodes: Vec::new(),
         })
     }

@@ -5,11 +5,11 @@ use super::snapshot_pages;
 use crate::state::Published;
 use gpukill_policy::access::{Caller, Operation, Person, Roles, Ruling, check, who_may_end};
 use gpukill_policy::holders::{findings, protection, role};
-use gpukill_policy::memory::held_at_least;
+use gpukill_policy::memory::{Sharing, held_at_least};
 use gpukill_proto::holders::{DeviceLabel, Explanation, Finding, HeldDevice, Holder, MayEnd, Role};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, GpuProcess, Snapshot};
-use gpukill_proto::units::Timestamp;
+use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::BTreeSet;
 
 /// So many devices, or parts of them, are told of one process: more than a box
@@ -64,13 +64,22 @@ pub(super) fn explain(
     Some(Explanation {
         at: now,
         pid,
-        frees: held_at_least(own.map(|(_, process)| &process.memory)),
+        frees: held_at_least(own.map(|(_, process)| alone(published, process))),
         shared_with,
         may_end: may_end(pid, &uses, &holds, asker, called),
         findings: that_name(pid, &published.holders, now),
         uses,
         holds,
     })
+}
+
+/// What a process holds of a device, and nobody else does.
+fn alone(published: &Published, process: &GpuProcess) -> Reading<Bytes> {
+    let sharing = process.key().and_then(|key| {
+        let on = (process.device.clone(), key);
+        published.sharing.get(&on).copied()
+    });
+    sharing.unwrap_or(Sharing::NONE).alone(&process.memory)
 }
 
 /// Who has the same clients of devices open as this process, and of which

@@ -70,7 +70,7 @@ fn memory(read: &DeviceReadings, host: Option<Bytes>) -> MemoryReadings {
             Reading::Value,
         ),
         used: match &read.processes {
-            Reading::Value(listed) => held(listed.iter().map(|process| &process.memory)),
+            Reading::Value(listed) => held(read.held(listed)),
             unknown => unknown.because(),
         },
         ..read.memory.clone()
@@ -92,10 +92,7 @@ fn unexplained(read: &DeviceReadings, memory: &MemoryReadings) -> Reading<Bytes>
     match &read.processes {
         // The list as it was taken, with those that have ended since: the
         // device's used memory is as old.
-        Reading::Value(listed) => {
-            let explained = listed.iter().map(|process| &process.memory);
-            unattributed(&memory.used, &memory.total, explained)
-        }
+        Reading::Value(listed) => unattributed(&memory.used, &memory.total, read.held(listed)),
         Reading::Unsupported => Reading::Unsupported,
         Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld => {
             Reading::Failed("the list of processes failed".into())

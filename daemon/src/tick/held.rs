@@ -197,19 +197,10 @@ fn list(holder: &mut Holder, rows: &[&GpuProcess]) {
         graphics: all.graphics || row.used_for.graphics,
         mps: all.mps || row.used_for.mps,
     });
-    holder.memory = rows
-        .iter()
-        .map(|row| row.memory.clone())
-        .reduce(|sum, more| match (sum, more) {
-            (Reading::Value(sum), Reading::Value(more)) => {
-                Reading::Value(Bytes(sum.0.saturating_add(more.0)))
-            }
-            (Reading::Stale(sum, age), Reading::Stale(more, other)) => {
-                Reading::Stale(Bytes(sum.0.saturating_add(more.0)), age.max(other))
-            }
-            (Reading::Value(_) | Reading::Stale(..), unknown) | (unknown, _) => unknown,
-        })
-        .unwrap_or(Reading::Unsupported);
+    let sum = |one: Bytes, other: Bytes| Reading::Value(Bytes(one.0.saturating_add(other.0)));
+    let parts = rows.iter().map(|row| row.memory.clone());
+    let together = parts.reduce(|one, other| one.both(other, sum));
+    holder.memory = together.unwrap_or(Reading::Unsupported);
 }
 
 /// A holder of whom nothing is known but the pid.
@@ -261,3 +252,6 @@ fn held_names(
     held.dedup();
     held.into_iter().map(|(_, name)| name.to_owned()).collect()
 }
+
+#[cfg(test)]
+mod tests;

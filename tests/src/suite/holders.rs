@@ -24,6 +24,10 @@ mod whose;
 
 mod cards;
 
+mod shared_clients;
+
+mod shared_buffers;
+
 mod crowd;
 
 const GIB: u64 = 1 << 30;

@@ -15,10 +15,11 @@ use crate::backend::{Sharer, Utilization};
 use crate::holders::{DeviceNumber, Found};
 use crate::procfs::stat::Stat;
 use counter::History;
+use gpukill_policy::memory::Sharing;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{ProcessKey, Use};
 use gpukill_proto::units::{Bytes, Percent};
-use look::{Look, Place, Sight, Sighting};
+use look::{Held, Look, Place, Sight, Sighting};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -63,10 +64,15 @@ pub(crate) struct Used {
 pub(crate) struct Client {
     pub(crate) key: ProcessKey,
     /// Memory of the card that it holds; of the host's, where the card has none
-    /// of its own.
+    /// of its own. What it shares is in it, and what two of its clients share is in
+    /// it twice.
     pub(crate) memory: Reading<Bytes>,
+    /// How much of that others may hold too.
+    pub(crate) sharing: Sharing,
     /// Memory of the host that it holds through the card.
     pub(crate) host_memory: Reading<Bytes>,
+    /// How much of that others may hold too.
+    pub(crate) host_sharing: Sharing,
     pub(crate) utilization: Utilization,
     pub(crate) used_for: Use,
 }
@@ -171,7 +177,9 @@ impl Clients {
         let client = |key| Client {
             key,
             memory: Reading::Unsupported,
+            sharing: Sharing::NONE,
             host_memory: Reading::Unsupported,
+            host_sharing: Sharing::NONE,
             utilization: Utilization::unknown(&Reading::Unsupported),
             used_for: Use::default(),
         };
@@ -180,16 +188,18 @@ impl Clients {
 
     fn process(&self, key: ProcessKey, clients: Vec<&Sighting>, card: &Card) -> Client {
         let histories: Vec<&History> = clients.iter().map(|client| &client.history).collect();
-        let host_memory = shares::sum(clients.iter().map(|client| &client.host));
-        let memory = if self.has_own_memory {
-            shares::sum(clients.iter().map(|client| &client.own))
+        let (host_memory, host_sharing) = held(clients.iter().map(|client| &client.host));
+        let (memory, sharing) = if self.has_own_memory {
+            held(clients.iter().map(|client| &client.own))
         } else {
-            host_memory.clone()
+            (host_memory.clone(), host_sharing)
         };
         Client {
             key,
             memory,
+            sharing,
             host_memory,
+            host_sharing,
             utilization: shares::utilization(engines::driver(&card.driver), &histories),
             used_for: Use {
                 compute: clients.iter().any(|client| client.used_for.compute),
@@ -198,6 +208,20 @@ impl Clients {
             },
         }
     }
+}
+
+/// What several clients of one process hold, and how much of that may be others'.
+fn held<'a>(parts: impl Iterator<Item = &'a Held> + Clone) -> (Reading<Bytes>, Sharing) {
+    let sharing = parts.clone().map(|part| part.sharing);
+    let sharing = sharing.fold(Sharing::NONE, Sharing::and);
+    (shares::sum(parts.map(|part| &part.bytes)), sharing)
+}
+
+/// How much of what each of these holds others may hold too; who shares nothing is
+/// not in it.
+pub(crate) fn sharing(clients: &[Client]) -> BTreeMap<ProcessKey, Sharing> {
+    let sharing = clients.iter().map(|client| (client.key, client.sharing));
+    sharing.filter(|(_, it)| *it != Sharing::NONE).collect()
 }
 
 /// The descriptors that were found open on the card's files, and the processes

@@ -11,11 +11,16 @@ use gpukill_proto::text::visible;
 use std::collections::BTreeMap;
 
 /// No driver writes a longer text, not more engines or regions, and no longer
-/// names: the longest known text has 2 KiB and 20 engines.
+/// names: the longest known text has 2 KiB and 20 engines. A client of which more
+/// is told is there, and what it does is not known.
 pub(crate) const TEXT_MAX: usize = 64 * 1024;
 const ENGINES_MAX: usize = 64;
 const REGIONS_MAX: usize = 32;
 const NAME_MAX: usize = 64;
+
+const TOO_LONG: &str = "more than 64 KiB are told of it";
+const TOO_MANY_ENGINES: &str = "more than 64 engines are told of it";
+const TOO_MANY_REGIONS: &str = "more than 32 kinds of memory are told of it";
 
 /// What one descriptor tells of the client behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +33,9 @@ pub(crate) struct FdInfo {
     pub(crate) client: Option<u64>,
     pub(crate) engines: BTreeMap<String, Engine>,
     pub(crate) regions: BTreeMap<String, Region>,
+    /// Why nothing of engines and regions is known, where more is told than is
+    /// read. Neither has an entry then.
+    pub(crate) too_much: Option<&'static str>,
 }
 
 /// What a client did on one kind of engine since it is there. What is not told
@@ -64,12 +72,16 @@ pub(crate) struct Region {
     resident: Reading<u64>,
     /// The same by the older key `drm-memory-`.
     alias: Reading<u64>,
+    /// Bytes of buffers that other clients have too, whether they are resident or
+    /// not.
+    shared: Reading<u64>,
 }
 
 impl Region {
     const UNTOLD: Self = Self {
         resident: Reading::Unsupported,
         alias: Reading::Unsupported,
+        shared: Reading::Unsupported,
     };
 
     /// Bytes that are there now. amdgpu tells them by both keys: they are never
@@ -80,27 +92,52 @@ impl Region {
             told => told,
         }
     }
+
+    /// At most so many of these bytes are other clients' too: all that is shared
+    /// may be there now. `None` where either is not known.
+    pub(crate) fn resident_and_shared(&self) -> Option<u64> {
+        let resident = *self.resident().known()?;
+        // Of nothing, nothing is shared, whether that is told or not.
+        let shared = self.shared.known().copied();
+        let shared = shared.or((resident == 0).then_some(0));
+        shared.map(|shared| shared.min(resident))
+    }
 }
 
-/// What a text tells; `None` where it is no DRM driver's, or longer than any.
+/// What a text tells; `None` where it is no DRM driver's. Of one that is longer
+/// than any only the beginning is read: whose it is stands there.
 pub(crate) fn parse(bytes: &[u8]) -> Option<FdInfo> {
-    if bytes.len() > TEXT_MAX {
-        return None;
-    }
+    let is_too_long = bytes.len() > TEXT_MAX;
+    let whole = &bytes[..bytes.len().min(TEXT_MAX)];
     let mut told = FdInfo {
         driver: String::new(),
         pdev: None,
         client: None,
         engines: BTreeMap::new(),
         regions: BTreeMap::new(),
+        too_much: is_too_long.then_some(TOO_LONG),
     };
-    for line in bytes.split(|byte| *byte == b'\n') {
+    let mut lines: Vec<&[u8]> = whole.split(|byte| *byte == b'\n').collect();
+    if is_too_long {
+        // Half a line may be half a number.
+        lines.pop();
+    }
+    for line in lines {
         if let Some((key, value)) = pair(line) {
             told.hear(key, value);
         }
     }
-    let is_sane = told.engines.len() <= ENGINES_MAX && told.regions.len() <= REGIONS_MAX;
-    (is_sane && !told.driver.is_empty()).then_some(told)
+    if told.engines.len() > ENGINES_MAX {
+        told.too_much.get_or_insert(TOO_MANY_ENGINES);
+    }
+    if told.regions.len() > REGIONS_MAX {
+        told.too_much.get_or_insert(TOO_MANY_REGIONS);
+    }
+    if told.too_much.is_some() {
+        told.engines.clear();
+        told.regions.clear();
+    }
+    (!told.driver.is_empty()).then_some(told)
 }
 
 /// Whether a text has a key of a DRM driver at all, however odd its value.
@@ -173,7 +210,7 @@ const REGION_KEYS: [RegionKey; 6] = [
     ("resident-", |region| Some(&mut region.resident)),
     ("memory-", |region| Some(&mut region.alias)),
     ("total-", |_| None),
-    ("shared-", |_| None),
+    ("shared-", |region| Some(&mut region.shared)),
     ("purgeable-", |_| None),
     ("active-", |_| None),
 ];

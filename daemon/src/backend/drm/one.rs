@@ -3,7 +3,7 @@
 
 use super::amd::Amd;
 use super::card::Card;
-use super::clients::{Client, Clients, Used};
+use super::clients::{Client, Clients, Used, sharing};
 use super::family::Family;
 use super::intel::Intel;
 use super::names;
@@ -122,6 +122,7 @@ impl One {
             // What is its own and what is the host's is one memory here.
             for client in &mut clients {
                 client.memory = sum(&client.memory, &client.host_memory);
+                client.sharing = client.sharing.and(client.host_sharing);
             }
         }
         let mut nodes = self.card.nodes.clone();
@@ -131,6 +132,7 @@ impl One {
         DeviceReadings {
             name: told.name,
             pci: self.pci(),
+            sharing: sharing(&clients),
             processes: Reading::Value(processes(clients, told.listed, memory.total.known())),
             memory,
             vitals,
@@ -234,6 +236,7 @@ impl Backend for One {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpukill_policy::memory::Sharing;
     use gpukill_proto::snapshot::ProcessKey;
 
     fn client(pid: u32, memory: u64) -> Client {
@@ -243,7 +246,9 @@ mod tests {
                 start_ticks: 7,
             },
             memory: Reading::Value(Bytes(memory)),
+            sharing: Sharing::NONE,
             host_memory: Reading::Unsupported,
+            host_sharing: Sharing::NONE,
             utilization: Utilization::unknown(&Reading::Unsupported),
             used_for: Use::default(),
         }

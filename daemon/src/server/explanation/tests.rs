@@ -4,7 +4,7 @@ use super::*;
 use crate::server::holder_pages::tests::{NOW, device, holder};
 use crate::state;
 use gpukill_proto::holders::Cause;
-use gpukill_proto::snapshot::{Device, DeviceId, Vendor};
+use gpukill_proto::snapshot::{Device, DeviceId, ProcessKey, Vendor};
 use gpukill_proto::units::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,4 +181,37 @@ fn what_others_share_is_not_counted_among_what_its_end_frees() {
         answers(&published, 71),
         (Reading::Unsupported, vec![74, 75])
     );
+}
+
+#[test]
+fn buffers_that_others_have_too_are_not_counted_among_what_its_end_frees() {
+    let mut published = published();
+    let mut share = |shares: &[(u32, u64, Option<u64>)]| {
+        let shared = shares.iter().map(|(index, start_ticks, shared)| {
+            let key = ProcessKey {
+                pid: 71,
+                start_ticks: *start_ticks,
+            };
+            let sharing = Sharing::of(Bytes(5 << 30), shared.map(|gib| Bytes(gib << 30)));
+            ((DeviceId(format!("GPU-{index}")), key), sharing)
+        });
+        published.sharing = Arc::new(shared.collect());
+        asked_of(&published, 71, 0, &[], None).unwrap().frees
+    };
+    let gib = |count: u64| Reading::Value(Bytes(count << 30));
+    let cases = [
+        (vec![(0, 1, Some(2))], gib(8)),
+        (vec![(0, 1, Some(2)), (1, 1, Some(5))], gib(3)),
+        // Of another one with its pid.
+        (vec![(0, 2, Some(2))], gib(10)),
+        // Of one device that is not told: at least what the other gives back.
+        (vec![(0, 1, None)], gib(5)),
+        (
+            vec![(0, 1, None), (1, 1, None)],
+            Reading::Failed("its driver does not tell what it shares".into()),
+        ),
+    ];
+    for (shares, expected) in cases {
+        assert_eq!(share(&shares), expected, "{shares:?}");
+    }
 }

@@ -25,6 +25,8 @@ pub(super) struct History {
     /// The part of its time that each engine worked for the client, in
     /// millionths. Unsupported at first sight, unless it never worked.
     pub(super) shares: BTreeMap<String, Reading<u64>>,
+    /// Why it is not known at all what the client does.
+    pub(super) unknown: Option<&'static str>,
 }
 
 /// A counter, and what its growth is measured by.
@@ -45,6 +47,7 @@ impl History {
             at,
             counts: BTreeMap::new(),
             shares: BTreeMap::new(),
+            unknown: told.too_much,
         };
         for (name, engine) in &told.engines {
             history.take(name, engine, None, at);
@@ -55,6 +58,9 @@ impl History {
     /// What the client did since: the next reading after this one.
     pub(super) fn next(self, told: &FdInfo, at: Instant, driver: &Driver) -> Self {
         let elapsed = at.saturating_duration_since(self.at);
+        if self.unknown.is_some() || told.too_much.is_some() {
+            return Self::first(told, at);
+        }
         if elapsed < SHORTEST {
             return self;
         }
@@ -62,6 +68,7 @@ impl History {
             at,
             counts: BTreeMap::new(),
             shares: BTreeMap::new(),
+            unknown: None,
         };
         for (name, engine) in &told.engines {
             let before = match self.counts.get(name) {

@@ -9,9 +9,10 @@ use super::counter::History;
 use super::shares::sum;
 use crate::backend::drm::card::Card;
 use crate::backend::drm::engines::{self, Driver, Memory, Role};
-use crate::backend::drm::fdinfo::{self, FdInfo, TEXT_MAX};
+use crate::backend::drm::fdinfo::{self, FdInfo, Region, TEXT_MAX};
 use crate::holders::{DeviceNumber, Open};
 use crate::procfs::file::{failed, read_at_most};
+use gpukill_policy::memory::Sharing;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{ProcessKey, Use};
 use gpukill_proto::units::Bytes;
@@ -66,12 +67,20 @@ pub(super) struct Sighting {
     pub(super) holders: BTreeSet<ProcessKey>,
     pub(super) history: History,
     /// The card's own memory that it holds.
-    pub(super) own: Reading<Bytes>,
+    pub(super) own: Held,
     /// Memory of the host that it holds through the card.
-    pub(super) host: Reading<Bytes>,
+    pub(super) host: Held,
     /// Its driver tells of memory that is the card's own.
     pub(super) has_own: bool,
     pub(super) used_for: Use,
+}
+
+/// Memory of one kind that a client holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) bytes: Reading<Bytes>,
+    /// How much of it other clients may hold too.
+    pub(super) sharing: Sharing,
 }
 
 /// What one look leaves for the next.
@@ -206,25 +215,40 @@ impl<'a> Look<'a> {
             Some(before) => before.history.next(told, at, self.driver),
             None => History::first(told, at),
         };
-        let held = |memory| {
-            let regions = told.regions.iter();
-            let regions = regions.filter(|(name, _)| self.driver.memory(name) == memory);
-            let parts: Vec<_> = regions
-                .map(|(_, region)| region.resident().clone().map(Bytes))
-                .collect();
-            (sum(&parts), !parts.is_empty())
-        };
-        let (own, has_own) = held(Memory::Own);
+        let is_own = |name: &String| self.driver.memory(name) == Memory::Own;
         let sighting = Sighting {
             by: place,
             holders: BTreeSet::from([place.0]),
             history,
-            own,
-            host: held(Memory::Host).0,
-            has_own,
+            own: Held::of(told, self.driver, Memory::Own),
+            host: Held::of(told, self.driver, Memory::Host),
+            has_own: told.regions.keys().any(is_own),
             used_for: used_for(told, self.driver),
         };
         self.sight.clients.insert(id, sighting);
+    }
+}
+
+impl Held {
+    fn of(told: &FdInfo, driver: &Driver, memory: Memory) -> Self {
+        if let Some(why) = told.too_much {
+            return Self {
+                bytes: Reading::Failed(why.to_owned()),
+                sharing: Sharing::NONE,
+            };
+        }
+        let regions = told.regions.iter();
+        let regions = regions.filter(|(name, _)| driver.memory(name) == memory);
+        let regions: Vec<&Region> = regions.map(|(_, region)| region).collect();
+        let parts = regions.iter().map(|it| it.resident().clone().map(Bytes));
+        let bytes = sum(&parts.collect::<Vec<_>>());
+        let mut shared = regions.iter().map(|it| it.resident_and_shared());
+        let shared = shared.try_fold(0u64, |sum, part| Some(sum.saturating_add(part?)));
+        let known = bytes.known().copied();
+        Self {
+            sharing: known.map_or(Sharing::NONE, |held| Sharing::of(held, shared.map(Bytes))),
+            bytes,
+        }
     }
 }
 

@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 /// it is, unsupported where no such engine is told or one was seen for the first
 /// time.
 pub(super) fn share(driver: &Driver, clients: &[&History], work: Work) -> Reading<Percent> {
+    if let Some(why) = clients.iter().find_map(|client| client.unknown) {
+        return Reading::Failed(why.to_owned());
+    }
     let mut engines: BTreeMap<&str, u64> = BTreeMap::new();
     let told = clients.iter().flat_map(|client| &client.shares);
     for (name, share) in told.filter(|(name, _)| driver.role(name).serves(work)) {
@@ -71,29 +74,17 @@ pub(super) fn utilization(driver: &Driver, clients: &[&History]) -> Utilization 
 /// All of them together; unknown where a part is, unsupported where there is
 /// none.
 pub(super) fn sum<'a>(parts: impl IntoIterator<Item = &'a Reading<Bytes>>) -> Reading<Bytes> {
-    let mut sum: Reading<Bytes> = Reading::Unsupported;
-    let mut is_whole = true;
-    for part in parts {
-        sum = match (sum, part) {
-            (Reading::Failed(why), _) => Reading::Failed(why),
-            (Reading::Value(Bytes(sum)), Reading::Value(Bytes(part))) => {
-                sum.checked_add(*part).map(Bytes).map_or_else(
-                    || Reading::Failed("too much to count".into()),
-                    Reading::Value,
-                )
-            }
-            (Reading::Unsupported, Reading::Value(part)) => Reading::Value(*part),
-            (sum, Reading::Unsupported) => {
-                is_whole = false;
-                sum
-            }
-            (_, unknown) => unknown.because(),
-        };
-    }
-    match sum {
-        Reading::Value(_) if !is_whole => Reading::Unsupported,
-        sum => sum,
-    }
+    let parts = parts.into_iter().cloned();
+    let sum = parts.reduce(|sum, part| sum.both(part, plus));
+    sum.unwrap_or(Reading::Unsupported)
+}
+
+fn plus(one: Bytes, other: Bytes) -> Reading<Bytes> {
+    let sum = one.0.checked_add(other.0).map(Bytes);
+    sum.map_or_else(
+        || Reading::Failed("too much to count".into()),
+        Reading::Value,
+    )
 }
 
 #[cfg(test)]

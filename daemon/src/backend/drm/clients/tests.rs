@@ -168,7 +168,7 @@ fn what_a_process_does_on_a_card_is_told_whole() {
     let mut stage = Stage::new();
     let lines = |gfx: u64| {
         format!(
-            "drm-resident-vram:\t6 KiB\ndrm-memory-vram:\t6 KiB\ndrm-resident-gtt:\t2 KiB\n\
+            "drm-resident-vram:\t6 KiB\ndrm-shared-vram:\t1 KiB\ndrm-memory-vram:\t6 KiB\ndrm-resident-gtt:\t2 KiB\n\
              drm-resident-doorbell:\t4 KiB\ndrm-engine-gfx:\t{gfx} ns\n\
              drm-engine-compute:\t5 ns\ndrm-engine-dec:\t{gfx} ns"
         )
@@ -180,7 +180,9 @@ fn what_a_process_does_on_a_card_is_told_whole() {
         processes: vec![Client {
             key: process(7),
             memory: bytes(6 << 10),
+            sharing: Sharing::of(Bytes(6 << 10), Some(Bytes(1 << 10))),
             host_memory: bytes(2 << 10),
+            host_sharing: Sharing::of(Bytes(2 << 10), None),
             utilization: Utilization {
                 sm: percent(30),
                 memory: Reading::Unsupported,

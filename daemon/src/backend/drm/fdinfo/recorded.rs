@@ -26,10 +26,12 @@ fn cycles(worked: u64, all: u64, capacity: Option<u64>) -> Engine {
     })
 }
 
-fn region(resident: Option<u64>, alias: Option<u64>) -> Region {
+fn region(resident: Option<u64>, alias: Option<u64>, shared: Option<u64>) -> Region {
+    let told = |bytes: Option<u64>| bytes.map_or(Reading::Unsupported, Reading::Value);
     Region {
-        resident: resident.map_or(Reading::Unsupported, Reading::Value),
-        alias: alias.map_or(Reading::Unsupported, Reading::Value),
+        resident: told(resident),
+        alias: told(alias),
+        shared: told(shared),
     }
 }
 
@@ -56,10 +58,11 @@ fn recorded_descriptors_tell_what_they_were_recorded_of() {
                     engine(|engine| engine.busy = Reading::Value(107_322_799)),
                 )]),
                 regions: named([
-                    ("vram", region(None, Some(2_117_632))),
-                    ("gtt", region(None, Some(8_388_608))),
-                    ("cpu", region(None, Some(0))),
+                    ("vram", region(None, Some(2_117_632), None)),
+                    ("gtt", region(None, Some(8_388_608), None)),
+                    ("cpu", region(None, Some(0), None)),
                 ]),
+                too_much: None,
             },
         ),
         (
@@ -72,7 +75,8 @@ fn recorded_descriptors_tell_what_they_were_recorded_of() {
                     "npu-amdxdna",
                     engine(|engine| engine.busy = Reading::Value(0)),
                 )]),
-                regions: named([("memory", region(None, None))]),
+                regions: named([("memory", region(None, None, Some(0)))]),
+                too_much: None,
             },
         ),
         (
@@ -89,7 +93,8 @@ fn recorded_descriptors_tell_what_they_were_recorded_of() {
                         engine.hertz = Reading::Value(1_000_000_000);
                     }),
                 )]),
-                regions: named([("memory", region(Some(16_875_520), None))]),
+                regions: named([("memory", region(Some(16_875_520), None, Some(0)))]),
+                too_much: None,
             },
         ),
         (
@@ -106,11 +111,12 @@ fn recorded_descriptors_tell_what_they_were_recorded_of() {
                     ("ccs", cycles(0, all, Some(4))),
                 ]),
                 regions: named([
-                    ("system", region(Some(0), None)),
-                    ("gtt", region(Some(196_608), None)),
-                    ("vram0", region(Some(24_567_808), None)),
-                    ("stolen", region(Some(0), None)),
+                    ("system", region(Some(0), None, Some(0))),
+                    ("gtt", region(Some(196_608), None, Some(0))),
+                    ("vram0", region(Some(24_567_808), None, Some(16 << 20))),
+                    ("stolen", region(Some(0), None, Some(0))),
                 ]),
+                too_much: None,
             },
         ),
     ];

@@ -45,8 +45,10 @@ fn a_text_is_taken_apart_whatever_blanks_it_has() {
             Region {
                 resident: Reading::Unsupported,
                 alias: value(8 << 10),
+                shared: value(3),
             },
         )]),
+        too_much: None,
     };
     for (colon, end) in [
         (":\t", "\n"),
@@ -61,6 +63,7 @@ fn a_text_is_taken_apart_whatever_blanks_it_has() {
             ("drm-client-id", "18446744073709551615"),
             ("drm-client-name", "a: b"),
             ("drm-memory-gtt", "8 KiB"),
+            ("drm-shared-gtt", "3"),
             ("drm-engine-gfx", "7 ns"),
             ("amd-evicted-vram", "9 KiB"),
             ("drm-curfreq-gfx", "1 Hz"),
@@ -74,11 +77,7 @@ fn a_text_is_taken_apart_whatever_blanks_it_has() {
 
 #[test]
 fn what_no_drm_driver_wrote_tells_nothing() {
-    let long_text = format!("drm-driver: x\n{}", " ".repeat(TEXT_MAX));
-    let many = |key: &str, count: usize| {
-        let lines: String = (0..count).map(|n| format!("{key}{n}: 1\n")).collect();
-        format!("drm-driver: x\n{lines}")
-    };
+    let long_text = "drm-engine-e: 1 ns\n".repeat(TEXT_MAX);
     for text in [
         "",
         "pos:\t0\nflags:\t02\nmnt_id:\t24\nino:\t614\n",
@@ -89,14 +88,71 @@ fn what_no_drm_driver_wrote_tells_nothing() {
         "DRM-DRIVER: x\n",
         "drm-driver x\n",
         &long_text,
-        &many("drm-engine-e", ENGINES_MAX + 1),
-        &many("drm-total-r", REGIONS_MAX + 1),
     ] {
         assert_eq!(parse(text.as_bytes()), None, "{text:.60?}");
     }
-    assert!(parse(many("drm-engine-e", ENGINES_MAX).as_bytes()).is_some());
-    assert!(parse(many("drm-total-r", REGIONS_MAX).as_bytes()).is_some());
-    assert!(parse(&long_text.as_bytes()[..TEXT_MAX]).is_some());
+}
+
+#[test]
+fn of_a_text_that_tells_too_much_only_whose_it_is_is_believed() {
+    let told = |rest: &str| {
+        let whose = "drm-driver: x\ndrm-client-id: 7\ndrm-pdev: 0000:01:00.0\n";
+        parse(format!("{whose}{rest}").as_bytes()).unwrap()
+    };
+    let many = |key: &str, count: usize| -> String {
+        let lines = (0..count).map(|n| format!("{key}{n}: 1\n"));
+        lines.collect()
+    };
+    let nothing_but = |why| FdInfo {
+        driver: "x".into(),
+        pdev: Some("0000:01:00.0".into()),
+        client: Some(7),
+        engines: BTreeMap::new(),
+        regions: BTreeMap::new(),
+        too_much: why,
+    };
+    let some = "drm-engine-e: 1 ns\ndrm-resident-r: 1\n";
+    let long = format!("{some}{}", " ".repeat(TEXT_MAX));
+    assert_eq!(told(&long), nothing_but(Some(TOO_LONG)));
+    let engines = format!("{some}{}", many("drm-engine-e", ENGINES_MAX));
+    assert_eq!(told(&engines), nothing_but(Some(TOO_MANY_ENGINES)));
+    let regions = format!("{some}{}", many("drm-total-r", REGIONS_MAX));
+    assert_eq!(told(&regions), nothing_but(Some(TOO_MANY_REGIONS)));
+    // As much as is read.
+    let engines = told(&many("drm-engine-e", ENGINES_MAX));
+    assert_eq!((engines.engines.len(), engines.too_much), (64, None));
+    let regions = told(&many("drm-total-r", REGIONS_MAX));
+    assert_eq!((regions.regions.len(), regions.too_much), (32, None));
+    let text = format!("drm-driver: x\n{}", " ".repeat(TEXT_MAX));
+    let longest = parse(&text.as_bytes()[..TEXT_MAX]).unwrap();
+    assert_eq!(longest.too_much, None);
+    // Half a line is no number.
+    let text = format!(
+        "drm-driver: x\n{}\ndrm-client-id: 77",
+        " ".repeat(TEXT_MAX - 32)
+    );
+    let cut = parse(&[text.as_bytes(), b"7"].concat()).unwrap();
+    assert_eq!((cut.client, cut.too_much), (None, Some(TOO_LONG)));
+}
+
+#[test]
+fn what_is_shared_is_never_more_than_what_is_there_and_untold_is_not_none() {
+    let cases = [
+        ("drm-resident-r: 5\ndrm-shared-r: 0", Some(0)),
+        ("drm-resident-r: 5\ndrm-shared-r: 3", Some(3)),
+        ("drm-shared-r: 3\ndrm-memory-r: 5", Some(3)),
+        // Of what is shared a part is not resident.
+        ("drm-resident-r: 5\ndrm-shared-r: 9", Some(5)),
+        ("drm-resident-r: 5", None),
+        ("drm-resident-r: 5\ndrm-shared-r: x", None),
+        ("drm-resident-r: x\ndrm-shared-r: 3", None),
+        ("drm-total-r: 5\ndrm-shared-r: 3", None),
+        ("drm-resident-r: 0", Some(0)),
+    ];
+    for (lines, expected) in cases {
+        let told = told(&format!("drm-driver: x\n{lines}\n"));
+        assert_eq!(told.regions["r"].resident_and_shared(), expected, "{lines}");
+    }
 }
 
 #[test]
@@ -220,7 +276,7 @@ proptest! {
 
     #[test]
     fn no_lines_can_shake_it(lines in proptest::collection::vec(
-        "(drm-(driver|pdev|client-id|(engine|engine-capacity|cycles|total-cycles|maxfreq|resident|memory|total)-[a-c]?) ?: ?[0-9]{0,21} ?(ns|KiB|MHz|x)?|.{0,30})",
+        "(drm-(driver|pdev|client-id|(engine|engine-capacity|cycles|total-cycles|maxfreq|resident|memory|total|shared)-[a-c]?) ?: ?[0-9]{0,21} ?(ns|KiB|MHz|x)?|.{0,30})",
         0..40,
     )) {
         untrusted::fdinfo(format!("drm-driver: x\n{}", lines.join("\n")).as_bytes());
@@ -241,7 +297,7 @@ proptest! {
     #[test]
     fn the_order_of_keys_does_not_matter(order in Just(vec![
         "drm-driver: xe", "drm-pdev: 0000:03:00.0", "drm-client-id: 3", "drm-total-vram0: 9 MiB",
-        "drm-resident-vram0: 4 MiB", "drm-memory-vram0: 5 MiB", "drm-cycles-rcs: 1",
+        "drm-shared-vram0: 1 MiB", "drm-resident-vram0: 4 MiB", "drm-memory-vram0: 5 MiB", "drm-cycles-rcs: 1",
         "drm-total-cycles-rcs: 2", "drm-engine-capacity-rcs: 3", "drm-engine-rcs: 4 ns",
         "drm-maxfreq-rcs: 5 MHz", "pos: 0",
     ]).prop_shuffle()) {

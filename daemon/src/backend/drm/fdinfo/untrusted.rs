@@ -10,7 +10,8 @@ pub fn fdinfo(bytes: &[u8]) {
     let Some(told) = parse(bytes) else {
         return;
     };
-    assert!(bytes.len() <= TEXT_MAX);
+    assert!(bytes.len() <= TEXT_MAX || told.too_much.is_some());
+    assert!(told.too_much.is_none() || (told.engines.is_empty() && told.regions.is_empty()));
     assert!(!told.driver.is_empty());
     assert_shown(&told.driver, NAME_MAX);
     assert_shown(told.pdev.as_deref().unwrap_or_default(), NAME_MAX);
@@ -31,6 +32,9 @@ pub fn fdinfo(bytes: &[u8]) {
         assert_name(name);
         assert_number(&region.resident);
         assert_number(&region.alias);
+        assert_number(&region.shared);
+        let resident = region.resident().known();
+        assert!(region.resident_and_shared().as_ref() <= resident);
         match &region.resident {
             Reading::Unsupported => assert_eq!(region.resident(), &region.alias),
             told => assert_eq!(region.resident(), told),

@@ -108,3 +108,43 @@ fn who_opens_very_much_hides_neither_others_nor_what_they_hold() {
     assert_eq!(used.utilization, failed(why));
     assert_eq!(used.unseen, None);
 }
+
+#[test]
+fn a_client_of_which_too_much_is_told_is_there_and_unknown() {
+    let many = |key: &str, count: usize| -> String {
+        let lines = (0..count).map(|n| format!("{key}{n}: 1 ns\n"));
+        lines.collect()
+    };
+    let cases = [
+        (
+            many("drm-engine-e", 65),
+            "more than 64 engines are told of it",
+        ),
+        (
+            many("drm-resident-vram", 33),
+            "more than 32 kinds of memory are told of it",
+        ),
+        (" ".repeat(64 << 10), "more than 64 KiB are told of it"),
+    ];
+    for (lines, why) in cases {
+        let mut stage = Stage::new();
+        stage.open(process(6), 3, &works(1, 5));
+        stage.open(process(7), 3, &works(2, 5));
+        let _ = stage.next();
+        stage.open(process(7), 3, &amdgpu(2, &lines));
+        let used = stage.next();
+        assert_eq!(memory(&used), [(6, bytes(5)), (7, failed(why))]);
+        let unknown = || [failed(why), failed(why), failed(why)];
+        assert_eq!(shares_of(&used.processes[1]), unknown());
+        // What all do is not what the others do.
+        assert_eq!(shares(&used), unknown());
+        let others = [percent(0), percent(0), percent(0)];
+        assert_eq!(shares_of(&used.processes[0]), others);
+        // Nobody knows since when it has worked what it tells then.
+        stage.open(process(7), 3, &works(2, 5));
+        let used = stage.next();
+        assert_eq!(memory(&used), [(6, bytes(5)), (7, bytes(5))]);
+        assert_eq!(used.processes[1].utilization.sm, Reading::Unsupported);
+        assert_eq!(stage.next().processes[1].utilization.sm, percent(0));
+    }
+}

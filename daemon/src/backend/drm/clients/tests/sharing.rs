@@ -120,6 +120,64 @@ fn descriptors_without_a_client_s_number_are_a_client_each() {
     assert_eq!(used.utilization, percent(0));
 }
 
+/// How much of what each process holds of its own memory is its alone.
+fn alone(used: &Used) -> Vec<(u32, Reading<Bytes>)> {
+    let shared = sharing(&used.processes);
+    let clients = used.processes.iter().map(|client| {
+        let sharing = shared.get(&client.key).copied().unwrap_or(Sharing::NONE);
+        (client.key.pid, sharing.alone(&client.memory))
+    });
+    clients.collect()
+}
+
+#[test]
+fn buffers_that_other_clients_have_too_are_told_from_a_process_s_own() {
+    let untold = || failed("its driver does not tell what it shares");
+    let cases = [
+        (vec!["drm-resident-vram: 9\ndrm-shared-vram: 0"], bytes(9)),
+        (vec!["drm-resident-vram: 9\ndrm-shared-vram: 4"], bytes(5)),
+        // Of two kinds of its own memory.
+        (
+            vec![
+                "drm-resident-vram: 9\ndrm-shared-vram: 4\n\
+                 drm-resident-vram1: 3\ndrm-shared-vram1: 8",
+            ],
+            bytes(5),
+        ),
+        (
+            vec!["drm-resident-vram: 9\ndrm-shared-vram: 4\ndrm-resident-vram1: 3"],
+            untold(),
+        ),
+        // What the host's memory has is no part of it.
+        (
+            vec!["drm-resident-vram: 9\ndrm-shared-vram: 4\ndrm-resident-gtt: 3"],
+            bytes(5),
+        ),
+        (vec!["drm-resident-vram: 9"], untold()),
+        (
+            vec![
+                "drm-resident-vram: 9\ndrm-shared-vram: 4",
+                "drm-resident-vram: 7\ndrm-shared-vram: 1",
+            ],
+            bytes(11),
+        ),
+        (
+            vec![
+                "drm-resident-vram: 9\ndrm-shared-vram: 4",
+                "drm-resident-vram: 7",
+            ],
+            untold(),
+        ),
+    ];
+    for (clients, expected) in cases {
+        let mut stage = Stage::new();
+        for (id, lines) in (1u32..).zip(&clients) {
+            stage.open(process(7), id, &amdgpu(u64::from(id), lines));
+        }
+        assert_eq!(alone(&stage.next()), [(7, expected)], "{clients:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 

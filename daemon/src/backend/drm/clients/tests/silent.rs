@@ -35,6 +35,8 @@ fn who_has_a_card_open_whose_driver_tells_nothing_uses_it_and_no_more_is_known()
         let expected = Used {
             processes: vec![Client {
                 key: process(7),
+                sharing: Sharing::NONE,
+                host_sharing: Sharing::NONE,
                 memory: Reading::Unsupported,
                 host_memory: Reading::Unsupported,
                 utilization: Utilization::unknown(&Reading::Unsupported),
