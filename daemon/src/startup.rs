@@ -165,14 +165,15 @@ impl Running {
         });
         let holders = Holders::start(procfs.clone()).map_err(&thread)?;
         let late = events.clone();
+        let roots = Roots {
+            sysfs: config.backends.sysfs_root.clone(),
+            procfs: procfs.clone(),
+            host: config.backends.host_root.clone(),
+        };
         let readers = backend::wanted::start(
             &config.backends.enabled,
             &config.backends.nvidia_library,
-            &Roots {
-                sysfs: config.backends.sysfs_root.clone(),
-                procfs: procfs.clone(),
-                host: config.backends.host_root.clone(),
-            },
+            &roots,
             &quiesce,
             &holders,
             move || {
@@ -196,7 +197,7 @@ impl Running {
             ticker: Ticker::new(
                 readers,
                 holders,
-                procfs.clone(),
+                roots,
                 Processes::new(procfs.clone(), commands, containers),
                 users.clone(),
                 Arc::clone(&published.borrow().snapshot),

@@ -12,6 +12,9 @@ mod held;
 
 mod indices;
 
+mod slots;
+
+use crate::backend::Roots;
 use crate::backend::reader::{Latest, Reader};
 use crate::faults::Faults;
 use crate::holders::{Found, Holders};
@@ -25,6 +28,8 @@ use gpukill_proto::holders::HeldDevice;
 use gpukill_proto::snapshot::{GpuEvent, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
 use held::Sight;
+use indices::Indices;
+use slots::Bus;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,17 +72,20 @@ impl Ticker {
     pub(crate) fn new(
         readers: Vec<Reader>,
         holders: Holders,
-        procfs: PathBuf,
+        roots: Roots,
         processes: Processes,
         users: Users,
         before: Arc<Snapshot>,
     ) -> Self {
+        let Roots { sysfs, procfs, .. } = roots;
+        let names: Vec<&str> = readers.iter().map(Reader::name).collect();
+        let indices = Indices::on(Bus::new(&sysfs, &names));
         Self {
             readers,
             holders,
             processes,
             users,
-            memory: Memory::new(host::memory::total(&procfs)),
+            memory: Memory::new(host::memory::total(&procfs), indices),
             procfs,
             past: Past::default(),
             held: Arc::default(),
@@ -109,7 +117,7 @@ impl Ticker {
         snapshot.tick = self.tick;
         snapshot.host.clone_from(&self.before.host);
         self.past.follow(&self.before, &snapshot, now);
-        if self.suspicion.rises(&snapshot) {
+        if self.suspicion.rises(&snapshot, Instant::now()) {
             self.holders.look_now();
         }
         // Of many faults the last are cut: the daemon's own come first.
@@ -197,13 +205,16 @@ impl Suspicion {
     const PAUSE: Duration = Duration::from_secs(30);
 
     /// Whether more is unexplained than when everybody was last looked at.
-    fn rises(&mut self, snapshot: &Snapshot) -> bool {
+    fn rises(&mut self, snapshot: &Snapshot, at: Instant) -> bool {
         let remainders = snapshot.devices.iter();
         let now: u64 = remainders
             .filter_map(|device| device.memory_unattributed.known())
             .map(|bytes| bytes.0)
             .fold(0, u64::saturating_add);
-        let is_early = self.looked_at.is_some_and(|at| at.elapsed() < Self::PAUSE);
+        let since_the_last = |last| at.saturating_duration_since(last);
+        let is_early = self
+            .looked_at
+            .is_some_and(|last| since_the_last(last) < Self::PAUSE);
         if now < self.then {
             self.then = now;
         }
@@ -213,7 +224,80 @@ impl Suspicion {
             return false;
         }
         self.then = now;
-        self.looked_at = Some(Instant::now());
+        self.looked_at = Some(at);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::reading::Reading;
+    use gpukill_proto::snapshot::{Device, DeviceId, Vendor};
+    use gpukill_proto::units::Bytes;
+
+    /// Two devices of which so much is unexplained.
+    fn unexplained(remainders: [Reading<Bytes>; 2]) -> Snapshot {
+        let device = |memory_unattributed| Device {
+            memory_unattributed,
+            ..Device::unknown(
+                DeviceId("GPU-0".into()),
+                0,
+                Vendor::Nvidia,
+                &Reading::Unsupported,
+            )
+        };
+        Snapshot {
+            host: String::new(),
+            taken_at: Timestamp(0),
+            tick: 1,
+            devices: remainders.map(device).into(),
+            processes: Vec::new(),
+            backends: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn everybody_is_looked_at_when_more_is_unexplained_and_not_too_often() {
+        let begin = Instant::now();
+        let mut suspicion = Suspicion::default();
+        let mut rises = |seconds: u64, gigabytes: u64| {
+            let rest = Reading::Value(Bytes(gigabytes * 1_000_000_000));
+            let snapshot = unexplained([rest, Reading::Value(Bytes(0))]);
+            suspicion.rises(&snapshot, begin + Duration::from_secs(seconds))
+        };
+        let polls = [
+            (0, 0, false),
+            (2, 10, true),
+            (4, 10, false),
+            // It grows, and everybody has just been looked at.
+            (31, 20, false),
+            (32, 20, true),
+            // A tenth more may be noise.
+            (100, 22, false),
+            (102, 23, true),
+            // What was given back and taken again is another's.
+            (200, 5, false),
+            (202, 10, true),
+        ];
+        for (second, gigabytes, expected) in polls {
+            assert_eq!(rises(second, gigabytes), expected, "at {second} s");
+        }
+    }
+
+    #[test]
+    fn what_is_unexplained_of_all_devices_counts_and_what_is_not_known_does_not() {
+        let mut suspicion = Suspicion::default();
+        let begin = Instant::now();
+        let old = Reading::Stale(Bytes(9_000_000_000), 4);
+        let failed = Reading::Failed("999".into());
+        assert!(!suspicion.rises(&unexplained([old, failed]), begin));
+        let part = || Reading::Value(Bytes(5_000_000_000));
+        let most = Reading::Value(Bytes(u64::MAX));
+        assert!(suspicion.rises(&unexplained([part(), part()]), begin));
+        let later = begin + Suspicion::PAUSE;
+        assert!(!suspicion.rises(&unexplained([part(), part()]), later));
+        assert!(suspicion.rises(&unexplained([part(), most]), later));
     }
 }

@@ -156,10 +156,9 @@ pub enum Remedy {
     /// Its parent has to ask how it ended, and is nobody's to end for that.
     Reap(u32),
     /// Nothing but waiting; of a process that is stuck in the kernel perhaps in
-    /// vain.
+    /// vain. Then only a reboot helps, but how long is too long nobody knows: what
+    /// waits for a file server goes on when that is back.
     Wait,
-    /// Reboot the box: no signal reaches the process, and it was so for long.
-    Reboot,
 }
 
 /// Each known kind of memory that has no process.

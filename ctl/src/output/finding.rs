@@ -121,7 +121,6 @@ fn frees(finding: &Finding, remedy: &Remedy, holders: &[&Holder], look: &Look) -
             "Wait: if it stays so, only a reboot frees it".to_owned()
         }
         (Remedy::Wait, _) => "It frees itself: wait".to_owned(),
-        (Remedy::Reboot, _) => "Only a reboot frees it".to_owned(),
     };
     wrapped(&words, 0, Tone::Plain, look)
 }

@@ -34,7 +34,8 @@ pub(super) fn read(procfs: &Path, why: &str) -> Option<Readings> {
             Some(device(&entry.file_name().to_string_lossy(), &text, &failed))
         })
         .collect();
-    devices.sort_by(|a, b| (a.vitals.minor.known(), &a.id).cmp(&(b.vitals.minor.known(), &b.id)));
+    // As NVML counts them. Minor numbers have another order on many boxes.
+    devices.sort_by(|a, b| a.pci.known().cmp(&b.pci.known()));
     for (index, device) in (0..).zip(&mut devices) {
         device.index = index;
     }
@@ -131,6 +132,36 @@ mod tests {
         assert_eq!(asleep.id.0, "0000:1b:00.0");
         assert_eq!(asleep.name.failure(), Some("no NVML"));
         assert_eq!(asleep.vitals.minor.failure(), Some("no NVML"));
+    }
+
+    #[test]
+    fn devices_are_counted_by_their_addresses_whatever_their_minor_numbers() {
+        let procfs = tempfile::tempdir().unwrap();
+        let driver = procfs.path().join("driver/nvidia");
+        for (minor, bus) in ["b7", "07", "4e", "0f", "90", "47"].iter().enumerate() {
+            let gpu = driver.join(format!("gpus/0000:{bus}:00.0"));
+            std::fs::create_dir_all(&gpu).unwrap();
+            std::fs::write(
+                gpu.join("information"),
+                format!("Device Minor: \t {minor}\n"),
+            )
+            .unwrap();
+        }
+        std::fs::write(driver.join("version"), "").unwrap();
+        let devices = read(procfs.path(), "no NVML").unwrap().devices;
+        let told: Vec<_> = devices
+            .iter()
+            .map(|it| (it.index, it.id.0.as_str(), it.vitals.minor.known().copied()))
+            .collect();
+        let expected = [
+            (0, "0000:07:00.0", Some(1)),
+            (1, "0000:0f:00.0", Some(3)),
+            (2, "0000:47:00.0", Some(5)),
+            (3, "0000:4e:00.0", Some(2)),
+            (4, "0000:90:00.0", Some(4)),
+            (5, "0000:b7:00.0", Some(0)),
+        ];
+        assert_eq!(told, expected);
     }
 
     proptest! {

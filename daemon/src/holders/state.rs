@@ -237,3 +237,77 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::holders::{NOT_YET, Open};
+
+    const NUMBER: DeviceNumber = DeviceNumber {
+        major: 195,
+        minor: 0,
+    };
+
+    fn listed(others_hidden: bool) -> Listed {
+        Listed {
+            pids: vec![1, 7],
+            others_hidden,
+        }
+    }
+
+    /// Looks at all of these processes for the wish of now.
+    fn look(state: &mut State, listed: &Listed, missed: Option<Missed>, now: Moment) {
+        let wish = state.wishes;
+        state.take_list(listed, Which::All, now);
+        for pid in state.table.due(wish, now) {
+            let looked = Looked::Process {
+                start_ticks: 1,
+                opens: Vec::<Open>::new(),
+                missed,
+            };
+            state.take_look(pid, looked, wish, now);
+        }
+        state.end_round(wish, true);
+    }
+
+    /// A state that watches one device.
+    fn watching() -> State {
+        let mut state = State::new();
+        let watched = (BTreeSet::from([NUMBER]), When::Always);
+        state.watched.insert("nvidia", watched);
+        state.rewatch();
+        state
+    }
+
+    #[test]
+    fn processes_that_the_system_hides_may_hold_a_device() {
+        let hidden = "other users' processes cannot be looked into: not permitted";
+        let mut state = watching();
+        assert_eq!(state.found.unseen.as_deref(), Some(NOT_YET));
+        look(&mut state, &listed(true), None, 1_000);
+        assert_eq!(state.found.unseen.as_deref(), Some(hidden));
+        // Those that began since say nothing of the others.
+        state.take_list(&listed(false), Which::Between(7, 9), 3_000);
+        state.end_round(state.wishes, false);
+        assert_eq!(state.found.unseen.as_deref(), Some(hidden));
+        look(&mut state, &listed(false), None, 5_000);
+        assert_eq!(state.found.unseen, None);
+    }
+
+    #[test]
+    fn what_was_not_asked_because_another_process_hung_is_asked_when_none_does() {
+        let hangs = "a process does not answer";
+        let mut state = watching();
+        state.stuck.insert(9);
+        look(&mut state, &listed(false), Some(Missed::NotAsked), 1_000);
+        assert_eq!(state.found.unseen.as_deref(), Some(hangs));
+        assert_eq!(state.table.due(state.wishes, 1_001), Vec::<u32>::new());
+        // It answers; of the others not all was seen yet.
+        state.stuck.clear();
+        state.end_round(state.wishes, true);
+        assert_eq!(state.found.unseen.as_deref(), Some(hangs));
+        assert_eq!(state.table.due(state.wishes, 1_001), [1, 7]);
+        look(&mut state, &listed(false), None, 3_000);
+        assert_eq!(state.found.unseen, None);
+    }
+}

@@ -41,9 +41,10 @@ struct Seen {
 
 impl Memory {
     /// Of a box with so much memory.
-    pub(super) fn new(host_memory: Option<Bytes>) -> Self {
+    pub(super) fn new(host_memory: Option<Bytes>, indices: Indices) -> Self {
         Self {
             host_memory,
+            indices,
             ..Self::default()
         }
     }
@@ -372,6 +373,31 @@ mod tests {
                 old.devices[0].memory_unattributed.last_known(),
                 Some(&Bytes(0))
             );
+        }
+    }
+
+    #[test]
+    fn whoever_has_the_pid_of_a_process_that_a_backend_saw_is_not_it() {
+        let seen = |start_ticks| {
+            let listed = listed().map(|mut all| {
+                all[0].start_ticks = start_ticks;
+                all
+            });
+            let (mut memory, users) = (Memory::default(), Users::start(System).unwrap());
+            let now: People = [person(7, 900)].into();
+            let snapshot = memory.assemble(&latest(listed, true), &now, &users, Timestamp(1));
+            let rows = snapshot.processes.into_iter();
+            rows.map(|row| (row.pid, row.start_ticks)).collect()
+        };
+        let itself = vec![(7, Reading::Value(900))];
+        let cases: [(_, Vec<_>); 3] = [
+            (Some(900), itself.clone()),
+            (Some(100), vec![]),
+            (None, itself),
+        ];
+        for (start_ticks, expected) in cases {
+            let found: Vec<(u32, Reading<u64>)> = seen(start_ticks);
+            assert_eq!(found, expected, "{start_ticks:?}");
         }
     }
 

@@ -116,3 +116,56 @@ fn count<'a>(
         unknown => unknown.because(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::snapshot::DeviceId;
+
+    const GIB: u64 = 1 << 30;
+
+    /// A device of which 60 of 80 GiB are used, and nobody is listed.
+    fn read(unseen: Option<&str>) -> DeviceReadings {
+        let id = DeviceId("0000:03:00.0".into());
+        DeviceReadings {
+            memory: MemoryReadings {
+                total: Reading::Value(Bytes(80 * GIB)),
+                used: Reading::Value(Bytes(60 * GIB)),
+                reserved: Reading::Value(Bytes(0)),
+                unified: false,
+            },
+            processes: Reading::Value(Vec::new()),
+            unseen: unseen.map(str::to_owned),
+            ..DeviceReadings::unknown(id, 0, Vendor::Amd, &Reading::Unsupported)
+        }
+    }
+
+    fn shown(read: &DeviceReadings) -> (Reading<Bytes>, Reading<u32>) {
+        let remembered = Remembered {
+            host_memory: None,
+            lost: None,
+            last_xid: None,
+        };
+        let device = device(read, 0, &[], None, remembered);
+        (device.memory_unattributed, device.process_count)
+    }
+
+    #[test]
+    fn while_not_everybody_could_be_looked_at_nobody_knows_what_is_nobodys() {
+        let nobodys = (Reading::Value(Bytes(60 * GIB)), Reading::Value(0));
+        assert_eq!(shown(&read(None)), nobodys);
+        let why = "not permitted";
+        let unknown = (Reading::Failed(why.into()), Reading::Failed(why.into()));
+        assert_eq!(shown(&read(Some(why))), unknown);
+    }
+
+    #[test]
+    fn without_a_list_nothing_is_nobodys() {
+        let failed = DeviceReadings {
+            processes: Reading::Failed("999".into()),
+            ..read(None)
+        };
+        let unknown = Reading::Failed("the list of processes failed".into());
+        assert_eq!(shown(&failed), (unknown, Reading::Failed("999".into())));
+    }
+}

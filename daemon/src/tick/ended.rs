@@ -138,6 +138,32 @@ mod tests {
     }
 
     #[test]
+    fn whoever_leaves_a_device_twice_is_remembered_once_as_of_the_last_time() {
+        let mut past = Past::default();
+        past.follow(&listed(&[1]), &listed(&[]), Timestamp(1_000));
+        past.follow(&listed(&[2]), &listed(&[]), Timestamp(2_000));
+        past.follow(&listed(&[1]), &listed(&[]), Timestamp(3_000));
+        assert_eq!(ended(&past), [(1, 3_000), (2, 2_000)]);
+    }
+
+    #[test]
+    fn of_many_who_have_ended_the_last_are_remembered() {
+        let mut past = Past::default();
+        let last = u32::try_from(MOST).unwrap() + 5;
+        for pid in 1..=last {
+            past.follow(&listed(&[pid]), &listed(&[]), Timestamp(pid.into()));
+        }
+        let newest: Vec<(u32, i64)> = (6..=last).rev().map(|pid| (pid, pid.into())).collect();
+        assert_eq!(ended(&past), newest);
+        // The same when they end all at once.
+        let all: Vec<u32> = (1_001..=1_000 + last).collect();
+        past.follow(&listed(&all), &listed(&[]), Timestamp(1_000));
+        let pids: Vec<u32> = ended(&past).into_iter().map(|(pid, _)| pid).collect();
+        let kept: Vec<u32> = all.into_iter().rev().take(MOST).collect();
+        assert_eq!(pids, kept);
+    }
+
+    #[test]
     fn a_list_that_failed_says_of_nobody_that_they_ended() {
         let mut past = Past::default();
         let failed = snapshot(0, &[], Reading::Failed("999".into()));

@@ -3,8 +3,9 @@
 use super::ProcessDocument;
 use super::fields::{bytes, celsius, document, megahertz, mib, part, percent, watts};
 use super::process::top_process;
+use crate::reading::Reading;
 use crate::snapshot::{
-    Device, GpuEvent, Instance, RemappedRows, RetiredPages, Snapshot, ThrottleReasons,
+    Device, GpuEvent, Instance, RemappedRows, RetiredPages, Snapshot, ThrottleReasons, Vitals,
 };
 use serde::Serialize;
 
@@ -17,8 +18,8 @@ document! {
         pci: Option<String> = device.pci.clone(),
         name: Option<String> = device.name.clone(),
         vendor: &'static str = device.vendor.name(),
-        /// `ok` or `lost`.
-        state: &'static str = if device.lost.is_some() { "lost" } else { "ok" },
+        /// `ok`, `lost`, or `unknown` while its driver does not answer.
+        state: &'static str = state(device),
         lost_since: Option<String> = device.lost.as_ref().map(|loss| loss.since.to_rfc3339()),
         lost_reason: Option<String> = device.lost.as_ref().map(|loss| loss.reason.clone()),
         serial: Option<String> = device.vitals.serial.clone(),
@@ -110,6 +111,25 @@ document! {
     }
 }
 
+/// Of a device whose driver does not answer, nothing says that it is well: what is
+/// known of it is old, or nothing is.
+fn state(device: &Device) -> &'static str {
+    // The kernel tells of its device file without asking it.
+    let vitals = Vitals {
+        minor: Reading::Unsupported,
+        ..device.vitals.clone()
+    };
+    let memory = [&device.memory_used, &device.memory_total];
+    let answers = vitals.is_any_known()
+        || memory.into_iter().any(|it| it.known().is_some())
+        || device.process_count.known().is_some();
+    match (&device.lost, answers) {
+        (Some(_), _) => "lost",
+        (None, true) => "ok",
+        (None, false) => "unknown",
+    }
+}
+
 /// The last error of a device that its driver told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "the names are the documented JSON fields")]
@@ -122,4 +142,49 @@ fn xid(event: &GpuEvent) -> Option<XidDocument> {
     let xid = event.kind.xid()?;
     let at = event.at.to_rfc3339();
     Some(XidDocument { xid, at })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::Reading::{Failed, Stale, Value};
+    use crate::snapshot::{DeviceId, Loss, Vendor};
+    use crate::units::{Bytes, Timestamp};
+
+    type Change = fn(&mut Device);
+
+    #[test]
+    fn a_gpu_is_well_only_while_its_driver_answers() {
+        let state_with = |change: Change| {
+            let failed = Failed("its driver does not answer".to_owned());
+            let id = DeviceId("0000:03:00.0".to_owned());
+            let mut device = Device::unknown(id, 0, Vendor::Amd, &failed);
+            change(&mut device);
+            state(&device)
+        };
+        let cases: [(&str, Change); 9] = [
+            ("unknown", |_| {}),
+            ("unknown", |device| device.name = Value("MI300X".into())),
+            // The kernel has it from when its driver came.
+            ("unknown", |device| device.vitals.minor = Value(3)),
+            ("unknown", |device| {
+                device.process_count = Stale(1, 12);
+                device.memory_used = Stale(Bytes(5), 12);
+                device.vitals.suspended = Stale(false, 12);
+            }),
+            ("ok", |device| device.vitals.suspended = Value(true)),
+            ("ok", |device| device.process_count = Value(0)),
+            ("ok", |device| device.memory_used = Value(Bytes(0))),
+            ("ok", |device| device.memory_total = Value(Bytes(1))),
+            ("lost", |device| {
+                device.lost = Some(Loss {
+                    since: Timestamp(0),
+                    reason: "GPU is lost".into(),
+                });
+            }),
+        ];
+        for (place, (expected, change)) in cases.into_iter().enumerate() {
+            assert_eq!(state_with(change), expected, "case {place}");
+        }
+    }
 }

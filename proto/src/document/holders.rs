@@ -161,7 +161,7 @@ pub struct FindingDocument {
     pub pids: Vec<u32>,
     /// What was seen that says so.
     pub evidence: Vec<String>,
-    /// `end`, `reap`, `reset`, `wait`, `reboot`; `null` where none is known.
+    /// `end`, `reap`, `reset`, `wait`; `null` where none is known.
     pub remedy: Option<&'static str>,
     /// Whom to end, or who has to reap.
     pub remedy_pids: Vec<u32>,
@@ -174,7 +174,6 @@ impl From<&Finding> for FindingDocument {
             Some(Remedy::Reap(parent)) => (Some("reap"), vec![*parent]),
             Some(Remedy::Reset) => (Some("reset"), Vec::new()),
             Some(Remedy::Wait) => (Some("wait"), Vec::new()),
-            Some(Remedy::Reboot) => (Some("reboot"), Vec::new()),
             None => (None, Vec::new()),
         };
         Self {

@@ -27,6 +27,12 @@ macro_rules! vitals {
                 Self { $($name: self.$name.aged(seconds),)* }
             }
 
+            /// Whether at least one is known now.
+            #[must_use]
+            pub fn is_any_known(&self) -> bool {
+                [$(self.$name.known().is_some(),)*].contains(&true)
+            }
+
             /// Those that failed: what each is called, and why.
             pub fn failures(&self) -> impl Iterator<Item = (&'static str, &str)> {
                 [$(($words, self.$name.failure()),)*]

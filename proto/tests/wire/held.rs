@@ -196,11 +196,10 @@ pub(super) fn remedies() -> Vec<Remedy> {
         Remedy::Reset,
         Remedy::Reap(300),
         Remedy::Wait,
-        Remedy::Reboot,
     ];
     for remedy in &all {
         match remedy {
-            Remedy::End(_) | Remedy::Reset | Remedy::Reap(_) | Remedy::Wait | Remedy::Reboot => {}
+            Remedy::End(_) | Remedy::Reset | Remedy::Reap(_) | Remedy::Wait => {}
         }
     }
     all

@@ -136,4 +136,24 @@ mod tests {
         let nodes = named("", root.path());
         assert_eq!(nodes[1], ("renderD129".to_owned(), 226, 129, false));
     }
+
+    #[test]
+    fn an_address_that_is_none_leads_nowhere_else() {
+        let root = tempfile::tempdir().unwrap();
+        let plant = |place: &str| {
+            let drm = root.path().join(place).join("drm/card0");
+            std::fs::create_dir_all(&drm).unwrap();
+            std::fs::write(drm.join("dev"), "226:0\n").unwrap();
+        };
+        plant("bus/pci/devices/0000:1b:00.0");
+        plant("class/x");
+        // Without an address this is the directory of all.
+        plant("bus/pci/devices");
+        assert_eq!(of_pci("0000:1b:00.0", root.path()).len(), 1);
+        let outside = root.path().join("class/x");
+        let bad = ["", "../../../class/x", outside.to_str().unwrap()];
+        for address in bad {
+            assert_eq!(of_pci(address, root.path()), [], "{address:?}");
+        }
+    }
 }

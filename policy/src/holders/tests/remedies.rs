@@ -8,7 +8,7 @@ fn to_be_ended(device: &HeldDevice) -> Vec<u32> {
     let remedies = found.into_iter().filter_map(|found| found.remedy);
     let ends = remedies.filter_map(|remedy| match remedy {
         Remedy::End(pids) => Some(pids),
-        Remedy::Reset | Remedy::Reap(_) | Remedy::Wait | Remedy::Reboot => None,
+        Remedy::Reset | Remedy::Reap(_) | Remedy::Wait => None,
     });
     ends.flatten().collect()
 }

@@ -214,7 +214,6 @@ fn a_remedy_has_a_name_and_whom_it_is_about() {
         (Some(Remedy::Reap(60)), Some("reap"), vec![60]),
         (Some(Remedy::Reset), Some("reset"), vec![]),
         (Some(Remedy::Wait), Some("wait"), vec![]),
-        (Some(Remedy::Reboot), Some("reboot"), vec![]),
         (None, None, vec![]),
     ];
     for (found, name, pids) in cases {

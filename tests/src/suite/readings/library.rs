@@ -123,6 +123,7 @@ fn a_driver_that_is_reloaded_under_the_library_is_read_again_at_once() {
         let reason = old["gpus"][0]["reasons"]["util_pct"].as_str().unwrap();
         assert!(reason.starts_with("stale: "), "{reason}");
         assert_eq!(old["gpus"][0]["util_pct"], json!(null));
+        assert_eq!(old["gpus"][0]["state"], "unknown");
         assert_eq!(old["backends"][0]["state"], "failed");
         stage.play(&json!({"driver": "590.48.01", "gpus": [{}]}));
         becomes(&json!("590.48.01"), driver);

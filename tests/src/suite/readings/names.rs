@@ -54,6 +54,13 @@ fn named(list: &Value) -> Vec<Value> {
         .collect()
 }
 
+fn states(list: &Value) -> Vec<Value> {
+    let gpus = list["gpus"].as_array().unwrap();
+    gpus.iter()
+        .map(|gpu| json!([gpu["gpu_index"], gpu["id"], gpu["state"]]))
+        .collect()
+}
+
 #[test]
 fn without_nvml_gpus_and_driver_are_named_all_the_same_and_what_to_install_is_said() {
     let stage = Stage::new();
@@ -62,8 +69,8 @@ fn without_nvml_gpus_and_driver_are_named_all_the_same_and_what_to_install_is_sa
     std::fs::rename(stage.library(), &aside).unwrap();
     let daemon = start(&stage, &procfs);
     let expected = vec![
-        json!([0, "0000:1c:00.0", "0000:1c:00.0", null, 0]),
-        json!([1, "GPU-a", "0000:1b:00.0", "NVIDIA H100 80GB HBM3", 1]),
+        json!([0, "GPU-a", "0000:1b:00.0", "NVIDIA H100 80GB HBM3", 1]),
+        json!([1, "0000:1c:00.0", "0000:1c:00.0", null, 0]),
     ];
     becomes(&expected, || named(&stage.list()));
     let why = format!(
@@ -79,12 +86,17 @@ fn without_nvml_gpus_and_driver_are_named_all_the_same_and_what_to_install_is_sa
         format!("failed: {why}")
     );
     assert_eq!(list["gpus"][1]["pids"], Value::Null);
+    assert_eq!(list["gpus"][0]["state"], "unknown");
     assert_eq!(stage.ctl(&["list"]).code, 2);
 
     // Installed, and nobody restarts the daemon.
-    stage.play(&json!({"gpus": [{"uuid": "GPU-a", "temperature": 41}]}));
+    stage.play(&json!({"gpus": [
+        {"uuid": "GPU-a", "pci": "00000000:1B:00.0", "temperature": 41},
+        {"uuid": "GPU-z", "pci": "00000000:1C:00.0", "temperature": 42},
+    ]}));
     std::fs::rename(aside, stage.library()).unwrap();
-    becomes(&json!(41), || stage.list()["gpus"][0]["temp_c"].clone());
+    let woken = vec![json!([0, "GPU-a", "ok"]), json!([1, "GPU-z", "ok"])];
+    becomes(&woken, || states(&stage.list()));
     assert_eq!(stage.faults(), []);
     daemon.stop();
 }
@@ -131,17 +143,10 @@ fn a_gpu_that_was_lost_before_the_daemon_came_has_the_name_that_the_kernel_drive
         {"uuid": "GPU-z", "pci": "00000000:1C:00.0", "lost": true},
     ]}));
     let daemon = start(&stage, &procfs);
-    let shown = || -> Vec<Value> {
-        let list = stage.list();
-        let gpus = list["gpus"].as_array().unwrap();
-        gpus.iter()
-            .map(|gpu| json!([gpu["gpu_index"], gpu["id"], gpu["state"]]))
-            .collect()
-    };
     let expected = vec![
         json!([0, "GPU-a", "ok"]),
         json!([1, "0000:1c:00.0", "lost"]),
     ];
-    becomes(&expected, shown);
+    becomes(&expected, || states(&stage.list()));
     daemon.stop();
 }

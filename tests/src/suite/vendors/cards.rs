@@ -226,8 +226,9 @@ fn a_card_whose_driver_hangs_delays_no_other() {
         gpu["reasons"]["util_pct"].clone()
     };
     becomes(&json!("failed: its driver does not answer"), silent);
-    let loads = || it.gpus(&["gpu_index", "util_pct"]);
-    becomes(&vec![json!([0, null]), json!([1, 42])], loads);
+    let loads = || it.gpus(&["gpu_index", "state", "util_pct"]);
+    let well = json!([1, "ok", 42]);
+    becomes(&vec![json!([0, "unknown", null]), well.clone()], loads);
     let part = "GPU 0".to_owned();
     assert!(it.stage.faults().iter().any(|fault| fault.0 == part));
     // The driver comes back: whoever waited reads what it says, and whoever
@@ -236,7 +237,7 @@ fn a_card_whose_driver_hangs_delays_no_other() {
     sysfs.write("class/drm/card1/device/gpu_busy_percent", "12\n");
     driver.write_all(b"11\n").unwrap();
     drop(driver);
-    becomes(&vec![json!([0, 12]), json!([1, 42])], loads);
+    becomes(&vec![json!([0, "ok", 12]), well], loads);
     becomes(&Vec::new(), || it.stage.faults());
     daemon.stop();
 }

@@ -90,3 +90,27 @@ fn a_vendor_that_fails_takes_no_other_with_it_and_no_number_moves() {
     );
     daemon.stop();
 }
+
+#[test]
+fn a_gpu_whose_driver_is_loaded_later_has_the_number_that_it_has_after_a_restart() {
+    let it = Box::new();
+    for (address, vendor, class) in [
+        ("0000:03:00.0", "0x1002\n", "0x030000\n"),
+        ("0000:17:00.0", "0x10de\n", "0x030200\n"),
+    ] {
+        let device = format!("bus/pci/devices/{address}");
+        it.stage.sysfs().write(&format!("{device}/vendor"), vendor);
+        it.stage.sysfs().write(&format!("{device}/class"), class);
+    }
+    it.stage.play(&json!({"gpus": [gpu()]}));
+    let rows = || it.gpus(&["gpu_index", "vendor"]);
+    let daemon = it.start();
+    becomes(&vec![json!([1, "nvidia"])], rows);
+    it.stage.sysfs().plug(AMD);
+    let both = vec![json!([0, "amd"]), json!([1, "nvidia"])];
+    becomes(&both, rows);
+    daemon.stop();
+    let restarted = it.start();
+    becomes(&both, rows);
+    restarted.stop();
+}
