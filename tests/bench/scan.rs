@@ -2,8 +2,8 @@
 //! device open, of 1,000 and of 10,000 processes with 26 descriptors each.
 //!
 //! Processor time of the thread that searches, from
-//! `/proc/self/task/TID/schedstat`. A number after `--` is how many seconds the
-//! search is watched for in each row.
+//! `/proc/self/task/TID/schedstat`. The first number after `--` is how many seconds
+//! the search is watched for in each row, further ones how many processes there are.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_precision_loss,
@@ -17,8 +17,12 @@ mod crowd;
 
 use crowd::{Crowd, open_descriptors, processes};
 use gpukilld::measured::Measured;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, read_dir, read_to_string};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const ON_THE_HOST: [usize; 2] = [1_000, 10_000];
@@ -28,9 +32,13 @@ const FULL: (u32, u32) = (1, 7);
 
 fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
-    let length = Duration::from_secs(numbers.next_back().unwrap_or(60));
+    let length = Duration::from_secs(numbers.next().unwrap_or(60));
+    let mut on_the_host: Vec<usize> = numbers.filter_map(|it| it.try_into().ok()).collect();
+    if on_the_host.is_empty() {
+        on_the_host.extend(ON_THE_HOST);
+    }
     let mut crowd = Crowd::default();
-    for many in ON_THE_HOST {
+    for many in on_the_host {
         crowd.grow_to(many);
         let open = open_descriptors();
         println!("{} processes with {open} descriptors", processes().len());
@@ -70,13 +78,10 @@ fn measure(length: Duration) {
         took.as_secs_f64()
     );
 
-    let (cpu, began) = (spent("holders"), Instant::now());
-    std::thread::sleep(length);
-    let cpu = spent("holders") - cpu;
-    println!(
-        "  rolling search {:>27.3} % of a core",
-        cpu.as_secs_f64() * 100.0 / began.elapsed().as_secs_f64()
-    );
+    println!("  rolling search {:>27.3} % of a core", rolling(length));
+    let running = Running::start();
+    println!("  while all have run {:>23.3} % of a core", rolling(length));
+    running.end();
 
     let began = Instant::now();
     let full = File::options().write(true).open("/dev/full").unwrap();
@@ -104,6 +109,62 @@ fn measure(length: Duration) {
         "  gone holder forgotten {:>20.2} s after it ended",
         began.elapsed().as_secs_f64()
     );
+}
+
+/// Percent of a core that the search takes when nobody asks.
+fn rolling(length: Duration) -> f64 {
+    let (cpu, began) = (spent("holders"), Instant::now());
+    std::thread::sleep(length);
+    let cpu = spent("holders") - cpu;
+    cpu.as_secs_f64() * 100.0 / began.elapsed().as_secs_f64()
+}
+
+/// Makes each process of the crowd run a moment in every few seconds: what has
+/// not run since the last look need not be looked at.
+struct Running {
+    ended: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Running {
+    fn start() -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let end = Arc::clone(&ended);
+        let thread = std::thread::Builder::new().name("wakes".into());
+        let thread = thread.spawn(move || {
+            while !end.load(Ordering::Relaxed) {
+                for pid in children() {
+                    // A process that is stopped and goes on has run.
+                    for signal in [Signal::STOP, Signal::CONT] {
+                        kill_process(pid, signal).unwrap();
+                    }
+                }
+                std::thread::park_timeout(Duration::from_secs(10));
+            }
+        });
+        Self {
+            ended,
+            thread: thread.unwrap(),
+        }
+    }
+
+    fn end(self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        self.thread.join().unwrap();
+    }
+}
+
+/// The crowd: its processes are this one's.
+fn children() -> Vec<Pid> {
+    let threads = read_dir("/proc/self/task").unwrap();
+    let files = threads.map(|thread| thread.unwrap().path().join("children"));
+    let texts = files.map(|file| read_to_string(file).unwrap_or_default());
+    let pids = texts.flat_map(|text| {
+        let pids = text.split_whitespace().map(|pid| pid.parse().unwrap());
+        pids.collect::<Vec<i32>>()
+    });
+    pids.filter_map(Pid::from_raw).collect()
 }
 
 struct Ended(std::process::Child);

@@ -18,6 +18,8 @@ pub(crate) mod hwmon;
 
 pub(crate) mod intel;
 
+pub(crate) mod lacking;
+
 mod link;
 
 pub(crate) mod names;
@@ -25,6 +27,8 @@ pub(crate) mod names;
 mod one;
 
 pub(crate) mod other;
+
+mod rest;
 
 pub(crate) mod sysfs;
 

@@ -3,6 +3,7 @@
 
 use super::{DeviceNumber, Open};
 use std::io;
+use std::num::NonZeroU64;
 
 /// Looks into processes. Replaced in tests by one that hangs when told to.
 pub(super) trait Eyes: Send + Sync {
@@ -12,8 +13,12 @@ pub(super) trait Eyes: Send + Sync {
     /// Pids of processes, ascending.
     fn list(&self, which: Which) -> io::Result<Listed>;
 
+    /// Processor time in nanoseconds that all threads of a process have used, where
+    /// that can be told. Never waits.
+    fn ran(&self, pid: u32) -> Option<NonZeroU64>;
+
     /// What a process has open of these devices.
-    fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care) -> Looked;
+    fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care, depth: Depth) -> Looked;
 }
 
 /// Which processes are listed.
@@ -30,6 +35,8 @@ pub(super) struct Listed {
     pub(super) pids: Vec<u32>,
     /// The system keeps others from us.
     pub(super) others_hidden: bool,
+    /// There are more than are listed.
+    pub(super) is_cut: bool,
 }
 
 /// What may be asked of the file systems that a descriptor is of.
@@ -40,6 +47,15 @@ pub(super) enum Care {
     OnlyDev,
 }
 
+/// Whose descriptors are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// The first thread's: all share them, but for few.
+    Process,
+    /// Also those of threads that have their own.
+    Threads,
+}
+
 /// What there was to see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Looked {
@@ -48,6 +64,10 @@ pub(super) enum Looked {
     Kernel,
     Process {
         start_ticks: u64,
+        /// Whose it is: the effective user.
+        uid: u32,
+        /// How many descriptors were looked at.
+        descriptors: usize,
         opens: Vec<Open>,
         /// Why there may be more.
         missed: Option<Missed>,

@@ -5,7 +5,7 @@
 
 use super::look::{Care, Eyes, Which};
 use super::state::State;
-use super::table::{FULL_PASS, Moment, ROUND};
+use super::table::{FULL_PASS, Moment, ROUND, Turn};
 use super::{DeviceNumber, Found, When};
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::text::visible;
@@ -193,9 +193,15 @@ impl Search {
             listed_all = self.list();
         }
         let due = self.lock().table.due(wish, self.now());
-        let mut worked = Instant::now();
-        for pid in due {
-            self.look_at(pid, thread)?;
+        let began = Instant::now();
+        let mut worked = began;
+        for turn in due {
+            self.look_at(turn, thread)?;
+            // New processes do not wait for the rest of many: that has its turn in
+            // the next round.
+            if began.elapsed() > self.pace.round {
+                break;
+            }
             if worked.elapsed() > WORK {
                 std::thread::sleep(REST);
                 worked = Instant::now();
@@ -258,8 +264,15 @@ impl Search {
         }
     }
 
-    fn look_at(&self, pid: u32, thread: u64) -> Result<(), Over> {
-        let (numbers, wish, care, began) = {
+    fn look_at(&self, turn: Turn, thread: u64) -> Result<(), Over> {
+        let pid = turn.pid;
+        // Before the look: what it opens afterwards, it runs for.
+        let ran = self.eyes.ran(pid);
+        if ran.is_some() && ran == turn.unless {
+            self.lock().table.rested(pid, self.now());
+            return Ok(());
+        }
+        let (numbers, wish, care, depth, began) = {
             let mut state = self.lock();
             if state.ended || state.thread != thread {
                 return Err(Over);
@@ -274,10 +287,16 @@ impl Search {
             } else {
                 Care::OnlyDev
             };
-            (Arc::clone(&state.numbers), state.wishes, care, now)
+            (
+                Arc::clone(&state.numbers),
+                state.wishes,
+                care,
+                state.depth(turn),
+                now,
+            )
         };
         // Without the lock: this is what may take for ever.
-        let looked = self.eyes.look(pid, &numbers, care);
+        let looked = self.eyes.look(pid, &numbers, care, depth);
         let mut state = self.lock();
         if state.thread != thread {
             // It hung, and another went on; it answers now.
@@ -285,7 +304,7 @@ impl Search {
             return Err(Over);
         }
         state.looking = None;
-        state.take_look(pid, looked, wish, began);
+        state.take_look(pid, looked, wish, began, ran);
         Ok(())
     }
 
@@ -308,10 +327,11 @@ fn milliseconds(duration: Duration) -> Moment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::holders::look::{Listed, Looked, Missed};
+    use crate::holders::look::{Depth, Listed, Looked, Missed};
     use crate::holders::{Holders, Open};
     use std::collections::BTreeMap;
     use std::io;
+    use std::num::NonZeroU64;
 
     const GPU: DeviceNumber = DeviceNumber {
         major: 226,
@@ -340,6 +360,8 @@ mod tests {
         cannot_list: bool,
         looks: BTreeMap<u32, u32>,
         listings: u32,
+        /// How many looks there had been when processes were listed.
+        looks_before: BTreeSet<u32>,
         threads: u32,
     }
 
@@ -349,6 +371,8 @@ mod tests {
         opens: Vec<DeviceNumber>,
         missed: Option<Missed>,
         hangs: bool,
+        takes: Duration,
+        ran: u64,
     }
 
     impl Told {
@@ -381,32 +405,44 @@ mod tests {
             None
         }
 
+        fn ran(&self, pid: u32) -> Option<NonZeroU64> {
+            let world = self.world();
+            NonZeroU64::new(world.processes.get(&pid)?.ran)
+        }
+
         fn list(&self, _: Which) -> io::Result<Listed> {
             let mut world = self.world();
             world.listings += 1;
+            let looks = world.looks.values().sum();
+            world.looks_before.insert(looks);
             if world.cannot_list {
                 return Err(io::Error::from_raw_os_error(24));
             }
             Ok(Listed {
                 pids: world.processes.keys().copied().collect(),
                 others_hidden: false,
+                is_cut: false,
             })
         }
 
-        fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care) -> Looked {
+        fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care, _: Depth) -> Looked {
             let mut world = self.world();
             *world.looks.entry(pid).or_default() += 1;
             world.threads += 1;
             let hangs = |world: &mut World| world.processes.get(&pid).is_some_and(|it| it.hangs);
             let mut world = self.0.1.wait_while(world, |world| hangs(world)).unwrap();
             world.threads -= 1;
-            let Some(process) = world.processes.get(&pid) else {
+            let Some(process) = world.processes.get(&pid).cloned() else {
                 return Looked::Gone;
             };
+            drop(world);
+            std::thread::sleep(process.takes);
             let not_asked = (care == Care::OnlyDev).then_some(Missed::NotAsked);
             let opens = process.opens.iter().filter(|it| numbers.contains(it));
             Looked::Process {
                 start_ticks: process.started,
+                uid: 0,
+                descriptors: process.opens.len(),
                 opens: (3..)
                     .zip(opens)
                     .map(|(fd, number)| open(fd, *number))
@@ -538,6 +574,52 @@ mod tests {
         holders.hint([7, 8]);
         until(|| told.looks(8) > 0);
         assert_eq!(told.looks(7), looks, "it is known to hold one");
+    }
+
+    #[test]
+    fn who_has_not_run_since_the_last_look_is_not_looked_at_in_turn() {
+        // Their turns come within a second, and then not for minutes.
+        let (rests, runs) = (SOONER, LATER);
+        let idle = Process {
+            ran: 5,
+            ..Process::default()
+        };
+        let told = Told::default();
+        told.put(rests, idle.clone());
+        told.put(runs, idle.clone());
+        let holders = told.watching();
+        finds(&holders, &[], None);
+        told.put(
+            runs,
+            Process {
+                ran: 6,
+                ..holder(100)
+            },
+        );
+        finds(&holders, &[(runs, 100)], None);
+        assert_eq!((told.looks(rests), told.looks(runs)), (1, 2));
+        // Who asks has everybody looked at.
+        let wish = holders.look_now();
+        until(|| holders.has_looked(wish));
+        assert_eq!((told.looks(rests), told.looks(runs)), (2, 3));
+    }
+
+    /// Their turns come 0.3 and 0.9 s after the first look.
+    const SOONER: u32 = 13763;
+    const LATER: u32 = 1686;
+
+    #[test]
+    fn processes_are_listed_while_a_look_at_many_goes_on() {
+        let told = Told::default();
+        for pid in 1..=30 {
+            let takes = Duration::from_millis(2);
+            told.put(pid, Process { takes, ..holder(1) });
+        }
+        let holders = told.watching();
+        let all: Vec<_> = (1..=30).map(|pid| (pid, 1)).collect();
+        finds(&holders, &all, None);
+        let before = told.world().looks_before.clone();
+        assert!(before.range(1..30).next().is_some(), "{before:?}");
     }
 
     #[test]

@@ -1,18 +1,22 @@
 //! What the search knows: what to look for, what was found, and what is missing.
 
-use super::look::{Listed, Looked, Missed, Which};
-use super::table::{Moment, Table, Verdict};
-use super::{DeviceNumber, Found, When};
+use super::look::{Depth, Listed, Looked, Missed, Which};
+use super::shares::Shares;
+use super::table::{Moment, Table, Turn, Verdict};
+use super::{DeviceNumber, Found, Open, When};
 use gpukill_proto::snapshot::ProcessKey;
+use std::collections::btree_map::Range;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// So long after somebody asked it goes on for those who watch on request.
 const ON_REQUEST: Moment = 60_000;
 
-/// Every so many rounds all processes are listed: those that have ended are left
-/// out, and whoever was given a certain pid (`set_tid` of `clone3`) is found.
-const ROUNDS_TO_LIST: u32 = 10;
+/// Every so many rounds all processes are listed, which is every minute: those that
+/// have ended are left out, and whoever was given a certain pid (`set_tid` of
+/// `clone3`) is found. A third of what the search took was this, every 20 s.
+const ROUNDS_TO_LIST: u32 = 30;
 
 /// So many processes that hold devices are kept.
 const HOLDERS: usize = 20_000;
@@ -31,6 +35,9 @@ pub(super) struct State {
     pub(super) table: Table,
     pub(super) found: Arc<Found>,
     pub(super) too_many: bool,
+    shares: Shares,
+    /// There are more processes than are listed.
+    list_is_cut: bool,
     pub(super) others_hidden: bool,
     pub(super) newest: Option<u32>,
     pub(super) rounds: u32,
@@ -78,6 +85,8 @@ impl State {
             opens.retain(|open| watched.contains(&open.number));
             !opens.is_empty()
         });
+        self.shares
+            .retain(|key| self.found.processes.contains_key(key));
         if is_more {
             self.wish_anew();
         }
@@ -96,6 +105,8 @@ impl State {
         self.newest = None;
         self.rounds = 0;
         self.found = Arc::default();
+        self.shares = Shares::default();
+        self.too_many = false;
         if !self.numbers.is_empty() {
             self.wish_anew();
         }
@@ -128,22 +139,50 @@ impl State {
     pub(super) fn take_list(&mut self, listed: &Listed, which: Which, now: Moment) {
         if which == Which::All {
             self.others_hidden = listed.others_hidden;
+            self.list_is_cut = listed.is_cut;
         }
         for pid in self.table.list(listed, which, now) {
             self.drop_holder(pid);
         }
     }
 
-    /// Takes over what a look saw that began then and was for this wish.
-    pub(super) fn take_look(&mut self, pid: u32, looked: Looked, wish: u64, began: Moment) {
+    /// Whose descriptors are looked at: what a thread was seen to have, it has not
+    /// closed because nobody asks.
+    pub(super) fn depth(&self, turn: Turn) -> Depth {
+        let mut known = self.holders_of(turn.pid);
+        if known.any(|(_, opens)| opens.iter().any(|open| open.thread.is_some())) {
+            return Depth::Threads;
+        }
+        turn.depth
+    }
+
+    fn holders_of(&self, pid: u32) -> Range<'_, ProcessKey, Vec<Open>> {
+        let of = |start_ticks| ProcessKey { pid, start_ticks };
+        self.found.processes.range(of(0)..=of(u64::MAX))
+    }
+
+    /// Takes over what a look saw that began then, when the process had run for
+    /// so long, and that was for this wish.
+    pub(super) fn take_look(
+        &mut self,
+        pid: u32,
+        looked: Looked,
+        wish: u64,
+        began: Moment,
+        ran: Option<NonZeroU64>,
+    ) {
+        let mut seen = 0;
         let verdict = match looked {
             Looked::Gone => Verdict::Gone,
             Looked::Kernel => Verdict::Kernel,
             Looked::Process {
                 start_ticks,
+                uid,
+                descriptors,
                 mut opens,
                 missed,
             } => {
+                seen = descriptors;
                 // What is watched may be less by now.
                 opens.retain(|open| self.numbers.contains(&open.number));
                 let key = ProcessKey { pid, start_ticks };
@@ -152,22 +191,24 @@ impl State {
                     && (known == Some(&opens) || opens.is_empty() && missed.is_some())
                 {
                     // Nothing new was seen, or nothing at all.
-                    self.table.looked(pid, Verdict::Holds(missed), wish, began);
-                    return;
+                    Verdict::Holds(missed)
+                } else {
+                    self.hold(key, uid, opens, missed)
                 }
-                self.hold(key, opens, missed)
             }
         };
         if !matches!(verdict, Verdict::Holds(_)) {
             self.drop_holder(pid);
         }
         self.table.looked(pid, verdict, wish, began);
+        self.table.weighed(pid, seen, ran);
     }
 
     fn hold(
         &mut self,
         key: ProcessKey,
-        opens: Vec<super::Open>,
+        uid: u32,
+        opens: Vec<Open>,
         missed: Option<Missed>,
     ) -> Verdict {
         if opens.is_empty() {
@@ -176,19 +217,23 @@ impl State {
         self.drop_holder(key.pid);
         if self.found.processes.len() >= HOLDERS {
             self.too_many = true;
-            return Verdict::HoldsNothing(missed);
+            let Some(other) = self.shares.gives_way_to(uid) else {
+                return Verdict::HoldsNothing(missed);
+            };
+            self.drop_holder(other.pid);
         }
         let found = Arc::make_mut(&mut self.found);
         found.processes.insert(key, opens);
+        self.shares.add(uid, key);
         Verdict::Holds(missed)
     }
 
     pub(super) fn drop_holder(&mut self, pid: u32) {
-        let of = |start_ticks| ProcessKey { pid, start_ticks };
-        let mut keys = self.found.processes.range(of(0)..=of(u64::MAX));
-        if let Some(key) = keys.next().map(|(key, _)| *key) {
+        let key = self.holders_of(pid).next().map(|(key, _)| *key);
+        if let Some(key) = key {
             // Copied only while somebody reads it.
             Arc::make_mut(&mut self.found).processes.remove(&key);
+            self.shares.remove(&key);
         }
     }
 
@@ -227,6 +272,8 @@ impl State {
             Some("a process has more files open than are looked at")
         } else if missed == Some(Missed::Failed) {
             Some("some processes cannot be looked into")
+        } else if self.list_is_cut {
+            Some("there are more processes than are looked at")
         } else if self.too_many {
             Some("more processes hold devices than are kept")
         } else {
@@ -241,6 +288,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::holders::table::Turn;
     use crate::holders::{NOT_YET, Open};
 
     const NUMBER: DeviceNumber = DeviceNumber {
@@ -248,10 +296,11 @@ mod tests {
         minor: 0,
     };
 
-    fn listed(others_hidden: bool) -> Listed {
+    fn pair(others_hidden: bool) -> Listed {
         Listed {
             pids: vec![1, 7],
             others_hidden,
+            is_cut: false,
         }
     }
 
@@ -259,15 +308,22 @@ mod tests {
     fn look(state: &mut State, listed: &Listed, missed: Option<Missed>, now: Moment) {
         let wish = state.wishes;
         state.take_list(listed, Which::All, now);
-        for pid in state.table.due(wish, now) {
+        for Turn { pid, .. } in state.table.due(wish, now) {
             let looked = Looked::Process {
                 start_ticks: 1,
+                uid: 0,
+                descriptors: 4,
                 opens: Vec::<Open>::new(),
                 missed,
             };
-            state.take_look(pid, looked, wish, now);
+            state.take_look(pid, looked, wish, now, None);
         }
         state.end_round(wish, true);
+    }
+
+    fn due(state: &mut State, now: Moment) -> Vec<u32> {
+        let due = state.table.due(state.wishes, now);
+        due.iter().map(|turn| turn.pid).collect()
     }
 
     /// A state that watches one device.
@@ -284,13 +340,13 @@ mod tests {
         let hidden = "other users' processes cannot be looked into: not permitted";
         let mut state = watching();
         assert_eq!(state.found.unseen.as_deref(), Some(NOT_YET));
-        look(&mut state, &listed(true), None, 1_000);
+        look(&mut state, &pair(true), None, 1_000);
         assert_eq!(state.found.unseen.as_deref(), Some(hidden));
         // Those that began since say nothing of the others.
-        state.take_list(&listed(false), Which::Between(7, 9), 3_000);
+        state.take_list(&pair(false), Which::Between(7, 9), 3_000);
         state.end_round(state.wishes, false);
         assert_eq!(state.found.unseen.as_deref(), Some(hidden));
-        look(&mut state, &listed(false), None, 5_000);
+        look(&mut state, &pair(false), None, 5_000);
         assert_eq!(state.found.unseen, None);
     }
 
@@ -299,15 +355,87 @@ mod tests {
         let hangs = "a process does not answer";
         let mut state = watching();
         state.stuck.insert(9);
-        look(&mut state, &listed(false), Some(Missed::NotAsked), 1_000);
+        look(&mut state, &pair(false), Some(Missed::NotAsked), 1_000);
         assert_eq!(state.found.unseen.as_deref(), Some(hangs));
-        assert_eq!(state.table.due(state.wishes, 1_001), Vec::<u32>::new());
+        assert_eq!(due(&mut state, 1_001), [0; 0]);
         // It answers; of the others not all was seen yet.
         state.stuck.clear();
         state.end_round(state.wishes, true);
         assert_eq!(state.found.unseen.as_deref(), Some(hangs));
-        assert_eq!(state.table.due(state.wishes, 1_001), [1, 7]);
-        look(&mut state, &listed(false), None, 3_000);
+        assert_eq!(due(&mut state, 1_001), [1, 7]);
+        look(&mut state, &pair(false), None, 3_000);
         assert_eq!(state.found.unseen, None);
+    }
+
+    const GPU: DeviceNumber = DeviceNumber {
+        major: 226,
+        minor: 128,
+    };
+
+    /// A box with these processes.
+    fn listed(pids: impl IntoIterator<Item = u32>, is_cut: bool) -> State {
+        let mut state = State::new();
+        let watched = ([GPU].into(), When::Always);
+        state.watched.insert("test", watched);
+        state.rewatch();
+        let listed = Listed {
+            pids: pids.into_iter().collect(),
+            others_hidden: false,
+            is_cut,
+        };
+        state.take_list(&listed, Which::All, 0);
+        state
+    }
+
+    fn holds(state: &mut State, pid: u32, uid: u32) {
+        let open = Open {
+            number: GPU,
+            fd: 3,
+            thread: None,
+        };
+        let looked = Looked::Process {
+            start_ticks: 1,
+            uid,
+            descriptors: 4,
+            opens: vec![open],
+            missed: None,
+        };
+        state.take_look(pid, looked, 1, 0, None);
+    }
+
+    fn pids(state: &State) -> Vec<u32> {
+        state.found.processes.keys().map(|key| key.pid).collect()
+    }
+
+    #[test]
+    fn one_user_with_more_holders_than_are_kept_takes_nobody_elses_place() {
+        let many = 20_000;
+        let mut state = listed(1..=many + 2, false);
+        for pid in 1..=many {
+            holds(&mut state, pid, 1_000);
+        }
+        assert!(!state.too_many);
+        holds(&mut state, many + 1, 1_000);
+        assert_eq!(pids(&state), (1..=many).collect::<Vec<_>>());
+        holds(&mut state, many + 2, 0);
+        let mut kept: Vec<u32> = (1..many).collect();
+        kept.push(many + 2);
+        assert_eq!(pids(&state), kept);
+        state.end_round(1, true);
+        let why = "more processes hold devices than are kept";
+        assert_eq!(state.found.unseen.as_deref(), Some(why));
+        // When there is room again, it is over.
+        state.drop_holder(7);
+        state.end_round(1, true);
+        assert_eq!(state.found.unseen, None);
+    }
+
+    #[test]
+    fn more_processes_than_are_listed_are_told_of() {
+        let mut state = listed([7], true);
+        holds(&mut state, 7, 0);
+        state.end_round(1, true);
+        let why = "there are more processes than are looked at";
+        assert_eq!(state.found.unseen.as_deref(), Some(why));
     }
 }

@@ -1,8 +1,9 @@
 //! Which processes there are, and which of them are looked at when. It only
 //! decides: it is told the time, and what was seen.
 
-use super::look::{Listed, Missed, Which};
+use super::look::{Depth, Listed, Missed, Which};
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 
 /// Milliseconds since some moment before the search began.
 pub(super) type Moment = u64;
@@ -17,6 +18,17 @@ pub(super) const FULL_PASS: Moment = 170_000;
 /// A process that has a device open is looked at so often: it opens and closes.
 /// What it has closed, its clients' files show before.
 const HOLDER_AGAIN: Moment = 20_000;
+
+/// So many looks in turn are left out while a process has not run since the last:
+/// nobody opens anything without running. The next one is not, whatever its clock
+/// says: its descriptors may be another process's too (`CLONE_FILES`), and a
+/// system that takes stolen time off the clock may count a moment as none.
+const RESTS: u8 = 3;
+
+/// What a descriptor costs is paid for with so long a pause, in milliseconds: it
+/// takes 4 us, so that no process takes more than a thousandth of a core. Up to a
+/// full pass: that one has as many as are ever looked at.
+const PAUSE_OF_ONE: Moment = 4;
 
 /// A hint at a process that was looked at just now waits so long.
 const HINT_AGAIN: Moment = 2_000;
@@ -38,11 +50,26 @@ struct Entry {
     pid: u32,
     kind: Kind,
     missed: Option<Missed>,
+    /// How many looks were left out since the last.
+    rests: u8,
+    /// How many descriptors it had, as a power of two.
+    weight: u8,
     first_seen: Moment,
     looked: Moment,
     due: Moment,
     /// Which wish the last look was for; 0 before the first.
     wish: u64,
+    /// How long it had run when the last look began.
+    ran: Option<NonZeroU64>,
+}
+
+/// A process to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Turn {
+    pub(super) pid: u32,
+    /// Where it has run just so long, it need not be looked at.
+    pub(super) unless: Option<NonZeroU64>,
+    pub(super) depth: Depth,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +142,7 @@ impl Table {
             if entry.kind != Kind::Other {
                 return false;
             }
-            let again = entry.looked.saturating_add(HINT_AGAIN);
+            let again = entry.looked + HINT_AGAIN.max(entry.pause());
             if entry.wish > 0 && now < again {
                 entry.due = entry.due.min(again);
                 return false;
@@ -145,8 +172,8 @@ impl Table {
     }
 
     /// The processes to look at now: at once all that were not looked at for
-    /// this wish; of the others, whose turn it is.
-    pub(super) fn due(&mut self, wish: u64, now: Moment) -> Vec<u32> {
+    /// this wish, those that take long last; of the others, whose turn it is.
+    pub(super) fn due(&mut self, wish: u64, now: Moment) -> Vec<Turn> {
         for pid in std::mem::take(&mut self.hinted) {
             match self.at(pid) {
                 Ok(at) => self.entries[at].wish = 0,
@@ -154,18 +181,45 @@ impl Table {
             }
         }
         let mut at_once = Vec::new();
+        let mut holders = Vec::new();
         let mut in_turn = Vec::new();
         for entry in &self.entries {
             if entry.waits_for(wish) {
-                at_once.push(entry.pid);
-            } else if entry.due <= now && entry.kind != Kind::Kernel {
-                in_turn.push((entry.due, entry.pid));
+                at_once.push(entry);
+            } else if entry.due <= now {
+                match entry.kind {
+                    Kind::Kernel => {}
+                    Kind::Holder => holders.push(entry),
+                    Kind::Other => in_turn.push(entry),
+                }
             }
         }
-        in_turn.sort_unstable();
+        at_once.sort_by_key(|entry| entry.weight);
+        let order = |entry: &&Entry| (entry.due, entry.pid);
+        // Many who hold devices do not delay the others.
+        holders.sort_unstable_by_key(order);
+        holders.truncate(turns_of_holders(self.entries.len()));
+        in_turn.extend(holders);
+        in_turn.sort_unstable_by_key(order);
         in_turn.truncate(turns(self.entries.len()));
-        at_once.extend(in_turn.into_iter().map(|(_, pid)| pid));
+        let now_or_never = |entry: &Entry| Turn {
+            pid: entry.pid,
+            unless: None,
+            depth: Depth::Threads,
+        };
+        let at_once = at_once.into_iter().map(now_or_never);
         at_once
+            .chain(in_turn.into_iter().map(Entry::turn))
+            .collect()
+    }
+
+    /// It has not run since the last look.
+    pub(super) fn rested(&mut self, pid: u32, now: Moment) {
+        if let Ok(at) = self.at(pid) {
+            let entry = &mut self.entries[at];
+            entry.rests = entry.rests.saturating_add(1);
+            entry.next(now);
+        }
     }
 
     /// What a look at a process said, which began now and was for this wish.
@@ -185,15 +239,18 @@ impl Table {
         };
         entry.wish = wish;
         entry.looked = now;
-        let age = now.saturating_sub(entry.first_seen);
-        let again = match entry.kind {
-            Kind::Holder => HOLDER_AGAIN,
-            Kind::Kernel | Kind::Other => age.clamp(ROUND, FULL_PASS),
-        };
-        // An old one keeps its turn when a wish came between: all were looked
-        // at together then, and would be for ever.
-        if entry.kind == Kind::Holder || age < FULL_PASS || entry.due <= now {
-            entry.due = now.saturating_add(again);
+        entry.next(now);
+    }
+
+    /// How many descriptors the last look saw, and how long the process had run
+    /// when that began.
+    pub(super) fn weighed(&mut self, pid: u32, descriptors: usize, ran: Option<NonZeroU64>) {
+        if let Ok(at) = self.at(pid) {
+            let entry = &mut self.entries[at];
+            entry.weight = weight(descriptors);
+            entry.ran = ran;
+            entry.rests = 0;
+            entry.due = entry.due.max(entry.looked + entry.pause());
         }
     }
 
@@ -220,6 +277,37 @@ impl Entry {
         self.wish < wish.max(1) && !never
     }
 
+    fn turn(&self) -> Turn {
+        // What was not seen whole may be shown now, whether it ran or not.
+        let may_rest = self.rests < RESTS && self.missed.is_none();
+        Turn {
+            pid: self.pid,
+            unless: self.ran.filter(|_| may_rest),
+            // As many threads as a program for GPUs has cost more than the rest.
+            depth: Depth::Process,
+        }
+    }
+
+    /// It was looked at, or need not be.
+    fn next(&mut self, now: Moment) {
+        let age = now.saturating_sub(self.first_seen);
+        let again = match self.kind {
+            Kind::Holder => HOLDER_AGAIN,
+            Kind::Kernel | Kind::Other => age.clamp(ROUND, FULL_PASS),
+        };
+        // An old one keeps its turn when a wish came between: all were looked
+        // at together then, and would be for ever.
+        if self.kind == Kind::Holder || age < FULL_PASS || self.due <= now {
+            self.due = now.saturating_add(again);
+        }
+    }
+
+    /// How long it is left alone after a look, for what that costs.
+    fn pause(&self) -> Moment {
+        let descriptors: Moment = 1 << self.weight.min(32);
+        (descriptors * PAUSE_OF_ONE).min(FULL_PASS)
+    }
+
     fn new(pid: u32, now: Moment, is_old: bool) -> Self {
         // By Fibonacci hashing: neighbours are far from each other.
         let spread = (Moment::from(pid.wrapping_mul(2_654_435_769)) * FULL_PASS) >> 32;
@@ -232,19 +320,35 @@ impl Entry {
             pid,
             kind: Kind::Other,
             missed: None,
+            rests: 0,
+            weight: 0,
             first_seen,
             looked: now,
             due,
             wish: 0,
+            ran: None,
         }
     }
 }
+
+fn weight(descriptors: usize) -> u8 {
+    let power = descriptors.max(1).ilog2();
+    u8::try_from(power).unwrap_or(u8::MAX)
+}
+
+const ROUNDS_OF_A_PASS: usize = (FULL_PASS / ROUND) as usize;
 
 /// So many are looked at in turn in a round: half as many again as it takes for
 /// all of them to have theirs within a full pass. What is due at once, because it
 /// began at once, does not become a burst.
 fn turns(processes: usize) -> usize {
     32 + processes / 56
+}
+
+/// So many of these are of processes that hold devices, where others wait: as many
+/// as leave those theirs within a full pass.
+fn turns_of_holders(processes: usize) -> usize {
+    turns(processes) - processes / ROUNDS_OF_A_PASS
 }
 
 #[cfg(test)]
@@ -257,14 +361,20 @@ mod tests {
         Listed {
             pids: pids.into_iter().collect(),
             others_hidden: false,
+            is_cut: false,
         }
+    }
+
+    fn pids_due(table: &mut Table, wish: u64, now: Moment) -> Vec<u32> {
+        let turns = table.due(wish, now);
+        turns.into_iter().map(|turn| turn.pid).collect()
     }
 
     /// A table in which all of these were looked at, at the start.
     fn looked_at(pids: impl IntoIterator<Item = u32>, verdict: Verdict) -> Table {
         let mut table = Table::new();
         table.list(&listed(pids), Which::All, START);
-        for pid in table.due(1, START) {
+        for pid in pids_due(&mut table, 1, START) {
             table.looked(pid, verdict, 1, START);
         }
         assert!(table.is_fulfilled(1, &BTreeSet::new()));
@@ -276,7 +386,7 @@ mod tests {
         let mut due = Vec::new();
         for round in 1..=many {
             let now = START + round * ROUND;
-            let pids = table.due(1, now);
+            let pids = pids_due(table, 1, now);
             for pid in &pids {
                 table.looked(*pid, verdict, 1, now);
             }
@@ -294,7 +404,7 @@ mod tests {
     fn a_new_process_is_looked_at_at_once_and_then_ever_less_often() {
         let mut table = looked_at([1], Verdict::Kernel);
         table.list(&listed([1, 7]), Which::All, START);
-        assert_eq!(table.due(1, START), [7]);
+        assert_eq!(pids_due(&mut table, 1, START), [7]);
         table.looked(7, Verdict::HoldsNothing(None), 1, START);
         let due = rounds(&mut table, Verdict::HoldsNothing(None), 300);
         assert_eq!(seconds(&due), [2, 4, 8, 16, 32, 64, 128, 256, 426, 596]);
@@ -317,7 +427,7 @@ mod tests {
     #[test]
     fn a_look_at_everything_does_not_make_all_due_together_for_ever() {
         let mut table = looked_at(1..=10_000, Verdict::HoldsNothing(None));
-        for pid in table.due(2, START + 1) {
+        for pid in pids_due(&mut table, 2, START + 1) {
             table.looked(pid, Verdict::HoldsNothing(None), 2, START + 1);
         }
         assert!(table.is_fulfilled(2, &BTreeSet::new()));
@@ -330,7 +440,7 @@ mod tests {
     fn many_that_began_together_are_no_burst_but_all_have_their_turn() {
         let mut table = looked_at([1], Verdict::Kernel);
         table.list(&listed(1..=10_000), Which::All, START);
-        for pid in table.due(1, START) {
+        for pid in pids_due(&mut table, 1, START) {
             table.looked(pid, Verdict::HoldsNothing(None), 1, START);
         }
         let due = rounds(&mut table, Verdict::HoldsNothing(None), 200);
@@ -348,7 +458,7 @@ mod tests {
         assert_eq!(due[..4], [20, 40, 60, 80]);
         let mut table = looked_at([7], Verdict::Kernel);
         assert_eq!(rounds(&mut table, Verdict::Kernel, 300), []);
-        assert_eq!(table.due(2, START), [0; 0]);
+        assert_eq!(pids_due(&mut table, 2, START), [0; 0]);
         assert!(table.is_fulfilled(2, &BTreeSet::new()));
     }
 
@@ -357,17 +467,88 @@ mod tests {
         let mut table = looked_at([7], Verdict::HoldsNothing(None));
         // It was looked at just now.
         assert!(!table.hint(7, START + 1_999));
-        assert_eq!(table.due(1, START + 1_999), [0; 0]);
-        assert_eq!(table.due(1, START + 2_000), [7]);
+        assert_eq!(pids_due(&mut table, 1, START + 1_999), [0; 0]);
+        assert_eq!(pids_due(&mut table, 1, START + 2_000), [7]);
         table.looked(7, Verdict::HoldsNothing(None), 1, START + 2_000);
         assert!(table.hint(7, START + 4_000) && table.is_hinted());
-        assert_eq!(table.due(1, START + 4_000), [7]);
+        assert_eq!(pids_due(&mut table, 1, START + 4_000), [7]);
         table.looked(7, Verdict::Holds(None), 1, START + 4_000);
         // That it uses a device is known.
         assert!(!table.hint(7, START + 8_000) && !table.is_hinted());
         // One that was not listed yet.
         assert!(table.hint(8, START + 8_000));
-        assert_eq!(table.due(1, START + 8_000), [8]);
+        assert_eq!(pids_due(&mut table, 1, START + 8_000), [8]);
+    }
+
+    #[test]
+    fn of_too_many_hints_the_last_wait_for_their_turn() {
+        let mut table = looked_at([1], Verdict::Kernel);
+        let hinted = (10..5_000).filter(|pid| table.hint(*pid, START)).count();
+        assert_eq!(hinted, 4_096);
+        let expected: Vec<u32> = (10..10 + 4_096).collect();
+        assert_eq!(pids_due(&mut table, 1, START), expected);
+    }
+
+    #[test]
+    fn what_has_not_run_is_looked_at_every_fourth_time() {
+        let ran = NonZeroU64::new(5);
+        let mut table = looked_at([7], Verdict::Holds(None));
+        table.weighed(7, 26, ran);
+        let mut unless = Vec::new();
+        for turn in 1..=5 {
+            let now = START + turn * HOLDER_AGAIN;
+            assert_eq!(pids_due(&mut table, 1, now - 1), [0; 0]);
+            let due = table.due(1, now);
+            assert_eq!(due.len(), 1);
+            unless.push(due[0].unless);
+            if due[0].unless == ran {
+                table.rested(7, now);
+            } else {
+                table.looked(7, Verdict::Holds(None), 1, now);
+                table.weighed(7, 26, ran);
+            }
+        }
+        assert_eq!(unless, [ran, ran, ran, None, ran]);
+        // Whoever asks has everybody looked at.
+        let turn = |depth| Turn {
+            pid: 7,
+            unless: None,
+            depth,
+        };
+        assert_eq!(table.due(2, START), [turn(Depth::Threads)]);
+        // What was not seen may be seen now, whether it ran or not.
+        let now = START + 9 * HOLDER_AGAIN;
+        let missed = Some(Missed::NotPermitted);
+        table.looked(7, Verdict::Holds(missed), 2, START);
+        table.weighed(7, 26, ran);
+        assert_eq!(table.due(2, now), [turn(Depth::Process)]);
+    }
+
+    #[test]
+    fn what_has_many_descriptors_is_looked_at_last_and_less_often() {
+        // Not less often than every process.
+        for (descriptors, seconds) in [(26, 20), (8_192, 34), (65_536, 170), (1_000_000, 170)] {
+            let mut table = looked_at([7], Verdict::Holds(None));
+            table.weighed(7, descriptors, None);
+            let due = rounds(&mut table, Verdict::Holds(None), 100);
+            assert_eq!(due[0], (seconds, vec![7]), "{descriptors}");
+        }
+        let mut table = looked_at([5, 6, 7], Verdict::HoldsNothing(None));
+        table.weighed(5, 4_096, None);
+        table.weighed(6, 16, None);
+        assert_eq!(pids_due(&mut table, 2, START), [7, 6, 5]);
+        // A hint waits as well.
+        assert!(!table.hint(5, START + 16_383) && table.hint(5, START + 16_384));
+    }
+
+    #[test]
+    fn many_holders_do_not_delay_the_others() {
+        let mut table = looked_at(1..=10_000, Verdict::Holds(None));
+        let now = START + HOLDER_AGAIN;
+        assert_eq!(pids_due(&mut table, 1, now).len(), turns_of_holders(10_000));
+        // The others of a pass have theirs.
+        let others = turns(10_000) - turns_of_holders(10_000);
+        assert!(others * ROUNDS_OF_A_PASS > 9_900, "{others}");
     }
 
     #[test]
@@ -375,21 +556,21 @@ mod tests {
         let mut table = looked_at([5, 7], Verdict::HoldsNothing(None));
         let gone = table.list(&listed([7, 8]), Which::Between(6, 9), START + 1);
         assert_eq!(gone, [0; 0]);
-        assert_eq!(table.due(1, START + 1), [7, 8]);
+        assert_eq!(pids_due(&mut table, 1, START + 1), [7, 8]);
         for pid in [7, 8] {
             table.looked(pid, Verdict::HoldsNothing(None), 1, START + 1);
         }
         let gone = table.list(&listed([8, 9]), Which::All, START + 2);
         assert_eq!(gone, [5, 7]);
-        assert_eq!(table.due(1, START + 2), [9]);
+        assert_eq!(pids_due(&mut table, 1, START + 2), [9]);
         table.renew(8, START + 3);
-        assert_eq!(table.due(1, START + 3), [8, 9]);
+        assert_eq!(pids_due(&mut table, 1, START + 3), [8, 9]);
     }
 
     #[test]
     fn a_wish_is_fulfilled_when_all_but_those_that_hang_were_looked_at() {
         let mut table = looked_at([1, 2, 3], Verdict::HoldsNothing(None));
-        assert_eq!(table.due(2, START), [1, 2, 3]);
+        assert_eq!(pids_due(&mut table, 2, START), [1, 2, 3]);
         table.looked(1, Verdict::HoldsNothing(Some(Missed::Failed)), 2, START);
         table.looked(2, Verdict::Gone, 2, START);
         assert!(!table.is_fulfilled(2, &BTreeSet::new()));
@@ -398,7 +579,7 @@ mod tests {
         assert!(table.is_fulfilled(2, &BTreeSet::new()));
         assert_eq!(table.missed(), Some(Missed::NotAsked));
         table.look_again_where(Missed::NotAsked);
-        assert_eq!(table.due(2, START), [3]);
+        assert_eq!(pids_due(&mut table, 2, START), [3]);
     }
 
     #[test]

@@ -1,45 +1,33 @@
 //! Looking into processes below `/proc`, by numbers of devices, not by names.
 
-use super::look::{Care, Eyes, Listed, Looked, Missed, Which};
-use super::{DeviceNumber, Open};
+use super::DeviceNumber;
+use super::descriptors::{DIRECTORY, Descriptors, missed, number};
+use super::look::{Care, Depth, Eyes, Listed, Looked, Which};
 use crate::procfs::stat::Stat;
+use nix::time::ClockId;
+use nix::unistd::Pid;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, PROC_SUPER_MAGIC, RawDir, SeekFrom, StatxFlags, fstatfs, open,
-    openat, readlinkat_raw, seek, statx,
+    Mode, OFlags, PROC_SUPER_MAGIC, RawDir, SeekFrom, fstat, fstatfs, open, openat, readlinkat_raw,
+    seek,
 };
 use rustix::io::Errno;
 use rustix::path::DecInt;
-use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
+use std::num::NonZeroU64;
 use std::path::Path;
 
 /// `PF_KTHREAD` of `include/linux/sched.h`.
 const KERNEL_THREAD: u32 = 0x20_0000;
 
-/// So many descriptors of one device are kept of a process. CUDA opens each of
-/// its files dozens of times, a display server a card some hundred. One more than
-/// whoever reads them takes, who can tell from it that there are more.
-const OPENS: usize = 1_025;
-
-/// So many are kept of all devices.
-const OPENS_OF_ALL: usize = 16 * OPENS;
-
 /// So many descriptors of a process are looked at, whatever they are open on: a
 /// quarter of a second.
 const DESCRIPTORS: usize = 65_536;
 
-/// So many threads are tried when the first one has ended.
-const THREADS: usize = 64;
-
-/// So many processes are listed.
+/// So many processes are listed: more are told of.
 const PROCESSES: usize = 200_000;
-
-const DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::CLOEXEC);
 
 /// A tree of processes: `/proc`, but in tests.
 pub(super) struct Tree {
@@ -48,6 +36,21 @@ pub(super) struct Tree {
     is_procfs: bool,
     /// The `/proc` of the PID namespace that this process is in.
     is_own: bool,
+    bounds: Bounds,
+}
+
+/// How much is looked at; other than in [`Bounds::REAL`] only in tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bounds {
+    processes: usize,
+    descriptors: usize,
+}
+
+impl Bounds {
+    const REAL: Self = Self {
+        processes: PROCESSES,
+        descriptors: DESCRIPTORS,
+    };
 }
 
 impl Tree {
@@ -62,6 +65,7 @@ impl Tree {
             root,
             is_procfs,
             is_own,
+            bounds: Bounds::REAL,
         })
     }
 
@@ -86,6 +90,18 @@ impl Eyes for Tree {
         std::str::from_utf8(last).ok()?.parse().ok()
     }
 
+    fn ran(&self, pid: u32) -> Option<NonZeroU64> {
+        // The clock is that of a process of our own namespace.
+        if !(self.is_procfs && self.is_own) {
+            return None;
+        }
+        let pid = Pid::from_raw(pid.try_into().ok()?);
+        let ran = ClockId::pid_cpu_clock_id(pid).ok()?.now().ok()?;
+        let seconds = u64::try_from(ran.tv_sec()).ok()?;
+        let rest = u64::try_from(ran.tv_nsec()).ok()?;
+        NonZeroU64::new(seconds.checked_mul(1_000_000_000)?.checked_add(rest)?)
+    }
+
     fn list(&self, which: Which) -> io::Result<Listed> {
         let directory = openat(&self.root, c".", DIRECTORY, Mode::empty())?;
         let (mut after, mut until) = (0, u32::MAX);
@@ -96,14 +112,24 @@ impl Eyes for Tree {
             seek(&directory, SeekFrom::Start(first.into()))?;
         }
         let mut pids = Vec::new();
+        let mut is_cut = false;
         let mut buffer = [MaybeUninit::uninit(); 32 * 1024];
-        let mut entries = RawDir::new(&directory, &mut buffer);
+        // The kernel fills it, also with those after the last that is wanted.
+        let size = match which {
+            Which::All => buffer.len(),
+            Which::Between(..) => 1_024,
+        };
+        let mut entries = RawDir::new(&directory, &mut buffer[..size]);
         while let Some(entry) = entries.next() {
             let Some(pid) = number(entry?.file_name()) else {
                 continue;
             };
             // They come in ascending order from the kernel.
-            if self.is_procfs && pid > until || pids.len() >= PROCESSES {
+            if self.is_procfs && pid > until {
+                break;
+            }
+            if pids.len() >= self.bounds.processes {
+                is_cut = true;
                 break;
             }
             if pid > after && pid <= until {
@@ -116,19 +142,22 @@ impl Eyes for Tree {
         Ok(Listed {
             pids,
             others_hidden: self.is_procfs && first_missing,
+            is_cut,
         })
     }
 
-    fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care) -> Looked {
+    fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care, depth: Depth) -> Looked {
         match self
             .process(pid)
-            .and_then(|it| look_into(&it, numbers, care))
+            .and_then(|it| look_into(&it, numbers, care, depth, self.bounds.descriptors))
         {
             Ok(looked) => looked,
             Err(Errno::NOENT | Errno::SRCH | Errno::NOTDIR) => Looked::Gone,
             // Without its start time it cannot be named.
             Err(error) => Looked::Process {
                 start_ticks: 0,
+                uid: 0,
+                descriptors: 0,
                 opens: Vec::new(),
                 missed: Some(missed(error)),
             },
@@ -140,6 +169,8 @@ fn look_into(
     process: &OwnedFd,
     numbers: &[DeviceNumber],
     care: Care,
+    depth: Depth,
+    most: usize,
 ) -> rustix::io::Result<Looked> {
     let stat = stat(process)?;
     if stat.flags & KERNEL_THREAD != 0 {
@@ -148,28 +179,27 @@ fn look_into(
     if has_ended(&stat) {
         return Ok(Looked::Gone);
     }
-    let mut descriptors = Descriptors {
-        numbers,
-        care,
-        opens: Vec::new(),
-        of_number: BTreeMap::new(),
-        looked_at: 0,
-        missed: None,
-    };
+    let mut descriptors = Descriptors::new(numbers, care, most);
     if stat.state == 'Z' {
         descriptors.read_of_threads(process);
     } else {
         descriptors.read_of(process, None);
+        if depth == Depth::Threads && stat.threads > 1 {
+            descriptors.read_of_unshared(process);
+        }
     }
     // It may have ended meanwhile: no descriptors are not what it had open then.
-    if descriptors.opens.is_empty()
-        && openat(process, c"stat", OFlags::PATH, Mode::empty()).is_err()
+    if descriptors.looked_at == 0 && openat(process, c"stat", OFlags::PATH, Mode::empty()).is_err()
     {
         return Ok(Looked::Gone);
     }
     descriptors.opens.sort_unstable();
     Ok(Looked::Process {
         start_ticks: stat.start_ticks,
+        // The directory is always of the effective user, whatever a process hides
+        // (`task_dump_owner` in `fs/proc/base.c`).
+        uid: fstat(process)?.st_uid,
+        descriptors: descriptors.looked_at,
         opens: descriptors.opens,
         missed: descriptors.missed,
     })
@@ -178,143 +208,6 @@ fn look_into(
 /// Nothing is left of it but what its parent has yet to fetch.
 fn has_ended(stat: &Stat) -> bool {
     matches!(stat.state, 'Z' | 'X' | 'x') && stat.threads <= 1
-}
-
-/// What is found among a process's descriptors.
-struct Descriptors<'a> {
-    numbers: &'a [DeviceNumber],
-    care: Care,
-    opens: Vec<Open>,
-    /// How many of each device.
-    of_number: BTreeMap<DeviceNumber, usize>,
-    /// How many there were, of whatever kind.
-    looked_at: usize,
-    missed: Option<Missed>,
-}
-
-impl Descriptors<'_> {
-    /// Threads share their descriptors, all but few: the first that has any
-    /// shows what the first thread had.
-    fn read_of_threads(&mut self, process: &OwnedFd) {
-        let tasks = match openat(process, c"task", DIRECTORY, Mode::empty()) {
-            Ok(tasks) => tasks,
-            Err(error) => return self.miss(error),
-        };
-        let mut buffer = [MaybeUninit::uninit(); 8 * 1024];
-        let mut entries = RawDir::new(&tasks, &mut buffer);
-        let mut tried = 0;
-        while let Some(Ok(entry)) = entries.next() {
-            let Some(thread) = number(entry.file_name()) else {
-                continue;
-            };
-            tried += 1;
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let directory = openat(&tasks, entry.file_name(), flags, Mode::empty());
-            let seen = directory.is_ok_and(|directory| self.read_of(&directory, Some(thread)));
-            if seen || tried >= THREADS {
-                return;
-            }
-        }
-    }
-
-    /// Reads the descriptors of a process or thread; whether it has any.
-    fn read_of(&mut self, of: &OwnedFd, thread: Option<u32>) -> bool {
-        let directory = match openat(of, c"fd", DIRECTORY, Mode::empty()) {
-            Ok(directory) => directory,
-            Err(error) => {
-                self.miss(error);
-                return false;
-            }
-        };
-        let mut buffer = [MaybeUninit::uninit(); 8 * 1024];
-        let mut entries = RawDir::new(&directory, &mut buffer);
-        let mut any = false;
-        while let Some(entry) = entries.next() {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(error) => {
-                    self.miss(error);
-                    break;
-                }
-            };
-            let Some(fd) = number(entry.file_name()) else {
-                continue;
-            };
-            any = true;
-            self.looked_at += 1;
-            if self.looked_at > DESCRIPTORS {
-                self.missed = Some(Missed::TooMany);
-                break;
-            }
-            match self.device(&directory, entry.file_name()) {
-                Ok(Some(number)) => self.keep(Open { number, fd, thread }),
-                Ok(None) => {}
-                Err(Errno::ACCESS | Errno::PERM) => {
-                    // The others are not permitted either.
-                    self.missed = Some(Missed::NotPermitted);
-                    break;
-                }
-                Err(error) => self.miss(error),
-            }
-        }
-        any
-    }
-
-    fn keep(&mut self, open: Open) {
-        let before = self.of_number.entry(open.number).or_default();
-        *before += 1;
-        if *before > OPENS {
-            return;
-        }
-        if self.opens.len() >= OPENS_OF_ALL {
-            self.missed = Some(Missed::TooMany);
-            return;
-        }
-        self.opens.push(open);
-    }
-
-    /// The number of the device that a descriptor is open on, if it is watched.
-    fn device(
-        &mut self,
-        directory: &OwnedFd,
-        name: &CStr,
-    ) -> rustix::io::Result<Option<DeviceNumber>> {
-        const DEV: &[u8] = b"/dev/";
-        let mut buffer = [MaybeUninit::uninit(); DEV.len()];
-        let (target, _) = readlinkat_raw(directory, name, &mut buffer)?;
-        // Sockets, pipes and the like have no path. Of the rest the name proves
-        // nothing: in a container a GPU can be called `/dev/null`.
-        if !target.starts_with(b"/") {
-            return Ok(None);
-        }
-        if self.care == Care::OnlyDev && target != DEV {
-            self.missed = self.missed.or(Some(Missed::NotAsked));
-            return Ok(None);
-        }
-        // Without asking a server: it may be gone.
-        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-        let file = statx(directory, name, flags, StatxFlags::TYPE)?;
-        let number = DeviceNumber {
-            major: file.stx_rdev_major,
-            minor: file.stx_rdev_minor,
-        };
-        let is_device = FileType::from_raw_mode(file.stx_mode.into()) == FileType::CharacterDevice;
-        Ok((is_device && self.numbers.contains(&number)).then_some(number))
-    }
-
-    fn miss(&mut self, error: Errno) {
-        // Closed or ended meanwhile.
-        if !matches!(error, Errno::NOENT | Errno::SRCH) {
-            self.missed = Some(missed(error));
-        }
-    }
-}
-
-fn missed(error: Errno) -> Missed {
-    match error {
-        Errno::ACCESS | Errno::PERM => Missed::NotPermitted,
-        _ => Missed::Failed,
-    }
 }
 
 fn stat(process: &OwnedFd) -> rustix::io::Result<Stat> {
@@ -336,18 +229,17 @@ fn read<'a>(
     Ok(buffer.get(..length).unwrap_or_default())
 }
 
-fn number(name: &CStr) -> Option<u32> {
-    name.to_str().ok()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Open;
+    use super::super::descriptors::OPENS;
+    use super::super::look::Missed;
     use super::*;
     use std::fs::{File, create_dir_all, write};
     use std::os::fd::AsRawFd as _;
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::PathBuf;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
     use tempfile::TempDir;
 
     /// `/dev/full`, as everywhere on Linux.
@@ -373,7 +265,7 @@ mod tests {
 
         fn look(&self, pid: u32, care: Care) -> Looked {
             let tree = Tree::open(self.0.path()).unwrap();
-            tree.look(pid, &[FULL, NULL], care)
+            tree.look(pid, &[FULL, NULL], care, Depth::Process)
         }
     }
 
@@ -381,9 +273,11 @@ mod tests {
         Open { number, fd, thread }
     }
 
-    fn process(opens: Vec<Open>, missed: Option<Missed>) -> Looked {
+    fn process(descriptors: usize, opens: Vec<Open>, missed: Option<Missed>) -> Looked {
         Looked::Process {
             start_ticks: 900,
+            uid: rustix::process::geteuid().as_raw(),
+            descriptors,
             opens,
             missed,
         }
@@ -411,10 +305,10 @@ mod tests {
         let opens = vec![open(5, NULL, None), open(3, FULL, None)];
         assert_eq!(
             it.look(7, Care::OnlyDev),
-            process(opens.clone(), Some(Missed::NotAsked))
+            process(7, opens.clone(), Some(Missed::NotAsked))
         );
         let opens = vec![opens[0], opens[1], open(4, FULL, None)];
-        assert_eq!(it.look(7, Care::Anything), process(opens, None));
+        assert_eq!(it.look(7, Care::Anything), process(7, opens, None));
     }
 
     #[test]
@@ -425,9 +319,11 @@ mod tests {
         let itself = it.0.path().join(pid.to_string());
         symlink(format!("/proc/{pid}"), itself).unwrap();
         let tree = Tree::open(it.0.path()).unwrap();
-        let looked = tree.look(pid, &[FULL], Care::Anything);
+        let looked = tree.look(pid, &[FULL], Care::Anything, Depth::Process);
         let Looked::Process {
             start_ticks,
+            uid,
+            descriptors,
             opens,
             missed,
         } = looked
@@ -438,6 +334,48 @@ mod tests {
         assert!(opens.contains(&open(fd, FULL, None)));
         let stat = stat(&tree.process(pid).unwrap()).unwrap();
         assert_eq!((start_ticks, missed), (stat.start_ticks, None));
+        let own = rustix::process::geteuid().as_raw();
+        assert!(uid == own && descriptors > 3, "{uid} {descriptors}");
+    }
+
+    #[test]
+    fn a_thread_with_descriptors_of_its_own_is_looked_into_on_demand() {
+        let tree = Tree::open(Path::new("/proc")).unwrap();
+        let pid = std::process::id();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            #[expect(
+                deprecated,
+                reason = "the newer one is unsafe: this thread opens its own"
+            )]
+            rustix::thread::unshare(rustix::thread::UnshareFlags::FILES).unwrap();
+            let own = [(); 40].map(|()| File::options().write(true).open("/dev/full").unwrap());
+            let fds = own.each_ref().map(|it| it.as_raw_fd().cast_unsigned());
+            let thread = rustix::thread::gettid().as_raw_nonzero().get();
+            tell.send((thread.cast_unsigned(), fds)).unwrap();
+            // Its end closes them.
+            released.recv().unwrap_err();
+        });
+        let (number, fds) = told.recv().unwrap();
+        let of_thread = |depth| {
+            let Looked::Process { opens, .. } = tree.look(pid, &[FULL], Care::Anything, depth)
+            else {
+                panic!("it is there");
+            };
+            let own = opens.into_iter().filter(|it| it.thread == Some(number));
+            own.map(|it| it.fd).collect::<Vec<u32>>()
+        };
+        let seen = of_thread(Depth::Threads);
+        let unseen = of_thread(Depth::Process);
+        drop(release);
+        thread.join().unwrap();
+        if std::fs::metadata("/proc/self/fd").unwrap().len() == 0 {
+            eprintln!("skipped: this kernel does not tell how many descriptors there are");
+            return;
+        }
+        assert!(fds.iter().all(|fd| seen.contains(fd)), "{seen:?}");
+        assert_eq!(unseen, [0; 0]);
     }
 
     #[test]
@@ -452,7 +390,7 @@ mod tests {
             Looked::Kernel,
             Looked::Gone,
             Looked::Gone,
-            process(vec![], None),
+            process(0, vec![], None),
             Looked::Gone,
         ];
         assert_eq!(looks, expected);
@@ -467,7 +405,7 @@ mod tests {
         }
         symlink("/dev/full", directory.join("task/8/fd/5")).unwrap();
         let opens = vec![open(5, FULL, Some(8))];
-        assert_eq!(it.look(7, Care::Anything), process(opens, None));
+        assert_eq!(it.look(7, Care::Anything), process(1, opens, None));
     }
 
     #[test]
@@ -497,7 +435,7 @@ mod tests {
         std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o000)).unwrap();
         let looked = it.look(7, Care::Anything);
         std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o700)).unwrap();
-        assert_eq!(looked, process(vec![], Some(Missed::NotPermitted)));
+        assert_eq!(looked, process(0, vec![], Some(Missed::NotPermitted)));
     }
 
     #[test]
@@ -510,9 +448,76 @@ mod tests {
         let listed = Listed {
             pids: vec![9, 12, 100],
             others_hidden: false,
+            is_cut: false,
         };
         assert_eq!(tree.list(Which::All).unwrap(), listed);
         assert_eq!(tree.newest(), None);
+        assert_eq!(tree.ran(9), None);
+    }
+
+    #[test]
+    fn of_more_processes_than_are_listed_it_is_said_that_there_are_more() {
+        let it = MadeUp::new();
+        for pid in 1..=4 {
+            create_dir_all(it.0.path().join(pid.to_string())).unwrap();
+        }
+        let mut tree = Tree::open(it.0.path()).unwrap();
+        let real = Bounds {
+            processes: 200_000,
+            descriptors: 65_536,
+        };
+        assert_eq!(tree.bounds, real);
+        for (processes, listed, is_cut) in [(3, 3, true), (4, 4, false)] {
+            tree.bounds.processes = processes;
+            let all = tree.list(Which::All).unwrap();
+            assert_eq!((all.pids.len(), all.is_cut), (listed, is_cut));
+        }
+    }
+
+    #[test]
+    fn of_more_descriptors_than_are_looked_at_it_is_said_that_there_are_more() {
+        let it = MadeUp::new();
+        let directory = it.process(7, 'S', 0, 1);
+        for fd in 0..4 {
+            symlink("/dev/full", directory.join(format!("fd/{fd}"))).unwrap();
+        }
+        let mut tree = Tree::open(it.0.path()).unwrap();
+        for (most, told) in [(3, Some(Missed::TooMany)), (4, None)] {
+            tree.bounds.descriptors = most;
+            let looked = tree.look(7, &[FULL], Care::Anything, Depth::Process);
+            let Looked::Process {
+                descriptors,
+                opens,
+                missed,
+                ..
+            } = looked
+            else {
+                panic!("it is there");
+            };
+            assert_eq!((descriptors, opens.len(), missed), (most, most, told));
+        }
+    }
+
+    #[test]
+    fn the_clock_of_a_process_goes_on_only_while_it_runs() {
+        let tree = Tree::open(Path::new("/proc")).unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        let stat_of = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        while !stat_of().contains("(cat) S") {
+            std::thread::yield_now();
+        }
+        let before = tree.ran(pid).unwrap();
+        assert_eq!(tree.ran(pid), Some(before));
+        // At the end of its input it ends.
+        drop(child.stdin.take());
+        while !stat_of().contains("(cat) Z") {
+            std::thread::yield_now();
+        }
+        assert!(tree.ran(pid).unwrap() > before);
+        child.wait().unwrap();
+        assert_eq!(tree.ran(pid), None);
+        assert_ne!(tree.ran(std::process::id()), None);
     }
 
     #[test]

@@ -46,11 +46,11 @@ pub(crate) struct Processes {
 /// A process that was looked at.
 struct Known {
     key: ProcessKey,
-    /// What would have changed had it executed something else, or lost its
-    /// parent.
-    name: String,
-    parent: u32,
+    /// As it was when the rest was read.
+    stat: Stat,
     read_at: Timestamp,
+    /// For so long it is taken to be what it was then.
+    keep: Duration,
     cpu: Cpu,
     contained: Reading<Option<Contained>>,
     itself: Kin,
@@ -58,9 +58,34 @@ struct Known {
     person: Arc<Person>,
 }
 
-/// After so long an identity is read again: a process may execute something
-/// else, or change its user, and stay the same process.
+/// After so long an identity is read again: a process may change its user or its
+/// control group, and nothing that is read at each poll tells. Whoever does that does
+/// it mostly while young: each time that nothing was new it is kept for twice as long.
 const KEEP: Duration = Duration::from_secs(20);
+
+/// An identity is kept for no longer.
+const KEEP_MOST: Duration = Duration::from_secs(80);
+
+impl Known {
+    /// Whether nothing of this has changed that would have, had it executed something
+    /// else, lost its parent, or gone to another session.
+    fn is_still(&self, stat: &Stat) -> bool {
+        let before = &self.stat;
+        let place = |stat: &Stat| (stat.group, stat.session, stat.terminal);
+        // Who has ended has neither, and what was known of it is told no more.
+        let has_ended = matches!(stat.state, 'Z' | 'X');
+        self.key.start_ticks == stat.start_ticks
+            && !executes_another(before, stat)
+            && before.parent == stat.parent
+            && (has_ended || place(before) == place(stat))
+    }
+}
+
+fn executes_another(before: &Stat, now: &Stat) -> bool {
+    // Who ends has no stack any more.
+    let has_another = before.stack != now.stack && before.stack != 0 && now.stack != 0;
+    before.name != now.name || has_another
+}
 
 /// So many ancestors are told of one process.
 const PARENTS_MAX: usize = 16;
@@ -170,11 +195,7 @@ impl Processes {
 
     fn is_known(&self, pid: u32, stat: &Stat, now: Timestamp) -> bool {
         self.known.get(&pid).is_some_and(|known| {
-            known.key.start_ticks == stat.start_ticks
-                && known.name == stat.name
-                && known.parent == stat.parent
-                && now.since(known.read_at) < KEEP
-                && now >= known.read_at
+            known.is_still(stat) && now.since(known.read_at) < known.keep && now >= known.read_at
         })
     }
 
@@ -195,7 +216,7 @@ impl Processes {
         let before = self.known.remove(&pid).filter(|before| before.key == key);
         if before
             .as_ref()
-            .is_some_and(|before| before.name != stat.name)
+            .is_some_and(|before| executes_another(&before.stat, stat))
         {
             // It executes something else now.
             self.commands.forget(key);
@@ -236,11 +257,18 @@ impl Processes {
             return;
         }
         let uid = person.uids.known().map(|uids| uids.real);
+        let is_as_before = |before: &&Known| {
+            before.is_still(stat)
+                && before.person.uids == person.uids
+                && before.person.place.unit == person.place.unit
+                && before.contained == group.container
+        };
+        let same = before.as_ref().filter(is_as_before);
         let known = Known {
             key,
-            name: stat.name.clone(),
-            parent: stat.parent,
+            stat: stat.clone(),
             read_at: now,
+            keep: same.map_or(KEEP, |it| it.keep.saturating_mul(2).min(KEEP_MOST)),
             cpu: before.map_or_else(|| Cpu::first(stat.cpu_ticks), |before| before.cpu),
             contained: group.container,
             itself: Kin {

@@ -15,6 +15,21 @@ pub(crate) fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// As much of a file as there is room for, by one read. What the kernel writes as one
+/// piece it gives whole to whoever has the room for it (`seq_file`, of one record):
+/// an attribute of sysfs, or what `stat` tells of a process. To ask a second time for
+/// what follows would cost as much again.
+pub(crate) fn read_once<'a>(path: &Path, room: &'a mut [u8]) -> io::Result<&'a [u8]> {
+    let mut file = File::open(path)?;
+    loop {
+        match file.read(room) {
+            Ok(length) => return Ok(room.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Why a file of a process could not be read.
 pub(crate) fn failed<T>(error: io::Error) -> Reading<T> {
     // The same words whatever the errno, so that a fault keeps its identity.

@@ -1,14 +1,14 @@
 //! What the kernel writes of a process into `stat`: one line that is cheap to
 //! read and tells what changes from poll to poll.
 
-use super::file::read_at_most;
+use super::file::read_once;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::visible;
 use std::io;
 use std::path::Path;
 
 /// Linux writes about 300 bytes.
-const STAT_MAX: u64 = 4 << 10;
+const STAT_MAX: usize = 4 << 10;
 
 /// What of `/proc/PID/stat` is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,12 +31,15 @@ pub(crate) struct Stat {
     pub(crate) threads: u32,
     pub(crate) start_ticks: u64,
     pub(crate) resident_pages: u64,
+    /// Where its stack begins: elsewhere after each exec, where the kernel places it
+    /// at random. 0 for who may not know.
+    pub(crate) stack: u64,
 }
 
 impl Stat {
     /// Of the process whose directory this is.
     pub(crate) fn read(directory: &Path) -> io::Result<Self> {
-        Self::parse(&read_at_most(&directory.join("stat"), STAT_MAX)?)
+        Self::parse(read_once(&directory.join("stat"), &mut [0; STAT_MAX])?)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unreadable stat"))
     }
 
@@ -65,6 +68,7 @@ impl Stat {
             threads: number(field(20)?)?,
             start_ticks: number(field(22)?)?,
             resident_pages: number(field(24)?)?,
+            stack: field(28).and_then(number).unwrap_or_default(),
         })
     }
 }
@@ -104,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_and_blanks_does_not_move_the_fields() {
-        let after = "S 7 8 9 34816 -1 4194560 1 2 3 4 50 6 7 8 20 0 1 0 987654 11 22 33";
+        let after = "S 7 8 9 34816 -1 4194560 1 2 3 4 50 6 7 8 20 0 1 0 987654 11 22 33 44 55 66";
         for name in ["python", "a) S 1 (b", "tmux: server", ")", ""] {
             let stat = Stat::parse(format!("42 ({name}) {after}").as_bytes());
             let expected = Stat {
@@ -119,6 +123,7 @@ mod tests {
                 threads: 1,
                 start_ticks: 987_654,
                 resident_pages: 22,
+                stack: 66,
             };
             assert_eq!(stat, Some(expected), "{name}");
         }
@@ -170,7 +175,7 @@ mod tests {
         assert_eq!(stat.parent, number("PPid:"));
         assert_eq!(stat.group, number("NSpgid:"));
         assert_eq!(stat.session, number("NSsid:"));
-        assert!(stat.resident_pages > 0);
+        assert!(stat.resident_pages > 0 && stat.stack > 0);
     }
 
     proptest! {

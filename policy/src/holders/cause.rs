@@ -224,7 +224,7 @@ pub(super) fn busy_alone(seen: &Seen<'_>) -> Option<Finding> {
             "it has worked at {percent} % for {}, without a pause",
             duration(length)
         ),
-        "every process was looked at, and none has it open".to_owned(),
+        "the open files of every process were looked at, and it is not among them".to_owned(),
     ];
     Some(seen.finding(Cause::BusyAlone, &[], evidence, Some(Remedy::Reset)))
 }
@@ -235,7 +235,7 @@ pub(super) fn unknown(seen: &Seen<'_>, remainder: Bytes) -> Finding {
         size(remainder)
     )];
     if seen.device.unseen.is_none() {
-        let looked = "every process was looked at";
+        let looked = "the open files of every process were looked at";
         evidence.push(if remedy::so_called_monitors(seen).is_empty() {
             format!("{looked}, and none that could hold them has it open")
         } else {

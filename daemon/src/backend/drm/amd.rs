@@ -22,6 +22,8 @@ mod seldom;
 
 mod sensors;
 
+mod steady;
+
 mod topology;
 
 pub(crate) mod untrusted;
@@ -29,12 +31,17 @@ pub(crate) mod untrusted;
 use super::Told;
 use super::card::Card;
 use super::hwmon::{Hwmon, Kept};
+use super::lacking::Attributes;
 use super::names;
+use crate::backend::MemoryReadings;
 use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::Vitals;
+use gpukill_proto::units::Bytes;
 use metrics::Metrics;
 use seldom::Seldom;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use steady::Steady;
 use topology::Topology;
 
 /// One card, and what must be remembered of it from one poll to the next.
@@ -43,7 +50,9 @@ pub(crate) struct Amd {
     host_root: PathBuf,
     /// Once it was looked for.
     name: Option<String>,
+    attributes: Attributes,
     seldom: Option<Seldom>,
+    steady: Option<Steady>,
     hwmon: Kept,
     topology: Topology,
     /// It shares its memory with a CPU. Once told, it stays so.
@@ -51,13 +60,15 @@ pub(crate) struct Amd {
 }
 
 impl Amd {
-    /// Reads below these: `/sys`, and `/` for the lists of names.
-    pub(crate) fn new(sysfs_root: &Path, host_root: &Path) -> Self {
+    /// Reads this card below these: `/sys`, and `/` for the lists of names.
+    pub(crate) fn new(card: &Card, sysfs_root: &Path, host_root: &Path) -> Self {
         Self {
             sysfs_root: sysfs_root.to_path_buf(),
             host_root: host_root.to_path_buf(),
             name: None,
+            attributes: Attributes::below(card.device()),
             seldom: None,
+            steady: None,
             hwmon: Kept::default(),
             topology: Topology::new(sysfs_root),
             integrated: false,
@@ -66,13 +77,19 @@ impl Amd {
 
     /// What its files tell now. Never called while the card sleeps.
     pub(crate) fn read(&mut self, card: &Card, at: Instant) -> Told {
-        let nodes = self.topology.nodes(card);
-        let metrics = Metrics::read(&card.device().join("gpu_metrics"));
+        self.attributes.at(at);
+        let nodes = self.topology.nodes(card, at);
+        let metrics = Metrics::read(&self.attributes.named("gpu_metrics"));
         self.integrated |= metrics.integrated || nodes.iter().any(|node| node.has_cores);
         let hwmon = self.hwmon.or(at, || Hwmon::of_or_only(card, "amdgpu"));
-        let vitals = sensors::vitals(card, hwmon, &metrics);
+        let vitals = sensors::vitals(&self.attributes, hwmon, &metrics);
+        let generation = self.topology.generation();
+        let steady = self.steady.take().filter(|it| it.holds(generation, at));
+        let read = || Steady::read(&self.attributes, hwmon, generation, at);
+        let vitals = self.steady.insert(steady.unwrap_or_else(read)).fill(vitals);
         let vitals = self.seldom(card, at).fill(vitals);
         let vitals = topology::fill(&nodes, vitals);
+        let (memory, vitals) = self.counted(vitals);
         let processes = self.sysfs_root.join("class/kfd/kfd/proc");
         let (mut listed, faults) = match listed::users(&processes, &nodes) {
             Ok(listed) => (listed, Vec::new()),
@@ -83,13 +100,34 @@ impl Amd {
         }
         Told {
             name: Reading::Value(self.name(card)),
-            memory: memory::of(card, &vitals, self.integrated),
+            memory,
             instances: parts::instances(card, &nodes, &vitals),
             nodes: parts::files(&self.sysfs_root, card, &nodes),
             listed,
             faults,
             vitals,
         }
+    }
+
+    /// Its memory, and those vitals with what is used of the host's through it. The
+    /// driver keeps count of these itself (`amdgpu_vram_mgr.c`, `amdgpu_gtt_mgr.c`):
+    /// the card is not asked, and may fall asleep meanwhile.
+    pub(crate) fn counted(&self, vitals: Vitals) -> (MemoryReadings, Vitals) {
+        let steady = self.steady.as_ref();
+        let size = |kept: Option<&Reading<Bytes>>| kept.cloned().unwrap_or(Reading::Unsupported);
+        let vitals = Vitals {
+            gtt_total: size(steady.map(|it| &it.gtt_total)),
+            gtt_used: sensors::size(&self.attributes.named("mem_info_gtt_used")),
+            ..vitals
+        };
+        let total = size(steady.map(|it| &it.vram_total));
+        let memory = memory::of(&self.attributes, total, &vitals, self.integrated);
+        (memory, vitals)
+    }
+
+    /// After a card has slept, everything that it lacked is asked for again.
+    pub(crate) fn slept(&mut self) {
+        self.attributes.forget();
     }
 
     fn seldom(&mut self, card: &Card, at: Instant) -> &Seldom {

@@ -87,15 +87,12 @@ impl Drm {
     /// went, or that are driven otherwise now.
     fn follow(&mut self) {
         let is_ours = |driver: &str| Family::of(driver) == self.family;
-        let cards = self.cards.now(is_ours, Instant::now()).iter();
-        let here: BTreeMap<DeviceId, Card> = cards
-            .map(|card| (card.id(), card.clone()))
-            .take(MOST_CARDS)
-            .collect();
+        let (here, too_many) = bounded(self.cards.now(is_ours, Instant::now()));
         self.readers
             .retain(|id, (card, _)| here.get(id) == Some(card));
         self.last.retain(|id, _| here.contains_key(id));
         self.faults.clear();
+        self.faults.extend(too_many);
         for (id, card) in here {
             if self.readers.contains_key(&id) {
                 continue;
@@ -133,6 +130,20 @@ impl Drm {
         }
         devices
     }
+}
+
+/// The cards that are read, by what names them, and what to say of the others: those
+/// whose names come last are left out.
+fn bounded(cards: &[Card]) -> (BTreeMap<DeviceId, Card>, Option<String>) {
+    let all = cards.iter().map(|card| (card.id(), card.clone()));
+    let mut here: BTreeMap<DeviceId, Card> = all.collect();
+    let left_out = here.len().saturating_sub(MOST_CARDS);
+    for _ in 0..left_out {
+        here.pop_last();
+    }
+    let fault = (left_out > 0)
+        .then(|| format!("{left_out} cards are left out: no more than {MOST_CARDS} are read"));
+    (here, fault)
 }
 
 /// What the card answered in this round; `None` where it did not.
@@ -190,5 +201,40 @@ impl Backend for Drm {
 
     fn take_events(&mut self) -> Vec<GpuEvent> {
         Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn cards(many: usize) -> Vec<Card> {
+        let card = |at: usize| Card {
+            name: format!("card{at}"),
+            directory: PathBuf::from("/nonexistent"),
+            driver: "brandnew".to_owned(),
+            pci: None,
+            platform: Some(format!("{at:04}.gpu")),
+            nodes: Vec::new(),
+        };
+        (0..many).map(card).collect()
+    }
+
+    #[test]
+    fn of_more_cards_than_are_read_the_last_are_left_out_and_that_is_a_fault() {
+        let bounded = |many| {
+            let (here, fault) = bounded(&cards(many));
+            (
+                here.len(),
+                here.last_key_value().map(|(id, _)| id.0.clone()),
+                fault,
+            )
+        };
+        let last = || Some("0127.gpu".to_owned());
+        assert_eq!(bounded(0), (0, None, None));
+        assert_eq!(bounded(128), (128, last(), None));
+        let fault = "3 cards are left out: no more than 128 are read";
+        assert_eq!(bounded(131), (128, last(), Some(fault.to_owned())));
     }
 }

@@ -1,15 +1,14 @@
 //! What a PCIe link runs at: a generation, and lanes. As the bus tells it, or a
 //! driver.
 
-use super::sysfs;
+use super::sysfs::{self, Attribute};
 use gpukill_proto::reading::Reading;
-use std::path::Path;
 
 /// The speed of each generation from the first on, in tenths of GT/s.
 const SPEEDS: [u16; 6] = [25, 50, 80, 160, 320, 640];
 
 /// The generation of a speed: `16.0 GT/s PCIe` is the fourth.
-pub(super) fn generation(file: &Path) -> Reading<u32> {
+pub(super) fn generation(file: &(impl Attribute + ?Sized)) -> Reading<u32> {
     let tenths = match sysfs::text(file) {
         Reading::Value(text) => parse_speed(&text),
         unknown => return unknown.because(),
@@ -34,7 +33,7 @@ fn not_a_speed() -> Reading<u32> {
 }
 
 /// How many lanes.
-pub(super) fn width(file: &Path) -> Reading<u32> {
+pub(super) fn width(file: &(impl Attribute + ?Sized)) -> Reading<u32> {
     lanes(sysfs::number(file))
 }
 
@@ -98,7 +97,7 @@ mod tests {
             assert_eq!(generation(file.path()), told, "{text:?}");
         }
         assert_eq!(
-            generation(Path::new("/nonexistent/x")),
+            generation(std::path::Path::new("/nonexistent/x")),
             Reading::Unsupported
         );
     }

@@ -8,11 +8,12 @@ use super::family::Family;
 use super::intel::Intel;
 use super::names;
 use super::other::Other;
+use super::rest;
 use super::{Listed, Told};
 use crate::backend::{
     Backend, DeviceReadings, Failure, ProcessReadings, Readings, Roots, Utilization,
 };
-use crate::holders::Holders;
+use crate::holders::{Found, Holders, Open};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, GpuEvent, Use, Vitals};
 use gpukill_proto::units::Bytes;
@@ -30,6 +31,9 @@ pub(super) struct One {
     host_root: PathBuf,
     /// Once it was told or, of a card that sleeps, looked for.
     name: Option<Reading<String>>,
+    /// What it told when it was last asked, and when that was. `None` of one that
+    /// has slept since.
+    last: Option<(Instant, DeviceReadings)>,
 }
 
 /// What a driver's own files tell.
@@ -42,7 +46,7 @@ enum Own {
 impl One {
     pub(super) fn new(family: Family, card: Card, roots: &Roots, holders: Holders) -> Self {
         let own = match family {
-            Family::Amd => Own::Amd(Box::new(Amd::new(&roots.sysfs, &roots.host))),
+            Family::Amd => Own::Amd(Box::new(Amd::new(&card, &roots.sysfs, &roots.host))),
             Family::Intel => Own::Intel(Intel::new(roots.host.clone())),
             Family::Other => Own::Other(Other::new(roots.host.clone())),
         };
@@ -53,24 +57,64 @@ impl One {
             holders,
             host_root: roots.host.clone(),
             name: None,
+            last: None,
             card,
         }
     }
 
-    fn device(&mut self) -> (DeviceReadings, Vec<String>) {
+    fn device(&mut self, found: &Found, now: Instant) -> (DeviceReadings, Vec<String>) {
         if self.card.is_suspended() {
+            self.last = None;
+            if let Own::Amd(amd) = &mut self.own {
+                amd.slept();
+            }
             return (self.asleep(), Vec::new());
         }
+        if let Some(device) = self.left_alone(found, now) {
+            return (device, Vec::new());
+        }
         let told = match &mut self.own {
-            Own::Amd(amd) => amd.read(&self.card, Instant::now()),
-            Own::Intel(intel) => intel.read(&self.card, Instant::now()),
+            Own::Amd(amd) => amd.read(&self.card, now),
+            Own::Intel(intel) => intel.read(&self.card, now),
             Own::Other(other) => other.read(&self.card),
         };
-        let used = self.clients.read(&self.card, &self.holders.found());
+        let used = self.clients.read(&self.card, found);
         self.holders.hint(told.listed.iter().map(|it| it.pid));
         self.name = Some(told.name.clone());
         let faults = told.faults.clone();
-        (self.put_together(told, used), faults)
+        let device = self.put_together(told, used);
+        // Where a list could not be had, who is on the card is not known.
+        self.last = faults.is_empty().then(|| (now, device.clone()));
+        (device, faults)
+    }
+
+    /// What a card told when it was last asked, as long as it is not asked again: for
+    /// nobody uses it, and it would fall asleep by itself.
+    fn left_alone(&self, found: &Found, now: Instant) -> Option<DeviceReadings> {
+        let (then, device) = self.last.as_ref()?;
+        if !is_unused(device, found) {
+            return None;
+        }
+        let since = now.saturating_duration_since(*then);
+        if since >= rest::pause(&self.card)? {
+            return None;
+        }
+        let age = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
+        let vitals = Vitals {
+            suspended: Reading::Value(false),
+            ..device.vitals.clone().aged(age)
+        };
+        // Neither the size of a memory changes, nor what nobody uses of it; AMD's
+        // driver tells that without asking the card.
+        let (memory, vitals) = match &self.own {
+            Own::Amd(amd) => amd.counted(vitals),
+            Own::Intel(_) | Own::Other(_) => (device.memory.clone(), vitals),
+        };
+        Some(DeviceReadings {
+            memory,
+            vitals,
+            ..device.clone()
+        })
     }
 
     /// A card that sleeps is not woken: reading it, or its clients, would.
@@ -145,16 +189,22 @@ impl One {
     }
 }
 
-/// Of two parts, the one that is unknown makes the whole unknown; one that does
-/// not exist adds nothing.
+/// Whether nobody has a card open, as far as its driver and the search know, and both
+/// know everything.
+fn is_unused(device: &DeviceReadings, found: &Found) -> bool {
+    let own = |open: &Open| {
+        let mut nodes = device.nodes.iter().filter(|node| !node.shared);
+        nodes.any(|node| node.number == open.number)
+    };
+    let is_listed = device.processes != Reading::Value(Vec::new());
+    let is_known = device.unseen.is_none() && found.unseen.is_none();
+    is_known && !is_listed && !found.processes.values().flatten().any(own)
+}
+
+/// The sum of two parts of one memory.
 fn sum(one: &Reading<Bytes>, other: &Reading<Bytes>) -> Reading<Bytes> {
-    match (one, other) {
-        (Reading::Value(one), Reading::Value(other)) => {
-            Reading::Value(Bytes(one.0.saturating_add(other.0)))
-        }
-        (known, Reading::Unsupported) | (Reading::Unsupported, known) => known.clone(),
-        (Reading::Value(_), unknown) | (unknown, _) => unknown.clone(),
-    }
+    let add = |one: Bytes, other: Bytes| Reading::Value(Bytes(one.0.saturating_add(other.0)));
+    one.clone().either(other.clone(), add)
 }
 
 /// Each process once. One that is both a client and in the driver's own list
@@ -206,12 +256,9 @@ fn processes(
     all.into_values().collect()
 }
 
+/// The greater of what two lists tell of the same memory.
 fn greater(one: Reading<Bytes>, other: Reading<Bytes>) -> Reading<Bytes> {
-    match (one, other) {
-        (Reading::Value(one), Reading::Value(other)) => Reading::Value(one.max(other)),
-        (known, Reading::Unsupported) | (Reading::Unsupported, known) => known,
-        (Reading::Value(_), unknown) | (unknown, _) => unknown,
-    }
+    one.either(other, |one, other| Reading::Value(one.max(other)))
 }
 
 impl Backend for One {
@@ -220,7 +267,8 @@ impl Backend for One {
     }
 
     fn read(&mut self) -> Result<Readings, Failure> {
-        let (device, faults) = self.device();
+        let found = self.holders.found();
+        let (device, faults) = self.device(&found, Instant::now());
         Ok(Readings {
             devices: vec![device],
             faults,
@@ -235,9 +283,12 @@ impl Backend for One {
 
 #[cfg(test)]
 mod tests {
+    use super::super::card;
     use super::*;
+    use crate::holders::{DeviceNumber, NOT_YET};
     use gpukill_policy::memory::Sharing;
     use gpukill_proto::snapshot::ProcessKey;
+    use gpukill_proto::units::Percent;
 
     fn client(pid: u32, memory: u64) -> Client {
         Client {
@@ -265,6 +316,97 @@ mod tests {
     fn memories(clients: Vec<Client>, listed: Vec<Listed>) -> Vec<(u32, Reading<Bytes>)> {
         let all = processes(clients, listed, Some(&Bytes(100)));
         all.into_iter().map(|it| (it.pid, it.memory)).collect()
+    }
+
+    /// Who has these render nodes open.
+    fn found(minors: &[u32], unseen: Option<&str>) -> Found {
+        let open = |minor: &u32| Open {
+            number: DeviceNumber {
+                major: 226,
+                minor: *minor,
+            },
+            fd: 5,
+            thread: None,
+        };
+        let key = client(4_711, 0).key;
+        let opens: Vec<Open> = minors.iter().map(open).collect();
+        Found {
+            processes: [(key, opens)].into(),
+            unseen: unseen.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_card_that_may_sleep_is_asked_seldom_while_nobody_uses_it() {
+        let root = tempfile::tempdir().unwrap();
+        let device = root.path().join("class/drm/card0/device");
+        let write = |file: &str, text: &str| {
+            let file = device.join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        write("uevent", "DRIVER=amdgpu\n");
+        write("drm/renderD128/dev", "226:128\n");
+        write("mem_info_vram_total", "1000\n");
+        write("power/control", "auto\n");
+        write("power/autosuspend_delay_ms", "20000\n");
+        let roots = Roots {
+            sysfs: root.path().to_owned(),
+            procfs: root.path().join("proc"),
+            host: root.path().to_owned(),
+        };
+        std::fs::create_dir(&roots.procfs).unwrap();
+        let holders = Holders::start(roots.procfs.clone()).unwrap();
+        let card = card::cards(root.path()).pop().unwrap();
+        let mut one = One::new(Family::Amd, card, &roots, holders);
+        let began = Instant::now();
+        // At each time what it would tell has changed: the second is its load.
+        let mut told = |second: u32, control: &str, status: &str, found: &Found| {
+            write("gpu_busy_percent", &format!("{second}\n"));
+            write("mem_info_vram_used", &format!("{second}\n"));
+            write("power/control", control);
+            write("power/runtime_status", status);
+            let now = began + std::time::Duration::from_secs(second.into());
+            let (device, faults) = one.device(found, now);
+            assert_eq!(faults, [""; 0]);
+            assert_eq!(
+                device.vitals.suspended,
+                Reading::Value(status == "suspended")
+            );
+            (device.vitals.utilization, device.memory.used)
+        };
+        let fresh = |second| {
+            let used = Reading::Value(Bytes(u64::from(second)));
+            (Reading::Value(Percent(second)), used)
+        };
+        let old = |second, age| {
+            let used = Reading::Value(Bytes(u64::from(second)));
+            (Reading::Stale(Percent(second - age), age), used)
+        };
+        let nobody = found(&[], None);
+        let elsewhere = found(&[129], None);
+        let here = found(&[129, 128], None);
+        let unsure = found(&[], Some(NOT_YET));
+        for (second, control, found, expected) in [
+            (0, "auto", &nobody, fresh(0)),
+            (2, "auto", &nobody, old(2, 2)),
+            (31, "auto", &elsewhere, old(31, 31)),
+            // Half as long again as it takes to fall asleep, and two seconds.
+            (32, "auto", &nobody, fresh(32)),
+            (34, "auto", &here, fresh(34)),
+            (36, "auto", &nobody, old(36, 2)),
+            (38, "auto", &unsure, fresh(38)),
+            (40, "on", &nobody, fresh(40)),
+            (42, "auto", &nobody, old(42, 2)),
+        ] {
+            assert_eq!(told(second, control, "active", found), expected, "{second}");
+        }
+        let why = || "asleep: not woken for a reading".to_owned();
+        let asleep = (Reading::Failed(why()), Reading::Failed(why()));
+        assert_eq!(told(44, "auto", "suspended", &nobody), asleep);
+        // Whoever woke it: what it told before was of another time.
+        assert_eq!(told(46, "auto", "active", &nobody), fresh(46));
+        assert_eq!(told(48, "auto", "active", &nobody), old(48, 2));
     }
 
     #[test]

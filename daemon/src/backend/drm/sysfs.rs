@@ -1,19 +1,40 @@
 //! One attribute of sysfs: a small file with one value in it.
 
-use crate::procfs::file::read_at_most;
+use crate::procfs::file::read_once;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::visible;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// No attribute is longer: sysfs writes at most a page.
-const ATTRIBUTE_MAX: u64 = 4_096;
+/// No attribute is longer: sysfs writes at most a page, and at once.
+pub(crate) const ATTRIBUTE_MAX: usize = 4_096;
+
+/// What can be asked for its text.
+pub(crate) trait Attribute {
+    /// All of it, as far as there is room.
+    ///
+    /// # Errors
+    /// As the kernel says why it tells nothing.
+    fn read<'a>(&self, room: &'a mut [u8; ATTRIBUTE_MAX]) -> io::Result<&'a [u8]>;
+}
+
+impl Attribute for Path {
+    fn read<'a>(&self, room: &'a mut [u8; ATTRIBUTE_MAX]) -> io::Result<&'a [u8]> {
+        read_once(self, room)
+    }
+}
+
+impl Attribute for PathBuf {
+    fn read<'a>(&self, room: &'a mut [u8; ATTRIBUTE_MAX]) -> io::Result<&'a [u8]> {
+        self.as_path().read(room)
+    }
+}
 
 /// An attribute's text without the line's end, controls made visible. What
 /// follows a NUL byte is padding: archives of sysfs have it.
 /// Unsupported where the driver does not have it.
-pub(crate) fn text(file: &Path) -> Reading<String> {
-    match read_at_most(file, ATTRIBUTE_MAX) {
+pub(crate) fn text(file: &(impl Attribute + ?Sized)) -> Reading<String> {
+    match file.read(&mut [0; ATTRIBUTE_MAX]) {
         Ok(bytes) => {
             let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
             Reading::Value(visible(text.trim_ascii(), 512))
@@ -23,24 +44,27 @@ pub(crate) fn text(file: &Path) -> Reading<String> {
 }
 
 /// An attribute that is one decimal number.
-pub(crate) fn number(file: &Path) -> Reading<u64> {
+pub(crate) fn number(file: &(impl Attribute + ?Sized)) -> Reading<u64> {
     parsed(file, |text| text.parse().ok())
 }
 
 /// An attribute that is one decimal number, which may be negative.
-pub(crate) fn signed(file: &Path) -> Reading<i64> {
+pub(crate) fn signed(file: &(impl Attribute + ?Sized)) -> Reading<i64> {
     parsed(file, |text| text.parse().ok())
 }
 
 /// An attribute that is a hexadecimal number with `0x` before it.
-pub(crate) fn hexadecimal(file: &Path) -> Reading<u64> {
+pub(crate) fn hexadecimal(file: &(impl Attribute + ?Sized)) -> Reading<u64> {
     parsed(file, |text| {
         u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
     })
 }
 
 /// An attribute that `parse` understands.
-pub(crate) fn parsed<T>(file: &Path, parse: impl FnOnce(&str) -> Option<T>) -> Reading<T> {
+pub(crate) fn parsed<T>(
+    file: &(impl Attribute + ?Sized),
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Reading<T> {
     match text(file) {
         Reading::Value(text) => parse(&text).map_or_else(
             || Reading::Failed(format!("not understood: {}", short(&text))),

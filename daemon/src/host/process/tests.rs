@@ -188,6 +188,46 @@ fn the_rest_is_read_again_when_it_is_old_and_at_once_after_an_exec_or_a_lost_par
 }
 
 #[test]
+fn a_process_that_stays_what_it_is_is_read_less_and_less_often_but_for_an_exec() {
+    let users = Users::start(System).unwrap();
+    let tree = Tree::new();
+    let mut processes = tree.processes();
+    let mut user_at = |seconds: i64| {
+        let row = row(&mut processes, &users, 7, Timestamp(seconds * 1_000));
+        *row.uid.known().unwrap()
+    };
+    let stat = |stack: u32, session: u32| {
+        let zeros = "0 ".repeat(7);
+        let text = format!("7 (x) S 5 0 {session} {zeros}0 0 0 0 0 0 0 0 500 0 3 0 0 0 {stack}");
+        tree.file(7, "stat", &text);
+    };
+    tree.process(7, "x", 5, 500, 0);
+    stat(40, 0);
+    let become_user = |uid: u32| tree.file(7, "status", &format!("Uid:\t{uid}\t1\t1\t1\n"));
+    become_user(1);
+    // Read at 0, 20, 60 and 140 s, and every 80 s from then on.
+    for at in [0, 20, 60, 140, 220] {
+        assert_eq!(user_at(at), 1);
+    }
+    become_user(2);
+    assert_eq!(user_at(299), 1);
+    assert_eq!(user_at(300), 2);
+    // It has changed its user, and may do so again.
+    become_user(3);
+    assert_eq!((user_at(319), user_at(320)), (2, 3));
+    // That it ends tells nothing new.
+    become_user(4);
+    stat(0, 0);
+    assert_eq!(user_at(321), 3);
+    // It executes another program of the same name, and begins another session.
+    for (stack, session) in [(41, 0), (41, 9)] {
+        become_user(stack + session);
+        stat(stack, session);
+        assert_eq!(user_at(322), stack + session);
+    }
+}
+
+#[test]
 fn a_process_that_executes_something_else_shows_the_new_command_line() {
     let users = Users::start(System).unwrap();
     let tree = Tree::new();

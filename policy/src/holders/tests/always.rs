@@ -136,7 +136,7 @@ proptest! {
         prop_assert!(!unknown || alone);
         if seen.unseen.is_some() {
             for said in found.iter().flat_map(|found| &found.evidence) {
-                prop_assert!(!said.contains("every process was looked at"), "{said}");
+                prop_assert!(!said.contains("the open files of every process were looked at"), "{said}");
             }
         }
     }

@@ -180,7 +180,7 @@ fn monitors_and_those_with_shared_files_only_are_no_cause() {
         &[],
         &[
             "35.6 GiB are used, and nothing explains them",
-            "every process was looked at",
+            "the open files of every process were looked at",
             "nvtop 10 of carol has it open, and is taken for a monitor by its name only",
         ],
         None,
@@ -232,7 +232,7 @@ fn a_device_that_is_busy_with_nobody_needs_a_reset() {
         &[],
         &[
             "it has worked at 100 % for 5m, without a pause",
-            "every process was looked at, and none has it open",
+            "the open files of every process were looked at, and it is not among them",
         ],
         Some(Remedy::Reset),
     );

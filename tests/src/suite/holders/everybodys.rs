@@ -95,7 +95,7 @@ fn those_who_only_watch_are_no_cause_and_in_no_command() {
 
 Who keeps its memory is not known.
   - 35.0 GiB are used, and nothing explains them
-  - every process was looked at, and none that could hold them has it open
+  - the open files of every process were looked at, and none that could hold them has it open
 ";
     becomes(&screen.to_owned(), || it.screen());
     // An orphan among them is found, and it alone is to be ended.
@@ -117,5 +117,29 @@ Who keeps its memory is not known.
     );
     it.procfs.open(603, 5, "/dev/full", "pos:\t0\n");
     becomes(&json!([["orphans", [603], "end", [603]]]), || it.findings());
+    daemon.stop();
+}
+
+#[test]
+fn of_many_who_only_watch_some_are_told() {
+    let it = Box::new();
+    it.invent(1, "systemd", &[]);
+    for pid in 1_000..1_070 {
+        it.invent(pid, "nv-hostengine", &["/dev/tty"]);
+    }
+    it.invent(2_000, "python", &["/dev/full"]);
+    it.play(0, &json!([]));
+    let daemon = it.start();
+    // Whoever may hold memory is not one of those who take each other's place.
+    let mut expected: Vec<u64> = (1_000..1_064).collect();
+    expected.push(2_000);
+    let pids = || {
+        let held = it.held();
+        let holders = held["holders"].as_array().unwrap().iter();
+        holders
+            .map(|it| it["pid"].as_u64().unwrap())
+            .collect::<Vec<u64>>()
+    };
+    becomes(&expected, pids);
     daemon.stop();
 }

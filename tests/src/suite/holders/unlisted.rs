@@ -47,7 +47,7 @@ fn memory_that_nobody_has_open_is_called_unknown_after_a_look_at_everybody() {
     let screen = " nobody has it open\n\n\
                   Who keeps its memory is not known.\n  \
                     - 35.0 GiB are used, and nothing explains them\n  \
-                    - every process was looked at, and none that could hold them has it open\n";
+                    - the open files of every process were looked at, and none that could hold them has it open\n";
     becomes(&screen.to_owned(), || it.screen());
     // Which GPU it has open is known by the number of its file.
     let other = it.stage.json(&["holders", "--gpu", "1", "-o", "json"]);

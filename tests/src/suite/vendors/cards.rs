@@ -203,6 +203,55 @@ fn a_card_that_sleeps_is_not_woken() {
 }
 
 #[test]
+fn a_card_that_nobody_uses_is_left_to_fall_asleep() {
+    let it = Box::new();
+    let sysfs = it.stage.sysfs();
+    sysfs.plug(Card {
+        driver: "amdgpu",
+        pci: Some(("0000:03:00.0", "1002:744C")),
+        files: &[
+            ("power/runtime_status", "active\n"),
+            ("power/control", "auto\n"),
+            ("power/autosuspend_delay_ms", "5000\n"),
+            ("gpu_busy_percent", "7\n"),
+            ("mem_info_vram_total", "1000\n"),
+            ("mem_info_vram_used", "100\n"),
+        ],
+        ..NEW
+    });
+    let daemon = it.start();
+    let told = || {
+        let gpu = it.stage.list()["gpus"][0].clone();
+        let why = gpu["reasons"]["util_pct"].as_str().unwrap_or_default();
+        let is_old = why.starts_with("stale: ");
+        json!([gpu["util_pct"], is_old, gpu["mem_used_bytes"]])
+    };
+    becomes(&json!([null, true, 100]), told);
+    // Whoever opens this waits for ever. What its driver knows without the card is
+    // read all the same.
+    let busy = "class/drm/card1/device/gpu_busy_percent";
+    std::fs::remove_file(sysfs.root().join(busy)).unwrap();
+    fifo(&sysfs.root().join(busy));
+    sysfs.write("class/drm/card1/device/mem_info_vram_used", "200\n");
+    becomes(&json!([null, true, 200]), told);
+    let polls = || it.stage.json(&["status", "-o", "json"])["polls"].as_u64();
+    let before = polls().unwrap();
+    eventually("polls go on", || (polls()? > before + 5).then_some(()));
+    assert_eq!(told(), json!([null, true, 200]));
+    assert_eq!(it.stage.faults(), []);
+    std::fs::remove_file(sysfs.root().join(busy)).unwrap();
+    sysfs.write(busy, "9\n");
+    // Somebody uses it.
+    it.holder(
+        4711,
+        "/dev/full",
+        &client(1, 0, 5).replace("brandnew", "amdgpu"),
+    );
+    becomes(&json!([9, false, 200]), told);
+    daemon.stop();
+}
+
+#[test]
 fn a_card_whose_driver_hangs_delays_no_other() {
     let it = Box::new();
     let sysfs = it.stage.sysfs();

@@ -2,9 +2,9 @@
 //! the one that is taken.
 
 use super::lines;
+use crate::backend::drm::sysfs::Attribute;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Megahertz;
-use std::path::Path;
 
 /// The steps of one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) struct Steps {
 }
 
 /// What the file tells now.
-pub(super) fn read(file: &Path) -> Reading<Steps> {
+pub(super) fn read(file: &impl Attribute) -> Reading<Steps> {
     match lines::parsed(file, parse) {
         Reading::Value(steps) => steps.map_or(Reading::Unsupported, Reading::Value),
         unknown => unknown.because(),

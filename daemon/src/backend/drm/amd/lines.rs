@@ -1,21 +1,19 @@
 //! Files of the driver that have several lines.
 
-use crate::backend::drm::sysfs;
-use crate::procfs::file::read_at_most;
+use crate::backend::drm::sysfs::{self, ATTRIBUTE_MAX, Attribute};
 use gpukill_proto::reading::Reading;
 use std::collections::BTreeMap;
-use std::path::Path;
-
-/// sysfs writes at most a page.
-const FILE_MAX: u64 = 4_096;
 
 /// Why a file is not believed.
 pub(super) const NOT_UNDERSTOOD: &str = "not understood";
 
 /// What `parse` makes of a file; its text is not shown as it is.
-pub(super) fn parsed<T>(file: &Path, parse: impl FnOnce(&str) -> Option<T>) -> Reading<T> {
-    match read_at_most(file, FILE_MAX) {
-        Ok(bytes) => parse(&String::from_utf8_lossy(&bytes))
+pub(super) fn parsed<T>(
+    file: &(impl Attribute + ?Sized),
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Reading<T> {
+    match file.read(&mut [0; ATTRIBUTE_MAX]) {
+        Ok(bytes) => parse(&String::from_utf8_lossy(bytes))
             .map_or_else(|| Reading::Failed(NOT_UNDERSTOOD.into()), Reading::Value),
         Err(error) => sysfs::failure(&error),
     }

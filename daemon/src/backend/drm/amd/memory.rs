@@ -7,17 +7,20 @@
 use super::sensors::size;
 use crate::backend::MemoryReadings;
 use crate::backend::drm::Listed;
-use crate::backend::drm::card::Card;
 use crate::backend::drm::hwmon::CANNOT_BE;
+use crate::backend::drm::lacking::Attributes;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Vitals;
 use gpukill_proto::units::Bytes;
 
 /// The card's memory. amdgpu does not tell what it reserves.
-pub(super) fn of(card: &Card, vitals: &Vitals, integrated: bool) -> MemoryReadings {
-    let device = card.device();
-    let total = size(&device.join("mem_info_vram_total"));
-    let used = size(&device.join("mem_info_vram_used"));
+pub(super) fn of(
+    attributes: &Attributes,
+    total: Reading<Bytes>,
+    vitals: &Vitals,
+    integrated: bool,
+) -> MemoryReadings {
+    let used = size(&attributes.named("mem_info_vram_used"));
     let (total, used) = if integrated {
         (
             together(total, &vitals.gtt_total),

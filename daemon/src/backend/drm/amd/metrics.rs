@@ -11,16 +11,11 @@ mod throttle;
 
 use crate::backend::drm::hwmon;
 use crate::backend::drm::link;
-use crate::backend::drm::sysfs;
-use crate::procfs::file::read_at_most;
+use crate::backend::drm::sysfs::{self, ATTRIBUTE_MAX, Attribute};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ThrottleReasons;
 use gpukill_proto::units::{Celsius, Megahertz, Milliwatts, Percent, Rpm};
 use layouts::{LAYOUTS, Layout, Link, Power, Throttle};
-use std::path::Path;
-
-/// sysfs gives a page at most; the greatest layout has 3,872 bytes.
-const FILE_MAX: u64 = 4_096;
 
 /// What a structure tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,10 +39,10 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// What the file tells now.
-    pub(super) fn read(file: &Path) -> Self {
-        match read_at_most(file, FILE_MAX) {
-            Ok(bytes) => Self::parse(&bytes).unwrap_or(Self::unknown(&Reading::Unsupported)),
+    /// What the file tells now. The greatest layout has 3,872 bytes.
+    pub(super) fn read(file: &(impl Attribute + ?Sized)) -> Self {
+        match file.read(&mut [0; ATTRIBUTE_MAX]) {
+            Ok(bytes) => Self::parse(bytes).unwrap_or(Self::unknown(&Reading::Unsupported)),
             Err(error) => Self::unknown(&sysfs::failure(&error)),
         }
     }

@@ -3,21 +3,20 @@
 
 use super::clocks;
 use super::metrics::Metrics;
-use crate::backend::drm::card::Card;
 use crate::backend::drm::hwmon::{self, Hwmon};
+use crate::backend::drm::lacking::Attributes;
 use crate::backend::drm::link;
-use crate::backend::drm::sysfs;
+use crate::backend::drm::sysfs::{self, Attribute};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Vitals;
 use gpukill_proto::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Rpm};
-use std::path::Path;
 
-/// Everything that changes all the time.
+/// Everything that changes all the time. Like every reading of a card's sensors it
+/// keeps a card awake that would fall asleep.
 ///
 /// `pcie_bw` is left alone: reading it sleeps for a second.
-pub(super) fn vitals(card: &Card, hwmon: Option<&Hwmon>, metrics: &Metrics) -> Vitals {
-    let device = card.device();
-    let file = |name: &str| device.join(name);
+pub(super) fn vitals(attributes: &Attributes, hwmon: Option<&Hwmon>, metrics: &Metrics) -> Vitals {
+    let file = |name| attributes.named(name);
     let hotspot = degrees(hwmon, "junction").or(|| metrics.hotspot.clone());
     // The one unit encodes and decodes, so that both are as busy as it is.
     let video = percent(&file("vcn_busy_percent"));
@@ -36,7 +35,6 @@ pub(super) fn vitals(card: &Card, hwmon: Option<&Hwmon>, metrics: &Metrics) -> V
         memory_temperature: degrees(hwmon, "mem").or(|| metrics.memory_temperature.clone()),
         hotspot_temperature: hotspot,
         power: power(hwmon).or(|| metrics.power.clone()),
-        power_limit: power_limit(hwmon),
         fan: fan(hwmon),
         fan_speed: fan_speed(hwmon).or(|| metrics.fan_speed.clone()),
         // Both names are of the one clock of the compute units.
@@ -45,13 +43,9 @@ pub(super) fn vitals(card: &Card, hwmon: Option<&Hwmon>, metrics: &Metrics) -> V
         clock_memory: clock(hwmon, "mclk", &file("pp_dpm_mclk"), &metrics.memory_clock),
         clock_video: metrics.video_clock.clone(),
         throttle: metrics.throttle.clone(),
-        gtt_total: size(&file("mem_info_gtt_total")),
-        gtt_used: size(&file("mem_info_gtt_used")),
         pcie_generation: link::generation(&file("current_link_speed"))
             .or(|| metrics.pcie_generation.clone()),
         pcie_width: link::width(&file("current_link_width")).or(|| metrics.pcie_width.clone()),
-        compute_partition: mode(&file("current_compute_partition")),
-        memory_partition: mode(&file("current_memory_partition")),
         ..Vitals::unknown(&Reading::Unsupported)
     }
 }
@@ -72,7 +66,7 @@ impl<T> Or<T> for Reading<T> {
 }
 
 /// A share of a hundred. Some chips write more now and then.
-fn percent(file: &Path) -> Reading<Percent> {
+fn percent(file: &impl Attribute) -> Reading<Percent> {
     match sysfs::number(file) {
         Reading::Value(share @ 0..=100) => {
             Reading::Value(Percent(u32::try_from(share).unwrap_or_default()))
@@ -83,12 +77,12 @@ fn percent(file: &Path) -> Reading<Percent> {
 }
 
 /// A size in bytes.
-pub(super) fn size(file: &Path) -> Reading<Bytes> {
+pub(super) fn size(file: &impl Attribute) -> Reading<Bytes> {
     sysfs::number(file).map(Bytes)
 }
 
 /// `SPX` or `NPS1`; a driver that does not know says `UNKNOWN`.
-fn mode(file: &Path) -> Reading<String> {
+pub(super) fn mode(file: &impl Attribute) -> Reading<String> {
     match sysfs::text(file) {
         Reading::Value(mode) if mode.is_empty() || mode == "UNKNOWN" => Reading::Unsupported,
         Reading::Value(mode)
@@ -131,7 +125,7 @@ fn power(hwmon: Option<&Hwmon>) -> Reading<Milliwatts> {
 }
 
 /// A limit of nothing is none.
-fn power_limit(hwmon: Option<&Hwmon>) -> Reading<Milliwatts> {
+pub(super) fn power_limit(hwmon: Option<&Hwmon>) -> Reading<Milliwatts> {
     match hwmon::milliwatts(attribute(hwmon, "power1_cap")) {
         Reading::Value(Milliwatts(0)) => Reading::Unsupported,
         told => told,
@@ -169,7 +163,7 @@ fn fan(hwmon: Option<&Hwmon>) -> Reading<Percent> {
 fn clock(
     hwmon: Option<&Hwmon>,
     label: &str,
-    steps: &Path,
+    steps: &impl Attribute,
     metrics: &Reading<Megahertz>,
 ) -> Reading<Megahertz> {
     hwmon::megahertz(labelled(hwmon, "freq", label))

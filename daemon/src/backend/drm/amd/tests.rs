@@ -54,7 +54,7 @@ impl Tree {
     }
 
     fn amd(&self) -> Amd {
-        Amd::new(self.root.path(), self.root.path())
+        Amd::new(&self.card(), self.root.path(), self.root.path())
     }
 
     fn told(&self) -> Told {

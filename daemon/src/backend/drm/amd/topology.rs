@@ -8,6 +8,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Vitals;
 use gpukill_proto::units::{Bytes, Megahertz};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// No card is divided into more parts.
 const NODES_MAX: usize = 64;
@@ -41,18 +42,28 @@ pub(super) struct Topology {
     directory: PathBuf,
     /// The nodes, and the number that changes with them.
     known: Option<(u64, Vec<GpuNode>)>,
+    /// When there was none.
+    none_at: Option<Instant>,
 }
+
+/// So often a box without a topology is asked whether it has one now.
+const AGAIN: Duration = Duration::from_secs(16);
 
 impl Topology {
     pub(super) fn new(sysfs_root: &Path) -> Self {
         Self {
             directory: sysfs_root.join("class/kfd/kfd/topology"),
             known: None,
+            none_at: None,
         }
     }
 
     /// The nodes of this card, the first part first.
-    pub(super) fn nodes(&mut self, card: &Card) -> Vec<GpuNode> {
+    pub(super) fn nodes(&mut self, card: &Card, at: Instant) -> Vec<GpuNode> {
+        let is_young = |then| at.saturating_duration_since(then) < AGAIN;
+        if self.none_at.is_some_and(is_young) {
+            return Vec::new();
+        }
         let generation = sysfs::number(&self.directory.join("generation_id"));
         let generation = generation.known().copied();
         if let Some((of, nodes)) = &self.known
@@ -60,10 +71,17 @@ impl Topology {
         {
             return nodes.clone();
         }
-        let nodes = read(&self.directory.join("nodes"), card);
+        let directory = self.directory.join("nodes");
+        self.none_at = (generation.is_none() && !directory.exists()).then_some(at);
+        let nodes = read(&directory, card);
         // A change in the middle of that shows in the next poll.
         self.known = generation.map(|generation| (generation, nodes.clone()));
         nodes
+    }
+
+    /// The number of what was read last; `None` where there is none.
+    pub(super) fn generation(&self) -> Option<u64> {
+        self.known.as_ref().map(|(generation, _)| *generation)
     }
 }
 
