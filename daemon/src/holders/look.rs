@@ -83,4 +83,6 @@ pub(super) enum Missed {
     /// It has more open than is looked at.
     TooMany,
     Failed,
+    /// It holds a device, and others took all the room there is for that.
+    NoRoom,
 }

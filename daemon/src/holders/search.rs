@@ -735,4 +735,30 @@ mod tests {
         drop(clone);
         until(|| Arc::strong_count(&told.0) == 1);
     }
+
+    #[test]
+    fn what_is_opened_while_a_look_goes_on_is_seen_by_the_next() {
+        let told = Told::default();
+        let slow = Process {
+            ran: 5,
+            takes: Duration::from_millis(200),
+            ..Process::default()
+        };
+        told.put(LATER, slow);
+        told.put(SOONER, Process::default());
+        let holders = told.watching();
+        until(|| told.looks(LATER) == 1);
+        // It has passed what was looked at already.
+        told.put(
+            LATER,
+            Process {
+                ran: 6,
+                ..holder(100)
+            },
+        );
+        // Nobody asks meanwhile: it would be taken to hang.
+        until(|| told.looks(SOONER) == 1);
+        finds(&holders, &[(LATER, 100)], None);
+        assert_eq!(told.looks(LATER), 2);
+    }
 }

@@ -4,38 +4,46 @@
 use gpukill_proto::snapshot::ProcessKey;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The holders that are kept, by user.
+/// The holders that are kept, and the user of each.
 #[derive(Debug, Default)]
-pub(super) struct Shares(BTreeMap<u32, BTreeSet<ProcessKey>>);
+pub(super) struct Shares {
+    users: BTreeMap<u32, BTreeSet<ProcessKey>>,
+    /// There may be as many users as holders: one may have many (subordinate users).
+    user_of: BTreeMap<ProcessKey, u32>,
+}
 
 impl Shares {
     pub(super) fn add(&mut self, uid: u32, key: ProcessKey) {
-        self.0.entry(uid).or_default().insert(key);
+        self.remove(&key);
+        self.user_of.insert(key, uid);
+        self.users.entry(uid).or_default().insert(key);
     }
 
     pub(super) fn remove(&mut self, key: &ProcessKey) {
-        self.retain_users(|keys| {
+        let Some(uid) = self.user_of.remove(key) else {
+            return;
+        };
+        if let Some(keys) = self.users.get_mut(&uid) {
             keys.remove(key);
-        });
+            if keys.is_empty() {
+                self.users.remove(&uid);
+            }
+        }
     }
 
     /// Keeps only these.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&ProcessKey) -> bool) {
-        self.retain_users(|keys| keys.retain(&is_kept));
-    }
-
-    fn retain_users(&mut self, mut change: impl FnMut(&mut BTreeSet<ProcessKey>)) {
-        self.0.retain(|_, keys| {
-            change(keys);
-            !keys.is_empty()
-        });
+        let all: Vec<ProcessKey> = self.user_of.keys().copied().collect();
+        for key in all.iter().filter(|key| !is_kept(key)) {
+            self.remove(key);
+        }
     }
 
     /// Who has to go so that one more of this user finds room: one of the user who
     /// has most, unless that leaves them fewer than the other has then.
     pub(super) fn gives_way_to(&self, uid: u32) -> Option<ProcessKey> {
-        let has = self.0.get(&uid).map_or(0, BTreeSet::len);
-        let most = self.0.values().max_by_key(|keys| keys.len())?;
+        let has = self.users.get(&uid).map_or(0, BTreeSet::len);
+        let most = self.users.values().max_by_key(|keys| keys.len())?;
         let last = most.last().copied();
         last.filter(|_| most.len() > has + 1)
     }

@@ -34,7 +34,6 @@ pub(super) struct State {
     pub(super) asked_for: Option<Moment>,
     pub(super) table: Table,
     pub(super) found: Arc<Found>,
-    pub(super) too_many: bool,
     shares: Shares,
     /// There are more processes than are listed.
     list_is_cut: bool,
@@ -106,7 +105,6 @@ impl State {
         self.rounds = 0;
         self.found = Arc::default();
         self.shares = Shares::default();
-        self.too_many = false;
         if !self.numbers.is_empty() {
             self.wish_anew();
         }
@@ -216,11 +214,11 @@ impl State {
         }
         self.drop_holder(key.pid);
         if self.found.processes.len() >= HOLDERS {
-            self.too_many = true;
             let Some(other) = self.shares.gives_way_to(uid) else {
-                return Verdict::HoldsNothing(missed);
+                return Verdict::HoldsNothing(missed.or(Some(Missed::NoRoom)));
             };
             self.drop_holder(other.pid);
+            self.table.crowded_out(other.pid);
         }
         let found = Arc::make_mut(&mut self.found);
         found.processes.insert(key, opens);
@@ -244,7 +242,6 @@ impl State {
         if self.stuck.is_empty() {
             self.table.look_again_where(Missed::NotAsked);
         }
-        self.too_many &= self.found.processes.len() >= HOLDERS;
         self.tell_unseen();
     }
 
@@ -272,10 +269,10 @@ impl State {
             Some("a process has more files open than are looked at")
         } else if missed == Some(Missed::Failed) {
             Some("some processes cannot be looked into")
+        } else if missed == Some(Missed::NoRoom) {
+            Some("more processes hold devices than are kept")
         } else if self.list_is_cut {
             Some("there are more processes than are looked at")
-        } else if self.too_many {
-            Some("more processes hold devices than are kept")
         } else {
             None
         };
@@ -414,7 +411,7 @@ mod tests {
         for pid in 1..=many {
             holds(&mut state, pid, 1_000);
         }
-        assert!(!state.too_many);
+        assert_eq!(state.table.missed(), None);
         holds(&mut state, many + 1, 1_000);
         assert_eq!(pids(&state), (1..=many).collect::<Vec<_>>());
         holds(&mut state, many + 2, 0);
@@ -424,8 +421,14 @@ mod tests {
         state.end_round(1, true);
         let why = "more processes hold devices than are kept";
         assert_eq!(state.found.unseen.as_deref(), Some(why));
-        // When there is room again, it is over.
-        state.drop_holder(7);
+        // When there is room again, they hold it all the same: it is over when both
+        // were looked at.
+        for (gone, found) in [(7, many), (8, many + 1)] {
+            state.drop_holder(gone);
+            state.end_round(1, true);
+            assert_eq!(state.found.unseen.as_deref(), Some(why));
+            holds(&mut state, found, 1_000);
+        }
         state.end_round(1, true);
         assert_eq!(state.found.unseen, None);
     }
@@ -437,5 +440,30 @@ mod tests {
         state.end_round(1, true);
         let why = "there are more processes than are looked at";
         assert_eq!(state.found.unseen.as_deref(), Some(why));
+    }
+
+    #[test]
+    fn those_that_began_since_say_nothing_of_how_many_there_are() {
+        let mut state = listed([7], true);
+        holds(&mut state, 7, 0);
+        state.end_round(1, true);
+        state.take_list(&pair(false), Which::Between(7, 9), 2_000);
+        holds(&mut state, 1, 0);
+        holds(&mut state, 7, 0);
+        state.end_round(1, false);
+        let why = "there are more processes than are looked at";
+        assert_eq!(state.found.unseen.as_deref(), Some(why));
+    }
+
+    #[test]
+    fn all_are_listed_once_a_minute_whether_any_began_or_not() {
+        let mut state = watching();
+        look(&mut state, &pair(false), None, 1_000);
+        state.newest = Some(7);
+        let mut listed = || -> Vec<u32> {
+            let rounds = (0..70).filter(|_| state.what_to_list(Some(7)) == Some(Which::All));
+            rounds.collect()
+        };
+        assert_eq!(listed(), [0, 30, 60]);
     }
 }

@@ -254,6 +254,13 @@ impl Table {
         }
     }
 
+    /// It holds a device, and is not kept among those that do.
+    pub(super) fn crowded_out(&mut self, pid: u32) {
+        if let Ok(at) = self.at(pid) {
+            self.entries[at].missed = Some(Missed::NoRoom);
+        }
+    }
+
     /// Whether all were looked at for this wish, but for these.
     pub(super) fn is_fulfilled(&self, wish: u64, but: &BTreeSet<u32>) -> bool {
         let mut waiting = self.entries.iter().filter(|entry| entry.waits_for(wish));

@@ -535,4 +535,21 @@ mod tests {
         // But where pids began again from below.
         assert!(newest < before || (before + 1..=newest).contains(&child.id()));
     }
+
+    #[test]
+    fn how_long_a_process_ran_is_told_only_of_those_of_our_own_namespace() {
+        let mut tree = Tree::open(Path::new("/proc")).unwrap();
+        let pid = std::process::id();
+        assert_eq!(tree.ran(pid).is_some(), tree.is_own);
+        assert_eq!(tree.ran(u32::MAX), None);
+        tree.is_own = false;
+        assert_eq!((tree.ran(pid), tree.newest()), (None, None));
+        // What only looks like a `/proc` has pids of its own.
+        let made_up = MadeUp::new();
+        made_up.process(pid, 'S', 0, 1);
+        symlink(pid.to_string(), made_up.0.path().join("self")).unwrap();
+        let tree = Tree::open(made_up.0.path()).unwrap();
+        assert!(tree.is_own);
+        assert_eq!(tree.ran(pid), None);
+    }
 }

@@ -114,3 +114,20 @@ impl Last {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_had_begun_already_may_have_missed_what_came_then() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let last = Last {
+            began: at(1),
+            ended: at(3),
+        };
+        let will_do = [0, 1, 2, 3, 4].map(|second| last.will_do(Since::After(at(second))));
+        assert_eq!(will_do, [true, true, false, false, false]);
+    }
+}

@@ -107,6 +107,8 @@ fn two_clients_of_one_process_may_share_with_each_other() {
     // Each has 4 of its own, and one of them 4 more.
     assert_eq!(held([(&gib(14), process)]), gib(12));
     assert_eq!(process.alone(&gib(14)), gib(8));
+    // What is shared and not there is none of what is there.
+    assert_eq!(client(1, Some(9)).1, client(1, Some(1)).1);
     // A list of its driver's own tells more than its clients do.
     assert_eq!(process.alone(&gib(20)), gib(14));
 }

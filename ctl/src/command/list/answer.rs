@@ -259,6 +259,22 @@ mod tests {
         let mut broken = unlisted.clone();
         broken.backends[0].state = BackendState::Failed("version mismatch".into());
         unlisted.backends.clear();
+        let mut lost = unlisted.clone();
+        lost.devices[0].lost = Some(gpukill_proto::snapshot::Loss {
+            since: lost.taken_at,
+            reason: "GPU is lost".into(),
+        });
+        // Nobody uses the other, and whoever is not known uses this one.
+        let mut two = whose.clone();
+        let mut free = two.devices[0].clone();
+        free.id = DeviceId("another".into());
+        free.index = 90;
+        free.process_count = Reading::Value(0);
+        two.devices.push(free);
+        let zoe_on_the_other = Selection {
+            gpu: Some("90".into()),
+            ..of(Some("zoe"), None)
+        };
         let index = whose.devices[0].index;
         let unknown = |whose: &str, why: &str| {
             let text = format!("whether GPU {index} is used by {whose} is not known: {why}");
@@ -305,6 +321,8 @@ mod tests {
                 unknown("processes of zoe", "failed: not permitted"),
             ),
             (&unlisted, of(Some("zeo"), None), nobody(typo)),
+            (&lost, of(Some("zoe"), None), nobody("processes of zoe")),
+            (&two, zoe_on_the_other, nobody("processes of zoe")),
             (&broken, of(Some("zoe"), None), Some((2, failed))),
             (&broken, of(Some("zeo"), None), nobody(typo)),
         ];

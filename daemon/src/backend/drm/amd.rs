@@ -90,8 +90,7 @@ impl Amd {
         let vitals = self.seldom(card, at).fill(vitals);
         let vitals = topology::fill(&nodes, vitals);
         let (memory, vitals) = self.counted(vitals);
-        let processes = self.sysfs_root.join("class/kfd/kfd/proc");
-        let (mut listed, faults) = match listed::users(&processes, &nodes) {
+        let (mut listed, faults) = match listed::users(&self.processes(), &nodes) {
             Ok(listed) => (listed, Vec::new()),
             Err(fault) => (Vec::new(), vec![fault]),
         };
@@ -123,6 +122,17 @@ impl Amd {
         let total = size(steady.map(|it| &it.vram_total));
         let memory = memory::of(&self.attributes, total, &vitals, self.integrated);
         (memory, vitals)
+    }
+
+    /// Whether nobody is in KFD's list, as far as that tells. KFD keeps it itself
+    /// (`kfd_process.c`): the card is asked only for those who have queues on it.
+    pub(crate) fn is_listed_empty(&self) -> bool {
+        let users = listed::users(&self.processes(), self.topology.known());
+        users.is_ok_and(|users| users.is_empty())
+    }
+
+    fn processes(&self) -> PathBuf {
+        self.sysfs_root.join("class/kfd/kfd/proc")
     }
 
     /// After a card has slept, everything that it lacked is asked for again.

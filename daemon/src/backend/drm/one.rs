@@ -92,11 +92,13 @@ impl One {
     /// nobody uses it, and it would fall asleep by itself.
     fn left_alone(&self, found: &Found, now: Instant) -> Option<DeviceReadings> {
         let (then, device) = self.last.as_ref()?;
-        if !is_unused(device, found) {
+        let since = now.saturating_duration_since(*then);
+        if !is_unused(device, found) || since >= rest::pause(&self.card)? {
             return None;
         }
-        let since = now.saturating_duration_since(*then);
-        if since >= rest::pause(&self.card)? {
+        if let Own::Amd(amd) = &self.own
+            && !amd.is_listed_empty()
+        {
             return None;
         }
         let age = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
@@ -359,6 +361,22 @@ mod tests {
         let holders = Holders::start(roots.procfs.clone()).unwrap();
         let card = card::cards(root.path()).pop().unwrap();
         let mut one = One::new(Family::Amd, card, &roots, holders);
+        for (file, text) in [
+            ("generation_id", "1\n"),
+            ("nodes/1/gpu_id", "4242\n"),
+            (
+                "nodes/1/properties",
+                "location_id 0\ndrm_render_minor 128\n",
+            ),
+        ] {
+            write(&format!("../../../kfd/kfd/topology/{file}"), text);
+        }
+        let kfd = root.path().join("class/kfd/kfd/proc");
+        let lists = |pid: u32, gpu: u32| {
+            let process = kfd.join(pid.to_string());
+            std::fs::create_dir_all(&process).unwrap();
+            std::fs::write(process.join(format!("vram_{gpu}")), "7\n").unwrap();
+        };
         let began = Instant::now();
         // At each time what it would tell has changed: the second is its load.
         let mut told = |second: u32, control: &str, status: &str, found: &Found| {
@@ -407,6 +425,149 @@ mod tests {
         // Whoever woke it: what it told before was of another time.
         assert_eq!(told(46, "auto", "active", &nobody), fresh(46));
         assert_eq!(told(48, "auto", "active", &nobody), old(48, 2));
+        // Whoever computes is known before the search has found them.
+        lists(4_712, 4_243);
+        assert_eq!(told(50, "auto", "active", &nobody), old(50, 4));
+        lists(4_711, 4_242);
+        assert_eq!(told(52, "auto", "active", &nobody), fresh(52));
+        // A list that cannot be had may have somebody.
+        std::fs::remove_dir_all(&kfd).unwrap();
+        assert_eq!(told(54, "auto", "active", &nobody), fresh(54));
+        assert_eq!(told(56, "auto", "active", &nobody), old(56, 2));
+        std::fs::write(&kfd, "").unwrap();
+        let (device, faults) = one.device(&nobody, began + std::time::Duration::from_secs(58));
+        assert_eq!(device.vitals.utilization, fresh(56).0);
+        assert_eq!(faults, ["KFD's list of processes: not readable"]);
+        // Who was on it then is not known: it is asked again.
+        std::fs::remove_file(&kfd).unwrap();
+        write("gpu_busy_percent", "60\n");
+        let (device, faults) = one.device(&nobody, began + std::time::Duration::from_secs(60));
+        assert_eq!(device.vitals.utilization, fresh(60).0);
+        assert_eq!(faults, [""; 0]);
+    }
+
+    /// A card of amdgpu below this, with these files.
+    fn amd(root: &std::path::Path, files: &[(&str, &str)]) -> One {
+        let device = root.join("class/drm/card0/device");
+        std::fs::create_dir_all(device.join("power")).unwrap();
+        std::fs::create_dir(root.join("proc")).unwrap();
+        for (file, text) in [("uevent", "DRIVER=amdgpu\n")].iter().chain(files) {
+            std::fs::write(device.join(file), text).unwrap();
+        }
+        let roots = Roots {
+            sysfs: root.to_owned(),
+            procfs: root.join("proc"),
+            host: root.to_owned(),
+        };
+        let holders = Holders::start(roots.procfs.clone()).unwrap();
+        let card = card::cards(root).pop().unwrap();
+        One::new(Family::Amd, card, &roots, holders)
+    }
+
+    #[test]
+    fn what_a_card_lacked_is_asked_for_again_when_it_woke_and_after_a_while() {
+        let root = tempfile::tempdir().unwrap();
+        let mut one = amd(root.path(), &[]);
+        let began = Instant::now();
+        let mut told = |second: u64| {
+            let now = began + std::time::Duration::from_secs(second);
+            let (device, _) = one.device(&found(&[], None), now);
+            device.vitals.memory_utilization
+        };
+        let device = root.path().join("class/drm/card0/device");
+        let write = |file: &str, text: &str| std::fs::write(device.join(file), text).unwrap();
+        assert_eq!(told(0), Reading::Unsupported);
+        write("mem_busy_percent", "3\n");
+        assert_eq!(told(2), Reading::Unsupported);
+        assert_eq!(told(16), Reading::Value(Percent(3)));
+        std::fs::remove_file(device.join("mem_busy_percent")).unwrap();
+        assert_eq!(told(18), Reading::Unsupported);
+        write("mem_busy_percent", "4\n");
+        write("power/runtime_status", "suspended\n");
+        let asleep = "asleep: not woken for a reading";
+        assert_eq!(told(20), Reading::Failed(asleep.to_owned()));
+        write("power/runtime_status", "active\n");
+        assert_eq!(told(22), Reading::Value(Percent(4)));
+    }
+
+    #[test]
+    fn what_is_shared_of_both_memories_is_shared_of_the_one_that_they_are() {
+        let root = tempfile::tempdir().unwrap();
+        let one = amd(root.path(), &[]);
+        let own = Sharing::of(Bytes(10), Some(Bytes(2)));
+        let hosts = Sharing::of(Bytes(20), Some(Bytes(5)));
+        let both = Client {
+            sharing: own,
+            host_memory: Reading::Value(Bytes(20)),
+            host_sharing: hosts,
+            ..client(7, 10)
+        };
+        let told = |unified| Told {
+            memory: crate::backend::MemoryReadings {
+                total: Reading::Value(Bytes(100)),
+                used: Reading::Value(Bytes(40)),
+                reserved: Reading::Unsupported,
+                unified,
+            },
+            name: Reading::Unsupported,
+            vitals: Vitals::unknown(&Reading::Unsupported),
+            instances: Vec::new(),
+            nodes: Vec::new(),
+            listed: Vec::new(),
+            faults: Vec::new(),
+        };
+        for (unified, memory, sharing) in [(true, 30, own.and(hosts)), (false, 10, own)] {
+            let used = Used {
+                processes: vec![both.clone()],
+                utilization: Reading::Unsupported,
+                encoder: Reading::Unsupported,
+                decoder: Reading::Unsupported,
+                has_own_memory: true,
+                sharers: Vec::new(),
+                unseen: None,
+            };
+            let device = one.put_together(told(unified), used);
+            let Reading::Value(listed) = &device.processes else {
+                panic!("they are listed");
+            };
+            let held: Vec<_> = device.held(listed).collect();
+            assert_eq!(held, [(&Reading::Value(Bytes(memory)), sharing)]);
+        }
+    }
+
+    #[test]
+    fn only_whoever_has_a_card_s_own_files_open_and_is_known_of_uses_it() {
+        let node = |minor, shared| crate::backend::Node {
+            name: String::new(),
+            number: DeviceNumber { major: 226, minor },
+            shared,
+        };
+        let id = gpukill_proto::snapshot::DeviceId("0000:03:00.0".to_owned());
+        let vendor = gpukill_proto::snapshot::Vendor::Amd;
+        let device = DeviceReadings {
+            processes: Reading::Value(Vec::new()),
+            nodes: vec![node(128, false), node(200, true)],
+            ..DeviceReadings::unknown(id, 0, vendor, &Reading::Unsupported)
+        };
+        // Who has what all cards share open may use another.
+        for (found, expected) in [
+            (found(&[], None), true),
+            (found(&[200, 129], None), true),
+            (found(&[200, 128], None), false),
+            (found(&[], Some(NOT_YET)), false),
+        ] {
+            assert_eq!(is_unused(&device, &found), expected, "{found:?}");
+        }
+        let found = found(&[], None);
+        let unread = DeviceReadings {
+            unseen: Some("a descriptor cannot be read".to_owned()),
+            ..device.clone()
+        };
+        let unlisted = DeviceReadings {
+            processes: Reading::Unsupported,
+            ..device
+        };
+        assert!(!is_unused(&unread, &found) && !is_unused(&unlisted, &found));
     }
 
     #[test]

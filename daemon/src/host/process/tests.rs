@@ -206,24 +206,24 @@ fn a_process_that_stays_what_it_is_is_read_less_and_less_often_but_for_an_exec()
     let become_user = |uid: u32| tree.file(7, "status", &format!("Uid:\t{uid}\t1\t1\t1\n"));
     become_user(1);
     // Read at 0, 20, 60 and 140 s, and every 80 s from then on.
-    for at in [0, 20, 60, 140, 220] {
+    for at in [0, 20, 60, 140, 220, 300] {
         assert_eq!(user_at(at), 1);
     }
     become_user(2);
-    assert_eq!(user_at(299), 1);
-    assert_eq!(user_at(300), 2);
+    assert_eq!(user_at(379), 1);
+    assert_eq!(user_at(380), 2);
     // It has changed its user, and may do so again.
     become_user(3);
-    assert_eq!((user_at(319), user_at(320)), (2, 3));
+    assert_eq!((user_at(399), user_at(400)), (2, 3));
     // That it ends tells nothing new.
     become_user(4);
     stat(0, 0);
-    assert_eq!(user_at(321), 3);
+    assert_eq!(user_at(401), 3);
     // It executes another program of the same name, and begins another session.
     for (stack, session) in [(41, 0), (41, 9)] {
         become_user(stack + session);
         stat(stack, session);
-        assert_eq!(user_at(322), stack + session);
+        assert_eq!(user_at(402), stack + session);
     }
 }
 

@@ -54,7 +54,11 @@ fn a_search_that_may_not_look_at_everybody_never_says_nobody() {
     let last = whole.lines().last().unwrap();
     let free = format!("GPU 1: nobody was seen to hold memory, and there may be others: {WHY}");
     assert_eq!(last, free);
-    for never in ["of every process were looked at", "nobody has", "nobody holds"] {
+    for never in [
+        "of every process were looked at",
+        "nobody has",
+        "nobody holds",
+    ] {
         assert!(!whole.contains(never), "{whole}");
     }
     // When it may look again, it says so.

@@ -79,6 +79,11 @@ impl Topology {
         nodes
     }
 
+    /// The nodes as they were when they were last asked for.
+    pub(super) fn known(&self) -> &[GpuNode] {
+        self.known.as_ref().map_or(&[], |(_, nodes)| nodes)
+    }
+
     /// The number of what was read last; `None` where there is none.
     pub(super) fn generation(&self) -> Option<u64> {
         self.known.as_ref().map(|(generation, _)| *generation)
