@@ -91,9 +91,14 @@ fn is_of(typed: &str, process: &GpuProcess) -> Option<bool> {
 /// digits is only ever a number.
 #[must_use]
 pub fn is_user(typed: &str, uid: Option<u32>, name: Option<&str>) -> bool {
-    match typed.parse::<u32>() {
-        Ok(number) => uid == Some(number),
-        Err(_) => name == Some(typed),
+    // Rust's own takes `+0`, which is nobody's name and no number people write.
+    match typed
+        .parse::<u32>()
+        .ok()
+        .filter(|_| !typed.starts_with('+'))
+    {
+        Some(number) => uid == Some(number),
+        None => name == Some(typed),
     }
 }
 
@@ -481,6 +486,7 @@ mod tests {
         assert!(!is_user("ali", Some(1000), Some("alice")));
         assert!(!is_user("alice", Some(1000), None));
         assert!(!is_user("1000", Some(7), Some("1000")));
+        assert!(!is_user("+1000", Some(1000), Some("alice")));
     }
 
     #[test]

@@ -60,16 +60,12 @@ impl<'a> Descriptors<'a> {
     /// are known by having another number of them than the first thread, which
     /// kernels tell since 6.2. One that has as many of its own is not seen.
     pub(super) fn read_of_unshared(&mut self, process: &OwnedFd) {
-        let count = |of: &OwnedFd, name: &[u8]| {
-            let stat = statat(of, name, AtFlags::empty());
-            stat.ok().and_then(|stat| u64::try_from(stat.st_size).ok())
-        };
         let Ok(tasks) = openat(process, c"task", DIRECTORY, Mode::empty()) else {
             return;
         };
         let mut buffer = [MaybeUninit::uninit(); 8 * 1024];
         let mut entries = RawDir::new(&tasks, &mut buffer);
-        let is_as_many = |own: Option<u64>| own.is_none() || own == count(process, b"fd");
+        let is_as_many = |own: Option<u64>| own.is_none() || own == count_at(process, b"fd");
         let mut tried = 0;
         while let Some(Ok(entry)) = entries.next() {
             let Some(thread) = number(entry.file_name()) else {
@@ -82,7 +78,7 @@ impl<'a> Descriptors<'a> {
             }
             let name = [entry.file_name().to_bytes(), b"/fd"].concat();
             // Of a busy process they differ for moments.
-            if (0..3).any(|_| is_as_many(count(&tasks, &name))) {
+            if (0..3).any(|_| is_as_many(count_at(&tasks, &name))) {
                 continue;
             }
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -224,4 +220,15 @@ pub(super) fn missed(error: Errno) -> Missed {
 
 pub(super) fn number(name: &CStr) -> Option<u32> {
     name.to_str().ok()?.parse().ok()
+}
+
+/// How many descriptors the process with this directory has. Kernels before 6.2
+/// say 0 of everybody.
+pub(super) fn count(process: &OwnedFd) -> Option<u64> {
+    count_at(process, b"fd")
+}
+
+fn count_at(of: &OwnedFd, name: &[u8]) -> Option<u64> {
+    let stat = statat(of, name, AtFlags::empty()).ok()?;
+    u64::try_from(stat.st_size).ok()
 }

@@ -13,12 +13,30 @@ pub(super) trait Eyes: Send + Sync {
     /// Pids of processes, ascending.
     fn list(&self, which: Which) -> io::Result<Listed>;
 
-    /// Processor time in nanoseconds that all threads of a process have used, where
-    /// that can be told. Never waits.
-    fn ran(&self, pid: u32) -> Option<NonZeroU64>;
+    /// How long a process has run and how much it has open, where both can be told.
+    /// Never waits.
+    fn ran(&self, pid: u32) -> Option<Ran>;
 
     /// What a process has open of these devices.
     fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care, depth: Depth) -> Looked;
+}
+
+/// What changes when a process opens something: how long all its threads have run,
+/// and how many descriptors it has, since another process may open some in a table
+/// that both have (`CLONE_FILES`). Small, as there is one of each process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ran(NonZeroU64);
+
+impl Ran {
+    /// Of a process that has run for so many nanoseconds; `None` of one that has
+    /// not run at all. It is the same again after three days of processor time, to
+    /// the nanosecond.
+    pub(super) fn new(time: u64, descriptors: u64) -> Option<Self> {
+        if time == 0 {
+            return None;
+        }
+        NonZeroU64::new(time << 16 | descriptors.min(0xffff)).map(Self)
+    }
 }
 
 /// Which processes are listed.

@@ -327,11 +327,10 @@ fn milliseconds(duration: Duration) -> Moment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::holders::look::{Depth, Listed, Looked, Missed};
+    use crate::holders::look::{Depth, Listed, Looked, Missed, Ran};
     use crate::holders::{Holders, Open};
     use std::collections::BTreeMap;
     use std::io;
-    use std::num::NonZeroU64;
 
     const GPU: DeviceNumber = DeviceNumber {
         major: 226,
@@ -405,9 +404,10 @@ mod tests {
             None
         }
 
-        fn ran(&self, pid: u32) -> Option<NonZeroU64> {
+        fn ran(&self, pid: u32) -> Option<Ran> {
             let world = self.world();
-            NonZeroU64::new(world.processes.get(&pid)?.ran)
+            let time = world.processes.get(&pid)?.ran;
+            Ran::new(time, 26)
         }
 
         fn list(&self, _: Which) -> io::Result<Listed> {

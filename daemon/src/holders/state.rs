@@ -1,13 +1,12 @@
 //! What the search knows: what to look for, what was found, and what is missing.
 
-use super::look::{Depth, Listed, Looked, Missed, Which};
+use super::look::{Depth, Listed, Looked, Missed, Ran, Which};
 use super::shares::Shares;
 use super::table::{Moment, Table, Turn, Verdict};
 use super::{DeviceNumber, Found, Open, When};
 use gpukill_proto::snapshot::ProcessKey;
 use std::collections::btree_map::Range;
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// So long after somebody asked it goes on for those who watch on request.
@@ -167,7 +166,7 @@ impl State {
         looked: Looked,
         wish: u64,
         began: Moment,
-        ran: Option<NonZeroU64>,
+        ran: Option<Ran>,
     ) {
         let mut seen = 0;
         let verdict = match looked {

@@ -1,9 +1,8 @@
 //! Which processes there are, and which of them are looked at when. It only
 //! decides: it is told the time, and what was seen.
 
-use super::look::{Depth, Listed, Missed, Which};
+use super::look::{Depth, Listed, Missed, Ran, Which};
 use std::collections::BTreeSet;
-use std::num::NonZeroU64;
 
 /// Milliseconds since some moment before the search began.
 pub(super) type Moment = u64;
@@ -19,10 +18,11 @@ pub(super) const FULL_PASS: Moment = 170_000;
 /// What it has closed, its clients' files show before.
 const HOLDER_AGAIN: Moment = 20_000;
 
-/// So many looks in turn are left out while a process has not run since the last:
-/// nobody opens anything without running. The next one is not, whatever its clock
-/// says: its descriptors may be another process's too (`CLONE_FILES`), and a
-/// system that takes stolen time off the clock may count a moment as none.
+/// So many looks in turn are left out while a process has not run since the last,
+/// and has as much open: nobody opens anything without running, but another process
+/// may in a table that both have. The next one is not, whatever these say: one may
+/// have been closed for it, and a system that takes stolen time off the clock may
+/// count a moment as none.
 const RESTS: u8 = 3;
 
 /// What a descriptor costs is paid for with so long a pause, in milliseconds: it
@@ -60,7 +60,7 @@ struct Entry {
     /// Which wish the last look was for; 0 before the first.
     wish: u64,
     /// How long it had run when the last look began.
-    ran: Option<NonZeroU64>,
+    ran: Option<Ran>,
 }
 
 /// A process to look at.
@@ -68,7 +68,7 @@ struct Entry {
 pub(super) struct Turn {
     pub(super) pid: u32,
     /// Where it has run just so long, it need not be looked at.
-    pub(super) unless: Option<NonZeroU64>,
+    pub(super) unless: Option<Ran>,
     pub(super) depth: Depth,
 }
 
@@ -244,7 +244,7 @@ impl Table {
 
     /// How many descriptors the last look saw, and how long the process had run
     /// when that began.
-    pub(super) fn weighed(&mut self, pid: u32, descriptors: usize, ran: Option<NonZeroU64>) {
+    pub(super) fn weighed(&mut self, pid: u32, descriptors: usize, ran: Option<Ran>) {
         if let Ok(at) = self.at(pid) {
             let entry = &mut self.entries[at];
             entry.weight = weight(descriptors);
@@ -498,7 +498,7 @@ mod tests {
 
     #[test]
     fn what_has_not_run_is_looked_at_every_fourth_time() {
-        let ran = NonZeroU64::new(5);
+        let ran = Ran::new(5, 26);
         let mut table = looked_at([7], Verdict::Holds(None));
         table.weighed(7, 26, ran);
         let mut unless = Vec::new();

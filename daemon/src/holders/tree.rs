@@ -1,8 +1,8 @@
 //! Looking into processes below `/proc`, by numbers of devices, not by names.
 
 use super::DeviceNumber;
-use super::descriptors::{DIRECTORY, Descriptors, missed, number};
-use super::look::{Care, Depth, Eyes, Listed, Looked, Which};
+use super::descriptors::{DIRECTORY, Descriptors, count, missed, number};
+use super::look::{Care, Depth, Eyes, Listed, Looked, Ran, Which};
 use crate::procfs::stat::Stat;
 use nix::time::ClockId;
 use nix::unistd::Pid;
@@ -16,7 +16,6 @@ use rustix::path::DecInt;
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::num::NonZeroU64;
 use std::path::Path;
 
 /// `PF_KTHREAD` of `include/linux/sched.h`.
@@ -36,6 +35,8 @@ pub(super) struct Tree {
     is_procfs: bool,
     /// The `/proc` of the PID namespace that this process is in.
     is_own: bool,
+    /// Whether the kernel tells how many descriptors a process has: since 6.2.
+    counts_descriptors: bool,
     bounds: Bounds,
 }
 
@@ -61,10 +62,14 @@ impl Tree {
         let own = std::process::id().to_string();
         let is_own = readlinkat_raw(&root, c"self", &mut buffer)
             .is_ok_and(|(target, _)| target == own.as_bytes());
+        let own = openat(&root, c"self", DIRECTORY, Mode::empty());
+        // This one has some.
+        let counts_descriptors = own.is_ok_and(|own| count(&own).is_some_and(|own| own > 0));
         Ok(Self {
             root,
             is_procfs,
             is_own,
+            counts_descriptors,
             bounds: Bounds::REAL,
         })
     }
@@ -90,16 +95,18 @@ impl Eyes for Tree {
         std::str::from_utf8(last).ok()?.parse().ok()
     }
 
-    fn ran(&self, pid: u32) -> Option<NonZeroU64> {
+    fn ran(&self, pid: u32) -> Option<Ran> {
         // The clock is that of a process of our own namespace.
-        if !(self.is_procfs && self.is_own) {
+        if !(self.is_procfs && self.is_own && self.counts_descriptors) {
             return None;
         }
+        let descriptors = count(&self.process(pid).ok()?)?;
         let pid = Pid::from_raw(pid.try_into().ok()?);
         let ran = ClockId::pid_cpu_clock_id(pid).ok()?.now().ok()?;
         let seconds = u64::try_from(ran.tv_sec()).ok()?;
         let rest = u64::try_from(ran.tv_nsec()).ok()?;
-        NonZeroU64::new(seconds.checked_mul(1_000_000_000)?.checked_add(rest)?)
+        let time = seconds.checked_mul(1_000_000_000)?.checked_add(rest)?;
+        Ran::new(time, descriptors)
     }
 
     fn list(&self, which: Which) -> io::Result<Listed> {
@@ -514,10 +521,16 @@ mod tests {
         while !stat_of().contains("(cat) Z") {
             std::thread::yield_now();
         }
-        assert!(tree.ran(pid).unwrap() > before);
+        assert_ne!(tree.ran(pid), Some(before));
         child.wait().unwrap();
         assert_eq!(tree.ran(pid), None);
         assert_ne!(tree.ran(std::process::id()), None);
+        // What another process opens in a table that both have, none of ours ran for.
+        assert_ne!(Ran::new(7, 3), Ran::new(7, 4));
+        assert_ne!(Ran::new(7, 3), Ran::new(8, 3));
+        assert_eq!(Ran::new(0, 3), None);
+        let process = tree.process(std::process::id()).unwrap();
+        assert_eq!(count(&process).unwrap() > 0, tree.counts_descriptors);
     }
 
     #[test]

@@ -15,7 +15,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Indices {
     bus: Option<Bus>,
     given: Given,
+    /// For so many polls numbers were not for good because an address was missing.
+    waited: u8,
 }
+
+/// For so many polls an address that could not be read is waited for.
+const PATIENCE: u8 = 5;
 
 /// The numbers that were given.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +44,7 @@ impl Indices {
         Self {
             bus: Some(bus),
             given: Given::default(),
+            waited: 0,
         }
     }
 
@@ -72,12 +78,18 @@ impl Indices {
             let told = new.iter().filter_map(|device| address(device).cloned());
             given.keep_places(slots.chain(told).collect());
         }
+        let out_of_place = |device: &&DeviceReadings| device.pci.failure().is_some();
+        let is_one_out_of_place = !are_nvidias && new.iter().any(|it| out_of_place(&it));
         for device in new {
             // As its driver counts: `nvidia-smi` says the same.
             let wanted = are_nvidias.then_some(device.index);
             given.give(device, wanted, &here);
         }
-        if are_all {
+        // A driver whose first answer lacks an address may tell it in the next.
+        let waits = is_one_out_of_place && self.waited < PATIENCE;
+        if are_all && waits {
+            self.waited += 1;
+        } else if are_all {
             self.given = given.clone();
         }
         given.devices
@@ -248,6 +260,26 @@ mod tests {
         // One that nobody could know of comes after all of them.
         let plugged = [("amd", device("0000:00:01.0", 0))];
         assert_eq!(numbers(&mut slow, &plugged, true), [3]);
+    }
+
+    #[test]
+    fn an_address_that_could_not_be_read_is_waited_for_but_not_for_ever() {
+        let box_ = sysfs(&[("0000:01:00.0", NVIDIAS), ("0000:0c:00.0", AMDS)]);
+        let amds = device("0000:0c:00.0", 0);
+        let nowhere = DeviceReadings {
+            pci: Reading::Failed("NVML_ERROR_UNKNOWN".into()),
+            ..device("0000:01:00.0", 0)
+        };
+        let silent = [("nvidia", nowhere), ("amd", amds.clone())];
+        let told = [("nvidia", device("0000:01:00.0", 0)), ("amd", amds)];
+        let mut patient = indices(&box_);
+        assert_eq!(numbers(&mut patient, &silent, true), [2, 1]);
+        assert_eq!(numbers(&mut patient, &told, true), [0, 1]);
+        let mut tired = indices(&box_);
+        for _ in 0..=PATIENCE {
+            assert_eq!(numbers(&mut tired, &silent, true), [2, 1]);
+        }
+        assert_eq!(numbers(&mut tired, &told, true), [2, 1]);
     }
 
     #[test]
