@@ -78,8 +78,8 @@ impl Indices {
             let told = new.iter().filter_map(|device| address(device).cloned());
             given.keep_places(slots.chain(told).collect());
         }
-        let out_of_place = |device: &&DeviceReadings| device.pci.failure().is_some();
-        let is_one_out_of_place = !are_nvidias && new.iter().any(|it| out_of_place(&it));
+        let is_out_of_place = |device: &&DeviceReadings| device.pci.failure().is_some();
+        let is_one_out_of_place = !are_nvidias && new.iter().any(is_out_of_place);
         for device in new {
             // As its driver counts: `nvidia-smi` says the same.
             let wanted = are_nvidias.then_some(device.index);
