@@ -1,13 +1,19 @@
 //! What can be typed. What it means, together with the environment and the
 //! settings file, is decided in `settings`.
 
+mod kill;
+
+mod reset;
+
 mod number;
 
 use crate::settings::{Colors, Format, LogLevel, bounds};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpukill_proto::snapshot::Vendor;
+pub use kill::{Kill, ScopeChoice, SignalChoice};
 use number::{pid, whole};
+pub use reset::Reset;
 use std::path::PathBuf;
 
 /// Who uses the GPUs of this box.
@@ -64,6 +70,10 @@ pub enum Command {
     Holders(Holders),
     /// All that is known of one process, and who may end it
     Explain(Explain),
+    /// End processes that use GPUs, and see their memory come back
+    Kill(Kill),
+    /// Reset GPUs that are stuck, one after the other
+    Reset(Reset),
     /// What the samples say of the past
     Audit(Audit),
     /// Let go of the NVIDIA driver, so that it can be unloaded, updated or reset,
@@ -190,7 +200,7 @@ pub struct Completions {
     pub shell: clap_complete::Shell,
 }
 
-/// The forms that `status`, `holders` and `explain` have.
+/// The forms that `status`, `holders`, `explain` and `kill` have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StatusFormat {
     /// For people
@@ -292,7 +302,6 @@ mod tests {
     fn what_contradicts_or_makes_no_sense_is_refused() {
         for line in [
             "gpukillctl",
-            "gpukillctl kill 1",
             "gpukillctl list -w 0",
             "gpukillctl list --vendor matrox",
             "gpukillctl list --max-processes -1",
@@ -326,25 +335,14 @@ mod tests {
     }
 
     #[test]
-    fn kill_can_have_a_timeout_of_its_own_beside_the_wait_for_the_daemon() {
-        let mut command = Cli::command().subcommand(
-            clap::Command::new("kill")
-                .arg(clap::Arg::new("pid"))
-                .arg(clap::Arg::new("timeout_secs").long("timeout-secs")),
-        );
-        command.build();
-        command.clone().debug_assert();
-        let line = "gpukillctl kill --timeout-secs 5 --request-timeout 30 4182";
-        let typed = command
-            .try_get_matches_from(line.split_whitespace())
-            .expect("it is right");
-        let (_, kill) = typed.subcommand().expect("kill");
-        let text = |name: &str| kill.get_one::<String>(name).map(String::as_str);
-        assert_eq!(
-            (text("timeout_secs"), text("pid")),
-            (Some("5"), Some("4182"))
-        );
-        assert_eq!(kill.get_one::<u64>("request_timeout"), Some(&30));
+    fn the_timeout_of_kill_is_not_the_wait_for_the_daemon() {
+        let cli = parse("gpukillctl kill --timeout-secs 7 --request-timeout 30 4182");
+        let cli = cli.expect("it is right");
+        assert_eq!(cli.globals.request_timeout, Some(30));
+        match cli.command {
+            Command::Kill(kill) => assert_eq!((kill.timeout_secs, kill.pids), (7, vec![4182])),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

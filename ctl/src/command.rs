@@ -5,9 +5,15 @@ pub(crate) mod audit;
 
 pub(crate) mod completions;
 
+mod confirm;
+
 pub(crate) mod explain;
 
 pub(crate) mod holders;
+
+pub(crate) mod kill;
+
+pub(crate) mod reset;
 
 pub(crate) mod list;
 
@@ -40,6 +46,8 @@ pub(crate) fn run(
             Command::Status(_) => status::run(settings, messages).await,
             Command::Holders(holders) => holders::run(holders, settings, messages).await,
             Command::Explain(explain) => explain::run(explain, settings, messages).await,
+            Command::Kill(wanted) => kill::run(wanted, settings, messages).await,
+            Command::Reset(wanted) => reset::run(wanted, settings, messages).await,
             Command::Audit(audit) => audit::run(audit, settings, messages).await,
             Command::Quiesce(wanted) => quiesce::run(wanted, settings, messages).await,
             Command::Resume => resume::run(settings, messages).await,

@@ -6,6 +6,11 @@ mod socket;
 
 mod daemon;
 
+mod acting;
+
+mod resetting;
+
+pub(crate) use acting::is_over;
 pub(crate) use daemon::Daemon;
 pub(crate) use patience::Patience;
 pub(crate) use socket::choose;

@@ -1,6 +1,7 @@
 //! How a run can end: the exit codes, what can go wrong, and the one mapping
 //! from the second to the first.
 
+use gpukill_policy::kill::success::Success;
 use gpukill_policy::select::NoSuchDevice;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::settings::Mistake;
@@ -37,6 +38,18 @@ pub enum Exit {
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         ExitCode::from(exit as u8)
+    }
+}
+
+impl From<Success> for Exit {
+    fn from(success: Success) -> Self {
+        match success {
+            Success::All => Self::Done,
+            Success::Part => Self::PartlyDone,
+            Success::Refused => Self::NotPermitted,
+            Success::Nobody => Self::NoMatch,
+            Success::Failed => Self::Failed,
+        }
     }
 }
 
@@ -77,6 +90,15 @@ pub(crate) enum Failure {
     NoMatch(String),
     /// A vendor's library or driver failed, and so there is no answer.
     Vendor(String),
+    /// What was asked is not done, or not known to be.
+    NotDone {
+        /// What is so instead.
+        what: String,
+        /// What the person can do next, where there is something.
+        hint: Option<String>,
+        /// How that counts.
+        exit: Exit,
+    },
     /// The kernel refuses something that every run needs.
     System(io::Error),
     /// What was to be printed could not be.
@@ -111,6 +133,7 @@ impl Failure {
             | Self::NoSuchProcess(_)
             | Self::NoMatch(_) => Exit::NoMatch,
             Self::Vendor(_) => Exit::VendorFailed,
+            Self::NotDone { exit, .. } => *exit,
             Self::System(_) | Self::Output(_) => Exit::Failed,
             Self::ReaderGone => Exit::Done,
         }
@@ -121,6 +144,7 @@ impl Failure {
         let hint = match self {
             Self::Connect(socket, error) => return connect_hint(socket, error),
             Self::Refused(refusal) => return refusal.hint(),
+            Self::NotDone { hint, .. } => return hint.clone(),
             Self::UnsafeSocket(..) => "name the socket yourself: --socket PATH",
             Self::TimedOut { .. } => "wait longer: --request-timeout 30",
             Self::NothingPolled => "try again in a moment, or wait longer: --request-timeout 30",
@@ -179,6 +203,7 @@ impl fmt::Display for Failure {
             Self::Usage(what)
             | Self::NoSuchProcess(what)
             | Self::NoMatch(what)
+            | Self::NotDone { what, .. }
             | Self::Vendor(what) => f.write_str(what),
             Self::Settings { file, mistakes } => write_mistakes(f, file.as_deref(), mistakes),
             Self::SettingsFile(path, error) => {

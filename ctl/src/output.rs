@@ -7,6 +7,8 @@
 //! - [`view`]: the frame of `list`; [`gpus`] and [`processes`] are its tables.
 //! - [`holders`], [`explain`]: who has GPUs open, and one process; [`finding`] says
 //!   whose unexplained memory is.
+//! - [`kill`]: who is meant, and what became of each.
+//! - [`reset`]: what stands in the way of a reset, and what became of it.
 //! - [`status`], [`history`]: the other answers, for people.
 //! - [`json`], [`csv`]: the same for programs.
 //! - [`screen`]: the terminal while `list --watch` has it.
@@ -38,6 +40,10 @@ mod finding;
 pub(crate) mod holders;
 
 pub(crate) mod explain;
+
+pub(crate) mod kill;
+
+pub(crate) mod reset;
 
 pub(crate) mod status;
 

@@ -260,6 +260,8 @@ impl From<&Cli> for Flags {
             }
             Command::Status(status) => flags.output_format = status.output.map(Format::from),
             Command::Holders(holders) => flags.output_format = holders.output.map(Format::from),
+            Command::Kill(kill) => flags.output_format = kill.output.map(Format::from),
+            Command::Reset(reset) => flags.output_format = reset.output.map(Format::from),
             Command::Explain(explain) => flags.output_format = explain.output.map(Format::from),
             Command::Audit(audit) => flags.output_format = audit.output,
             Command::Quiesce(_) | Command::Resume | Command::Completions(_) => {}

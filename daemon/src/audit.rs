@@ -2,13 +2,21 @@
 //! daemon did. Two SQLite files, each written by one thread alone; whoever has
 //! something to store hands it over and goes on.
 
+mod acts;
+
+mod cut;
+
 mod database;
 
 mod event_row;
 
+mod inbox;
+
 mod query;
 
 mod reader;
+
+mod refusals;
 
 mod row;
 
@@ -18,15 +26,17 @@ mod steady;
 
 mod writer;
 
+use acts::End;
 use gpukill_proto::audit::{AuditPage, AuditQuery};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{GpuEvent, Snapshot};
 use gpukill_proto::status::StoreReport;
 use gpukill_proto::units::{Bytes, Timestamp};
+use inbox::{Inbox, Intent};
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::oneshot;
 
 /// So many samples may wait to be written before new ones are dropped.
@@ -43,8 +53,16 @@ const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 /// How long an event waits for its place in the queue.
 const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long an act waits until it is recorded.
+const INTENT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why nothing is recorded at the daemon's end.
+const CLOSED: &str = "the store is closed";
+
 /// What is told to the writing thread.
 enum Order {
+    /// There is something in the inbox.
+    Look,
     Sample(Arc<Snapshot>),
     Record(Event),
     Devices(Vec<GpuEvent>),
@@ -67,6 +85,39 @@ pub(crate) enum Event {
     Resumed(u32),
 }
 
+/// What a person has the daemon do, before it is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Act {
+    pub(crate) kind: ActKind,
+    /// Who asked.
+    pub(crate) uid: u32,
+    /// What they asked for, as options of the command.
+    pub(crate) asked: String,
+    /// What is planned, as JSON.
+    pub(crate) plan: String,
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ActKind {
+    Kill,
+    Reset,
+}
+
+impl ActKind {
+    /// As it is recorded.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Reset => "reset",
+        }
+    }
+}
+
+/// Names a recorded act, for as long as the daemon runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ActId(i64);
+
 /// What is told to the reading thread.
 enum Inquiry {
     Question(Question),
@@ -84,6 +135,7 @@ struct Question {
 pub(crate) struct Store {
     orders: SyncSender<Order>,
     questions: SyncSender<Inquiry>,
+    inbox: Arc<Mutex<Inbox>>,
     shared: Arc<Mutex<Standing>>,
     directory: Arc<PathBuf>,
 }
@@ -108,13 +160,15 @@ impl Store {
         let (orders, received) = sync_channel(QUEUE);
         let (questions, asked) = sync_channel(QUESTIONS);
         let shared = Arc::new(Mutex::new(Standing::default()));
+        let inbox = Arc::new(Mutex::new(Inbox::default()));
         let store = Self {
             orders,
             questions,
+            inbox: Arc::clone(&inbox),
             shared: Arc::clone(&shared),
             directory: Arc::new(directory.clone()),
         };
-        let writer = writer::Writer::new(directory.clone(), boot, keep, shared);
+        let writer = writer::Writer::new(directory.clone(), boot, keep, inbox, shared);
         std::thread::Builder::new()
             .name("store-write".into())
             .spawn(move || writer.run(&received))?;
@@ -148,6 +202,85 @@ impl Store {
                 }
             };
             std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Records and logs what is about to be done. Returns when it is safe on the
+    /// disk; waits for that for two seconds at most, so it is for threads that may
+    /// wait. What is said here not to be recorded may be in the record after all,
+    /// where the disk was slow or its error was none: never as an act under way,
+    /// but with the word `unrecorded`.
+    ///
+    /// # Errors
+    /// Why it is not recorded. The caller logs what comes of such an act.
+    pub(crate) fn intend(&self, act: Act) -> Result<ActId, String> {
+        let recorded = self.intend_within(act.clone(), INTENT_PATIENCE);
+        let (kind, uid, asked, plan) = (act.kind.name(), act.uid, act.asked, act.plan);
+        match &recorded {
+            Ok(ActId(act)) => tracing::info!(act, kind, uid, asked, plan, "an act begins"),
+            Err(why) => tracing::error!(kind, uid, asked, plan, why, "an act is not recorded"),
+        }
+        recorded
+    }
+
+    fn intend_within(&self, act: Act, patience: Duration) -> Result<ActId, String> {
+        let act = Act {
+            asked: cut::text(act.asked, cut::MOST_TEXT),
+            plan: cut::json(act.plan, cut::MOST_JSON),
+            ..act
+        };
+        let (answer, answered) = sync_channel(0);
+        let intent = Intent {
+            act,
+            at: SystemTime::now().into(),
+            deadline: Instant::now() + patience,
+            answer,
+        };
+        inbox::open(&self.inbox).intend(intent)?;
+        self.wake()?;
+        answered
+            .recv_timeout(patience)
+            .map_err(|_| "the store did not answer in time".to_owned())?
+    }
+
+    /// Records and logs what came of an act: in a word (`done`, `partly`,
+    /// `failed`), and as JSON. Never waits; while the store does not work it is
+    /// kept until it does. The first one of an act holds.
+    pub(crate) fn settle(&self, act: ActId, word: &'static str, outcome: String) {
+        let ActId(number) = act;
+        tracing::info!(act = number, word, outcome, "an act ended");
+        let end = End {
+            at: SystemTime::now().into(),
+            word,
+            outcome: Some(cut::json(outcome, cut::MOST_JSON)),
+            why: None,
+        };
+        inbox::open(&self.inbox).end(act, end);
+        if let Err(why) = self.wake() {
+            tracing::error!(act = number, why, "what came of an act is not recorded");
+        }
+    }
+
+    /// Records and logs an act that was not begun, and why. Never waits. Repeats
+    /// are told of once a minute with their number, and of very many different ones
+    /// only the number is.
+    pub(crate) fn refuse(&self, act: Act, why: String) {
+        let (at, now) = (SystemTime::now().into(), Instant::now());
+        let is_first = {
+            let mut inbox = inbox::open(&self.inbox);
+            inbox.refusals.take(act, why, at, now)
+        };
+        if is_first && let Err(why) = self.wake() {
+            tracing::error!(why, "a refusal is not recorded");
+        }
+    }
+
+    /// Has the writing thread look into the inbox.
+    fn wake(&self) -> Result<(), String> {
+        match self.orders.try_send(Order::Look) {
+            // Where the queue is full it looks after each order.
+            Ok(()) | Err(TrySendError::Full(_)) => Ok(()),
+            Err(TrySendError::Disconnected(_)) => Err(CLOSED.into()),
         }
     }
 

@@ -1,11 +1,15 @@
 //! The daemon's settings: one table of keys, from defaults, file and
 //! environment, in this order. Every mistake is told at once.
 
+mod foreign_pids;
+
 mod keys;
 
+pub use foreign_pids::ForeignPids;
 use gpukill_proto::settings::{self, Mistake};
 pub use keys::KEYS;
 use std::fmt;
+use std::fs::Metadata;
 use std::io::Read as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
@@ -22,6 +26,12 @@ pub struct Config {
     pub backends: Backends,
     /// What is kept.
     pub audit: Audit,
+    /// How devices are reset.
+    pub reset: Reset,
+    /// What nobody ends.
+    pub protect: Protect,
+    /// What [`Daemon::foreign_pids`] comes to. Not set by a key.
+    pub foreign_pids: ForeignPids,
     /// Set by `--user`, not by a key: run for one person.
     pub personal: bool,
 }
@@ -35,6 +45,8 @@ pub struct Daemon {
     pub state_dir: PathBuf,
     /// The time from one poll to the next.
     pub poll_interval: Duration,
+    /// Whether processes may be ended although these are not the host's pids.
+    pub foreign_pids: bool,
 }
 
 /// Who may what.
@@ -72,6 +84,26 @@ pub struct Audit {
     pub sample_interval: Duration,
     /// How long samples are kept.
     pub keep_samples: Duration,
+}
+
+/// What nobody ends, whoever asks, besides what the box itself needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Protect {
+    /// Names of processes, whole.
+    pub names: Vec<String>,
+    /// Names or numbers of users.
+    pub users: Vec<String>,
+    /// Names of systemd units.
+    pub units: Vec<String>,
+    /// Names or ids of containers.
+    pub containers: Vec<String>,
+}
+
+/// How devices are reset.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reset {
+    /// The socket of `gpukill-reset`.
+    pub helper: PathBuf,
 }
 
 /// With this begins every variable that overrides a key.
@@ -129,7 +161,12 @@ pub fn load(
     let (mut config, mut mistakes) = defaults(scope, environment);
     let file = named.map_or_else(|| usual_file(scope, environment), Path::to_path_buf);
     match read(&file) {
-        Ok(text) => mistakes.extend(settings::apply_file(KEYS, &text, &mut config)),
+        Ok((text, metadata)) => {
+            mistakes.extend(settings::apply_file(KEYS, &text, &mut config));
+            if config.daemon.foreign_pids {
+                config.foreign_pids = ForeignPids::said_by(&file, &metadata, scope);
+            }
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => {}
         Err(error) => {
             let what = format!("cannot read {}: {error}", file.display());
@@ -142,6 +179,9 @@ pub fn load(
         environment.to_vec(),
         &mut config,
     ));
+    config.foreign_pids = config
+        .foreign_pids
+        .and_environment(config.daemon.foreign_pids);
     if mistakes.is_empty() {
         Ok(config)
     } else {
@@ -152,20 +192,21 @@ pub fn load(
     }
 }
 
-/// The text of a settings file. A pipe would never end, or never begin.
-fn read(file: &Path) -> std::io::Result<String> {
+/// The text of a settings file, and whose that is. A pipe would never end, or
+/// never begin.
+fn read(file: &Path) -> std::io::Result<(String, Metadata)> {
     let kind = std::fs::metadata(file)?.file_type();
     if kind.is_fifo() || kind.is_socket() {
         return Err(std::io::Error::other("it is no file"));
     }
     let mut text = String::new();
-    std::fs::File::open(file)?
-        .take(LONGEST_FILE + 1)
-        .read_to_string(&mut text)?;
+    let file = std::fs::File::open(file)?;
+    let metadata = file.metadata()?;
+    file.take(LONGEST_FILE + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LONGEST_FILE {
         return Err(std::io::Error::other("it is longer than 1 MiB"));
     }
-    Ok(text)
+    Ok((text, metadata))
 }
 
 fn usual_file(scope: Scope, environment: &[(String, String)]) -> PathBuf {
@@ -260,6 +301,7 @@ mod tests {
                 socket: DEFAULT_SOCKET.into(),
                 state_dir: "/var/lib/gpukill".into(),
                 poll_interval: Duration::from_secs(2),
+                foreign_pids: false,
             },
             access: Access {
                 operator_group: "gpukill-operators".into(),
@@ -280,6 +322,11 @@ mod tests {
                 sample_interval: Duration::from_secs(10),
                 keep_samples: Duration::from_secs(7 * 86_400),
             },
+            reset: Reset {
+                helper: "/run/gpukill/reset.sock".into(),
+            },
+            protect: Protect::default(),
+            foreign_pids: ForeignPids::Refuse,
             personal: false,
         };
         assert_eq!(defaults, expected);
@@ -306,6 +353,57 @@ mod tests {
              GPUKILLD_ACCESS_HIDE_OTHER_USERS: \"maybe\" is neither true nor false\n\
              GPUKILLD_NONSENSE overrides no setting"
         );
+    }
+
+    #[test]
+    fn what_is_protected_is_named_whole() {
+        let text = "[protect]\nnames = [\"ollama\", \"ollama\", \"vllm serve\"]\nunits = [\"train@1.service\"]\n";
+        let expected = Protect {
+            names: vec!["ollama".into(), "vllm serve".into()],
+            units: vec!["train@1.service".into()],
+            ..Protect::default()
+        };
+        assert_eq!(loaded(text, &[]).unwrap().protect, expected);
+        let long = "x".repeat(256);
+        let text = format!(
+            "[protect]\nnames = [\"python*\"]\nusers = \"prod\"\nunits = [\"inference\"]\ncontainers = [\"{long}\"]\nprocesses = []\n"
+        );
+        assert_eq!(
+            loaded(&text, &[]).unwrap_err(),
+            format!(
+                "2: protect.names: \"python*\" is no name: blanks around it or wildcards\n\
+                 3: protect.users: \"prod\" is not a list of names\n\
+                 4: protect.units: \"inference\" is neither a .service nor a .scope\n\
+                 5: protect.containers: \"{long}\" is longer than 255 bytes\n\
+                 6: unknown key protect.processes"
+            )
+        );
+        let many: Vec<String> = (0..257).map(|n| format!("\"{n}\"")).collect();
+        let text = format!("[protect]\nusers = [{}]\n", many.join(","));
+        let why = "2: protect.users: has 257 names, more than 256";
+        assert_eq!(loaded(&text, &[]).unwrap_err(), why);
+    }
+
+    #[test]
+    fn foreign_pids_are_believed_of_ones_own_file_and_not_of_the_environment() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("gpukilld.toml");
+        let set = ("GPUKILLD_DAEMON_FOREIGN_PIDS", "true");
+        let unset = ("GPUKILLD_DAEMON_FOREIGN_PIDS", "false");
+        let loaded = |text: &str, variables: &[(&str, &str)]| {
+            std::fs::write(&file, text).unwrap();
+            let allowed = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&file, allowed).unwrap();
+            let config = load(Some(&file), Scope::Personal, &environment(variables));
+            config.unwrap().foreign_pids
+        };
+        let by_file = "[daemon]\nforeign_pids = true\n";
+        assert_eq!(loaded(by_file, &[]), ForeignPids::Act);
+        assert_eq!(loaded(by_file, &[set]), ForeignPids::Act);
+        assert_eq!(loaded(by_file, &[unset]), ForeignPids::Refuse);
+        assert_eq!(loaded("", &[]), ForeignPids::Refuse);
+        let alone = ForeignPids::NotBelieved("no file says so".into());
+        assert_eq!(loaded("", &[set]), alone);
     }
 
     #[test]
@@ -353,6 +451,24 @@ mod tests {
             }),
             ("GPUKILLD_AUDIT_KEEP_SAMPLES", "7200s", |c| {
                 format!("{}s", c.audit.keep_samples.as_secs())
+            }),
+            ("GPUKILLD_DAEMON_FOREIGN_PIDS", "true", |c| {
+                c.daemon.foreign_pids.to_string()
+            }),
+            ("GPUKILLD_PROTECT_NAMES", "ollama,vllm serve", |c| {
+                c.protect.names.join(",")
+            }),
+            ("GPUKILLD_PROTECT_USERS", "prod,1007", |c| {
+                c.protect.users.join(",")
+            }),
+            ("GPUKILLD_PROTECT_UNITS", "inference.service", |c| {
+                c.protect.units.join(",")
+            }),
+            ("GPUKILLD_PROTECT_CONTAINERS", "triton,0123456789ab", |c| {
+                c.protect.containers.join(",")
+            }),
+            ("GPUKILLD_RESET_HELPER", "/x/reset.sock", |c| {
+                c.reset.helper.display().to_string()
             }),
         ];
         assert_eq!(cases.len(), KEYS.len());

@@ -31,4 +31,6 @@ pub(crate) mod identity;
 
 pub(crate) mod process;
 
+pub(crate) mod crowd;
+
 pub(crate) mod untrusted;

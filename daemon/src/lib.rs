@@ -11,6 +11,11 @@
 //! - `host`: what the system knows of processes and people
 //! - `audit`: the store
 //! - `faults`, `state`, `tick`, `poller`: one poll, from readings to a snapshot
+//! - `look`: a look at all processes, for whoever asks
+//! - `authority`: who may what, now
+//! - `enforce`: ends processes
+//! - `reset`: resets devices
+//! - [`helper`]: `gpukill-reset`, a program of its own
 //! - `server`: the socket
 #![deny(unsafe_code)]
 
@@ -45,6 +50,17 @@ mod state;
 mod tick;
 
 mod poller;
+
+mod look;
+
+mod authority;
+
+mod enforce;
+
+#[doc(hidden)]
+pub mod helper;
+
+mod reset;
 
 mod server;
 

@@ -4,11 +4,11 @@ mod explanation;
 
 mod holder_pages;
 
+mod kill_pages;
+
 mod limits;
 
 pub(crate) mod listener;
-
-pub(crate) mod look;
 
 mod peer;
 
@@ -19,30 +19,31 @@ mod snapshot_pages;
 mod watched;
 
 use crate::audit::Store;
+use crate::authority::Authority;
 use crate::clock::Clock;
-use crate::config::Config;
-use crate::host::users::Users;
+use crate::enforce::Enforcer;
+use crate::look::Look;
 use crate::quiesce::Quiesce;
+use crate::reset::Resetter;
 use crate::state;
 use gpukill_policy::access::{Caller, Roles, rights};
 use gpukill_proto::status::Right;
 use gpukill_proto::transport::preface::{Preface, Status};
 use gpukill_proto::units::Timestamp;
 use limits::Limits;
-use look::Look;
 use rustix::net::SendFlags;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
 
 /// What every session reads.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) state: state::Reader,
-    pub(crate) config: watch::Receiver<Arc<Config>>,
-    pub(crate) users: Users,
+    pub(crate) authority: Authority,
+    pub(crate) enforcer: Enforcer,
+    pub(crate) resetter: Resetter,
     pub(crate) store: Store,
     pub(crate) quiesce: Quiesce,
     pub(crate) look: Look,
@@ -53,16 +54,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Who may what, by the settings and groups as they are now.
+    /// Who may what.
     fn roles(&self) -> Roles {
-        let config = self.config.borrow().clone();
-        let gid = |name: &str| self.users.group(name).map(|group| group.gid);
-        Roles {
-            operator_group: gid(&config.access.operator_group),
-            admin_group: gid(&config.access.admin_group),
-            owner: config.personal.then(|| rustix::process::getuid().as_raw()),
-            hide_other_users: config.access.hide_other_users,
-        }
+        self.authority.roles()
     }
 }
 

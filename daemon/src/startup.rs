@@ -1,26 +1,32 @@
 //! From the command line to a running daemon, and in order back again.
 
+mod settings;
+
 use crate::args::Args;
 use crate::audit::{Event as Recorded, Store};
+use crate::authority::Authority;
 use crate::backend::Roots;
 use crate::clock::{Clock, SystemClock};
-use crate::config::{self, Config, Scope};
+use crate::config::{self, Config};
+use crate::enforce::{Enforcer, Means};
 use crate::holders::Holders;
 use crate::host::commands::Commands;
 use crate::host::containers::Containers;
-use crate::host::namespace::will_not_act;
+use crate::host::crowd::Crowds;
+use crate::host::namespace::has_the_hosts_pids;
 use crate::host::process::Processes;
 use crate::host::users::{System, Users};
 use crate::logging::{self, Log};
+use crate::look::look;
 use crate::poller::{Event, Poller};
 use crate::quiesce::Quiesce;
+use crate::reset::Resetter;
 use crate::server::listener::{Listening, listen, lock};
-use crate::server::look::look;
 use crate::server::{Shared, serve};
 use crate::state::Wanted;
 use crate::tick::Ticker;
 use crate::{backend, sensor, state, systemd};
-use gpukill_proto::settings::Mistake;
+use settings::{reload, settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fmt::Display;
@@ -42,6 +48,9 @@ const EXIT_FAILED: u8 = 1;
 
 /// How long the end waits for a poll that is under way.
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// How long the end waits for kills that are under way: they are told.
+const ACT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long the start waits for the groups of operators and admins. A name
 /// service that is slower gives them a little later.
@@ -219,14 +228,40 @@ impl Running {
             .map_err(&thread)?;
         let (settings, settings_read) = watch::channel(Arc::clone(config));
         let started_at = clock.now();
-        let will_not_act = will_not_act();
+        let will_not_act = config.foreign_pids.will_not_act(has_the_hosts_pids());
         if let Some(why) = &will_not_act {
             tracing::warn!(why, "ends no process, whoever asks");
         }
-        let shared = Shared {
-            state: published,
+        let authority = Authority {
             config: settings_read,
             users,
+        };
+        let hurry = events.clone();
+        let means = Means {
+            authority: authority.clone(),
+            state: published.clone(),
+            look: Arc::clone(&look),
+            crowds: Crowds::new(
+                procfs.clone(),
+                config.backends.host_root.clone(),
+                config.access.owner_label.clone(),
+            ),
+            store: store.clone(),
+            clock: Arc::clone(&clock),
+            hurry: Arc::new(move || {
+                // A poller that has ended publishes nothing more.
+                let _ = hurry.send(Event::Hurry);
+            }),
+            will_not_act: will_not_act.clone(),
+            stopping: Arc::default(),
+        };
+        let enforcer = Enforcer::new(means.clone());
+        let resetter = Resetter::new(means, enforcer.clone(), quiesce.clone());
+        let shared = Shared {
+            state: published,
+            authority,
+            enforcer,
+            resetter,
             store: store.clone(),
             quiesce,
             look,
@@ -283,6 +318,8 @@ impl Running {
     }
 
     fn stop(self) {
+        // First of all, while there are polls that see memory come back.
+        self.shared.enforcer.stop(ACT_PATIENCE);
         // Gone already is as good.
         let _ = self.events.send(Event::Stop);
         if self.polling_ended.recv_timeout(STOP_PATIENCE).is_err() {
@@ -291,70 +328,6 @@ impl Running {
         self.store.record(Recorded::Stopped);
         self.store.close();
     }
-}
-
-/// SIGHUP: bad settings keep the old ones and say so.
-fn reload(
-    args: &Args,
-    current: &watch::Sender<Arc<Config>>,
-    events: &mpsc::Sender<Event>,
-    store: &Store,
-) {
-    systemd::reloading();
-    match settings(args) {
-        Ok(new) => {
-            let before = current.borrow().clone();
-            if before.daemon.socket != new.daemon.socket
-                || before.daemon.state_dir != new.daemon.state_dir
-                || before.backends != new.backends
-                || before.access.owner_label != new.access.owner_label
-            {
-                tracing::warn!(
-                    "some of the changed settings need a restart: see gpukilld --print-default-config"
-                );
-            }
-            let new = Arc::new(new);
-            store.keep(new.audit.keep_samples);
-            // A poller that has ended needs no settings.
-            let _ = events.send(Event::Reload(Arc::clone(&new)));
-            current.send_replace(new);
-            tracing::info!("settings reloaded");
-        }
-        Err(invalid) => {
-            for line in invalid.to_string().lines() {
-                tracing::error!(mistake = line, "settings not reloaded, the old ones hold");
-            }
-        }
-    }
-    systemd::ready();
-}
-
-fn settings(args: &Args) -> Result<Config, config::Invalid> {
-    let (mut environment, mut unreadable) = (Vec::new(), Vec::new());
-    for (name, value) in std::env::vars_os() {
-        let shown = gpukill_proto::text::visible(name.as_encoded_bytes(), 80);
-        match (name.into_string(), value.into_string()) {
-            (Ok(name), Ok(value)) => environment.push((name, value)),
-            // Left out, it would be a silent default.
-            _ if shown.starts_with(config::PREFIX) => unreadable.push(Mistake {
-                line: None,
-                what: format!("{shown}: is not valid UTF-8"),
-            }),
-            _ => {}
-        }
-    }
-    let scope = if args.user {
-        Scope::Personal
-    } else {
-        Scope::Box
-    };
-    let loaded = config::load(args.config.as_deref(), scope, &environment);
-    if unreadable.is_empty() {
-        return loaded;
-    }
-    let mut invalid = loaded.err().unwrap_or_default();
-    invalid.mistakes.append(&mut unreadable);
-    Err(invalid)
 }
 
 /// Names this boot, so that start times of different boots do not mix.

@@ -11,6 +11,32 @@ pub struct Caller {
     pub uid: u32,
     /// Its primary and supplementary groups.
     pub groups: BTreeSet<u32>,
+    /// Whether it runs in a PID namespace of its own: root of a container has the
+    /// uid of the box's root, and is nobody special.
+    pub contained: bool,
+}
+
+/// The users a process runs as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Uids {
+    /// Whose process it is.
+    pub real: u32,
+    /// Whose rights it has.
+    pub effective: u32,
+    /// Whose rights it may take again.
+    pub saved: u32,
+}
+
+impl Uids {
+    /// Of a process that has one user, or of which one alone is known.
+    #[must_use]
+    pub const fn all(uid: u32) -> Self {
+        Self {
+            real: uid,
+            effective: uid,
+            saved: uid,
+        }
+    }
 }
 
 /// To whom the admin has given what.
@@ -43,8 +69,9 @@ pub enum Operation {
     },
     /// End a process. Who is not known is nobody.
     End {
-        /// The real user id of the process.
-        owner: Option<u32>,
+        /// As whom it runs: one that has another's rights, or may take them, is
+        /// not whose it was.
+        uids: Option<Uids>,
         /// As in [`Operation::ReadCommand`].
         namespace_owner: Option<u32>,
     },
@@ -69,14 +96,25 @@ pub enum Ruling {
     Deny(Right),
 }
 
+/// Whether the caller is root of this box, and not of a container on it.
+#[must_use]
+pub fn is_root_of_the_box(caller: &Caller) -> bool {
+    // A user namespace's root arrives here as the uid it is mapped to.
+    caller.uid == 0 && !caller.contained
+}
+
 /// Everything the caller may do, in the order of [`Right`].
 #[must_use]
 pub fn rights(caller: &Caller, roles: &Roles) -> Vec<Right> {
-    let in_group = |group: Option<u32>| group.is_some_and(|group| caller.groups.contains(&group));
+    if caller.uid == 0 && caller.contained {
+        return vec![Right::Look];
+    }
+    // In which groups somebody in a container is, its image says.
+    let in_group = |group: Option<u32>| {
+        !caller.contained && group.is_some_and(|group| caller.groups.contains(&group))
+    };
     let owns_daemon = roles.owner == Some(caller.uid);
-    // Root of the box, that is: a user namespace's root arrives here as the uid
-    // it is mapped to.
-    let is_root = caller.uid == 0;
+    let is_root = is_root_of_the_box(caller);
     let is_admin = is_root || owns_daemon || in_group(roles.admin_group);
     let is_operator = is_root || owns_daemon || in_group(roles.operator_group);
     let mut rights = vec![Right::Look, Right::EndOwn];
@@ -91,49 +129,43 @@ pub fn rights(caller: &Caller, roles: &Roles) -> Vec<Right> {
 
 /// May the caller do this?
 pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
-    match operation {
-        Operation::Look => Ruling::Allow,
-        Operation::Quiesce => {
-            if rights(caller, roles).contains(&Right::EndAny) {
-                Ruling::Allow
-            } else {
-                Ruling::Deny(Right::EndAny)
-            }
-        }
+    let rights = rights(caller, roles);
+    let owns_some = rights.contains(&Right::EndOwn);
+    let allowed = match operation {
+        Operation::Look => true,
+        Operation::Quiesce => rights.contains(&Right::EndAny),
         Operation::ReadCommand {
             owner,
             namespace_owner,
         } => {
-            let sees_all = rights(caller, roles)
+            let is_theirs = owns_some && [owner, namespace_owner].contains(&Some(caller.uid));
+            let sees_all = [Right::EndAny, Right::EditRules]
                 .iter()
-                .any(|right| matches!(right, Right::EndAny | Right::EditRules));
-            let is_theirs = [owner, namespace_owner].contains(&Some(caller.uid));
-            if !roles.hide_other_users || sees_all || is_theirs {
-                Ruling::Allow
-            } else {
-                Ruling::Deny(Right::EndAny)
-            }
+                .any(|right| rights.contains(right));
+            !roles.hide_other_users || sees_all || is_theirs
         }
         Operation::End {
-            owner,
+            uids,
             namespace_owner,
         } => {
-            let is_theirs = [owner, namespace_owner].contains(&Some(caller.uid));
-            if is_theirs || rights(caller, roles).contains(&Right::EndAny) {
-                Ruling::Allow
-            } else {
-                Ruling::Deny(Right::EndAny)
-            }
+            let is_all = uids == Some(Uids::all(caller.uid));
+            let is_theirs = owns_some && (is_all || namespace_owner == Some(caller.uid));
+            is_theirs || rights.contains(&Right::EndAny)
         }
+    };
+    if allowed {
+        Ruling::Allow
+    } else {
+        Ruling::Deny(Right::EndAny)
     }
 }
 
 /// Everybody who may end this process, by the same rule: whose it is first, root
 /// last.
 #[must_use]
-pub fn who_may_end(owner: Option<u32>, namespace_owner: Option<u32>, roles: &Roles) -> Vec<Person> {
+pub fn who_may_end(uids: Option<Uids>, namespace_owner: Option<u32>, roles: &Roles) -> Vec<Person> {
     let everybody = [
-        owner.map(Person::User),
+        uids.map(|uids| Person::User(uids.real)),
         namespace_owner.map(Person::User),
         roles.owner.map(Person::User),
         roles.operator_group.map(Person::Group),
@@ -147,10 +179,18 @@ pub fn who_may_end(owner: Option<u32>, namespace_owner: Option<u32>, roles: &Rol
             Person::Group(group) => (u32::MAX, [group].into()),
         };
         let operation = Operation::End {
-            owner,
+            uids,
             namespace_owner,
         };
-        let ruling = check(&Caller { uid, groups }, operation, roles);
+        let ruling = check(
+            &Caller {
+                uid,
+                groups,
+                contained: false,
+            },
+            operation,
+            roles,
+        );
         if ruling == Ruling::Allow && !people.contains(&person) {
             people.push(person);
         }
@@ -169,7 +209,12 @@ mod tests {
         Caller {
             uid,
             groups: groups.iter().copied().collect(),
+            contained: false,
         }
+    }
+
+    fn of(uid: u32) -> Option<Uids> {
+        Some(Uids::all(uid))
     }
 
     fn roles() -> Roles {
@@ -335,20 +380,20 @@ mod tests {
     fn a_process_is_ended_by_its_user_by_who_made_its_namespace_and_by_operators() {
         let end = |uid, groups: &[u32], owner, namespace_owner| {
             let operation = Operation::End {
-                owner,
+                uids: owner,
                 namespace_owner,
             };
             check(&caller(uid, groups), operation, &roles())
         };
         let denied = Ruling::Deny(Right::EndAny);
         let cases = [
-            ("their own", end(1000, &[], Some(1000), None), Ruling::Allow),
-            ("another's", end(1000, &[], Some(1001), None), denied),
+            ("their own", end(1000, &[], of(1000), None), Ruling::Allow),
+            ("another's", end(1000, &[], of(1001), None), denied),
             ("nobody's", end(1000, &[], None, None), denied),
-            ("root's", end(1000, &[0], Some(0), None), denied),
+            ("root's", end(1000, &[0], of(0), None), denied),
             (
                 "in their container",
-                end(1000, &[], Some(100_999), Some(1000)),
+                end(1000, &[], of(100_999), Some(1000)),
                 Ruling::Allow,
             ),
             (
@@ -356,7 +401,7 @@ mod tests {
                 end(1000, &[OPERATORS], None, None),
                 Ruling::Allow,
             ),
-            ("an admin", end(1000, &[ADMINS], Some(1001), None), denied),
+            ("an admin", end(1000, &[ADMINS], of(1001), None), denied),
             ("root", end(0, &[], None, None), Ruling::Allow),
         ];
         for (who, ruling, expected) in cases {
@@ -374,18 +419,168 @@ mod tests {
         };
         let cases = [
             (
-                who_may_end(Some(1001), None, &roles()),
+                who_may_end(of(1001), None, &roles()),
                 vec![User(1001), Group(OPERATORS), User(0)],
             ),
             (
-                who_may_end(Some(100_999), Some(1004), &roles()),
+                who_may_end(of(100_999), Some(1004), &roles()),
                 vec![User(100_999), User(1004), Group(OPERATORS), User(0)],
             ),
-            (who_may_end(Some(0), None, &mine), vec![User(0), User(1000)]),
+            (who_may_end(of(0), None, &mine), vec![User(0), User(1000)]),
             (who_may_end(None, None, &mine), vec![User(1000), User(0)]),
         ];
         for (people, expected) in cases {
             assert_eq!(people, expected);
         }
+    }
+
+    #[test]
+    fn a_process_that_has_anothers_rights_is_not_its_users_to_end() {
+        let end = |uids| {
+            let operation = Operation::End {
+                uids: Some(uids),
+                namespace_owner: None,
+            };
+            check(&caller(1000, &[]), operation, &roles())
+        };
+        let own = Uids::all(1000);
+        assert_eq!(end(own), Ruling::Allow);
+        let others = [
+            Uids { real: 0, ..own },
+            Uids {
+                effective: 0,
+                ..own
+            },
+            Uids { saved: 0, ..own },
+        ];
+        for uids in others {
+            assert_eq!(end(uids), Ruling::Deny(Right::EndAny), "{uids:?}");
+            let people = who_may_end(Some(uids), None, &roles());
+            assert!(!people.contains(&Person::User(1000)), "{people:?}");
+            assert_eq!(people.len(), 2, "{people:?}");
+        }
+    }
+
+    /// Everybody who may ask.
+    fn callers() -> Vec<(&'static str, Caller)> {
+        let contained = |caller: Caller| Caller {
+            contained: true,
+            ..caller
+        };
+        vec![
+            ("alice, 1000", caller(1000, &[1000])),
+            ("alice, in group root", caller(1000, &[1000, 0])),
+            ("an operator, 1002", caller(1002, &[1002, OPERATORS])),
+            ("an admin, 1003", caller(1003, &[1003, ADMINS])),
+            ("root", caller(0, &[0])),
+            ("root of a container", contained(caller(0, &[0, OPERATORS]))),
+            ("alice in a container", contained(caller(1000, &[1000]))),
+            (
+                "alice in a container, as an operator",
+                contained(caller(1000, &[OPERATORS, ADMINS])),
+            ),
+            ("nobody, -1", caller(u32::MAX, &[u32::MAX])),
+        ]
+    }
+
+    /// Whom a process may run as, and who made its namespace.
+    fn owners() -> Vec<(&'static str, Option<Uids>, Option<u32>)> {
+        let own = Uids::all(1000);
+        vec![
+            ("alice's", of(1000), None),
+            ("bob's", of(1001), None),
+            ("root's", of(0), None),
+            (
+                "alice's, effective root",
+                Some(Uids {
+                    effective: 0,
+                    ..own
+                }),
+                None,
+            ),
+            ("alice's, saved root", Some(Uids { saved: 0, ..own }), None),
+            (
+                "alice's, saved bob",
+                Some(Uids { saved: 1001, ..own }),
+                None,
+            ),
+            (
+                "root's, effective alice",
+                Some(Uids {
+                    effective: 1000,
+                    ..Uids::all(0)
+                }),
+                None,
+            ),
+            ("100999's, in alice's namespace", of(100_999), Some(1000)),
+            ("bob's, in alice's namespace", of(1001), Some(1000)),
+            ("alice's, in bob's namespace", of(1000), Some(1001)),
+            ("165536's, in root's namespace", of(165_536), Some(0)),
+            ("nobody's that is known", None, None),
+            (
+                "nobody's that is known, in alice's namespace",
+                None,
+                Some(1000),
+            ),
+        ]
+    }
+
+    /// Who may do what, in a line each.
+    fn table() -> String {
+        use std::fmt::Write as _;
+        let group = roles();
+        let personal = Roles {
+            operator_group: None,
+            admin_group: None,
+            owner: Some(1000),
+            hide_other_users: true,
+        };
+        let of_root = Roles {
+            owner: Some(0),
+            ..personal.clone()
+        };
+        let named = [
+            ("a daemon with groups", &group),
+            ("a daemon of alice's own", &personal),
+            ("a daemon of root's own", &of_root),
+        ];
+        let said = |ruling: Ruling| match ruling {
+            Ruling::Allow => "yes",
+            Ruling::Deny(_) => "no",
+        };
+        let mut table = String::new();
+        for (daemon, roles) in named {
+            writeln!(table, "{daemon}").unwrap();
+            for (who, caller) in callers() {
+                let rights = rights(&caller, roles);
+                let look = said(check(&caller, Operation::Look, roles));
+                let quiesce = said(check(&caller, Operation::Quiesce, roles));
+                writeln!(table, "  {who}: {rights:?}; look {look}, quiesce {quiesce}").unwrap();
+                for (whose, uids, namespace_owner) in owners() {
+                    let owner = uids.map(|uids| uids.real);
+                    let read = Operation::ReadCommand {
+                        owner,
+                        namespace_owner,
+                    };
+                    let end = Operation::End {
+                        uids,
+                        namespace_owner,
+                    };
+                    let (read, end) = (check(&caller, read, roles), check(&caller, end, roles));
+                    let (read, end) = (said(read), said(end));
+                    writeln!(table, "    {whose:<45} read {read:<4} end {end}").unwrap();
+                }
+            }
+            for (whose, uids, namespace_owner) in owners() {
+                let people = who_may_end(uids, namespace_owner, roles);
+                writeln!(table, "  {whose:<47} is ended by {people:?}").unwrap();
+            }
+        }
+        table
+    }
+
+    #[test]
+    fn who_may_do_what_with_whose_process_is_one_table() {
+        crate::golden::compare("access", &table());
     }
 }

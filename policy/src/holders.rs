@@ -6,7 +6,7 @@
 
 mod cause;
 
-mod names;
+pub(crate) mod names;
 
 mod remedy;
 

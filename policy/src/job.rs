@@ -12,7 +12,7 @@ mod units;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Container, Job, ProcessKey, SchedulerJob, Unit};
 pub(crate) use keepers::is_called_like_one as is_called_like_a_keeper;
-use keepers::{is_keeper, is_server};
+pub(crate) use keepers::{is_keeper, is_server, program};
 use std::sync::Arc;
 use units::keeps;
 

@@ -8,6 +8,8 @@
 //! - [`owner`]: whose is a process?
 //! - [`memory`]: how much memory no process explains.
 //! - [`holders`]: whose that memory is, and what frees it.
+//! - [`kill`]: who is ended, and how.
+//! - [`reset`]: which devices can be reset, and what stands in the way.
 //! - [`health`], [`xid`]: what is wrong with a device by its own account.
 #![forbid(unsafe_code)]
 
@@ -23,6 +25,13 @@ pub mod memory;
 
 pub mod holders;
 
+pub mod kill;
+
+pub mod reset;
+
 pub mod health;
 
 pub mod xid;
+
+#[cfg(test)]
+mod golden;

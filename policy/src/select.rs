@@ -1,6 +1,7 @@
 //! Which devices and processes does a person mean?
 
-use gpukill_proto::snapshot::{Device, GpuProcess, Snapshot, Vendor};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{Device, GpuProcess, Owner, Snapshot, Vendor};
 use regex::{Regex, RegexBuilder};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -72,19 +73,30 @@ impl Selection {
 /// Whether `typed` names who runs this process, or whose it is; `None` where that
 /// is not known.
 fn is_of(typed: &str, process: &GpuProcess) -> Option<bool> {
-    let uid = process.uid.last_known().copied();
-    let user = process.user.last_known().map(String::as_str);
-    let owner = process.owner.last_known();
-    if is_user(typed, uid, user)
-        || owner.is_some_and(|owner| is_user(typed, owner.uid, Some(&owner.name)))
-    {
+    if is_theirs(typed, &process.uid, &process.user, &process.owner) {
         return Some(true);
     }
     // A user without a name is not called anything; one whose name could not be
     // had may be called so.
+    let uid = process.uid.last_known();
     let is_a_name = typed.parse::<u32>().is_err();
     let may_be = uid.is_none() || is_a_name && process.user.failure().is_some();
     (!may_be).then_some(false)
+}
+
+/// Whether `typed` names the user of a process, or its owner, as far as these are
+/// known.
+pub(crate) fn is_theirs(
+    typed: &str,
+    uid: &Reading<u32>,
+    user: &Reading<String>,
+    owner: &Reading<Owner>,
+) -> bool {
+    let uid = uid.last_known().copied();
+    let user = user.last_known().map(String::as_str);
+    let owner = owner.last_known();
+    is_user(typed, uid, user)
+        || owner.is_some_and(|owner| is_user(typed, owner.uid, Some(&owner.name)))
 }
 
 /// Whether `typed` names this user, by name or by number. A name that is all
@@ -280,8 +292,9 @@ fn begins_uuid(id: &str, part: &str) -> bool {
             .is_some_and(begins)
 }
 
-/// `*` is any text, `?` any character, all else itself, in any case.
-fn glob(pattern: &str) -> Option<Regex> {
+/// `*` is any text, `?` any character, all else itself, in any case. `None` for
+/// one that is too large.
+pub(crate) fn glob(pattern: &str) -> Option<Regex> {
     let mut expression = String::from("^");
     for c in pattern.chars() {
         match c {
@@ -303,10 +316,10 @@ fn glob(pattern: &str) -> Option<Regex> {
 const PATTERN_SIZE: usize = 128 << 10;
 
 /// The longest pattern and the longest list of devices, in bytes.
-const PATTERN_MAX: usize = 512;
+pub(crate) const PATTERN_MAX: usize = 512;
 const DEVICES_MAX: usize = 2_048;
 
-/// Compiles an unanchored pattern for process names.
+/// Compiles an unanchored pattern for process names and command lines.
 ///
 /// # Errors
 /// What is wrong with it, on one line.
@@ -385,8 +398,7 @@ impl std::error::Error for NoSuchDevice {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::reading::Reading;
-    use gpukill_proto::snapshot::{DeviceId, Owner, OwnerKind};
+    use gpukill_proto::snapshot::{DeviceId, OwnerKind};
     use gpukill_proto::units::Timestamp;
     use proptest::prelude::*;
 

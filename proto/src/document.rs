@@ -20,13 +20,25 @@ mod holders;
 
 mod explain;
 
+mod kill;
+
+mod reset;
+
 pub use audit::AuditDocument;
 pub use explain::{ExplainDocument, FoundDocument, HoldDocument};
 pub use gpu::{GpuDocument, InstanceDocument, XidDocument};
 pub use holders::{
     EndedDocument, FindingDocument, HeldGpuDocument, HolderDocument, HoldersDocument,
 };
+pub use kill::{
+    KillHoldDocument, KillOutcomeDocument, KillPlanDocument, KillReportDocument, KillRestDocument,
+    KillTargetDocument, MemoryReturnDocument, RespawnDocument,
+};
 pub use process::{ParentDocument, ProcessDocument, top_process};
+pub use reset::{
+    BlockerDocument, ResetOutcomeDocument, ResetPlanDocument, ResetReportDocument,
+    ResetTargetDocument,
+};
 pub use status::{BackendDocument, StatusDocument};
 
 use crate::snapshot::{Fault, Snapshot};

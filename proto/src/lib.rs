@@ -4,6 +4,8 @@
 //! - [`units`], [`reading`]: sizes, times, and values that may be unknown.
 //! - [`snapshot`]: the GPUs and who uses them, at one moment.
 //! - [`holders`]: who has devices open, and whose unexplained memory is.
+//! - [`kill`]: ending processes, from the request to the report.
+//! - [`reset`]: resetting devices.
 //! - [`status`], [`audit`], [`refusal`]: the other answers of the daemon.
 //! - [`service`]: every call the daemon answers, on one page.
 //! - [`transport`]: the preface, the codec, and `connect`.
@@ -20,6 +22,10 @@ pub mod reading;
 pub mod snapshot;
 
 pub mod holders;
+
+pub mod kill;
+
+pub mod reset;
 
 pub mod status;
 

@@ -10,7 +10,9 @@
 
 use crate::audit::{AuditPage, AuditQuery};
 use crate::holders::{Explanation, HoldersPage};
+use crate::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use crate::refusal::Refusal;
+use crate::reset::{ResetPlan, ResetReport, ResetRequest};
 use crate::snapshot::{DeviceId, Snapshot};
 use crate::status::Status;
 use crate::units::Timestamp;
@@ -67,4 +69,42 @@ pub trait Gpukill {
     /// All that is known of one process that uses a device or has one open.
     /// Looks at all processes first.
     async fn explain(pid: u32) -> Result<Explanation, Refusal>;
+
+    /// Whom a kill would end. A request that would end nobody, and is no dry run,
+    /// is recorded as refused.
+    async fn plan_kill(request: KillRequest) -> Result<KillPlanPage, Refusal>;
+
+    /// More targets of a plan that this caller made, as long as it is kept: ten
+    /// minutes, or until it is carried out. One without an id is
+    /// [`PlanId::LAST`].
+    async fn more_of_kill_plan(plan: PlanId, start: u32) -> Result<KillPlanPage, Refusal>;
+
+    /// Carries out a plan that this caller made, once. Each target is looked at
+    /// again before its signal. It goes on whether or not anybody follows it.
+    async fn kill(plan: PlanId) -> Result<OperationId, Refusal>;
+
+    /// How a kill stands: at once when something newer than version `after` is
+    /// known, else when there is, or [`LONGEST_WAIT`] is over. Outcomes from
+    /// `start` on: other than from 0, of the report that this connection had last
+    /// ([`Refusal::Expired`] if that was another's). For whoever began it,
+    /// operators and admins.
+    async fn follow_kill(
+        operation: OperationId,
+        after: Option<u64>,
+        start: u32,
+    ) -> Result<KillReportPage, Refusal>;
+
+    /// What a reset would do, and everything that stands in its way; the id is
+    /// `None` for a dry run and where nothing would be reset. For those who may
+    /// end anybody's processes.
+    async fn plan_reset(request: ResetRequest) -> Result<(Option<PlanId>, ResetPlan), Refusal>;
+
+    /// Carries out a reset that this caller planned, once, device by device.
+    async fn reset(plan: PlanId) -> Result<OperationId, Refusal>;
+
+    /// How a reset stands: as [`Gpukill::follow_kill`].
+    async fn follow_reset(
+        operation: OperationId,
+        after: Option<u64>,
+    ) -> Result<ResetReport, Refusal>;
 }

@@ -148,7 +148,8 @@ fn unknown<C>(keys: &[Key<C>], section: &str, name: &str) -> String {
                 .map(|key| (strsim::damerau_levenshtein(key.name, name), key)),
         )
         .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, _)| *distance <= 3);
+        // Half of a short name may be anything.
+        .filter(|(distance, _)| *distance <= 3 && distance * 2 <= name.len());
     match near {
         Some((_, key)) => format!("unknown key {typed}; did you mean {}?", key.path()),
         None => format!("unknown key {typed}"),

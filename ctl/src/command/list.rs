@@ -107,6 +107,18 @@ pub(super) async fn devices(
     }
 }
 
+/// Why it cannot be known whom a selection means, where that is so: a driver that
+/// fails may have what is missing.
+pub(super) async fn doubt(
+    selection: &Selection,
+    daemon: &Daemon,
+    patience: Patience,
+) -> Option<Failure> {
+    let snapshot = first(daemon, patience).await.ok()?;
+    let verdict = answer(snapshot, selection, &person::may_be).verdict;
+    verdict.filter(|failure| matches!(failure, Failure::Vendor(_)))
+}
+
 /// The newest snapshot; waits for the first poll of a daemon that just started.
 async fn first(daemon: &Daemon, patience: Patience) -> Result<Snapshot, Failure> {
     let mut snapshot = daemon.snapshot(None, patience).await?;

@@ -1,4 +1,5 @@
-//! A connection to the daemon, and every question that is asked over it.
+//! A connection to the daemon, and every question that is asked over it; what
+//! acts is in `acting`.
 
 use super::patience::{Backoff, Patience, Pause};
 use crate::exit::Failure;
@@ -17,8 +18,8 @@ use tarpc::context::{self, Context};
 
 /// A connection to the daemon.
 pub(crate) struct Daemon {
-    client: GpukillClient,
-    messages: Messages,
+    pub(super) client: GpukillClient,
+    pub(super) messages: Messages,
 }
 
 impl Daemon {
@@ -194,7 +195,7 @@ impl Daemon {
     }
 
     /// Asks one question, again and again while the daemon is busy.
-    async fn ask<T>(
+    pub(super) async fn ask<T>(
         &self,
         patience: Patience,
         question: impl AsyncFn(Context) -> Result<Result<T, Refusal>, RpcError>,

@@ -55,12 +55,33 @@ fn every_failure_ends_with_its_exit_code() {
         (Failure::NoSuchDevice(backwards), 3),
         (Failure::NoMatch("x".into()), 8),
         (Failure::Vendor("x".into()), 2),
+        (
+            Failure::NotDone {
+                what: "x".into(),
+                hint: None,
+                exit: Exit::NotPermitted,
+            },
+            4,
+        ),
         (Failure::System(io_error()), 1),
         (Failure::from(io_error()), 1),
         (Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)), 0),
     ];
     for (failure, code) in cases {
         assert_eq!(failure.exit() as u8, code, "{failure:?}");
+    }
+}
+
+#[test]
+fn a_kill_ends_with_the_code_of_how_it_went() {
+    for (success, code) in [
+        (Success::All, 0),
+        (Success::Failed, 1),
+        (Success::Refused, 4),
+        (Success::Part, 7),
+        (Success::Nobody, 8),
+    ] {
+        assert_eq!(Exit::from(success) as u8, code, "{success:?}");
     }
 }
 

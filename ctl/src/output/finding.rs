@@ -106,7 +106,8 @@ fn frees(finding: &Finding, remedy: &Remedy, holders: &[&Holder], look: &Look) -
     let words = match (remedy, finding.cause) {
         (Remedy::End(pids), _) => {
             let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-            return vec![Line::plain(format!("To free it: kill {}", pids.join(" ")))];
+            let pids = pids.join(" ");
+            return vec![Line::plain(format!("To free it: gpukillctl kill {pids}"))];
         }
         (Remedy::Reset, _) => "To free it: it needs a reset".to_owned(),
         (Remedy::Reap(parent), _) => {

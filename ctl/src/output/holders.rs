@@ -271,7 +271,7 @@ fn closing(shown: &Shown<'_>) -> Vec<String> {
 }
 
 /// `GPU 3`, `GPUs 1-3, 5`
-fn gpus(indices: &[u32]) -> String {
+pub(super) fn gpus(indices: &[u32]) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for index in indices {
         match ranges.last_mut() {

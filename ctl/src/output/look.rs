@@ -129,6 +129,16 @@ fn is_utf8(set: impl Fn(&str) -> Option<OsString>) -> bool {
     })
 }
 
+/// Whether standard output is a terminal.
+pub(crate) fn is_terminal() -> bool {
+    isatty(std::io::stdout())
+}
+
+/// Whether standard error is a terminal, and what is said there is read at once.
+pub(crate) fn is_watched() -> bool {
+    isatty(std::io::stderr())
+}
+
 /// Whether standard output is a terminal that can be drawn on.
 pub(crate) fn is_screen() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");

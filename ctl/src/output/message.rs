@@ -53,12 +53,25 @@ impl Messages {
         }
     }
 
+    /// What a question is about, however little is wanted: whoever answers must
+    /// have seen it.
+    pub(crate) fn of_a_question(self, line: &str) {
+        say("", line);
+    }
+
     /// A step; worded only where it is said.
     pub(crate) fn debug(self, what: impl FnOnce() -> String) {
         if self.level >= LogLevel::Debug {
             say("gpukillctl: debug: ", &what());
         }
     }
+}
+
+/// Asks on stderr. The answer is typed behind it, so no line ends here.
+pub(crate) fn ask(question: &str) -> io::Result<()> {
+    let mut stderr = io::stderr().lock();
+    stderr.write_all(question.as_bytes())?;
+    stderr.flush()
 }
 
 fn say(prefix: &str, text: &str) {

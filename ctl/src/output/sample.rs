@@ -6,7 +6,10 @@ mod past;
 
 mod held;
 
+mod kill;
+
 pub(crate) use held::{explanations, free, gone, held};
+pub(crate) use kill::{interrupted, one_target, plan, report};
 pub(crate) use past::records;
 pub(crate) use state::status;
 

@@ -3,6 +3,8 @@
 
 mod held;
 
+mod kill;
+
 use super::csv::Header;
 use super::history::{self, Span};
 use super::look::{Look, Symbols};

@@ -164,7 +164,7 @@ fn wrong_usage_ends_with_3_and_help_with_0() {
     let nowhere = std::path::Path::new("/nowhere");
     for arguments in [
         "",
-        "kill 1",
+        "kill",
         "list --bogus",
         "list --filter [",
         "audit --since soon",

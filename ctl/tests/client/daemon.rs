@@ -2,19 +2,21 @@
 //! that a test writes down.
 
 use crate::held;
+use crate::killed::Killed;
+use crate::sample::{device, process, record};
 use futures::StreamExt as _;
-use gpukill_proto::audit::{AuditPage, AuditQuery, AuditRecord, AuditSubject};
+use gpukill_proto::audit::{AuditPage, AuditQuery};
 use gpukill_proto::holders::{Explanation, HeldDevice, HoldersPage};
+use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
 use gpukill_proto::service::{Gpukill, SnapshotPage};
-use gpukill_proto::snapshot::{
-    BackendReport, BackendState, Device, DeviceId, GpuProcess, Snapshot, Vendor,
-};
+use gpukill_proto::snapshot::{BackendReport, BackendState, DeviceId, Snapshot};
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
 use gpukill_proto::transport::preface::{self, Preface};
 use gpukill_proto::transport::{MAX_REQUEST, codec};
-use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
+use gpukill_proto::units::{Bytes, Timestamp};
 use gpukill_proto::{PROTOCOL_VERSION, ProtocolVersion};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -23,6 +25,7 @@ use std::time::Duration;
 use tarpc::context::Context;
 use tarpc::server::{BaseChannel, Channel as _};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
 
 /// 2026-11-21 14:02:31.250 UTC.
 pub(crate) const NOW: Timestamp = Timestamp(1_795_269_751_250);
@@ -42,6 +45,8 @@ pub(crate) struct Script {
     /// The devices with their holders.
     pub held: Mutex<Vec<HeldDevice>>,
     pub caller_is_operator: bool,
+    /// What it plans and carries out.
+    pub killed: Killed,
     /// How long the driver takes to be let go.
     pub letting_go: Duration,
     /// Until when the driver is let go.
@@ -61,6 +66,7 @@ impl Default for Script {
             has_devices: true,
             held: Mutex::new(Vec::new()),
             caller_is_operator: true,
+            killed: Killed::default(),
             letting_go: Duration::ZERO,
             quiesced: Mutex::new(None),
             version: PROTOCOL_VERSION,
@@ -151,22 +157,28 @@ async fn converse(mut stream: UnixStream, script: Arc<Script>) {
     if is_busy || sent.is_err() || Preface::receive(&mut stream).await.is_err() {
         return;
     }
-    BaseChannel::with_defaults(codec::server(stream))
-        .execute(Session(script).serve())
+    let hang_up = Arc::new(Notify::new());
+    let session = Session(script, Arc::clone(&hang_up));
+    let serving = BaseChannel::with_defaults(codec::server(stream))
+        .execute(session.serve())
         .for_each(|answer| async {
             tokio::spawn(answer);
-        })
-        .await;
+        });
+    tokio::select! {
+        () = serving => {}
+        () = hang_up.notified() => {}
+    }
 }
 
-fn take_one(counter: &AtomicU32) -> bool {
+pub(crate) fn take_one(counter: &AtomicU32) -> bool {
     counter
         .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
         .is_ok()
 }
 
+/// What is asked on one connection, and how to end that.
 #[derive(Clone)]
-struct Session(Arc<Script>);
+struct Session(Arc<Script>, Arc<Notify>);
 
 /// Processes of one page.
 const PAGE: u32 = 2;
@@ -314,62 +326,61 @@ impl Gpukill for Session {
             next: (next > 1 && count > 0).then_some(next),
         })
     }
-}
 
-fn device() -> Device {
-    let id = DeviceId("GPU-8f3c0000".into());
-    let mut device = Device {
-        name: Reading::Value("NVIDIA H100 80GB HBM3".into()),
-        memory_total: Reading::Value(Bytes::mib(81_559)),
-        memory_used: Reading::Value(Bytes::mib(4_096)),
-        memory_unattributed: Reading::Value(Bytes(0)),
-        process_count: Reading::Value(0),
-        ..Device::unknown(id, 0, Vendor::Nvidia, &Reading::Unsupported)
-    };
-    let vitals = &mut device.vitals;
-    vitals.utilization = Reading::Value(Percent(98));
-    vitals.temperature = Reading::Value(Celsius(71));
-    vitals.power = Reading::Value(Milliwatts(688_000));
-    vitals.power_limit = Reading::Value(Milliwatts(700_000));
-    vitals.ecc_volatile = Reading::Value(0);
-    device
-}
+    async fn plan_kill(self, _: Context, request: KillRequest) -> Result<KillPlanPage, Refusal> {
+        self.0.killed.plan(request)
+    }
 
-fn process(at: u32) -> GpuProcess {
-    let device = DeviceId("GPU-8f3c0000".into());
-    let mut process = GpuProcess {
-        start_ticks: Reading::Value(1),
-        started_at: Reading::Value(NOW),
-        memory: Reading::Value(Bytes::mib(1024)),
-        utilization: Reading::Value(Percent(9)),
-        uid: Reading::Value(1000),
-        user: Reading::Value("alice".into()),
-        name: Reading::Value("python".into()),
-        command: Reading::Value("python train.py".into()),
-        ..GpuProcess::unknown(device, 100 + at, NOW, &Reading::Unsupported)
-    };
-    process.place.container = Reading::Value(None);
-    process
-}
+    async fn more_of_kill_plan(
+        self,
+        _: Context,
+        plan: PlanId,
+        start: u32,
+    ) -> Result<KillPlanPage, Refusal> {
+        self.0.killed.more_of_plan(plan, start)
+    }
 
-fn record(id: u64) -> AuditRecord {
-    AuditRecord {
-        id,
-        at: NOW,
-        device: DeviceId("GPU-8f3c0000".into()),
-        gpu_index: 0,
-        gpu_name: None,
-        memory: Reading::Value(Bytes::mib(1024)),
-        utilization: Reading::Value(Percent(9)),
-        subject: AuditSubject::Process {
-            pid: 100,
-            uid: Some(1000),
-            user: Some("alice".into()),
-            owner: None,
-            namespace_owner: None,
-            name: Some("python".into()),
-            command: Reading::Withheld,
-            container: None,
-        },
+    async fn kill(self, _: Context, plan: PlanId) -> Result<OperationId, Refusal> {
+        let begun = self.0.killed.begin(plan);
+        if take_one(&self.0.killed.hang_ups_at_begin) {
+            self.1.notify_one();
+            std::future::pending::<()>().await;
+        }
+        begun
+    }
+
+    async fn follow_kill(
+        self,
+        _: Context,
+        operation: OperationId,
+        after: Option<u64>,
+        start: u32,
+    ) -> Result<KillReportPage, Refusal> {
+        if take_one(&self.0.killed.hang_ups) {
+            self.1.notify_one();
+            std::future::pending::<()>().await;
+        }
+        self.0.killed.report(operation, after, start).await
+    }
+
+    async fn plan_reset(
+        self,
+        _: Context,
+        _: ResetRequest,
+    ) -> Result<(Option<PlanId>, ResetPlan), Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn reset(self, _: Context, _: PlanId) -> Result<OperationId, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn follow_reset(
+        self,
+        _: Context,
+        _: OperationId,
+        _: Option<u64>,
+    ) -> Result<ResetReport, Refusal> {
+        Err(Refusal::Internal)
     }
 }

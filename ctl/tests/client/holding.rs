@@ -32,7 +32,7 @@ Most likely 2 orphaned workers of carol keep its memory.
   - 60211 and 60212 have it open, and the driver does not list them
   - their process group's leader 60190 is gone
   - their parent is 1, which takes in the children of those that end
-To free it: kill 60211 60212
+To free it: gpukillctl kill 60211 60212
 ";
     for arguments in ["holders", "holders --gpu 0", "holders --gpu 8f3c -o table"] {
         let output = run(&daemon.socket, arguments);
@@ -167,7 +167,7 @@ GPU 0: 1 orphaned worker of carol keeps its memory.
   - 60211 (python of carol) has it open, and the driver does not list it
   - its process group's leader 60190 is gone
   - its parent is 1, which takes in the children of those that end
-To free it: kill 60211
+To free it: gpukillctl kill 60211
 "
     );
     let output = run(&daemon.socket, "explain 60211 -o json");

@@ -1,20 +1,34 @@
 //! The real binary against a stand-in daemon over the real wire.
 //!
 //! - `answers`: what it prints, and how it ends.
+//! - `asking`, `killing`, `following`: `kill`, from the question to the end; `killed`
+//!   is what it is answered.
 //! - `holding`: `holders` and `explain`; `held` is what they are answered.
 //! - `quiescing`: `quiesce` and `resume`.
 //! - `waiting`: busy, silent, absent and foreign daemons.
-//! - `watching`: `list --watch`, on a stream and on a terminal.
+//! - `watching`: `list --watch`, on a stream and on a `terminal`.
 
 mod answers;
 
+mod asking;
+
 mod daemon;
+
+mod following;
 
 mod held;
 
 mod holding;
 
+mod killed;
+
+mod killing;
+
 mod quiescing;
+
+mod sample;
+
+mod terminal;
 
 mod waiting;
 

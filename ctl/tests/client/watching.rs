@@ -2,19 +2,17 @@
 
 use crate::client;
 use crate::daemon::{Daemon, Script};
+use crate::terminal::Terminal;
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-fn signal(child: &Child, signal: Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     let pid = i32::try_from(child.id()).expect("a pid");
     kill_process(Pid::from_raw(pid).expect("not 0"), signal).expect("sent");
 }
@@ -80,68 +78,6 @@ fn rows_have_their_header_once() {
     begins("2026-11-21T14:02:31.250Z,0,");
     signal(&child, Signal::TERM);
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
-}
-
-/// A terminal of 80 by 6, and what was written to it.
-struct Terminal {
-    master: File,
-    shown: Receiver<Vec<u8>>,
-    seen: String,
-}
-
-impl Terminal {
-    fn open() -> (Self, File) {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&master).expect("granted");
-        unlockpt(&master).expect("unlocked");
-        let name = ptsname(&master, Vec::new()).expect("it has a name");
-        let slave = File::options()
-            .read(true)
-            .write(true)
-            .open(name.to_str().expect("ASCII"))
-            .expect("opened");
-        let master = File::from(master);
-        let (sender, shown) = channel();
-        let mut reader = master.try_clone().expect("cloned");
-        std::thread::spawn(move || {
-            let mut buffer = [0; 65_536];
-            while let Ok(length) = reader.read(&mut buffer) {
-                if length == 0 || sender.send(buffer[..length].to_vec()).is_err() {
-                    break;
-                }
-            }
-        });
-        let terminal = Self {
-            master,
-            shown,
-            seen: String::new(),
-        };
-        terminal.resize(80, 6);
-        (terminal, slave)
-    }
-
-    fn resize(&self, columns: u16, rows: u16) {
-        let size = Winsize {
-            ws_row: rows,
-            ws_col: columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        tcsetwinsize(&self.master, size).expect("resized");
-    }
-
-    /// What is written up to and with `end`.
-    fn until(&mut self, end: &str) -> String {
-        loop {
-            if let Some(at) = self.seen.find(end) {
-                let rest = self.seen.split_off(at + end.len());
-                return std::mem::replace(&mut self.seen, rest);
-            }
-            let more = self.shown.recv_timeout(PATIENCE).expect("more is written");
-            self.seen
-                .push_str(std::str::from_utf8(&more).expect("UTF-8"));
-        }
-    }
 }
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J";

@@ -38,7 +38,7 @@ pub(super) const AUDIT: Kind = Kind {
     file: "audit.db",
     application: 0x6770_6b02,
     synchronous: "FULL",
-    migrations: &[include_str!("audit.1.sql")],
+    migrations: &[include_str!("audit.1.sql"), include_str!("audit.2.sql")],
 };
 
 /// An open database, and the file it is in.

@@ -3,6 +3,7 @@
 use super::Event;
 use gpukill_proto::snapshot::GpuEvent;
 use gpukill_proto::units::Timestamp;
+use rusqlite::{Connection, params};
 
 /// The columns of one row.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,6 +34,22 @@ pub(super) fn folded(events: Vec<GpuEvent>) -> Vec<(GpuEvent, u64)> {
 }
 
 impl EventRow {
+    /// Writes it down.
+    pub(super) fn insert(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let insert = "INSERT INTO event (at, kind, detail, uid, device, number, times)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        connection.prepare_cached(insert)?.execute(params![
+            self.at.0,
+            self.kind,
+            self.detail,
+            self.uid,
+            self.device,
+            self.number,
+            self.times
+        ])?;
+        Ok(())
+    }
+
     /// The row of an event that was handed over at this moment.
     pub(super) fn of(at: Timestamp, event: &Event) -> Self {
         let row = |kind| Self {

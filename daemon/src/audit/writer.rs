@@ -1,14 +1,18 @@
 //! The thread that writes. A file that cannot be opened or written is a fault
 //! with a reason; it is tried again until it works.
 
+mod acting;
+
+use super::acts::{Acts, refuse};
 use super::database::{AUDIT, Kind, Opened, SAMPLES, open};
 use super::event_row::{EventRow, folded};
+use super::inbox::{self, Inbox};
+use super::refusals::Refused;
 use super::samples::{Written, delete_before, delete_unused};
 use super::steady::SteadyClock;
 use super::{Event, Order, Standing, lock};
 use gpukill_proto::snapshot::Snapshot;
 use gpukill_proto::units::{Bytes, Timestamp};
-use rusqlite::params;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -30,6 +34,16 @@ const TIDY_EVERY: Duration = Duration::from_secs(3_600);
 /// The most events kept in memory while they cannot be written.
 const MOST_PENDING: usize = 10_000;
 
+/// The most that may be waiting when a refusal comes: they are larger than events,
+/// and anybody causes them.
+const MOST_BEFORE_REFUSALS: usize = 1_000;
+
+/// What waits to be written.
+enum Pending {
+    Event(Timestamp, Event),
+    Refused(Refused),
+}
+
 /// The writing thread's own.
 pub(super) struct Writer {
     directory: PathBuf,
@@ -39,7 +53,11 @@ pub(super) struct Writer {
     samples: Option<Opened>,
     audit: Option<Opened>,
     written: Written,
-    pending: VecDeque<(Timestamp, Event)>,
+    pending: VecDeque<Pending>,
+    inbox: Arc<Mutex<Inbox>>,
+    acts: Acts,
+    /// Names this run of the daemon.
+    daemon_run: String,
     /// Why each file does not work now, and when it is tried again.
     samples_fault: Option<String>,
     audit_fault: Option<String>,
@@ -54,8 +72,11 @@ impl Writer {
         directory: PathBuf,
         boot: String,
         keep: Duration,
+        inbox: Arc<Mutex<Inbox>>,
         shared: Arc<Mutex<Standing>>,
     ) -> Self {
+        let started = Timestamp::from(SystemTime::now());
+        let daemon_run = format!("{boot}/{}", started.0);
         Self {
             directory,
             boot,
@@ -65,6 +86,9 @@ impl Writer {
             audit: None,
             written: Written::default(),
             pending: VecDeque::new(),
+            inbox,
+            acts: Acts::new(daemon_run.clone()),
+            daemon_run,
             samples_fault: None,
             audit_fault: None,
             retry_at: Instant::now(),
@@ -82,7 +106,9 @@ impl Writer {
             let order = orders.recv_timeout(self.wait());
             self.close_what_was_taken_away();
             self.open_what_is_closed();
+            self.look();
             match order {
+                Ok(Order::Look) => {}
                 Ok(Order::Sample(snapshot)) => self.sample(&snapshot),
                 Ok(Order::Record(event)) => self.record(event),
                 Ok(Order::Devices(events)) => {
@@ -92,7 +118,7 @@ impl Writer {
                 }
                 Ok(Order::Keep(length)) => self.keep = length,
                 Ok(Order::Close(done)) => {
-                    self.flush_events();
+                    self.finish();
                     // Closing the last connection empties the write-ahead log.
                     drop((self.samples.take(), self.audit.take()));
                     // The asker may have gone on already.
@@ -112,7 +138,8 @@ impl Writer {
         let retry = (self.samples.is_none() || self.audit.is_none()).then_some(self.retry_at);
         // Pruning waits for the file it prunes.
         let prune = self.samples.is_some().then_some(self.prune_at);
-        let next = [retry, prune].into_iter().flatten().min();
+        let told = inbox::open(&self.inbox).refusals.due_at();
+        let next = [retry, prune, told].into_iter().flatten().min();
         next.map_or(PRUNE_EVERY, |next| {
             next.saturating_duration_since(Instant::now())
         })
@@ -139,8 +166,17 @@ impl Writer {
             self.written = Written::default();
         }
         if self.audit.is_none() {
-            (self.audit, self.audit_fault) = split(open(&self.directory, &AUDIT));
+            (self.audit, self.audit_fault) = split(self.open_audit());
         }
+    }
+
+    fn open_audit(&mut self) -> Result<Opened, String> {
+        let mut opened = open(&self.directory, &AUDIT)?;
+        let now = SystemTime::now().into();
+        self.acts
+            .adopt(&mut opened.connection, now)
+            .map_err(|error| explain(&self.directory, &AUDIT, &error))?;
+        Ok(opened)
     }
 
     fn sample(&mut self, snapshot: &Snapshot) {
@@ -168,29 +204,29 @@ impl Writer {
             tracing::error!(?event, "too many events wait for the store: not recorded");
             return;
         }
-        self.pending.push_back((SystemTime::now().into(), event));
+        let at = SystemTime::now().into();
+        self.pending.push_back(Pending::Event(at, event));
         self.flush_events();
     }
 
     fn flush_events(&mut self) {
-        while let (Some(opened), Some((at, event))) = (&self.audit, self.pending.front()) {
-            let row = EventRow::of(*at, event);
-            let insert = "INSERT INTO event (at, kind, detail, uid, device, number, times)
-                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-            let inserted = opened.connection.execute(
-                insert,
-                params![
-                    row.at.0, row.kind, row.detail, row.uid, row.device, row.number, row.times
-                ],
-            );
+        while let (Some(opened), Some(pending)) = (&self.audit, self.pending.front()) {
+            let inserted = match pending {
+                Pending::Event(at, event) => EventRow::of(*at, event).insert(&opened.connection),
+                Pending::Refused(it) => refuse(&opened.connection, &self.daemon_run, it),
+            };
             if let Err(error) = inserted {
-                self.audit_fault = Some(explain(&self.directory, &AUDIT, &error));
-                self.audit = None;
-                self.retry_at = Instant::now() + RETRY;
+                self.close_audit(&error);
                 return;
             }
             self.pending.pop_front();
         }
+    }
+
+    fn close_audit(&mut self, error: &rusqlite::Error) {
+        self.audit_fault = Some(explain(&self.directory, &AUDIT, error));
+        self.audit = None;
+        self.retry_at = Instant::now() + RETRY;
     }
 
     fn prune(&mut self) {
@@ -269,21 +305,4 @@ fn size(directory: &Path, kind: &Kind) -> Bytes {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_store_that_cannot_be_opened_is_waited_for_and_not_spun_on() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("store");
-        std::fs::write(&path, "in the way").unwrap();
-        let keep = Duration::from_secs(3_600);
-        let mut writer = Writer::new(path, "boot".into(), keep, Arc::default());
-        for _ in 0..3 {
-            writer.open_what_is_closed();
-            writer.prune();
-            assert!(writer.samples.is_none());
-            assert!(writer.wait() > RETRY / 2, "{:?}", writer.wait());
-        }
-    }
-}
+mod tests;

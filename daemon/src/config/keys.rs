@@ -42,6 +42,14 @@ pub const KEYS: &[Key<Config>] = &[
         },
     },
     Key {
+        section: "daemon",
+        name: "foreign_pids",
+        variable: "GPUKILLD_DAEMON_FOREIGN_PIDS",
+        default: "false",
+        help: "End processes although gpukilld is not in the host's PID namespace, where the\ndrivers' pids may be other processes'. Believed only in a file that belongs to root\n(with --user: to you) and that nobody else may write. Needs a restart.",
+        set: |config, v| value::truth(v).map(|allow| config.daemon.foreign_pids = allow),
+    },
+    Key {
         section: "access",
         name: "operator_group",
         variable: "GPUKILLD_ACCESS_OPERATOR_GROUP",
@@ -134,7 +142,89 @@ pub const KEYS: &[Key<Config>] = &[
             value::duration(v, HOUR, 10 * YEAR).map(|length| config.audit.keep_samples = length)
         },
     },
+    Key {
+        section: "protect",
+        name: "names",
+        variable: "GPUKILLD_PROTECT_NAMES",
+        default: "[]",
+        help: "Names of processes that nobody ends through gpukilld, whoever asks, besides what\nthe box itself needs.",
+        set: |config, v| names(v).map(|names| config.protect.names = names),
+    },
+    Key {
+        section: "protect",
+        name: "users",
+        variable: "GPUKILLD_PROTECT_USERS",
+        default: "[]",
+        help: "Users, by name or number, whose processes nobody ends.",
+        set: |config, v| names(v).map(|names| config.protect.users = names),
+    },
+    Key {
+        section: "protect",
+        name: "units",
+        variable: "GPUKILLD_PROTECT_UNITS",
+        default: "[]",
+        help: "systemd services and scopes, such as \"inference.service\", whose processes nobody\nends.",
+        set: |config, v| units(v).map(|names| config.protect.units = names),
+    },
+    Key {
+        section: "protect",
+        name: "containers",
+        variable: "GPUKILLD_PROTECT_CONTAINERS",
+        default: "[]",
+        help: "Containers, by name or id, whose processes nobody ends.",
+        set: |config, v| names(v).map(|names| config.protect.containers = names),
+    },
+    Key {
+        section: "reset",
+        name: "helper",
+        variable: "GPUKILLD_RESET_HELPER",
+        default: "\"/run/gpukill/reset.sock\"",
+        help: "The socket of gpukill-reset, which does the last step of a reset as root.",
+        set: |config, v| absolute(v).map(|path| config.reset.helper = path),
+    },
 ];
+
+/// So many names stand in one list.
+const NAMES: usize = 256;
+
+/// A name is no longer, in bytes: a unit's may have so many
+/// (`UNIT_NAME_MAX` in systemd's `src/basic/unit-name.h`).
+const LONGEST_NAME: usize = 255;
+
+/// A list of names, each of which has to match whole.
+fn names(v: &Value) -> Result<Vec<String>, String> {
+    let list = v
+        .as_array()
+        .ok_or_else(|| format!("{v} is not a list of names"))?;
+    if list.len() > NAMES {
+        return Err(format!("has {} names, more than {NAMES}", list.len()));
+    }
+    let mut names = Vec::new();
+    for item in list {
+        let name = value::text(item)?;
+        // It would protect nothing, and look as if it did.
+        if name.trim() != name || name.contains(['*', '?']) || name.chars().any(char::is_control) {
+            return Err(format!("{item} is no name: blanks around it or wildcards"));
+        }
+        if name.len() > LONGEST_NAME {
+            return Err(format!("{item} is longer than {LONGEST_NAME} bytes"));
+        }
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Names of services and scopes: no other unit has processes.
+fn units(v: &Value) -> Result<Vec<String>, String> {
+    let names = names(v)?;
+    let is_unit = |name: &&String| name.ends_with(".service") || name.ends_with(".scope");
+    match names.iter().find(|name| !is_unit(name)) {
+        Some(name) => Err(format!("\"{name}\" is neither a .service nor a .scope")),
+        None => Ok(names),
+    }
+}
 
 /// A text that may be empty.
 fn text_or_none(v: &Value) -> Result<String, String> {

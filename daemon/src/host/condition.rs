@@ -66,7 +66,8 @@ fn stat_of(root: &Path, pid: u32) -> Option<Stat> {
     Stat::read(&root.join(pid.to_string())).ok()
 }
 
-fn state(stat: &Stat, directory: &Path) -> ProcessState {
+/// What this process does.
+pub(super) fn state(stat: &Stat, directory: &Path) -> ProcessState {
     match stat.state {
         // Its first thread has ended, and others go on: which of them works is
         // not told here.

@@ -29,7 +29,7 @@ struct Member {
 
 /// So many ancestors of one process are looked at. Deeper than any launcher's
 /// workers lie; above it, a job is not known.
-const MOST: usize = 256;
+pub(super) const MOST: usize = 256;
 
 /// The longest path of an executable that is kept.
 const EXECUTABLE_MAX: usize = 1024;

@@ -1,7 +1,7 @@
 //! What is known of one process, and how a row of a snapshot is filled with it.
 
-use super::status::Uids;
 use super::users::Users;
+use gpukill_policy::access::Uids;
 use gpukill_policy::owner::{self, owner};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{GpuProcess, Job, Parent, Place, ProcessKey};
@@ -111,7 +111,7 @@ impl Identity {
 }
 
 /// The name of a user, where it is known which.
-fn name_of(uid: Reading<u32>, users: &Users) -> Reading<String> {
+pub(super) fn name_of(uid: Reading<u32>, users: &Users) -> Reading<String> {
     match uid {
         Reading::Value(uid) => users.name(uid),
         unknown => unknown.because(),

@@ -17,16 +17,11 @@ use std::path::{Path, PathBuf};
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 const FIRST_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
 
-/// Why this daemon may end no process: only in the host's PID namespace is a
-/// driver's pid ours. Reads the real `/proc`, whatever root is configured.
-pub(crate) fn will_not_act() -> Option<String> {
+/// Whether our pids are those of the host: only then is a driver's pid ours. Reads
+/// the real `/proc`, whatever root is configured.
+pub(crate) fn has_the_hosts_pids() -> bool {
     let own = std::fs::read_link("/proc/self/ns/pid");
-    let is_first = own.is_ok_and(|own| own == Path::new(FIRST_PID_NAMESPACE));
-    (!is_first).then(|| {
-        "gpukilld is not in the host's PID namespace, so pids may name other processes: \
-         run it on the host, or in a container with the host's PIDs (hostPID: true)"
-            .to_owned()
-    })
+    own.is_ok_and(|own| own == Path::new(FIRST_PID_NAMESPACE))
 }
 
 /// How much of the cgroups is to be seen. Kernels without cgroup namespaces

@@ -2,6 +2,7 @@
 //! `loginuid`.
 
 use crate::procfs::file::{failed, read_at_most};
+use gpukill_policy::access::Uids;
 use gpukill_proto::reading::Reading;
 use std::io;
 use std::path::Path;
@@ -15,17 +16,6 @@ pub(super) struct Status {
     pub(super) uids: Reading<Uids>,
     /// Its pid in its own PID namespace; `None` where that is the same.
     pub(super) inner_pid: Reading<Option<u32>>,
-}
-
-/// The users a process runs as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Uids {
-    /// Whose process it is.
-    pub(crate) real: u32,
-    /// Whose rights it has.
-    pub(crate) effective: u32,
-    /// Whose rights it may take again.
-    pub(crate) saved: u32,
 }
 
 impl Status {

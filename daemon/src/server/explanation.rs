@@ -3,7 +3,7 @@
 use super::holder_pages;
 use super::snapshot_pages;
 use crate::state::Published;
-use gpukill_policy::access::{Caller, Operation, Person, Roles, Ruling, check, who_may_end};
+use gpukill_policy::access::{Caller, Operation, Person, Roles, Ruling, Uids, check, who_may_end};
 use gpukill_policy::holders::{findings, protection, role};
 use gpukill_policy::memory::{Sharing, held_at_least};
 use gpukill_proto::holders::{DeviceLabel, Explanation, Finding, HeldDevice, Holder, MayEnd, Role};
@@ -152,8 +152,9 @@ fn may_end(
     let maker = listed
         .and_then(|process| process.namespace_owner.last_known().copied().flatten())
         .or(open.and_then(|holder| holder.namespace_owner.last_known().copied().flatten()));
+    let uids = owner.map(Uids::all);
     let operation = Operation::End {
-        owner,
+        uids,
         namespace_owner: maker,
     };
     let name = listed
@@ -167,7 +168,7 @@ fn may_end(
         .or(gone.then_some("there is no such process here"))
         .or(asker.will_not_act);
     MayEnd {
-        people: who_may_end(owner, maker, asker.roles)
+        people: who_may_end(uids, maker, asker.roles)
             .into_iter()
             .map(called)
             .collect(),

@@ -239,6 +239,7 @@ pub(super) mod tests {
         Caller {
             uid,
             groups: [uid].into(),
+            contained: false,
         }
     }
 

@@ -4,6 +4,8 @@
 //! has `SO_PEERGROUPS`, and without the supplementary groups nobody could be an
 //! operator.
 
+mod namespace;
+
 use gpukill_policy::access::Caller;
 use std::collections::BTreeSet;
 use std::io;
@@ -22,6 +24,7 @@ pub(super) fn caller(stream: &UnixStream) -> io::Result<Caller> {
     Ok(Caller {
         uid: credentials.uid(),
         groups,
+        contained: namespace::is_contained(stream),
     })
 }
 
@@ -97,5 +100,6 @@ mod tests {
             .collect();
         groups.insert(rustix::process::getegid().as_raw());
         assert_eq!(caller.groups, groups);
+        assert!(!caller.contained, "{caller:?}");
     }
 }

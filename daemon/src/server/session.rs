@@ -1,6 +1,12 @@
 //! One connection: preface, then calls, each answered for this caller.
 
+mod acting;
+
 mod looking;
+
+mod resetting;
+
+mod standing;
 
 use super::holder_pages::Answer;
 use super::snapshot_pages::page;
@@ -10,15 +16,17 @@ use crate::audit::Event as Recorded;
 use crate::quiesce::Quiesce;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use gpukill_policy::access::{Caller, Operation, Ruling, check, rights};
+use gpukill_policy::access::{Caller, Operation, Ruling, check};
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{AuditPage, AuditQuery, AuditSubject};
 use gpukill_proto::holders::{Explanation, HoldersPage};
+use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
 use gpukill_proto::service::{Gpukill, LONGEST_QUIESCE, LONGEST_WAIT, SnapshotPage};
 use gpukill_proto::snapshot::{DeviceId, Snapshot};
-use gpukill_proto::status::{CallerReport, Status};
+use gpukill_proto::status::Status;
 use gpukill_proto::transport::{MAX_REQUEST, codec, preface};
 use gpukill_proto::units::Timestamp;
 use std::future::Future;
@@ -41,10 +49,6 @@ const SLOW_READER: Duration = Duration::from_secs(10);
 /// So many calls of one connection may run at once; more are refused by tarpc.
 const CALLS: usize = 2;
 
-/// How long a status waits for its caller's name, and how often it looks.
-const NAME_PATIENCE: Duration = Duration::from_millis(100);
-const NAME_STEP: Duration = Duration::from_millis(2);
-
 /// Serves one connection to its end.
 pub(super) async fn run(mut stream: UnixStream, caller: Caller, shared: Shared) {
     let greeted = tokio::time::timeout(PREFACE_PATIENCE, greet(&mut stream)).await;
@@ -61,6 +65,7 @@ pub(super) async fn run(mut stream: UnixStream, caller: Caller, shared: Shared) 
         shared,
         asked_last: Arc::default(),
         holders_asked_last: Arc::default(),
+        acts_asked_last: acting::Asked::default(),
     };
     let channel = BaseChannel::new(
         Config {
@@ -105,6 +110,7 @@ struct Session {
     asked_last: Arc<Mutex<Option<Arc<Snapshot>>>>,
     /// The answer on holders of which it may.
     holders_asked_last: Arc<Mutex<Option<Arc<Answer>>>>,
+    acts_asked_last: acting::Asked,
 }
 
 impl Gpukill for Session {
@@ -246,6 +252,54 @@ impl Gpukill for Session {
     async fn explain(self, _: Context, pid: u32) -> Result<Explanation, Refusal> {
         whole(self.explanation(pid)).await
     }
+
+    async fn plan_kill(self, _: Context, request: KillRequest) -> Result<KillPlanPage, Refusal> {
+        whole(self.kill_plan(request)).await
+    }
+
+    async fn more_of_kill_plan(
+        self,
+        _: Context,
+        plan: PlanId,
+        start: u32,
+    ) -> Result<KillPlanPage, Refusal> {
+        whole(self.kill_plan_page(plan, start)).await
+    }
+
+    async fn kill(self, _: Context, plan: PlanId) -> Result<OperationId, Refusal> {
+        whole(self.begin_kill(plan)).await
+    }
+
+    async fn follow_kill(
+        self,
+        _: Context,
+        operation: OperationId,
+        after: Option<u64>,
+        start: u32,
+    ) -> Result<KillReportPage, Refusal> {
+        whole(self.kill_report_page(operation, after, start)).await
+    }
+
+    async fn plan_reset(
+        self,
+        _: Context,
+        request: ResetRequest,
+    ) -> Result<(Option<PlanId>, ResetPlan), Refusal> {
+        whole(self.reset_plan(request)).await
+    }
+
+    async fn reset(self, _: Context, plan: PlanId) -> Result<OperationId, Refusal> {
+        whole(self.begin_reset(plan)).await
+    }
+
+    async fn follow_reset(
+        self,
+        _: Context,
+        operation: OperationId,
+        after: Option<u64>,
+    ) -> Result<ResetReport, Refusal> {
+        whole(self.reset_report(operation, after)).await
+    }
 }
 
 /// How long the driver may take to be let go: as long as a sensor may take for
@@ -259,7 +313,7 @@ impl Session {
         match check(&self.caller, Operation::Quiesce, &roles) {
             Ruling::Allow => Ok(()),
             Ruling::Deny(_) => {
-                let group = &self.shared.config.borrow().access.operator_group;
+                let group = &self.shared.authority.config.borrow().access.operator_group;
                 Err(Refusal::Denied {
                     asked: asked.to_owned(),
                     ask: format!("root, or someone in group {group}"),
@@ -277,59 +331,11 @@ impl Session {
         let _ = recorded.await;
     }
 
-    /// Gives the name service a moment to say what the caller is called.
-    async fn learn_own_name(&self) {
-        let mut waited = Duration::ZERO;
-        while self.shared.users.is_asking_for(self.caller.uid) && waited < NAME_PATIENCE {
-            tokio::time::sleep(NAME_STEP).await;
-            waited += NAME_STEP;
-        }
-    }
-
     fn keep(&self, snapshot: Option<Arc<Snapshot>>) {
         *self
             .asked_last
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = snapshot;
-    }
-
-    fn report(&self) -> Status {
-        let shared = &self.shared;
-        let published = shared.state.borrow().clone();
-        let config = shared.config.borrow().clone();
-        Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            protocol: PROTOCOL_VERSION,
-            host: published.snapshot.host.clone(),
-            started_at: shared.started_at,
-            now: shared.clock.now(),
-            caller: self.caller_report(),
-            personal: config.personal,
-            will_not_act: shared.will_not_act.clone(),
-            backends: published.snapshot.backends.clone(),
-            faults: published.snapshot.faults.clone(),
-            polling: published.polling,
-            store: shared.store.report(),
-        }
-    }
-
-    fn caller_report(&self) -> CallerReport {
-        let shared = &self.shared;
-        let user = shared.users.name(self.caller.uid);
-        let access = &shared.config.borrow().access;
-        let groups = [&access.operator_group, &access.admin_group];
-        let log_in_again_for = groups.into_iter().find(|name| {
-            let group = shared.users.group(name);
-            group.zip(user.known()).is_some_and(|(group, user)| {
-                group.members.contains(user) && !self.caller.groups.contains(&group.gid)
-            })
-        });
-        CallerReport {
-            uid: self.caller.uid,
-            rights: rights(&self.caller, &shared.roles()),
-            log_in_again_for: log_in_again_for.cloned(),
-            user,
-        }
     }
 }
 

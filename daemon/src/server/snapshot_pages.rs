@@ -97,6 +97,7 @@ mod tests {
         Caller {
             uid,
             groups: [uid].into(),
+            contained: false,
         }
     }
 

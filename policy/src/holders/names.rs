@@ -3,24 +3,46 @@
 /// How many bytes of a name the kernel keeps.
 const NAME_MAX: usize = 15;
 
-/// Programs that watch devices, and hold no memory of them.
-const MONITORS: &[&str] = &[
-    "all-smi",
+/// Services that watch devices for everybody, and hold no memory of them.
+const SERVICES: &[&str] = &[
     "dcgm-exporter",
-    "dcgmi",
-    "dcgmproftester",
     "gpukilld",
-    "gpukillctl",
-    "gpustat",
     "nv-fabricmanager",
     "nv-hostengine",
     "nvidia-persistenced",
     "nvidia-powerd",
-    "nvidia-smi",
     "nvidia_gpu_exporter",
-    "nvitop",
     "nvsm_core",
+];
+
+/// What people watch devices with.
+const TOOLS: &[&str] = &[
+    "all-smi",
+    "dcgmi",
+    "dcgmproftester",
+    "gpukillctl",
+    "gpustat",
+    "nvidia-smi",
+    "nvitop",
     "nvtop",
+];
+
+/// Through which people log in, and what keeps their sessions.
+const LOGINS: &[&str] = &[
+    "(sd-pam)",
+    "agetty",
+    "dropbear",
+    "getty",
+    "init",
+    "login",
+    "mingetty",
+    "sshd",
+    "sshd-auth",
+    "sshd-session",
+    "systemd",
+    "systemd-logind",
+    "xrdp",
+    "xrdp-sesman",
 ];
 
 /// Display servers, compositors, and what starts them.
@@ -87,19 +109,30 @@ const RUNTIMES: &[&str] = &[
 ];
 
 /// Whether a process of this name watches devices, and holds no memory of them.
-pub(super) fn is_monitor(name: &str) -> bool {
+pub(crate) fn is_monitor(name: &str) -> bool {
+    is_service(name) || is_one_of(TOOLS, name)
+}
+
+/// Whether a process of this name watches devices for everybody.
+pub(crate) fn is_service(name: &str) -> bool {
     // The daemon's sensor says in its name where it is.
-    is_one_of(MONITORS, name) || name.starts_with("gpukilld")
+    is_one_of(SERVICES, name) || name.starts_with("gpukilld")
+}
+
+/// Whether people log in through a process of this name, or it keeps their
+/// sessions.
+pub(crate) fn is_login(name: &str) -> bool {
+    is_one_of(LOGINS, name)
 }
 
 /// Whether a process of this name draws a desktop.
-pub(super) fn is_display(name: &str) -> bool {
+pub(crate) fn is_display(name: &str) -> bool {
     is_one_of(DISPLAYS, name)
 }
 
 /// Whether a process of this name is an MPS server, or what controls one: the
 /// kernel's name is the same.
-pub(super) fn is_mps(name: &str) -> bool {
+pub(crate) fn is_mps(name: &str) -> bool {
     is_one_of(MPS, name)
 }
 
@@ -109,14 +142,14 @@ pub(super) fn is_reaper(name: &str) -> bool {
 }
 
 /// Whether a process of this name runs others' containers and jobs.
-pub(super) fn is_runtime(name: &str) -> bool {
+pub(crate) fn is_runtime(name: &str) -> bool {
     is_one_of(RUNTIMES, name)
 }
 
 /// The whole name of a program that watches devices, of which the kernel keeps
 /// the beginning.
 pub(super) fn whole(name: &str) -> &str {
-    let monitors = MONITORS.iter().copied();
+    let monitors = SERVICES.iter().chain(TOOLS).copied();
     monitors
         .into_iter()
         .find(|whole| cut(whole) == name)
@@ -130,7 +163,7 @@ fn is_one_of(programs: &[&str], name: &str) -> bool {
 }
 
 /// What the kernel keeps of this name. All of them are ASCII.
-fn cut(name: &str) -> &str {
+pub(crate) fn cut(name: &str) -> &str {
     name.get(..NAME_MAX).unwrap_or(name)
 }
 

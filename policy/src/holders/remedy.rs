@@ -38,6 +38,7 @@ fn may_be_named(holder: &Holder, listed: &BTreeSet<u32>) -> bool {
     let name = holder.name.known().map(String::as_str);
     let is_plain = name.is_some_and(|name| {
         protection(holder.pid, name).is_none()
+            && !names::is_monitor(name)
             && !names::is_reaper(name)
             && !names::is_runtime(name)
             && !is_called_like_a_keeper(name)

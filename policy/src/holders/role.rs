@@ -60,7 +60,9 @@ pub fn whole_name(name: &str) -> &str {
 pub fn protection(pid: u32, name: &str) -> Option<&'static str> {
     if pid <= 1 {
         Some("it is process 1, on which all others depend")
-    } else if names::is_monitor(name) {
+    } else if names::is_login(name) {
+        Some("people log in through it, or it keeps their sessions")
+    } else if names::is_service(name) {
         Some("it watches the devices, and holds no memory")
     } else if names::is_display(name) {
         Some("it is a display server: it ends with its session")

@@ -204,7 +204,7 @@ pub(super) fn launches(process: &Kin) -> bool {
 }
 
 /// Whether this process only keeps people's work.
-pub(super) fn is_keeper(process: &Kin) -> bool {
+pub(crate) fn is_keeper(process: &Kin) -> bool {
     is_named(process, SHELLS) || is_server(process)
 }
 
@@ -215,7 +215,7 @@ pub(crate) fn is_called_like_one(name: &str) -> bool {
 
 /// Whether this process keeps the work of people who come and go, as a shell
 /// does not: a multiplexer, a way in, a Jupyter server.
-pub(super) fn is_server(process: &Kin) -> bool {
+pub(crate) fn is_server(process: &Kin) -> bool {
     is_named(process, SERVERS) || is_of_an_editor(process) || runs_a_server(process)
 }
 
@@ -244,7 +244,7 @@ fn cut(name: &str) -> &str {
 }
 
 /// The name of its executable.
-fn program(process: &Kin) -> Option<&str> {
+pub(crate) fn program(process: &Kin) -> Option<&str> {
     let path = process.executable.as_deref()?;
     // As the kernel says that it was replaced since.
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);

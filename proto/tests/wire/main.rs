@@ -3,14 +3,15 @@
 //! `GPUKILL_BLESS=1`, and commit the new golden file beside the old one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+mod acts;
+mod calls;
 mod held;
 mod sample;
 
 use gpukill_proto::PROTOCOL_VERSION;
-use gpukill_proto::audit::{AuditPage, AuditQuery, AuditRecord, AuditSubject};
+use gpukill_proto::audit::{AuditRecord, AuditSubject};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::service::{GpukillRequest, GpukillResponse, SnapshotPage};
 use gpukill_proto::snapshot::{
     BackendState, DeviceId, Job, Owner, OwnerKind, ProcessKey, Scheduler, Vendor,
 };
@@ -18,7 +19,7 @@ use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreRep
 use gpukill_proto::transport::codec::{decode, encode};
 use gpukill_proto::transport::preface::{self, Preface};
 use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
-use sample::{backend, container, scheduler_job, snapshot, unit};
+use sample::{backend, container, scheduler_job, unit};
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -67,12 +68,15 @@ fn everything() -> Vec<(String, Vec<u8>)> {
             Preface::ours(preface::Status::Busy, 0).encode().to_vec(),
         ),
     ];
-    for request in requests() {
-        all.push((request_name(&request).to_owned(), encode(&request).unwrap()));
-    }
-    for response in responses() {
+    for request in calls::requests() {
         all.push((
-            response_name(&response).to_owned(),
+            calls::request_name(&request).to_owned(),
+            encode(&request).unwrap(),
+        ));
+    }
+    for response in calls::responses() {
+        all.push((
+            calls::response_name(&response).to_owned(),
             encode(&response).unwrap(),
         ));
     }
@@ -103,6 +107,14 @@ fn everything() -> Vec<(String, Vec<u8>)> {
     all.extend(variants("role", held::roles()));
     all.extend(variants("cause", held::CAUSES));
     all.extend(variants("remedy", held::remedies()));
+    all.extend(variants("kill scope", acts::SCOPES));
+    all.extend(variants("kill signal", acts::SIGNALS));
+    all.extend(variants("fate", acts::fates()));
+    all.extend(variants("stage", acts::STAGES));
+    all.extend(variants("ending", acts::endings()));
+    all.extend(variants("unblock", acts::UNBLOCKS));
+    all.extend(variants("reset fate", acts::reset_fates()));
+    all.extend(variants("reset ending", acts::reset_endings()));
     all
 }
 
@@ -120,87 +132,6 @@ where
 
 // The matches below have no wildcard: a new variant does not compile until it
 // has its sample here.
-
-fn request_name(request: &GpukillRequest) -> &'static str {
-    match request {
-        GpukillRequest::Snapshot { .. } => "request snapshot",
-        GpukillRequest::MoreProcesses { .. } => "request more_processes",
-        GpukillRequest::Status {} => "request status",
-        GpukillRequest::Audit { .. } => "request audit",
-        GpukillRequest::Quiesce { .. } => "request quiesce",
-        GpukillRequest::Resume {} => "request resume",
-        GpukillRequest::Holders { .. } => "request holders",
-        GpukillRequest::Explain { .. } => "request explain",
-    }
-}
-
-fn requests() -> Vec<GpukillRequest> {
-    vec![
-        GpukillRequest::Snapshot { after: None },
-        GpukillRequest::Snapshot { after: Some(300) },
-        GpukillRequest::MoreProcesses {
-            tick: 300,
-            start: 70_000,
-        },
-        GpukillRequest::Status {},
-        GpukillRequest::Audit {
-            query: AuditQuery {
-                since: Timestamp(-1),
-                until: Timestamp(1_763_700_000_000),
-                user: Some("alice".into()),
-                process: Some("^python".into()),
-                gpu: Some("0,2-5".into()),
-                before: Some(1 << 40),
-                limit: 1000,
-            },
-        },
-        GpukillRequest::Quiesce { seconds: 600 },
-        GpukillRequest::Resume {},
-        GpukillRequest::Holders {
-            device: None,
-            start: 0,
-        },
-        GpukillRequest::Holders {
-            device: Some(DeviceId("GPU-0".into())),
-            start: 70_000,
-        },
-        GpukillRequest::Explain { pid: 70_000 },
-    ]
-}
-
-fn response_name(response: &GpukillResponse) -> &'static str {
-    match response {
-        GpukillResponse::Snapshot(_) => "response snapshot",
-        GpukillResponse::MoreProcesses(_) => "response more_processes",
-        GpukillResponse::Status(_) => "response status",
-        GpukillResponse::Audit(_) => "response audit",
-        GpukillResponse::Quiesce(_) => "response quiesce",
-        GpukillResponse::Resume(_) => "response resume",
-        GpukillResponse::Holders(_) => "response holders",
-        GpukillResponse::Explain(_) => "response explain",
-    }
-}
-
-fn responses() -> Vec<GpukillResponse> {
-    let page = SnapshotPage {
-        snapshot: snapshot(),
-        next: Some(7),
-    };
-    vec![
-        GpukillResponse::Snapshot(Ok(page.clone())),
-        GpukillResponse::MoreProcesses(Ok(page)),
-        GpukillResponse::MoreProcesses(Err(Refusal::Expired)),
-        GpukillResponse::Status(Ok(status())),
-        GpukillResponse::Quiesce(Ok(Timestamp(1))),
-        GpukillResponse::Resume(Ok(())),
-        GpukillResponse::Holders(Ok(held::page())),
-        GpukillResponse::Explain(Ok(held::explanation())),
-        GpukillResponse::Audit(Ok(AuditPage {
-            records: audit_subjects().map(record).to_vec(),
-            next: Some(9),
-        })),
-    ]
-}
 
 fn refusals() -> Vec<Refusal> {
     let all = vec![

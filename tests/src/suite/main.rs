@@ -15,6 +15,8 @@ mod readings;
 
 mod readme;
 
+mod reset;
+
 mod see;
 
 mod vendors;

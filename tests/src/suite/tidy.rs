@@ -69,10 +69,48 @@ const LAYERS: &[(&str, &[&str])] = &[
         "poller",
         &["audit", "clock", "config", "state", "systemd", "tick"],
     ),
+    ("look", &["holders", "state"]),
+    ("authority", &["config", "host"]),
+    (
+        "enforce",
+        &[
+            "audit",
+            "authority",
+            "clock",
+            "host",
+            "look",
+            "procfs",
+            "state",
+        ],
+    ),
+    ("helper", &["holders", "procfs"]),
+    (
+        "reset",
+        &[
+            "audit",
+            "authority",
+            "clock",
+            "enforce",
+            "helper",
+            "host",
+            "look",
+            "procfs",
+            "quiesce",
+            "state",
+        ],
+    ),
     (
         "server",
         &[
-            "audit", "clock", "config", "holders", "host", "quiesce", "state",
+            "audit",
+            "authority",
+            "clock",
+            "enforce",
+            "host",
+            "look",
+            "quiesce",
+            "reset",
+            "state",
         ],
     ),
 ];
@@ -88,7 +126,7 @@ fn leaves_of_the_daemon_do_not_know_each_other() {
         // The parts above all others put them together.
         let Some((_, may_use)) = LAYERS.iter().find(|(name, _)| *name == part) else {
             assert!(
-                ["lib", "main", "startup", "untrusted"].contains(&part.as_str()),
+                ["bin", "lib", "main", "startup", "untrusted"].contains(&part.as_str()),
                 "{part} has no place in LAYERS"
             );
             continue;
@@ -176,6 +214,34 @@ fn nothing_that_ships_opens_a_network_socket() {
         .map(|(path, _)| path)
         .collect();
     assert_eq!(found, Vec::<PathBuf>::new());
+}
+
+#[test]
+fn signals_are_sent_in_one_place_and_through_handles_alone() {
+    let words = [
+        "pidfd_send_signal(",
+        "kill_process",
+        "kill_current",
+        "libc::kill",
+        "signal::kill",
+        "cgroup.kill",
+    ];
+    let before_tests = |text: &str| {
+        text.split("#[cfg(test)]")
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let found: Vec<_> = sources()
+        .into_iter()
+        .filter(|(path, _)| path.starts_with("daemon/src") && !path.ends_with("tests.rs"))
+        .filter(|(_, text)| {
+            let text = before_tests(text);
+            words.iter().any(|word| text.contains(word))
+        })
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(found, [PathBuf::from("daemon/src/enforce/act/target.rs")]);
 }
 
 #[test]

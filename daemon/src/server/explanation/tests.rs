@@ -64,6 +64,7 @@ fn asked_of(
     let caller = Caller {
         uid,
         groups: groups.iter().copied().collect(),
+        contained: false,
     };
     let roles = Roles {
         operator_group: Some(OPERATORS),

@@ -3,8 +3,8 @@
 
 use super::super::explanation::{Asker, explain};
 use super::super::holder_pages::Answer;
-use super::super::look::{Looked, Since};
 use super::Session;
+use crate::look::{Since, looked};
 use crate::state::Published;
 use gpukill_policy::access::{Operation, Person, Ruling, check};
 use gpukill_proto::holders::{Explanation, HoldersPage};
@@ -64,22 +64,9 @@ impl Session {
         explain(published, pid, now, &asker, |person| self.called(person))
     }
 
-    /// What is known after a look at all processes. Where that took too long, it
-    /// says so: others may hold a device.
+    /// What is known after a look at all processes.
     async fn looked(&self, since: Since) -> Result<Published, Refusal> {
-        let looked = (self.shared.look)(since).await;
-        let mut published = self.shared.state.borrow().clone();
-        if looked == Looked::Whole {
-            return Ok(published);
-        }
-        if published.holders.is_empty() && !published.snapshot.devices.is_empty() {
-            return Err(Refusal::TooSlow("a look at all processes".to_owned()));
-        }
-        for held in Arc::make_mut(&mut published.holders) {
-            let why = || "a look at all processes took too long".to_owned();
-            held.unseen.get_or_insert_with(why);
-        }
-        Ok(published)
+        looked(&self.shared.look, &self.shared.state, since).await
     }
 
     fn may_look(&self) -> Result<(), Refusal> {
@@ -110,9 +97,9 @@ impl Session {
 
     /// What people call somebody who may do something.
     fn called(&self, person: Person) -> String {
-        let access = &self.shared.config.borrow().access;
+        let access = &self.shared.authority.config.borrow().access;
         match person {
-            Person::User(uid) => match self.shared.users.name(uid).last_known() {
+            Person::User(uid) => match self.shared.authority.users.name(uid).last_known() {
                 Some(name) => name.clone(),
                 None => format!("uid {uid}"),
             },

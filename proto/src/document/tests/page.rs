@@ -3,8 +3,10 @@
 use super::held::{explained, holders};
 use super::{NOW, device, listed, process, snapshot};
 use crate::audit::{AuditRecord, AuditSubject};
+use crate::document::kill::tests::{plan, report};
 use crate::document::{
-    AuditDocument, GpuDocument, InstanceDocument, ProcessDocument, StatusDocument,
+    AuditDocument, GpuDocument, InstanceDocument, KillPlanDocument, KillReportDocument,
+    ProcessDocument, StatusDocument,
 };
 use crate::reading::Reading::Value;
 use crate::snapshot::Snapshot;
@@ -55,7 +57,8 @@ fn fields(document: &Json) -> BTreeSet<String> {
             ("reasons", _) => {}
             // These have tables of their own.
             (
-                "gpus" | "procs" | "backends" | "faults" | "held_gpus" | "holders" | "findings",
+                "gpus" | "procs" | "backends" | "faults" | "held_gpus" | "holders" | "findings"
+                | "targets" | "outcomes" | "memory",
                 Json::Array(_),
             ) => {
                 names.insert(format!("{field}[]"));
@@ -92,6 +95,8 @@ fn the_page_describes_every_field_and_no_other() {
         },
     });
     let held = holders();
+    let plan = serde_json::to_value(KillPlanDocument::from(&plan())).unwrap();
+    let report = serde_json::to_value(KillReportDocument::from(&report())).unwrap();
     let documents = [
         ("document", list.clone()),
         ("gpus[]", list["gpus"][0].clone()),
@@ -105,6 +110,11 @@ fn the_page_describes_every_field_and_no_other() {
         ("holders[]", held["held_gpus"][0]["holders"][0].clone()),
         ("findings[]", held["held_gpus"][0]["findings"][0].clone()),
         ("explain", explained()),
+        ("plan", plan.clone()),
+        ("targets[]", plan["targets"][0].clone()),
+        ("report", report.clone()),
+        ("outcomes[]", report["outcomes"][0].clone()),
+        ("memory[]", report["memory"][0].clone()),
     ];
     let documents = documents.map(|(title, json)| (title.to_owned(), fields(&json)));
     assert_eq!(documented(), BTreeMap::from(documents));

@@ -90,13 +90,31 @@ fn is_over(pid: u32) -> bool {
     stat(pid).is_none_or(|fields| fields[0] == "Z")
 }
 
-/// Does what the screen says, as whoever reads it would.
-fn follow(verdict: &str) -> String {
+/// Does what the screen says, as whoever reads it would, while the driver frees the
+/// memory of the worker when that has ended; what the client says then, without how
+/// long it took.
+fn follow(it: &Box, worker: u32) -> Vec<String> {
+    let verdict = it.verdict();
     let last = verdict.lines().last().unwrap();
-    let command = last.strip_prefix("To free it: ").expect("a command");
-    let status = Command::new("sh").args(["-c", command]).status().unwrap();
-    assert!(status.success(), "{command}");
-    command.to_owned()
+    let command = last.strip_prefix("To free it: gpukillctl ");
+    let arguments: Vec<&str> = command.expect("a command").split(' ').collect();
+    assert_eq!(arguments, ["kill", &worker.to_string()]);
+    let ran = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            eventually("the worker is gone", || is_over(worker).then_some(()));
+            it.play(0, &json!([]));
+        });
+        it.stage.ctl(&arguments)
+    });
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let untimed = |line: &str| match line.split_once(" GiB in ") {
+        Some((before, _)) => format!("{before} GiB"),
+        None => line
+            .split_once("  SIGTERM, ")
+            .map_or(line, |(before, _)| before)
+            .to_owned(),
+    };
+    ran.stdout.lines().map(untimed).collect()
 }
 
 fn is_free(it: &Box, daemon: Daemon) {
@@ -163,10 +181,13 @@ fn the_printed_command_ends_the_worker_that_a_killed_training_left() {
     if adopter == 1 {
         verdict += "  - its parent is 1, which takes in the children of those that end\n";
     }
-    verdict += &format!("To free it: kill {worker}\n");
+    verdict += &format!("To free it: gpukillctl kill {worker}\n");
     becomes(&verdict, || it.verdict());
-    assert_eq!(follow(&it.verdict()), format!("kill {worker}"));
-    eventually("the worker is gone", || is_over(worker).then_some(()));
+    let said = follow(&it, worker);
+    assert_eq!(
+        said.last().unwrap(),
+        "memory: GPU 0 gave back 35.0 of 35.0 GiB"
+    );
     is_free(&it, daemon);
 }
 

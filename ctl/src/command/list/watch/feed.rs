@@ -163,6 +163,7 @@ fn passes(failure: &Failure) -> bool {
         | Failure::NoSuchProcess(_)
         | Failure::NoMatch(_)
         | Failure::Vendor(_)
+        | Failure::NotDone { .. }
         | Failure::System(_)
         | Failure::Output(_)
         | Failure::ReaderGone => false,

@@ -1,7 +1,8 @@
 //! A look at all processes, for whoever asks who holds a device.
 
 use crate::holders::Holders;
-use crate::state::{Reader, Wanted};
+use crate::state::{Published, Reader, Wanted};
+use gpukill_proto::refusal::Refusal;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -113,6 +114,31 @@ impl Last {
             Since::After(moment) => self.began >= moment,
         }
     }
+}
+
+/// What is known after a look at all processes. Where that took too long, it says
+/// so: others may hold a device.
+///
+/// # Errors
+/// [`Refusal::TooSlow`] where nobody ever had the time for such a look.
+pub(crate) async fn looked(
+    look: &Look,
+    state: &Reader,
+    since: Since,
+) -> Result<Published, Refusal> {
+    let looked = look(since).await;
+    let mut published = state.borrow().clone();
+    if looked == Looked::Whole {
+        return Ok(published);
+    }
+    if published.holders.is_empty() && !published.snapshot.devices.is_empty() {
+        return Err(Refusal::TooSlow("a look at all processes".to_owned()));
+    }
+    for held in Arc::make_mut(&mut published.holders) {
+        let why = || "a look at all processes took too long".to_owned();
+        held.unseen.get_or_insert_with(why);
+    }
+    Ok(published)
 }
 
 #[cfg(test)]

@@ -1,0 +1,275 @@
+//! What `kill` takes: who is meant, how much of it, and how it is ended.
+
+use super::number::{pid, whole};
+use super::{StatusFormat, VendorChoice, text};
+use clap::{Args, ValueEnum};
+use gpukill_proto::kill::{KillScope, KillSignal, LONGEST_PATIENCE_MS};
+use gpukill_proto::units::Bytes;
+use std::ops::RangeInclusive;
+
+/// How long one signal may take, in seconds.
+const PATIENCE: RangeInclusive<u64> = 1..=LONGEST_PATIENCE_MS / 1000;
+
+/// `kill`
+#[derive(Debug, Args)]
+pub struct Kill {
+    /// These processes
+    #[arg(value_name = "PID", value_parser = process, allow_negative_numbers = true)]
+    pub pids: Vec<u32>,
+    /// Whose name matches
+    #[arg(long, value_name = "REGEX", value_parser = text(), help_heading = WHO)]
+    pub filter: Option<String>,
+    /// Whose command line matches
+    #[arg(long, value_name = "REGEX", value_parser = text(), help_heading = WHO)]
+    pub command: Option<String>,
+    /// On these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
+    #[arg(long, value_name = "SEL", value_parser = text(), help_heading = WHO)]
+    pub gpu: Option<String>,
+    /// Of this user, by name or number
+    #[arg(long, value_name = "USER", value_parser = text(), help_heading = WHO)]
+    pub user: Option<String>,
+    /// In this container, by name or the beginning of its id
+    #[arg(long, value_name = "C", value_parser = text(), help_heading = WHO)]
+    pub container: Option<String>,
+    /// In containers of this image, with * and ?
+    #[arg(long, value_name = "GLOB", value_parser = text(), help_heading = WHO)]
+    pub image: Option<String>,
+    /// Of this job, as list and explain show it: "slurm 1234.0", 1234, train.service
+    #[arg(long, value_name = "JOB", value_parser = text(), help_heading = WHO)]
+    pub job: Option<String>,
+    /// Only those that hold as much of one GPU, with its unit: 4G or 512M, the same as 4GiB and
+    /// 512MiB
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = WHO)]
+    pub min_memory: Option<Bytes>,
+    /// Only those on GPUs of this vendor
+    #[arg(long, help_heading = WHO)]
+    pub vendor: Option<VendorChoice>,
+    /// How much is ended with each: all below it, its whole job, or its whole container
+    #[arg(long, default_value = "process", overrides_with = "scope")]
+    pub scope: ScopeChoice,
+    /// Several may be meant
+    #[arg(long, overrides_with = "batch")]
+    pub batch: bool,
+    /// How long each signal may take, in seconds
+    #[arg(long, value_name = "SECS", default_value_t = 5, value_parser = whole(PATIENCE, 30), overrides_with = "timeout_secs")]
+    pub timeout_secs: u64,
+    /// Send SIGKILL to whoever survives
+    #[arg(long, overrides_with = "force")]
+    pub force: bool,
+    /// The one signal to begin with [default: TERM, and INT before it on AMD]; KILL needs --force
+    #[arg(long, ignore_case = true, overrides_with = "signal")]
+    pub signal: Option<SignalChoice>,
+    /// One that uses no GPU too: for root, with one PID
+    #[arg(long, overrides_with = "any_process")]
+    pub any_process: bool,
+    /// Show who would be ended, and end nobody
+    #[arg(long, overrides_with = "dry_run")]
+    pub dry_run: bool,
+    /// Do not ask
+    #[arg(short, long, overrides_with = "yes")]
+    pub yes: bool,
+    /// The form of the output [default: table]
+    #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
+    pub output: Option<StatusFormat>,
+}
+
+const WHO: &str = "Who is meant (where several are named, all must hold)";
+
+/// How much is ended with a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[expect(missing_docs, reason = "the help would repeat the names")]
+pub enum ScopeChoice {
+    Process,
+    Tree,
+    Job,
+    Container,
+}
+
+impl From<ScopeChoice> for KillScope {
+    fn from(scope: ScopeChoice) -> Self {
+        match scope {
+            ScopeChoice::Process => Self::Process,
+            ScopeChoice::Tree => Self::Tree,
+            ScopeChoice::Job => Self::Job,
+            ScopeChoice::Container => Self::Container,
+        }
+    }
+}
+
+/// The signals that end processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[expect(missing_docs, reason = "the help would repeat the names")]
+pub enum SignalChoice {
+    #[value(name = "INT", alias = "SIGINT")]
+    Interrupt,
+    #[value(name = "TERM", alias = "SIGTERM")]
+    Terminate,
+    #[value(name = "KILL", alias = "SIGKILL")]
+    Kill,
+}
+
+impl From<SignalChoice> for KillSignal {
+    fn from(signal: SignalChoice) -> Self {
+        match signal {
+            SignalChoice::Interrupt => Self::Interrupt,
+            SignalChoice::Terminate => Self::Terminate,
+            SignalChoice::Kill => Self::Kill,
+        }
+    }
+}
+
+/// Reads the number of a process that can be ended.
+fn process(typed: &str) -> Result<u32, String> {
+    if typed.starts_with('-') {
+        // As of kill(1): -9, -15.
+        return Err("expected the number of a process; a signal is named by --signal TERM".into());
+    }
+    match pid(typed) {
+        Ok(0) => Err("there is no process 0".into()),
+        number => number,
+    }
+}
+
+/// Reads a size. It needs its unit: the number alone would be MiB to one person
+/// and GiB to another, and a wrong guess ends the wrong processes.
+fn size(typed: &str) -> Result<Bytes, String> {
+    const DIGITS: usize = 12;
+    let expected = || "expected a size with its unit, like 4G or 512M".to_owned();
+    let at = typed.find(|c: char| c.is_ascii_alphabetic());
+    let (number, unit) = at.map(|at| typed.split_at(at)).ok_or_else(expected)?;
+    let shift: u32 = match unit.to_ascii_lowercase().as_str() {
+        "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(expected()),
+    };
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = |text: &str| {
+        let all_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        (1..=DIGITS).contains(&text.len()) && all_digits
+    };
+    if !is_number(whole) || !is_number(part) {
+        return Err(expected());
+    }
+    // A number of twelve digits fits, and so does its shift by forty.
+    let of = |text: &str| text.parse::<u128>().unwrap_or(0) << shift;
+    let fraction = of(part) / 10_u128.pow(u32::try_from(part.len()).unwrap_or(0));
+    match u64::try_from(of(whole) + fraction) {
+        Ok(0) => Err("everybody holds at least nothing: name a size, like 4G or 512M".into()),
+        Ok(bytes) => Ok(Bytes(bytes)),
+        Err(_) => Err(expected()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cli, Command};
+    use super::*;
+    use clap::Parser as _;
+
+    fn parse(line: &str) -> Result<Kill, String> {
+        let line = format!("gpukillctl kill {line}");
+        match Cli::try_parse_from(line.split_whitespace()) {
+            Ok(Cli {
+                command: Command::Kill(kill),
+                ..
+            }) => Ok(kill),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn signals_have_their_names_with_and_without_sig_in_any_case() {
+        for (typed, expected) in [
+            ("INT", SignalChoice::Interrupt),
+            ("sigint", SignalChoice::Interrupt),
+            ("term", SignalChoice::Terminate),
+            ("SigTerm", SignalChoice::Terminate),
+            ("KILL", SignalChoice::Kill),
+            ("SIGKILL", SignalChoice::Kill),
+        ] {
+            let kill = parse(&format!("7 --signal {typed}")).expect("it is right");
+            assert_eq!(kill.signal, Some(expected), "{typed}");
+        }
+        for typed in ["9", "HUP", "SIG", ""] {
+            assert!(parse(&format!("7 --signal={typed}")).is_err(), "{typed}");
+        }
+    }
+
+    #[test]
+    fn a_size_has_a_unit_and_is_at_least_something() {
+        for (typed, expected) in [
+            ("4G", 4 << 30),
+            ("4GiB", 4 << 30),
+            ("4gb", 4 << 30),
+            ("1.5G", 3 << 29),
+            ("512M", 512 << 20),
+            ("512MiB", 512 << 20),
+            ("1T", 1 << 40),
+            ("4294967296B", 1 << 32),
+        ] {
+            assert_eq!(size(typed), Ok(Bytes(expected)), "{typed}");
+        }
+        for typed in [
+            "",
+            "4096",
+            "G",
+            "-4G",
+            "+4G",
+            "4 G",
+            "4g5",
+            "1e3M",
+            ".5G",
+            "5.G",
+            "4X",
+            "0x4G",
+            "9999999999999G",
+            "999999999999T",
+            "٤G",
+        ] {
+            let expected = "expected a size with its unit, like 4G or 512M";
+            assert_eq!(size(typed), Err(expected.to_owned()), "{typed}");
+        }
+        for typed in ["0G", "0.0M"] {
+            assert!(size(typed).is_err(), "{typed}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_process_is_said_with_the_value() {
+        for typed in ["0", "-1", "-9", "python", "4294967296", "1.5", "7,8"] {
+            let said = parse(&format!("7 {typed}")).expect_err("it is wrong");
+            assert!(said.contains(&format!("'{typed}'")), "{said}");
+        }
+        assert_eq!(parse("7 8 7").map(|kill| kill.pids), Ok(vec![7, 8, 7]));
+    }
+
+    #[test]
+    fn an_alias_can_be_overruled_and_no_condition_is_named_twice() {
+        let kill =
+            parse("7 --scope job --yes --yes --timeout-secs 9 --scope tree --timeout-secs 600");
+        let kill = kill.expect("it is right");
+        assert_eq!((kill.scope, kill.timeout_secs), (ScopeChoice::Tree, 600));
+        for line in [
+            "--user a --user b",
+            "--gpu 0 --gpu 1",
+            "--job a --job b",
+            "--filter=",
+            "--command=",
+            "--user=",
+            "--gpu=",
+            "--container=",
+            "--image=",
+            "--job=",
+            "7 --timeout-secs 0",
+            "7 --timeout-secs 601",
+            "7 --scope box",
+            "7 -o csv",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What was typed, as what the daemon is asked. What makes no sense, whoever the
+//! processes are, is refused here.
+
+use crate::args::{Kill, SignalChoice, VendorChoice};
+use crate::exit::{Exit, Failure};
+use gpukill_policy::select::pattern;
+use gpukill_proto::kill::{KillRequest, KillScope, KillSelector, KillSignal, MOST_PIDS};
+
+/// The request that these arguments make.
+pub(super) fn request(wanted: &Kill) -> Result<KillRequest, Failure> {
+    let request = KillRequest {
+        selector: selector(wanted),
+        scope: KillScope::from(wanted.scope),
+        signal: wanted.signal.map(KillSignal::from),
+        force: wanted.force,
+        patience_ms: wanted.timeout_secs.saturating_mul(1000),
+        any_process: wanted.any_process,
+        dry_run: wanted.dry_run,
+    };
+    check(wanted, &request.selector).map(|()| request)
+}
+
+fn selector(wanted: &Kill) -> KillSelector {
+    // One that is typed twice is meant once.
+    let mut pids = wanted.pids.clone();
+    pids.sort_unstable();
+    pids.dedup();
+    KillSelector {
+        pids,
+        filter: wanted.filter.clone(),
+        command: wanted.command.clone(),
+        gpu: wanted.gpu.clone(),
+        user: wanted.user.clone(),
+        container: wanted.container.clone(),
+        image: wanted.image.clone(),
+        job: wanted.job.clone(),
+        min_memory: wanted.min_memory,
+        vendor: wanted.vendor.and_then(VendorChoice::vendor),
+    }
+}
+
+fn check(wanted: &Kill, selector: &KillSelector) -> Result<(), Failure> {
+    // These two only narrow what another names: alone they would mean everybody.
+    let named = KillSelector {
+        min_memory: None,
+        vendor: None,
+        ..selector.clone()
+    };
+    if named.is_empty() {
+        return Err(Failure::NotDone {
+            what: "nobody is named: type PIDs, or one of --filter, --command, --gpu, --user, \
+                   --container, --image and --job"
+                .into(),
+            hint: Some("see who uses the GPUs: gpukillctl list --details".into()),
+            exit: Exit::BadUsage,
+        });
+    }
+    let pids = selector.pids.len();
+    if pids > MOST_PIDS {
+        let what = format!("{pids} processes are too many at once: at most {MOST_PIDS}");
+        return Err(Failure::Usage(what));
+    }
+    if wanted.signal == Some(SignalChoice::Kill) && !wanted.force {
+        let what = "--signal KILL needs --force: nobody can clean up after it";
+        return Err(Failure::Usage(what.into()));
+    }
+    if wanted.any_process && !(selector.is_pids_only() && pids == 1) {
+        let what = "--any-process takes one PID, and no other condition";
+        return Err(Failure::Usage(what.into()));
+    }
+    for expression in [&wanted.filter, &wanted.command].into_iter().flatten() {
+        pattern(expression).map_err(Failure::Usage)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser as _;
+    use gpukill_proto::snapshot::Vendor;
+    use gpukill_proto::units::Bytes;
+
+    fn asked(line: &str) -> Result<KillRequest, String> {
+        let line = format!("gpukillctl kill {line}");
+        let cli = Cli::try_parse_from(line.split_whitespace()).expect("it is right");
+        match cli.command {
+            Command::Kill(kill) => request(&kill).map_err(|failure| {
+                assert_eq!(failure.exit(), Exit::BadUsage);
+                failure.to_string()
+            }),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_condition_reaches_the_daemon() {
+        let line = "9 7 9 --filter python.* --command train --gpu 0-3 --user bob --container web \
+                    --image vllm* --job 1234 --min-memory 4G --vendor amd --scope job \
+                    --timeout-secs 30 --force --signal int --dry-run";
+        let expected = KillRequest {
+            selector: KillSelector {
+                pids: vec![7, 9],
+                filter: Some("python.*".into()),
+                command: Some("train".into()),
+                gpu: Some("0-3".into()),
+                user: Some("bob".into()),
+                container: Some("web".into()),
+                image: Some("vllm*".into()),
+                job: Some("1234".into()),
+                min_memory: Some(Bytes::mib(4096)),
+                vendor: Some(Vendor::Amd),
+            },
+            scope: KillScope::Job,
+            signal: Some(KillSignal::Interrupt),
+            force: true,
+            patience_ms: 30_000,
+            any_process: false,
+            dry_run: true,
+        };
+        assert_eq!(asked(line), Ok(expected));
+        let plain = KillRequest {
+            selector: KillSelector {
+                pids: vec![7],
+                ..KillSelector::default()
+            },
+            patience_ms: 5_000,
+            ..KillRequest::default()
+        };
+        assert_eq!(asked("7"), Ok(plain.clone()));
+        let any = KillRequest {
+            any_process: true,
+            ..plain
+        };
+        assert_eq!(asked("7 7 --any-process"), Ok(any));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said_before_anybody_is_asked() {
+        let nobody = "nobody is named: type PIDs, or one of --filter, --command, --gpu, --user, \
+                      --container, --image and --job";
+        let one_pid = "--any-process takes one PID, and no other condition";
+        for (line, expected) in [
+            ("", nobody),
+            ("--force --yes --batch", nobody),
+            ("--min-memory 4G", nobody),
+            ("--vendor nvidia --min-memory 4G", nobody),
+            ("--vendor all", nobody),
+            (
+                "7 --signal KILL",
+                "--signal KILL needs --force: nobody can clean up after it",
+            ),
+            ("7 8 --any-process", one_pid),
+            ("7 --user bob --any-process", one_pid),
+            ("--user bob --any-process", one_pid),
+            (
+                "--filter python[",
+                "\"python[\" is not a regular expression: unclosed character class",
+            ),
+            (
+                "--command python[",
+                "\"python[\" is not a regular expression: unclosed character class",
+            ),
+        ] {
+            assert_eq!(asked(line), Err(expected.to_owned()), "{line}");
+        }
+        let pids = |most: u32| (1..=most).map(|pid| format!("{pid} ")).collect::<String>();
+        assert!(asked(&pids(1024)).is_ok());
+        assert_eq!(
+            asked(&pids(1025)).err().as_deref(),
+            Some("1025 processes are too many at once: at most 1024")
+        );
+        assert!(asked("7 --signal KILL --force").is_ok());
+    }
+}

@@ -1,0 +1,106 @@
+//! The questions that end processes: plan, carry out, follow.
+
+use super::daemon::Daemon;
+use super::patience::Patience;
+use crate::exit::Failure;
+use gpukill_proto::kill::{
+    KillPlan, KillPlanPage, KillReport, KillReportPage, KillRequest, OperationId, PlanId, Stage,
+};
+use gpukill_proto::refusal::Refusal;
+
+impl Daemon {
+    /// Whom a kill would end: all pages of one plan, and what to call it when it
+    /// is to be carried out.
+    pub(crate) async fn plan_kill(
+        &self,
+        request: &KillRequest,
+        patience: Patience,
+    ) -> Result<(Option<PlanId>, KillPlan), Failure> {
+        let KillPlanPage { id, mut plan, next } = self
+            .ask(patience, async |context| {
+                self.client.plan_kill(context, request.clone()).await
+            })
+            .await?;
+        let mut missing = next;
+        while let Some(start) = missing {
+            self.messages
+                .debug(|| format!("asking for the targets from {start} on"));
+            let page = self
+                .ask(patience, async |context| {
+                    let plan = id.unwrap_or(PlanId::LAST);
+                    self.client.more_of_kill_plan(context, plan, start).await
+                })
+                .await?;
+            advances(start, page.next)?;
+            plan.targets.extend(page.plan.targets);
+            missing = page.next;
+        }
+        Ok((id, plan))
+    }
+
+    /// Begins what was planned.
+    pub(crate) async fn kill(
+        &self,
+        plan: PlanId,
+        patience: Patience,
+    ) -> Result<OperationId, Failure> {
+        self.ask(patience, async |context| {
+            self.client.kill(context, plan).await
+        })
+        .await
+    }
+
+    /// How a kill stands: when something newer than version `after` is known, or
+    /// after a while. It has all its outcomes where it is over; before, as many as
+    /// the first page holds.
+    pub(crate) async fn follow_kill(
+        &self,
+        operation: OperationId,
+        after: Option<u64>,
+        patience: Patience,
+    ) -> Result<KillReport, Failure> {
+        let KillReportPage { mut report, next } =
+            self.report_page(operation, after, 0, patience).await?;
+        let mut missing = next.filter(|_| is_over(report.stage));
+        while let Some(start) = missing {
+            let page = self.report_page(operation, None, start, patience).await?;
+            if page.report.version != report.version {
+                return Err(Refusal::Expired.into());
+            }
+            advances(start, page.next)?;
+            report.outcomes.extend(page.report.outcomes);
+            missing = page.next;
+        }
+        Ok(report)
+    }
+
+    async fn report_page(
+        &self,
+        operation: OperationId,
+        after: Option<u64>,
+        start: u32,
+        patience: Patience,
+    ) -> Result<KillReportPage, Failure> {
+        self.ask(patience, async |context| {
+            self.client
+                .follow_kill(context, operation, after, start)
+                .await
+        })
+        .await
+    }
+}
+
+/// Whether nothing more will happen.
+pub(crate) const fn is_over(stage: Stage) -> bool {
+    match stage {
+        Stage::Done | Stage::Interrupted => true,
+        Stage::Ending | Stage::Releasing => false,
+    }
+}
+
+fn advances(start: u32, next: Option<u32>) -> Result<(), Failure> {
+    match next {
+        Some(next) if next <= start => Err(Failure::Broken("its pages do not advance".into())),
+        Some(_) | None => Ok(()),
+    }
+}

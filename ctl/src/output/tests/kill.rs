@@ -1,0 +1,237 @@
+//! The screens of `kill`.
+
+use super::*;
+use crate::output::kill::{Detail, Outcome, asked, carried_out, planned, question};
+use crate::output::sample::{interrupted, one_target, plan, report};
+use gpukill_proto::document::{KillPlanDocument, KillReportDocument};
+use gpukill_proto::kill::{Ending, Fate, KillPlan, KillReport, KillSignal, Stage};
+
+fn of_plan(plan: &KillPlan, detail: Detail, look: &Look) -> String {
+    text(&planned(plan, detail, look), look)
+}
+
+fn of_report((plan, report): &(KillPlan, KillReport), look: &Look) -> String {
+    let outcome = Outcome {
+        plan,
+        report,
+        me: 1000,
+    };
+    text(&carried_out(&outcome, look), look)
+}
+
+fn ascii(width: Option<usize>) -> Look {
+    Look {
+        symbols: Symbols::Ascii,
+        ..look(width)
+    }
+}
+
+/// Commands are not wrapped, so that they can be copied.
+fn fits(text: &str, width: usize) -> bool {
+    let is_command = |line: &&str| line.contains("gpukillctl ") || line.contains("systemctl ");
+    let mut lines = text.lines().filter(|line| !is_command(line));
+    lines.all(|line| line::width(line) <= width)
+}
+
+#[test]
+fn a_plan_says_whose_it_is_how_many_where_and_how_much() {
+    let look = look(None);
+    let said = |plan: &KillPlan| of_plan(plan, Detail::Heading, &look);
+    assert_eq!(
+        said(&plan()),
+        "alice's job slurm 1234.0: 9 processes on GPUs 0-3, 252.4 GiB\n"
+    );
+    let term = || Fate::End(vec![KillSignal::Terminate]);
+    assert_eq!(
+        said(&one_target(term())),
+        "alice's process 4182 on GPU 0, 15.8 GiB: python train.py --model llama-70b\n"
+    );
+    let (several, _) = report();
+    assert_eq!(
+        said(&several),
+        "7 processes of alice and uid 1000 on GPUs 0-4, at least 130.2 GiB; 4 others are left \
+         alone\n"
+    );
+    let mut part = plan();
+    part.rest = one_target(term()).rest;
+    assert_eq!(
+        said(&part),
+        "9 processes of alice's job slurm 1234.0 on GPUs 0-3, 252.4 GiB\n"
+    );
+    let mut unknown = plan();
+    for target in &mut unknown.targets {
+        target.job = Reading::Failed("x".into());
+        for hold in &mut target.holds {
+            hold.memory = Reading::Unsupported;
+        }
+    }
+    assert_eq!(
+        said(&unknown),
+        "9 processes of alice on GPUs 0-3, how much memory is not known\n"
+    );
+    unknown.targets.retain(|target| target.holds.is_empty());
+    assert_eq!(said(&unknown), "5 processes of alice\n");
+    assert_eq!(question(&unknown), "End them?");
+    assert_eq!(question(&one_target(term())), "End it?");
+    let mut nobodys = one_target(term());
+    nobodys.targets[0].owner = Reading::Unsupported;
+    nobodys.targets[0].uid = Reading::Failed("x".into());
+    assert_eq!(
+        said(&nobodys),
+        "process 4182 on GPU 0, 15.8 GiB: python train.py --model llama-70b\n"
+    );
+    assert_eq!(
+        said(&one_target(Fate::Denied("x".into()))),
+        "nobody would be ended\n"
+    );
+}
+
+#[test]
+fn whoever_is_asked_sees_each_process_that_they_have_not_named() {
+    assert_eq!(asked(&plan()), Detail::Heading);
+    let (by_gpu, _) = report();
+    assert_eq!(asked(&by_gpu), Detail::Ended);
+    let mut of_many_jobs = plan();
+    of_many_jobs.targets[0].job = Reading::Unsupported;
+    assert_eq!(asked(&of_many_jobs), Detail::Ended);
+    for target in &mut of_many_jobs.targets {
+        target.named = true;
+    }
+    assert_eq!(asked(&of_many_jobs), Detail::Heading);
+}
+
+#[test]
+fn a_plan_shows_everybody_whom_it_ends_and_why_not_the_others() {
+    let (several, _) = report();
+    for width in [120, 80, 40] {
+        let look = look(Some(width));
+        let one = one_target(Fate::End(vec![
+            KillSignal::Interrupt,
+            KillSignal::Terminate,
+        ]));
+        let shown = [plan(), several.clone(), one]
+            .map(|plan| of_plan(&plan, Detail::All, &look))
+            .join("\n");
+        assert!(fits(&shown, width), "{width}:\n{shown}");
+        check(&format!("kill-plan-{width}.txt"), &shown);
+    }
+}
+
+#[test]
+fn a_report_tells_what_became_of_each_and_what_to_do_next() {
+    for width in [120, 80, 40] {
+        let look = look(Some(width));
+        let shown = [report(), interrupted()]
+            .map(|it| of_report(&it, &look))
+            .join("\n");
+        assert!(fits(&shown, width), "{width}:\n{shown}");
+        check(&format!("kill-{width}.txt"), &shown);
+    }
+    let shown = of_report(&report(), &ascii(None));
+    assert!(shown.is_ascii(), "{shown}");
+    check("kill-ascii.txt", &shown);
+    let colored = Look {
+        color: true,
+        ..look(Some(100))
+    };
+    check("kill-colored.txt", &of_report(&report(), &colored));
+}
+
+#[test]
+fn what_ended_as_it_should_is_two_lines() {
+    let plan = one_target(Fate::End(vec![KillSignal::Terminate]));
+    let (_, mut report) = report();
+    report.outcomes.truncate(1);
+    report.outcomes[0].key = plan.targets[0].key;
+    report.memory.truncate(1);
+    report.respawned.clear();
+    report.unrecorded = None;
+    let look = look(Some(100));
+    let mut it = (plan, report);
+    it.0.rest.clear();
+    assert_eq!(
+        of_report(&it, &look),
+        "  ended  4182  python train.py --model llama-70b  SIGTERM, 0.8 s\n\
+         memory: GPU 0 gave back 63.1 of 63.1 GiB in 1.2 s\n"
+    );
+    // With --force there is nothing more to advise.
+    it.0.request.force = true;
+    it.1.memory.clear();
+    it.1.outcomes[0].ending = Ending::Survived(KillSignal::Kill, 10_000);
+    assert_eq!(
+        of_report(&it, &look),
+        "  survived  4182  python train.py --model llama-70b  still there after SIGKILL and 10.0 s\n\
+         memory: GPU 0 still holds 15.8 GiB (4182)\n"
+    );
+}
+
+#[test]
+fn nothing_that_a_process_or_a_unit_is_called_can_steer_the_terminal() {
+    const HOSTILE: &str = "a\x1b[2J\x1b]0;x\x07\u{9b}31m\r\n\u{202e}\u{200b}\u{7f}b";
+    let text_of = || HOSTILE.to_owned();
+    let (mut plan, mut report) = report();
+    plan.request.selector.user = Some(text_of());
+    for target in &mut plan.targets {
+        target.name = text_of();
+        target.command = Reading::Value(text_of());
+        target.owner = Reading::Value(text_of());
+        target.job = Reading::Value(hostile_job(HOSTILE));
+        match &mut target.fate {
+            Fate::End(_) => {}
+            Fate::Protected(why) | Fate::Denied(why) | Fate::Unclear(why) => *why = text_of(),
+            Fate::Zombie(parent) => parent.name = Reading::Value(text_of()),
+        }
+    }
+    for rest in &mut plan.rest {
+        rest.job = hostile_job(HOSTILE);
+    }
+    for outcome in &mut report.outcomes {
+        outcome.name = text_of();
+        outcome.command = Reading::Value(text_of());
+        match &mut outcome.ending {
+            Ending::Ended(..) | Ending::Survived(..) | Ending::Gone => {}
+            Ending::Changed(why)
+            | Ending::Protected(why)
+            | Ending::Denied(why)
+            | Ending::Unclear(why)
+            | Ending::Failed(why) => *why = text_of(),
+            Ending::Uninterruptible(at) => *at = Some(text_of()),
+            Ending::Zombie(parent) => parent.name = Reading::Value(text_of()),
+        }
+    }
+    for respawn in &mut report.respawned {
+        respawn.name = text_of();
+        if let Some(unit) = &mut respawn.unit {
+            unit.name = text_of();
+        }
+        if let Some(parent) = &mut respawn.parent {
+            parent.name = Reading::Value(text_of());
+        }
+    }
+    report.unrecorded = Some(text_of());
+    report.stage = Stage::Interrupted;
+    let look = look(None);
+    let documents = [
+        json::pretty(&KillPlanDocument::from(&plan)),
+        json::pretty(&KillReportDocument::from(&report)),
+    ];
+    let mut printed = documents.map(|document| document.expect("texts")).to_vec();
+    printed.push(of_plan(&plan, Detail::All, &look));
+    printed.push(of_report(&(plan, report), &look));
+    for text in printed {
+        let steering = text
+            .chars()
+            .find(|c| *c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{200b}')));
+        assert_eq!(steering, None, "{text}");
+    }
+}
+
+fn hostile_job(name: &str) -> Job {
+    Job::Unit {
+        unit: Unit {
+            name: name.into(),
+            manager: None,
+        },
+        uid: 1000,
+    }
+}

@@ -1,0 +1,261 @@
+//! `kill`: what it asks, what it is answered, and how it ends.
+
+use crate::daemon::{Daemon, Script, backend};
+use crate::killed::{Killed, end, ended, plan, report, under_way};
+use crate::{run, stderr, stdout};
+use gpukill_proto::kill::{Ending, Fate, KillPlan, KillReport, KillSignal, PlanId, Stage};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::snapshot::BackendState;
+use std::process::Output;
+use std::sync::Mutex;
+
+/// A daemon that plans and carries out these.
+pub(crate) fn daemon(
+    directory: &std::path::Path,
+    plan: KillPlan,
+    reports: Vec<KillReport>,
+) -> Daemon {
+    let script = Script {
+        killed: Killed {
+            planned: Mutex::new(Ok(plan)),
+            reports: Mutex::new(reports),
+            ..Killed::default()
+        },
+        ..Script::default()
+    };
+    Daemon::start(directory, script)
+}
+
+pub(crate) fn begun(daemon: &Daemon) -> usize {
+    let begun = daemon.script.killed.begun.lock().expect("not poisoned");
+    assert!(begun.iter().all(|plan| *plan == PlanId(7)));
+    begun.len()
+}
+
+pub(crate) fn said(output: &Output) -> (Option<i32>, String, String) {
+    (output.status.code(), stdout(output), stderr(output))
+}
+
+pub(crate) fn three() -> KillPlan {
+    plan(&[(7, end()), (8, end()), (9, end())])
+}
+
+pub(crate) fn three_ended() -> KillReport {
+    report(&[(7, ended()), (8, ended()), (9, ended())])
+}
+
+#[test]
+fn one_process_is_ended_without_a_question() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    // It is followed through what is not the end.
+    *daemon.script.killed.reports.lock().expect("not poisoned") =
+        vec![under_way(1), under_way(2), report(&[(4182, ended())])];
+    let expected = "\
+alice's process 4182 on GPU 0, 1.0 GiB: python train.py
+  ended  4182  python train.py  SIGTERM, 0.8 s
+memory: GPU 0 gave back 1.0 of 1.0 GiB in 1.2 s
+";
+    let output = run(&daemon.socket, "kill 4182 4182");
+    assert_eq!(said(&output), (Some(0), expected.into(), String::new()));
+    assert_eq!(begun(&daemon), 1);
+    let asked = daemon.script.killed.asked.lock().expect("not poisoned");
+    assert_eq!(asked[0].selector.pids, [4182]);
+}
+
+#[test]
+fn programs_get_the_report_as_json_with_all_its_pages() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = daemon(directory.path(), three(), vec![three_ended()]);
+    let output = run(&daemon.socket, "kill 7 8 9 --yes -o json");
+    assert_eq!(
+        (output.status.code(), stderr(&output)),
+        (Some(0), String::new())
+    );
+    let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+    let outcomes = document["outcomes"].as_array().expect("it has them");
+    let pids: Vec<_> = outcomes
+        .iter()
+        .filter_map(|it| it["pid"].as_u64())
+        .collect();
+    assert_eq!(pids, [7, 8, 9]);
+    assert_eq!(
+        (&document["schema"], &document["stage"]),
+        (&1.into(), &"done".into())
+    );
+}
+
+#[test]
+fn every_ending_has_its_exit_code() {
+    let survived = || Ending::Survived(KillSignal::Terminate, 5_000);
+    let denied = || Ending::Denied("bob".into());
+    let cases = [
+        (vec![(7, ended()), (8, ended())], 0),
+        (vec![(7, ended()), (8, Ending::Gone)], 0),
+        (vec![(7, ended()), (8, survived())], 7),
+        (vec![(7, ended()), (8, denied())], 7),
+        (vec![(7, survived()), (8, denied())], 1),
+        (
+            vec![(7, Ending::Uninterruptible(None)), (8, Ending::Gone)],
+            1,
+        ),
+        (vec![(7, Ending::Failed("EPERM".into()))], 1),
+        (vec![(7, denied()), (8, Ending::Protected("x".into()))], 4),
+        (vec![(7, Ending::Gone)], 8),
+    ];
+    for (outcomes, code) in cases {
+        let directory = tempfile::tempdir().expect("a directory");
+        let targets: Vec<(u32, Fate)> = outcomes.iter().map(|(pid, _)| (*pid, end())).collect();
+        let daemon = daemon(directory.path(), plan(&targets), vec![report(&outcomes)]);
+        let output = run(&daemon.socket, "kill 7 8 --yes");
+        assert_eq!(output.status.code(), Some(code), "{outcomes:?}");
+        // The heading of one names it too.
+        let named = outcomes.len() + usize::from(outcomes.len() == 1);
+        let shown = stdout(&output).matches("python train.py").count();
+        assert_eq!(shown, named, "{outcomes:?}");
+    }
+    // The daemon was stopped: those that are missing are not known.
+    for (outcomes, code) in [(vec![(7, ended())], 7), (vec![], 1)] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let stopped = KillReport {
+            stage: Stage::Interrupted,
+            ..report(&outcomes)
+        };
+        let daemon = daemon(directory.path(), three(), vec![stopped]);
+        let output = run(&daemon.socket, "kill 7 8 9 --yes");
+        assert_eq!(output.status.code(), Some(code), "{outcomes:?}");
+    }
+}
+
+#[test]
+fn a_dry_run_lists_and_begins_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let denied = || Fate::Denied("bob".into());
+    let planned = plan(&[(7, end()), (8, end()), (9, denied())]);
+    let daemon = daemon(directory.path(), planned, vec![]);
+    let expected = "\
+2 processes of alice on GPU 0, 2.0 GiB; 1 other is left alone
+ PID  USER   GPU  MEMORY  JOB     SIGNALS  COMMAND
+   7  alice    0    1.0G  tree 7  SIGTERM  python train.py
+   8  alice    0    1.0G  tree 8  SIGTERM  python train.py
+  denied  9  python train.py  it belongs to alice: ask bob
+";
+    let output = run(&daemon.socket, "kill --user alice --dry-run");
+    assert_eq!(said(&output), (Some(0), expected.into(), String::new()));
+    let output = run(&daemon.socket, "kill --user alice --dry-run --yes -o json");
+    let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+    assert_eq!(document["selector"], "--user \"alice\"");
+    assert_eq!(document["targets"].as_array().map(Vec::len), Some(3));
+    assert_eq!(begun(&daemon), 0);
+}
+
+#[test]
+fn whoever_may_not_end_it_is_told_whose_it_is_and_whom_to_ask() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ask = "alice, or someone in group gpukill-operators";
+    let denied = plan(&[(4182, Fate::Denied(ask.into()))]);
+    let daemon = daemon(directory.path(), denied, vec![]);
+    let expected =
+        format!("gpukillctl: cannot end process 4182: it belongs to alice\nhint: ask {ask}\n");
+    let output = run(&daemon.socket, "kill 4182");
+    assert_eq!(said(&output), (Some(4), String::new(), expected.clone()));
+    let output = run(&daemon.socket, "kill 4182 -o json");
+    let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+    assert_eq!(document["targets"][0]["fate"], "denied");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(4), expected));
+    // One that the daemon refuses before it plans.
+    *daemon.script.killed.planned.lock().expect("not poisoned") = Err(Refusal::Denied {
+        asked: "end a process that uses no GPU".into(),
+        ask: "root".into(),
+    });
+    let output = run(&daemon.socket, "kill 4182 --any-process");
+    assert_eq!(
+        said(&output),
+        (
+            Some(4),
+            String::new(),
+            "gpukillctl: cannot end a process that uses no GPU\nhint: ask root\n".into()
+        )
+    );
+    assert_eq!(begun(&daemon), 0);
+}
+
+#[test]
+fn nothing_that_matches_ends_with_8_and_a_failed_driver_with_2() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    let nobody = "no process that uses a GPU is meant";
+    *daemon.script.killed.planned.lock().expect("not poisoned") =
+        Err(Refusal::NoMatch(nobody.into()));
+    for arguments in ["kill --user alice", "kill --user alice --dry-run"] {
+        let output = run(&daemon.socket, arguments);
+        let expected = format!("gpukillctl: {nobody}\n");
+        assert_eq!(said(&output), (Some(8), String::new(), expected));
+    }
+    let output = run(&daemon.socket, "kill --user alice --dry-run -o json");
+    let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+    assert_eq!(
+        (output.status.code(), &document["targets"]),
+        (Some(8), &serde_json::json!([]))
+    );
+    drop(daemon);
+    let failed = Script {
+        has_devices: false,
+        backends: Mutex::new(vec![backend(BackendState::Failed(
+            "version mismatch".into(),
+        ))]),
+        killed: Killed {
+            planned: Mutex::new(Err(Refusal::NoMatch(nobody.into()))),
+            ..Killed::default()
+        },
+        ..Script::default()
+    };
+    let daemon = Daemon::start(directory.path(), failed);
+    let output = run(&daemon.socket, "kill --user alice");
+    assert_eq!(
+        said(&output),
+        (
+            Some(2),
+            String::new(),
+            format!(
+                "gpukillctl: {nobody}; nvidia failed: version mismatch\n\
+                 hint: see gpukillctl status\n"
+            )
+        )
+    );
+}
+
+#[test]
+fn what_makes_no_sense_ends_with_3_before_a_daemon_is_asked() {
+    let nowhere = std::path::Path::new("/nowhere/x.sock");
+    for (arguments, begins) in [
+        (
+            "kill",
+            "gpukillctl: nobody is named: type PIDs, or one of --filter, ",
+        ),
+        (
+            "kill x",
+            "gpukillctl: invalid value 'x' for '[PID]...': expected",
+        ),
+        (
+            "kill 7 0",
+            "gpukillctl: invalid value '0' for '[PID]...': there is",
+        ),
+        (
+            "kill -9 7",
+            "gpukillctl: invalid value '-9' for '[PID]...': ",
+        ),
+        (
+            "kill 7 --signal KILL",
+            "gpukillctl: --signal KILL needs --force",
+        ),
+        (
+            "kill 7 --min-memory 4096",
+            "gpukillctl: invalid value '4096' for '--min",
+        ),
+    ] {
+        let output = run(nowhere, arguments);
+        assert_eq!(output.status.code(), Some(3), "{arguments}");
+        assert!(stderr(&output).starts_with(begins), "{}", stderr(&output));
+    }
+}

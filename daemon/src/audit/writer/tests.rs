@@ -1,0 +1,370 @@
+//! The record outlives what happens to the daemon and to the file.
+
+mod broken;
+
+mod killed;
+
+use super::super::database::{AUDIT, open};
+use super::super::{Act, ActId, ActKind, CLOSED, Store, cut};
+use super::*;
+use crate::audit::inbox::Intent;
+use proptest::prelude::*;
+use rusqlite::{Connection, OpenFlags};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+/// Longer than any box needs.
+const LONG: Duration = Duration::from_secs(60);
+
+const KEEP: Duration = Duration::from_secs(3_600);
+
+/// A writer whose thread is the test's.
+fn writer(directory: &Path, boot: &str) -> Writer {
+    let mut writer = Writer::new(
+        directory.to_owned(),
+        boot.into(),
+        KEEP,
+        Arc::default(),
+        Arc::default(),
+    );
+    writer.open_what_is_closed();
+    writer
+}
+
+/// Closes it, however long that takes.
+fn close(store: &Store) {
+    store.close();
+    let began = Instant::now();
+    while store.wake().is_ok() {
+        assert!(began.elapsed() < LONG);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn act(asked: &str) -> Act {
+    Act {
+        kind: ActKind::Kill,
+        uid: 1_000,
+        asked: asked.into(),
+        plan: json!({"targets": [asked]}).to_string(),
+    }
+}
+
+fn intent(asked: &str, patience: Duration) -> (Intent, Receiver<Result<ActId, String>>) {
+    let (answer, answered) = sync_channel(0);
+    let intent = Intent {
+        act: act(asked),
+        at: SystemTime::now().into(),
+        deadline: Instant::now() + patience,
+        answer,
+    };
+    (intent, answered)
+}
+
+/// Has it recorded, with somebody who waits for that.
+fn intend(writer: &mut Writer, asked: &str) -> Result<ActId, String> {
+    let (intent, answered) = intent(asked, LONG);
+    let asker = std::thread::spawn(move || answered.recv().unwrap());
+    inbox::open(&writer.inbox).intend(intent).unwrap();
+    writer.look();
+    asker.join().unwrap()
+}
+
+fn settle(writer: &mut Writer, id: ActId, outcome: &str) {
+    let end = crate::audit::acts::End {
+        at: SystemTime::now().into(),
+        word: "done",
+        outcome: Some(outcome.into()),
+        why: None,
+    };
+    inbox::open(&writer.inbox).end(id, end);
+    writer.look();
+}
+
+/// What an act looks like in the record: what was asked, and the word, the
+/// outcome and the reason of its end.
+type Row = (String, Option<String>, Option<String>, Option<String>);
+
+fn rows(file: &Path) -> Vec<Row> {
+    let connection = Connection::open(file).unwrap();
+    let select = "SELECT asked, word, outcome, why, finished_at IS NULL FROM action ORDER BY id";
+    let mut statement = connection.prepare(select).unwrap();
+    let rows = statement.query_map([], |row| {
+        let word: Option<String> = row.get(1)?;
+        assert_eq!(word.is_none(), row.get::<_, bool>(4)?);
+        Ok((row.get(0)?, word, row.get(2)?, row.get(3)?))
+    });
+    rows.unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+fn audit(directory: &Path) -> PathBuf {
+    directory.join(AUDIT.file)
+}
+
+fn under_way(asked: &str) -> Row {
+    (asked.into(), None, None, None)
+}
+
+fn done(asked: &str) -> Row {
+    (asked.into(), Some("done".into()), Some("{}".into()), None)
+}
+
+fn ended(asked: &str, word: &str, why: &str) -> Row {
+    (asked.into(), Some(word.into()), None, Some(why.into()))
+}
+
+fn found_by(writer: &Writer) -> String {
+    let run = &writer.daemon_run;
+    format!("gpukilld had ended before it: found by its run {run}")
+}
+
+const TOO_LATE: &str =
+    "it was on the disk too late to be waited for: what came of it is in the log";
+
+#[test]
+fn a_store_that_cannot_be_opened_is_waited_for_and_not_spun_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    std::fs::write(&path, "in the way").unwrap();
+    let mut writer = writer(&path, "boot");
+    for _ in 0..3 {
+        writer.open_what_is_closed();
+        writer.prune();
+        assert!(writer.samples.is_none());
+        assert!(writer.wait() > RETRY / 2, "{:?}", writer.wait());
+    }
+}
+
+#[test]
+fn an_act_is_in_the_record_before_it_is_done_and_its_end_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = audit(directory.path());
+    let store = Store::start(directory.path().into(), "boot".into(), KEEP).unwrap();
+    let first = store.intend_within(act("1"), LONG).unwrap();
+    assert_eq!(rows(&file), [under_way("1")]);
+    let second = store.intend_within(act("2"), LONG).unwrap();
+    assert_eq!(rows(&file), [under_way("1"), under_way("2")]);
+    store.settle(second, "partly", "[2]".into());
+    store.settle(first, "done", "{}".into());
+    store.settle(first, "failed", "[]".into());
+    close(&store);
+    let partly = ("2".into(), Some("partly".into()), Some("[2]".into()), None);
+    assert_eq!(rows(&file), [done("1"), partly]);
+    let (kind, uid, plan, run): (String, u32, String, String) = Connection::open(file)
+        .unwrap()
+        .query_row("SELECT kind, uid, plan, run FROM action", [], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        })
+        .unwrap();
+    assert_eq!((kind.as_str(), uid), ("kill", 1_000));
+    assert_eq!(plan, r#"{"targets":["1"]}"#);
+    assert!(run.starts_with("boot/"), "{run}");
+    assert_eq!(store.intend(act("3")), Err(CLOSED.into()));
+}
+
+#[test]
+fn the_record_waits_for_the_disk_at_each_commit() {
+    let directory = tempfile::tempdir().unwrap();
+    let writer = writer(directory.path(), "boot");
+    let connection = &writer.audit.as_ref().unwrap().connection;
+    let level: i64 = connection
+        .pragma_query_value(None, "synchronous", |row| row.get(0))
+        .unwrap();
+    // 2 is FULL.
+    assert_eq!(level, 2);
+}
+
+#[test]
+fn an_act_that_was_not_waited_for_is_never_told_as_one_that_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = audit(directory.path());
+    let mut writer = writer(directory.path(), "boot");
+    let (too_late, answered) = intent("1", Duration::ZERO);
+    drop(answered);
+    inbox::open(&writer.inbox).intend(too_late).unwrap();
+    writer.look();
+    assert_eq!(rows(&file), []);
+    // Given up while the disk took its time.
+    let (given_up, answered) = intent("2", LONG);
+    drop(answered);
+    inbox::open(&writer.inbox).intend(given_up).unwrap();
+    writer.look();
+    assert_eq!(rows(&file), [ended("2", "unrecorded", TOO_LATE)]);
+}
+
+#[test]
+fn whoever_asks_waits_no_longer_than_they_want_for_a_store_that_hangs() {
+    let directory = tempfile::tempdir().unwrap();
+    let (orders, received) = sync_channel(1);
+    let store = Store {
+        orders,
+        questions: sync_channel(1).0,
+        inbox: Arc::default(),
+        shared: Arc::default(),
+        directory: Arc::new(directory.path().into()),
+    };
+    // Nobody reads its orders, and its queue is full.
+    store.record(Event::Stopped);
+    let begun = Instant::now();
+    let patience = Duration::from_millis(50);
+    let answer = store.intend_within(act("1"), patience);
+    assert_eq!(answer, Err("the store did not answer in time".into()));
+    for number in 0..100_000 {
+        store.refuse(act("2"), format!("{}", number % 100));
+        store.settle(ActId(1), "done", "{}".into());
+    }
+    assert!(begun.elapsed() < LONG);
+    let mut writer = Writer::new(
+        directory.path().into(),
+        "boot".into(),
+        KEEP,
+        Arc::clone(&store.inbox),
+        Arc::default(),
+    );
+    drop(store);
+    writer.open_what_is_closed();
+    writer.run(&received);
+    let connection = Connection::open(audit(directory.path())).unwrap();
+    let select = "SELECT count(*) FROM action WHERE asked = '1'";
+    let found: i64 = connection.query_row(select, [], |row| row.get(0)).unwrap();
+    assert_eq!(found, 0);
+}
+
+#[test]
+fn only_so_many_acts_are_under_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer = writer(directory.path(), "boot");
+    for _ in 0..crate::audit::acts::MOST_UNDER_WAY {
+        intend(&mut writer, "1").unwrap();
+    }
+    let refused = Err("too many acts are under way".into());
+    assert_eq!(intend(&mut writer, "2"), refused);
+    settle(&mut writer, ActId(1), "{}");
+    intend(&mut writer, "2").unwrap();
+}
+
+#[test]
+fn refusals_are_in_the_record_at_once_and_the_rest_of_them_at_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = audit(directory.path());
+    let store = Store::start(directory.path().into(), "boot".into(), KEEP).unwrap();
+    let began = Instant::now();
+    store.refuse(act("1"), "it belongs to alice".into());
+    let is_there = || {
+        let select = "SELECT count(*) FROM action";
+        let connection = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY);
+        connection.and_then(|it| it.query_row(select, [], |row| row.get(0)))
+    };
+    while is_there() != Ok(1) {
+        assert!(began.elapsed() < LONG);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for _ in 0..10_000 {
+        store.refuse(act("1"), "it belongs to alice".into());
+    }
+    close(&store);
+    let select = "SELECT sum(times), count(*) FROM action WHERE word = 'refused'";
+    let (times, rows): (i64, i64) = Connection::open(file)
+        .unwrap()
+        .query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    assert_eq!(times, 10_001);
+    assert!(rows <= 4, "{rows}");
+}
+
+#[test]
+fn the_writer_wakes_up_to_tell_of_repeats() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer = writer(directory.path(), "boot");
+    writer.prune_at = Instant::now() + 2 * LONG;
+    assert!(writer.wait() > LONG);
+    let mut inbox = inbox::open(&writer.inbox);
+    let now = Instant::now();
+    inbox
+        .refusals
+        .take(act("1"), "no".into(), Timestamp(0), now);
+    drop(inbox);
+    writer.look();
+    assert!(writer.wait() <= LONG);
+}
+
+#[test]
+fn what_is_recorded_cannot_be_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer = writer(directory.path(), "boot");
+    let id = intend(&mut writer, "1").unwrap();
+    let connection = Connection::open(audit(directory.path())).unwrap();
+    let error = |statement: &str| connection.execute(statement, []).unwrap_err().to_string();
+    let what = "what was asked for does not change";
+    assert_eq!(error("UPDATE action SET uid = 0"), what);
+    settle(&mut writer, id, "{}");
+    let once = "an action is settled once";
+    assert_eq!(error("UPDATE action SET word = 'failed'"), once);
+    assert_eq!(rows(&audit(directory.path())), [done("1")]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn any_text_is_stored_as_it_came_or_cut(
+        text in prop_oneof!["(?s).{0,50}", "[\u{0}-\u{1f}\"\\\\']{0,50}"],
+        times in prop_oneof![Just(1_usize), 1_usize..20_000],
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::start(directory.path().into(), "boot".into(), KEEP).unwrap();
+        let text = text.repeat(times);
+        let document = json!([text]).to_string();
+        let whole = Act { asked: text.clone(), plan: document.clone(), ..act("") };
+        store.refuse(whole.clone(), text.clone());
+        let id = store.intend_within(whole, LONG).unwrap();
+        store.settle(id, "done", document.clone());
+        close(&store);
+        let (asked, plan, outcome): (String, String, String) =
+            Connection::open(audit(directory.path()))
+                .unwrap()
+                .query_row(
+                    "SELECT asked, plan, outcome FROM action WHERE word = 'done'",
+                    [],
+                    |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+                )
+                .unwrap();
+        prop_assert_eq!(asked, cut::text(text, cut::MOST_TEXT));
+        prop_assert!(serde_json::from_str::<Value>(&plan).is_ok());
+        prop_assert_eq!(&plan, &cut::json(document, cut::MOST_JSON));
+        prop_assert_eq!(plan, outcome);
+    }
+}
+
+/// A record as the version before acts left it.
+#[test]
+fn a_record_without_acts_gets_them_and_keeps_its_events() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = audit(directory.path());
+    let first = Connection::open(&file).unwrap();
+    let schema = include_str!("../audit.1.sql");
+    first.execute_batch(schema).unwrap();
+    let header = "PRAGMA application_id = 1735420674; PRAGMA user_version = 1;
+        INSERT INTO event (at, kind, detail, uid, number) VALUES
+        (1, 'started', '0.1.0', NULL, NULL), (2, 'quiesced', NULL, 1000, 3)";
+    first.execute_batch(header).unwrap();
+    drop(first);
+    let mut writer = writer(directory.path(), "boot");
+    assert_eq!(writer.audit_fault, None);
+    intend(&mut writer, "1").unwrap();
+    writer.record(Event::Resumed(1_000));
+    let connection = open(directory.path(), &AUDIT).unwrap().connection;
+    let mut statement = connection
+        .prepare("SELECT id || ' ' || at || ' ' || kind || ' ' || coalesce(detail, uid) FROM event WHERE id < 3")
+        .unwrap();
+    let events: Vec<String> = statement
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    assert_eq!(events, ["1 1 started 0.1.0", "2 2 quiesced 1000"]);
+    let resumed = "SELECT id FROM event WHERE kind = 'resumed'";
+    let resumed: i64 = connection.query_row(resumed, [], |row| row.get(0)).unwrap();
+    assert_eq!(resumed, 3);
+    assert_eq!(rows(&file), [under_way("1")]);
+}

@@ -1,0 +1,117 @@
+//! A daemon that ends, well or badly, while acts are under way.
+
+use super::*;
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// The files as they are now: what a daemon that is killed now would leave.
+fn left_now(directory: &Path) -> TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    copy
+}
+
+#[test]
+fn a_daemon_that_ends_at_any_step_leaves_every_act_and_says_which_were_interrupted() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = audit(directory.path());
+    let mut first = writer(directory.path(), "boot-1");
+    let mut left = vec![left_now(directory.path())];
+    let id = intend(&mut first, "1").unwrap();
+    left.push(left_now(directory.path()));
+    let other = intend(&mut first, "2").unwrap();
+    left.push(left_now(directory.path()));
+    settle(&mut first, id, "{}");
+    left.push(left_now(directory.path()));
+    settle(&mut first, other, "{}");
+    left.push(left_now(directory.path()));
+    let expected = |run: &str| {
+        let interrupted = |asked| ended(asked, "interrupted", run);
+        [
+            vec![],
+            vec![interrupted("1")],
+            vec![interrupted("1"), interrupted("2")],
+            vec![done("1"), interrupted("2")],
+            vec![done("1"), done("2")],
+        ]
+    };
+    for (step, left) in left.iter().enumerate() {
+        let next = writer(left.path(), "boot-2");
+        let run = found_by(&next);
+        assert_eq!(rows(&audit(left.path())), expected(&run)[step]);
+        drop(next);
+        // It is found once.
+        drop(writer(left.path(), "boot-3"));
+        assert_eq!(rows(&audit(left.path())), expected(&run)[step]);
+    }
+    assert_eq!(rows(&file), [done("1"), done("2")]);
+}
+
+const CHILD: &str = "GPUKILL_TEST_RECORDS_IN";
+
+/// What the killed daemon does: it says what is recorded.
+fn record_for_ever(directory: &str) {
+    let store = Store::start(directory.into(), "boot".into(), KEEP).unwrap();
+    for number in 0_u64.. {
+        // A box under load may be too slow.
+        if let Ok(id) = store.intend(act(&number.to_string())) {
+            println!("\nrecorded {number}");
+            store.settle(id, "done", "{}".into());
+        }
+    }
+}
+
+#[test]
+fn a_daemon_that_is_killed_at_any_moment_has_lost_no_recorded_act() {
+    if let Ok(directory) = std::env::var(CHILD) {
+        return record_for_ever(&directory);
+    }
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let name = "a_daemon_that_is_killed_at_any_moment_has_lost_no_recorded_act";
+    for round in 0..5 {
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("{module}::{name}"), "--nocapture"])
+            .env(CHILD, directory.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut recorded = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .map_while(Result::ok)
+            .filter_map(|line| Some(line.strip_prefix("recorded ")?.to_owned()));
+        let mut said: Vec<String> = recorded.by_ref().take(3 + 7 * round).collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What it said before it was killed, and was not read yet.
+        said.extend(recorded);
+        let next = writer(directory.path(), "boot-2");
+        let found: BTreeMap<String, Row> = rows(&audit(directory.path()))
+            .into_iter()
+            .map(|row| (row.0.clone(), row))
+            .collect();
+        assert!(said.len() >= 3 + 7 * round);
+        for asked in &said {
+            let row = &found[asked];
+            let interrupted = ended(asked, "interrupted", &found_by(&next));
+            assert!([done(asked), interrupted].contains(row), "{row:?}");
+        }
+    }
+}
+
+#[test]
+fn a_daemon_that_stops_says_what_it_did_not_finish() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::start(directory.path().into(), "boot".into(), KEEP).unwrap();
+    store.intend_within(act("1"), LONG).unwrap();
+    close(&store);
+    let why = "gpukilld was stopped before it was done";
+    let expected = [ended("1", "interrupted", why)];
+    assert_eq!(rows(&audit(directory.path())), expected);
+}

@@ -1,0 +1,46 @@
+//! Who may what, by the settings and groups as they are now.
+
+use crate::config::Config;
+use crate::host::users::Users;
+use gpukill_policy::access::Roles;
+use gpukill_policy::kill::protected::Protection;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// The settings and the name service, for whoever has to decide. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Authority {
+    pub(crate) config: watch::Receiver<Arc<Config>>,
+    pub(crate) users: Users,
+}
+
+impl Authority {
+    /// Who may what.
+    pub(crate) fn roles(&self) -> Roles {
+        let config = self.config.borrow().clone();
+        let gid = |name: &str| self.users.group(name).map(|group| group.gid);
+        Roles {
+            operator_group: gid(&config.access.operator_group),
+            admin_group: gid(&config.access.admin_group),
+            owner: config.personal.then(|| rustix::process::getuid().as_raw()),
+            hide_other_users: config.access.hide_other_users,
+        }
+    }
+
+    /// What the group is called whose members may end anybody's processes.
+    pub(crate) fn operators(&self) -> String {
+        self.config.borrow().access.operator_group.clone()
+    }
+
+    /// What nobody ends.
+    pub(crate) fn protection(&self) -> Protection {
+        let protect = self.config.borrow().protect.clone();
+        Protection {
+            daemon: std::process::id(),
+            names: protect.names,
+            users: protect.users,
+            units: protect.units,
+            containers: protect.containers,
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Carries out one plan, on a thread of its own: records the intent, looks at each
+//! target again, sends the signals, follows what is born meanwhile, and waits for
+//! the memory.
+
+mod after;
+
+mod target;
+
+mod told;
+
+mod wait;
+
+use super::Means;
+use crate::audit::{Act as Recorded, ActId, ActKind};
+use crate::state::Published;
+use gpukill_policy::access::Caller;
+use gpukill_policy::kill::again::{Again, objection};
+use gpukill_policy::kill::belongs::newborn;
+use gpukill_policy::kill::success::{Success, success};
+use gpukill_policy::kill::usage::users;
+use gpukill_policy::kill::{Candidate, Crowd};
+use gpukill_proto::document::{KillPlanDocument, KillReportDocument};
+use gpukill_proto::holders::ProcessState;
+use gpukill_proto::kill::{
+    Ending, Fate, KillPlan, KillReport, KillScope, KillSignal, KillTarget, Stage,
+};
+use gpukill_proto::snapshot::ProcessKey;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use target::{Sent, Target};
+use tokio::sync::watch;
+use told::Told;
+use wait::wait;
+
+/// So often what was born meanwhile is looked for, for each signal: whoever forks
+/// for ever is faster than any look.
+const ROUNDS: usize = 8;
+
+/// The time that those get who were born while others had theirs.
+const LATECOMERS: Duration = Duration::from_millis(500);
+
+/// Carries it out, and tells how it goes. `seen` is what was found just now.
+/// Returns when the last report is [`Stage::Done`] or [`Stage::Interrupted`].
+pub(super) fn act(
+    plan: &KillPlan,
+    caller: &Caller,
+    means: &Means,
+    seen: &Published,
+    report: &watch::Sender<Arc<KillReport>>,
+) {
+    let mut told = Told::new(report);
+    let recorded = intend(plan, caller, means);
+    told.unrecorded(recorded.as_ref().err().cloned());
+    let mut act = Act::new(plan, caller, means, seen, told);
+    act.look_again();
+    act.send_all();
+    act.settle_the_living();
+    act.wait_for_memory();
+    act.look_for_respawned();
+    let report = act.told.end(if means.is_stopping() {
+        Stage::Interrupted
+    } else {
+        Stage::Done
+    });
+    settle(&report, recorded.ok(), means);
+}
+
+/// Records what is about to be done. When the store cannot, it stands in the log,
+/// and a person's kill goes ahead.
+fn intend(plan: &KillPlan, caller: &Caller, means: &Means) -> Result<ActId, String> {
+    let document = KillPlanDocument::from(plan);
+    let act = Recorded {
+        kind: ActKind::Kill,
+        uid: caller.uid,
+        asked: plan.request.selector.to_string(),
+        plan: serde_json::to_string(&document).unwrap_or_default(),
+    };
+    means.store.intend(act)
+}
+
+fn settle(report: &KillReport, act: Option<ActId>, means: &Means) {
+    let word = word(report);
+    let outcome = serde_json::to_string(&KillReportDocument::from(report)).unwrap_or_default();
+    match act {
+        Some(act) => means.store.settle(act, word, outcome),
+        // The log alone has what it was meant to do, too.
+        None => tracing::warn!(word, outcome, "a kill that is not recorded is over"),
+    }
+}
+
+/// How it went, in a word.
+fn word(report: &KillReport) -> &'static str {
+    match (report.stage, success(report)) {
+        (Stage::Interrupted, _) => "interrupted",
+        (_, Success::All) => "done",
+        (_, Success::Part) => "partly",
+        (_, Success::Refused) => "refused",
+        (_, Success::Nobody | Success::Failed) => "failed",
+    }
+}
+
+/// One plan under way.
+struct Act<'a> {
+    plan: &'a KillPlan,
+    caller: &'a Caller,
+    means: &'a Means,
+    /// As it was before the first signal.
+    before: Published,
+    /// Who uses a device or has one open, before the first signal.
+    uses: BTreeSet<ProcessKey>,
+    /// Everybody, before the first signal.
+    first: Crowd,
+    /// All that were ever planned, or born to one of them.
+    members: BTreeSet<ProcessKey>,
+    /// Those that get signals.
+    targets: Vec<Target>,
+    told: Told<'a>,
+}
+
+impl<'a> Act<'a> {
+    fn new(
+        plan: &'a KillPlan,
+        caller: &'a Caller,
+        means: &'a Means,
+        seen: &Published,
+        told: Told<'a>,
+    ) -> Self {
+        Self {
+            plan,
+            caller,
+            means,
+            before: seen.clone(),
+            uses: users(&seen.snapshot, &seen.holders),
+            first: Crowd::new(),
+            members: plan.targets.iter().map(|target| target.key).collect(),
+            targets: Vec::new(),
+            told,
+        }
+    }
+
+    /// Whether it may reach further than to the processes that were named.
+    fn is_wide(&self) -> bool {
+        self.plan.request.scope != KillScope::Process
+    }
+
+    /// Opens a handle on each target, and looks at it through that once more.
+    fn look_again(&mut self) {
+        match self.means.crowds.everybody(&self.means.authority.users) {
+            Ok(crowd) => self.first = crowd,
+            Err(error) => {
+                let why = format!("processes cannot be looked at: {error}");
+                for target in &self.plan.targets {
+                    self.told.ends(target, Ending::Failed(why.clone()));
+                }
+                self.told.publish();
+                return;
+            }
+        }
+        let plan = self.plan;
+        for target in &plan.targets {
+            match self.open(target) {
+                Ok(open) => self.targets.push(open),
+                Err(ending) => self.told.ends(target, ending),
+            }
+        }
+        self.told.publish();
+    }
+
+    /// A handle on this process, if it may get its signals.
+    fn open(&self, target: &KillTarget) -> Result<Target, Ending> {
+        let signals = match &target.fate {
+            Fate::End(signals) => signals.clone(),
+            Fate::Protected(why) => return Err(Ending::Protected(why.clone())),
+            Fate::Denied(who) => return Err(Ending::Denied(who.clone())),
+            Fate::Unclear(why) => return Err(Ending::Unclear(why.clone())),
+            Fate::Zombie(parent) => return Err(Ending::Zombie(parent.clone())),
+        };
+        let open = Target::open(target, signals)?;
+        // What is read from here on is of the process that the handle is of, or
+        // shows another start: the pid can only be given to a later one.
+        let now = match self.means.crowds.one(target.key.pid) {
+            Ok(now) if now.kin.key == target.key => now,
+            Ok(_) => return Err(Ending::Gone),
+            Err(_) if open.has_ended() => return Err(Ending::Gone),
+            Err(error) => return Err(Ending::Unclear(format!("it cannot be read: {error}"))),
+        };
+        let roles = self.means.authority.roles();
+        let operators = self.means.authority.operators();
+        let again = Again {
+            caller: self.caller,
+            roles: &roles,
+            operators: &operators,
+            crowd: &self.first,
+            protection: &self.means.authority.protection(),
+            uses_gpu: self.uses_gpu(target.key),
+        };
+        objection(target, &now, &again).map_or(Ok(open), Err)
+    }
+
+    /// Whether it, or in a wide scope any of them, uses a device: it was the
+    /// reason to end it.
+    fn uses_gpu(&self, key: ProcessKey) -> bool {
+        self.plan.request.any_process
+            || self.uses.contains(&key)
+            || (self.is_wide() && self.members.iter().any(|key| self.uses.contains(key)))
+    }
+
+    /// Each signal to all that have not ended, and its time.
+    fn send_all(&mut self) {
+        let steps = self.targets.iter().map(Target::steps).max().unwrap_or(0);
+        for step in 0..steps {
+            if self.means.is_stopping() || !self.is_anybody_left() {
+                return;
+            }
+            let kills = |target: &Target| target.signal(step) == Some(KillSignal::Kill);
+            if self.is_wide() && self.targets.iter().any(kills) {
+                self.stop_all(step);
+            }
+            self.send(step);
+            let patience = Duration::from_millis(self.plan.request.patience_ms);
+            self.wait_until(Instant::now() + patience);
+            self.follow_the_newborn(step);
+        }
+    }
+
+    fn is_anybody_left(&self) -> bool {
+        self.targets.iter().any(Target::is_left)
+    }
+
+    fn send(&mut self, step: usize) {
+        for target in &mut self.targets {
+            match target.send(step) {
+                Sent::Yes | Sent::Nothing => {}
+                Sent::Refused(why) => self.told.ended(target, Ending::Failed(why)),
+            }
+        }
+    }
+
+    fn wait_until(&mut self, deadline: Instant) {
+        while self.is_anybody_left() && !self.means.is_stopping() {
+            let ended = wait(&self.targets, deadline);
+            for position in &ended {
+                if let Some(target) = self.targets.get_mut(*position) {
+                    let ending = target.end();
+                    self.told.ended(target, ending);
+                }
+            }
+            self.told.publish();
+            if ended.is_empty() && Instant::now() >= deadline {
+                return;
+            }
+        }
+    }
+
+    /// What was born to them meanwhile gets the same signal.
+    fn follow_the_newborn(&mut self, step: usize) {
+        for _ in 0..ROUNDS {
+            if self.means.is_stopping() || !self.take_in_the_newborn() {
+                return;
+            }
+            self.send(step);
+            self.wait_until(Instant::now() + LATECOMERS);
+        }
+    }
+
+    /// Stops everybody, so that nobody forks while they are killed.
+    fn stop_all(&mut self, step: usize) {
+        for _ in 0..ROUNDS {
+            for target in &self.targets {
+                target.stop(step);
+            }
+            if !self.take_in_the_newborn() {
+                return;
+            }
+        }
+    }
+
+    /// Makes targets of what was born to members; false where nothing was.
+    fn take_in_the_newborn(&mut self) -> bool {
+        if !self.is_wide() {
+            return false;
+        }
+        let Ok(crowd) = self.means.crowds.everybody(&self.means.authority.users) else {
+            return false;
+        };
+        let scope = self.plan.request.scope;
+        let born = newborn(&self.members, scope, &self.first, &crowd);
+        let mut any = false;
+        for key in born {
+            if !self.members.insert(key) {
+                continue;
+            }
+            let Some(candidate) = crowd.get(&key.pid) else {
+                continue;
+            };
+            let target = self.heir(candidate);
+            match self.open(&target) {
+                Ok(open) => {
+                    self.targets.push(open);
+                    any = true;
+                }
+                // One that lived for a moment is nobody's news.
+                Err(Ending::Gone) => {}
+                Err(ending) => self.told.ends(&target, ending),
+            }
+        }
+        any
+    }
+
+    /// A newborn as a target: it gets what the others get, from this step on.
+    fn heir(&self, born: &Candidate) -> KillTarget {
+        let signals = self.targets.iter().map(Target::signals);
+        let signals = signals.max_by_key(|signals| signals.len());
+        KillTarget {
+            key: born.kin.key,
+            name: born.kin.name.clone(),
+            command: born.command.clone(),
+            uid: born.uids.clone().map(|uids| uids.real),
+            owner: born.owner.clone(),
+            holds: Vec::new(),
+            named: false,
+            job: born.job.clone(),
+            fate: Fate::End(signals.unwrap_or_default().to_vec()),
+        }
+    }
+
+    /// Says of those that have not ended why.
+    fn settle_the_living(&mut self) {
+        for target in &mut self.targets {
+            if !target.is_left() {
+                continue;
+            }
+            let ending = match self.means.crowds.one(target.key().pid) {
+                _ if target.has_ended() => target.end(),
+                Ok(now) if now.kin.key == target.key() => match now.state {
+                    ProcessState::Uninterruptible(waits_on) => Ending::Uninterruptible(waits_on),
+                    ProcessState::Running
+                    | ProcessState::Sleeping
+                    | ProcessState::Stopped
+                    | ProcessState::Zombie
+                    | ProcessState::Other(_) => target.survives(),
+                },
+                Ok(_) | Err(_) => target.survives(),
+            };
+            self.told.ended(target, ending);
+        }
+        self.told.publish();
+    }
+}

@@ -1,0 +1,350 @@
+//! What is under way, and what has become of what was.
+
+use super::slots::{Places, Slot, Slots};
+use super::{Owner, ids};
+use gpukill_proto::kill::{KillPlan, KillReport, OperationId, Stage};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// One that has ended is kept for so long.
+const KEEP: Duration = Duration::from_secs(600);
+
+/// So many that have ended are kept; then the oldest makes room.
+const MOST_ENDED: usize = 256;
+
+/// So many may be under way. Each has a thread, and sees everybody now and then.
+const PLACES: Places = Places {
+    most: 16,
+    reserved: 4,
+    of_one: 4,
+};
+
+/// Operations by their ids. Those that have ended are kept for ten minutes. Clones
+/// share them.
+#[derive(Clone)]
+pub(super) struct Operations {
+    slots: Slots,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    all: Mutex<All>,
+    ended: Condvar,
+}
+
+struct All {
+    next: u64,
+    by_id: BTreeMap<OperationId, One>,
+}
+
+struct One {
+    owner: Owner,
+    plan: Arc<KillPlan>,
+    report: watch::Receiver<Arc<KillReport>>,
+    ended: Option<Instant>,
+}
+
+/// An operation, as it is followed.
+pub(super) struct Followed {
+    pub(super) owner: Owner,
+    pub(super) plan: Arc<KillPlan>,
+    pub(super) report: watch::Receiver<Arc<KillReport>>,
+}
+
+impl Default for Operations {
+    fn default() -> Self {
+        let all = All {
+            next: ids::first(),
+            by_id: BTreeMap::new(),
+        };
+        Self {
+            slots: Slots::new(PLACES),
+            shared: Arc::new(Shared {
+                all: Mutex::new(all),
+                ended: Condvar::new(),
+            }),
+        }
+    }
+}
+
+impl Operations {
+    /// A place for one more, if there is one.
+    pub(super) fn place(&self, owner: Owner, is_privileged: bool) -> Option<Slot> {
+        self.slots.take(owner, is_privileged)
+    }
+
+    /// Begins one, on a thread of its own, which calls `act`.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn begin(
+        &self,
+        slot: Slot,
+        owner: Owner,
+        plan: &Arc<KillPlan>,
+        act: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
+    ) -> std::io::Result<OperationId> {
+        let (report, followed) = watch::channel(Arc::new(KillReport {
+            version: 0,
+            stage: Stage::Ending,
+            outcomes: Vec::new(),
+            memory: Vec::new(),
+            respawned: Vec::new(),
+            unrecorded: None,
+        }));
+        let id = {
+            let mut all = self.lock();
+            all.forget_the_old(Instant::now());
+            let id = OperationId(all.next);
+            all.next += 1;
+            let one = One {
+                owner,
+                plan: Arc::clone(plan),
+                report: followed,
+                ended: None,
+            };
+            all.by_id.insert(id, one);
+            id
+        };
+        let operations = self.clone();
+        let began = std::thread::Builder::new()
+            .name(format!("act-{}", id.0 % 10_000))
+            .spawn(move || {
+                run(id, &report, act);
+                drop(slot);
+                operations.end(id);
+            });
+        match began {
+            Ok(_) => Ok(id),
+            Err(error) => {
+                self.lock().by_id.remove(&id);
+                Err(error)
+            }
+        }
+    }
+
+    /// One of these, whoever began it.
+    pub(super) fn of(&self, id: OperationId) -> Option<Followed> {
+        let mut all = self.lock();
+        all.forget_the_old(Instant::now());
+        let one = all.by_id.get(&id)?;
+        Some(Followed {
+            owner: one.owner,
+            plan: Arc::clone(&one.plan),
+            report: one.report.clone(),
+        })
+    }
+
+    /// Waits until none is under way, but not past the deadline; how many are.
+    pub(super) fn settle(&self, deadline: Instant) -> usize {
+        let mut all = self.lock();
+        loop {
+            let under_way = all.by_id.values().filter(|one| one.ended.is_none());
+            let under_way = under_way.count();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if under_way == 0 || left.is_zero() {
+                return under_way;
+            }
+            let waited = self.shared.ended.wait_timeout(all, left);
+            all = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn end(&self, id: OperationId) {
+        let now = Instant::now();
+        let mut all = self.lock();
+        if let Some(one) = all.by_id.get_mut(&id) {
+            one.ended = Some(now);
+        }
+        all.forget_the_old(now);
+        drop(all);
+        self.shared.ended.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, All> {
+        // Nothing panics while it holds this lock; if something did, the
+        // operations in it are whole all the same.
+        let all = self.shared.all.lock();
+        all.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl All {
+    fn forget_the_old(&mut self, now: Instant) {
+        let is_old = |at: Instant| now.saturating_duration_since(at) >= KEEP;
+        self.by_id.retain(|_, one| !one.ended.is_some_and(is_old));
+        let mut ended: Vec<(Instant, OperationId)> = self
+            .by_id
+            .iter()
+            .filter_map(|(id, one)| Some((one.ended?, *id)))
+            .collect();
+        ended.sort_unstable();
+        let too_many = ended.len().saturating_sub(MOST_ENDED);
+        for (_, id) in ended.into_iter().take(too_many) {
+            self.by_id.remove(&id);
+        }
+    }
+}
+
+/// Does it, and tells whoever follows when it broke off.
+fn run(
+    id: OperationId,
+    report: &watch::Sender<Arc<KillReport>>,
+    act: impl FnOnce(&watch::Sender<Arc<KillReport>>),
+) {
+    let done = catch_unwind(AssertUnwindSafe(|| act(report)));
+    if done.is_err() {
+        tracing::error!(operation = id.0, "an act panicked");
+    }
+    let is_over = match report.borrow().stage {
+        Stage::Done | Stage::Interrupted => true,
+        Stage::Ending | Stage::Releasing => false,
+    };
+    if !is_over {
+        report.send_modify(|report| {
+            let report = Arc::make_mut(report);
+            report.version += 1;
+            report.stage = Stage::Interrupted;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::kill::KillRequest;
+    use gpukill_proto::units::Timestamp;
+    use std::sync::mpsc::channel;
+
+    fn owner(uid: u32) -> Owner {
+        Owner {
+            uid,
+            contained_root: false,
+        }
+    }
+
+    fn plan() -> Arc<KillPlan> {
+        Arc::new(KillPlan {
+            at: Timestamp(7),
+            request: KillRequest::default(),
+            targets: Vec::new(),
+            unjudged: 0,
+            rest: Vec::new(),
+        })
+    }
+
+    fn begin(
+        operations: &Operations,
+        uid: u32,
+        act: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
+    ) -> Option<OperationId> {
+        let slot = operations.place(owner(uid), false)?;
+        Some(operations.begin(slot, owner(uid), &plan(), act).unwrap())
+    }
+
+    fn end(report: &watch::Sender<Arc<KillReport>>, stage: Stage) {
+        report.send_modify(|report| {
+            let report = Arc::make_mut(report);
+            report.version += 1;
+            report.stage = stage;
+        });
+    }
+
+    fn settle(operations: &Operations) {
+        let soon = Instant::now() + Duration::from_secs(20);
+        assert_eq!(operations.settle(soon), 0);
+    }
+
+    fn report(operations: &Operations, id: OperationId) -> (u64, Stage) {
+        let report = operations.of(id).unwrap().report;
+        let report = report.borrow();
+        (report.version, report.stage)
+    }
+
+    #[test]
+    fn an_operation_is_followed_while_it_goes_on_and_after_it() {
+        let operations = Operations::default();
+        let (go_on, told) = channel::<()>();
+        let id = begin(&operations, 1000, move |report| {
+            let _ = told.recv();
+            end(report, Stage::Done);
+        });
+        let id = id.unwrap();
+        assert_eq!(report(&operations, id), (0, Stage::Ending));
+        assert_eq!(operations.settle(Instant::now()), 1);
+        drop(go_on);
+        settle(&operations);
+        assert_eq!(report(&operations, id), (1, Stage::Done));
+        let followed = operations.of(id).unwrap();
+        assert_eq!((followed.owner, followed.plan), (owner(1000), plan()));
+        assert!(operations.of(OperationId(id.0 + 1)).is_none());
+    }
+
+    #[test]
+    fn one_that_panics_or_returns_early_was_interrupted() {
+        let operations = Operations::default();
+        let panics = begin(&operations, 1000, |_| panic!("on purpose")).unwrap();
+        let returns = begin(&operations, 1000, |report| end(report, Stage::Releasing)).unwrap();
+        let stopped = begin(&operations, 1000, |report| end(report, Stage::Interrupted)).unwrap();
+        settle(&operations);
+        assert_eq!(report(&operations, panics), (1, Stage::Interrupted));
+        assert_eq!(report(&operations, returns), (2, Stage::Interrupted));
+        assert_eq!(report(&operations, stopped), (1, Stage::Interrupted));
+        // It gave its place back.
+        let slots: Vec<_> = (0..4)
+            .map(|_| operations.place(owner(1000), false))
+            .collect();
+        assert!(slots.iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn four_of_one_person_are_under_way_and_no_more() {
+        let operations = Operations::default();
+        let (go_on, told) = channel::<()>();
+        let told = Arc::new(Mutex::new(told));
+        let mut begun = 0;
+        loop {
+            let told = Arc::clone(&told);
+            let wait = move |report: &watch::Sender<Arc<KillReport>>| {
+                let _ = told.lock().unwrap().recv();
+                end(report, Stage::Done);
+            };
+            if begin(&operations, 1000, wait).is_none() {
+                break;
+            }
+            begun += 1;
+        }
+        assert_eq!(begun, 4);
+        drop(go_on);
+        settle(&operations);
+        // The place is free a moment before its operation has ended.
+        assert!(begin(&operations, 1000, |report| end(report, Stage::Done)).is_some());
+        settle(&operations);
+    }
+
+    #[test]
+    fn those_that_have_ended_are_kept_for_ten_minutes_and_256_at_most() {
+        let operations = Operations::default();
+        let ids: Vec<OperationId> = (0..258)
+            .map(|_| {
+                let id = begin(&operations, 1000, |report| end(report, Stage::Done)).unwrap();
+                settle(&operations);
+                id
+            })
+            .collect();
+        let is_kept = |id: &OperationId| operations.of(*id).is_some();
+        let kept: Vec<bool> = ids.iter().map(is_kept).collect();
+        assert_eq!(kept[..3], [false, false, true]);
+        assert!(kept[2..].iter().all(|kept| *kept));
+        let last = ids[257];
+        let ended = operations.lock().by_id[&last].ended.unwrap();
+        let mut all = operations.lock();
+        all.forget_the_old(ended + KEEP - Duration::from_millis(1));
+        assert!(all.by_id.contains_key(&last));
+        all.forget_the_old(ended + KEEP);
+        assert_eq!(all.by_id.len(), 0);
+    }
+}

@@ -1,0 +1,177 @@
+//! Plans that wait to be carried out.
+
+use super::{Owner, ids};
+use gpukill_proto::kill::{KillPlan, PlanId};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A plan is kept for so long: what it was made of has changed then.
+const KEEP: Duration = Duration::from_secs(600);
+
+/// So many of one owner; then the oldest makes room.
+const OF_ONE: usize = 8;
+
+/// So many in all; then the oldest of whoever has most makes room.
+const MOST: usize = 64;
+
+/// A few plans of each caller, each for ten minutes. Clones share them.
+#[derive(Clone)]
+pub(super) struct Plans(Arc<Mutex<Kept>>);
+
+struct Kept {
+    next: u64,
+    plans: BTreeMap<PlanId, One>,
+}
+
+struct One {
+    owner: Owner,
+    plan: Arc<KillPlan>,
+    since: Instant,
+}
+
+impl Default for Plans {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Kept {
+            next: ids::first(),
+            plans: BTreeMap::new(),
+        })))
+    }
+}
+
+impl Plans {
+    /// Keeps a plan for its owner.
+    pub(super) fn keep(&self, owner: Owner, plan: Arc<KillPlan>, now: Instant) -> PlanId {
+        let mut kept = self.lock(now);
+        while kept.of(owner).count() >= OF_ONE {
+            kept.drop_oldest_of(owner);
+        }
+        while kept.plans.len() >= MOST {
+            let most = kept.plans.values().map(|one| one.owner);
+            // Whoever makes many plans does not take the place of another's only
+            // one.
+            let Some(most) = most.max_by_key(|owner| kept.of(*owner).count()) else {
+                break;
+            };
+            kept.drop_oldest_of(most);
+        }
+        let id = PlanId(kept.next);
+        kept.next += 1;
+        let since = now;
+        kept.plans.insert(id, One { owner, plan, since });
+        id
+    }
+
+    /// A plan of this owner.
+    pub(super) fn of(&self, owner: Owner, id: PlanId, now: Instant) -> Option<Arc<KillPlan>> {
+        let kept = self.lock(now);
+        let one = kept.plans.get(&id).filter(|one| one.owner == owner)?;
+        Some(Arc::clone(&one.plan))
+    }
+
+    /// A plan of this owner, which is kept no longer.
+    pub(super) fn take(&self, owner: Owner, id: PlanId, now: Instant) -> Option<Arc<KillPlan>> {
+        let mut kept = self.lock(now);
+        kept.plans.get(&id).filter(|one| one.owner == owner)?;
+        kept.plans.remove(&id).map(|one| one.plan)
+    }
+
+    /// Those that are not too old.
+    fn lock(&self, now: Instant) -> MutexGuard<'_, Kept> {
+        // Nothing panics while it holds this lock; if something did, the plans in
+        // it are whole all the same.
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = |one: &One| now.saturating_duration_since(one.since) < KEEP;
+        kept.plans.retain(|_, one| is_new(one));
+        kept
+    }
+}
+
+impl Kept {
+    /// The oldest first: ids grow.
+    fn of(&self, owner: Owner) -> impl Iterator<Item = PlanId> {
+        let plans = self.plans.iter();
+        plans
+            .filter(move |(_, one)| one.owner == owner)
+            .map(|(id, _)| *id)
+    }
+
+    fn drop_oldest_of(&mut self, owner: Owner) {
+        let oldest = self.of(owner).next();
+        if let Some(oldest) = oldest {
+            self.plans.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::kill::KillRequest;
+    use gpukill_proto::units::Timestamp;
+
+    fn owner(uid: u32) -> Owner {
+        Owner {
+            uid,
+            contained_root: false,
+        }
+    }
+
+    fn plan(at: i64) -> Arc<KillPlan> {
+        Arc::new(KillPlan {
+            at: Timestamp(at),
+            request: KillRequest::default(),
+            targets: Vec::new(),
+            unjudged: 0,
+            rest: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn a_plan_is_its_owners_alone_and_can_be_taken_once() {
+        let (plans, now) = (Plans::default(), Instant::now());
+        let id = plans.keep(owner(1000), plan(7), now);
+        assert_eq!(plans.of(owner(1000), id, now), Some(plan(7)));
+        let contained_root = true;
+        let root = |contained_root| Owner {
+            contained_root,
+            ..owner(0)
+        };
+        let roots = plans.keep(root(false), plan(8), now);
+        assert_eq!(plans.of(owner(1001), id, now), None);
+        assert_eq!(plans.take(owner(1001), id, now), None);
+        assert_eq!(plans.take(root(contained_root), roots, now), None);
+        assert_eq!(plans.take(owner(1000), id, now), Some(plan(7)));
+        assert_eq!(plans.take(owner(1000), id, now), None);
+    }
+
+    #[test]
+    fn a_plan_is_kept_for_ten_minutes() {
+        let (plans, now) = (Plans::default(), Instant::now());
+        let id = plans.keep(owner(1000), plan(7), now);
+        let almost = now + Duration::from_millis(599_999);
+        assert_eq!(plans.of(owner(1000), id, almost), Some(plan(7)));
+        assert_eq!(plans.of(owner(1000), id, now + KEEP), None);
+    }
+
+    #[test]
+    fn too_many_plans_push_out_their_makers_own_oldest_ones() {
+        let (plans, now) = (Plans::default(), Instant::now());
+        let keep = |uid| plans.keep(owner(uid), plan(0), now);
+        let bobs = keep(1);
+        let alices: Vec<PlanId> = (0..9).map(|_| keep(1000)).collect();
+        let is_kept = |uid, id| plans.of(owner(uid), id, now).is_some();
+        assert!(!is_kept(1000, alices[0]));
+        assert!(alices[1..].iter().all(|id| is_kept(1000, *id)));
+        assert!(is_kept(1, bobs));
+        // Nine in all, and 55 others who have one each: the next one is one too
+        // many, and alice has most.
+        for uid in 2_000..2_055 {
+            keep(uid);
+        }
+        assert!(is_kept(1000, alices[1]));
+        keep(3_000);
+        assert!(!is_kept(1000, alices[1]));
+        assert!(is_kept(1, bobs));
+    }
+}

@@ -1,0 +1,93 @@
+//! gpukill-reset: the one step of a reset that the daemon has no right to do.
+//!
+//! systemd starts it as root for each connection, with the connection as its
+//! standard input and output. It believes nothing: who asks, what is asked and the
+//! device are all checked here again, whatever the daemon has checked before. What
+//! it runs and reads is fixed; only root's own command line names other places.
+//!
+//! In reading order: who is [`peer`], what is asked ([`request`]), the [`device`],
+//! who [`open`]s it, and each vendor's own step ([`nvidia`], [`amd`]).
+
+mod peer;
+
+pub(crate) mod request;
+
+mod device;
+
+mod open;
+
+mod nvidia;
+
+mod amd;
+
+use clap::Parser;
+use gpukill_proto::text::visible;
+use request::Request;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What its unit may set. Nothing of it is ever part of a request.
+#[derive(Debug, Clone, Parser)]
+#[command(
+    name = "gpukill-reset",
+    version,
+    args_override_self = true,
+    about = "Resets one GPU for gpukilld. Started by systemd, not by people."
+)]
+pub struct Args {
+    /// Who may ask besides root: a uid [default: the user gpukill]
+    #[arg(long, value_name = "UID")]
+    pub allow_uid: Option<u32>,
+    /// NVIDIA's tool
+    #[arg(long, value_name = "PATH", default_value = "/usr/bin/nvidia-smi")]
+    pub nvidia_smi: PathBuf,
+    /// Where devices are looked up
+    #[arg(long, value_name = "PATH", default_value = "/sys")]
+    pub sysfs: PathBuf,
+    /// Where AMD's reset file is
+    #[arg(long, value_name = "PATH", default_value = "/sys/kernel/debug")]
+    pub debugfs: PathBuf,
+    /// Where processes are looked at
+    #[arg(long, value_name = "PATH", default_value = "/proc")]
+    pub procfs: PathBuf,
+}
+
+/// The longest answer, in bytes.
+pub(crate) const LONGEST_ANSWER: usize = 400;
+
+/// What of its text is kept: an answer is one line.
+const LONGEST_REASON: usize = 300;
+
+/// Answers the one request that it is started for.
+#[must_use]
+pub fn run(args: &Args) -> ExitCode {
+    let done = serve(args);
+    let (answer, code) = match &done {
+        Ok(None) => ("ok\n".to_owned(), ExitCode::SUCCESS),
+        Ok(Some(note)) => (format!("ok {}\n", line(note)), ExitCode::SUCCESS),
+        Err(why) => (format!("failed {}\n", line(why)), ExitCode::FAILURE),
+    };
+    // Whoever asked may have gone; what was done is done.
+    let _ = std::io::stdout().lock().write_all(answer.as_bytes());
+    code
+}
+
+/// The steps, in order. What comes back says what was not restored.
+fn serve(args: &Args) -> Result<Option<String>, String> {
+    peer::check(std::io::stdin(), args.allow_uid)?;
+    let request = request::receive(std::io::stdin())?;
+    let nodes = device::nodes(&request, args)?;
+    match request {
+        Request::Nvidia(address) => nvidia::reset(&address, args, || open::nobody(&nodes, args)),
+        Request::Amd(address) => {
+            open::nobody(&nodes, args)?;
+            amd::reset(&address, args).map(|()| None)
+        }
+    }
+}
+
+/// One line that is harmless on a terminal.
+fn line(text: &str) -> String {
+    visible(text.as_bytes(), LONGEST_REASON)
+}

@@ -1,0 +1,393 @@
+//! Tests of who is there, over made-up processes and the real ones.
+
+use super::*;
+use crate::host::users::{Group, NameService, System, User};
+use gpukill_policy::access::Uids;
+use gpukill_policy::job::Kin;
+use gpukill_proto::holders::ProcessState;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{Job, ProcessKey, Unit};
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::process::{Child, Command, Stdio};
+
+/// A made-up `/proc`.
+struct Tree(tempfile::TempDir);
+
+impl Tree {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// Lets a process of user 1000 exist: its pid, name, parent and start.
+    fn process(&self, pid: u32, name: &str, parent: u32, start: u64) {
+        self.stat(pid, &format!("{name}) S {parent} 77 88 0"), 0, 1, start);
+        self.file(pid, "status", "Uid:\t1000\t1001\t1002\t1003\n");
+        self.file(pid, "cgroup", "0::/\n");
+        self.file(pid, "cmdline", name);
+    }
+
+    /// Writes `stat`: `first` is from the name to the terminal.
+    fn stat(&self, pid: u32, first: &str, flags: u32, threads: u32, start: u64) {
+        let zeros = "0 ".repeat(10);
+        let stat = format!("{pid} ({first} -1 {flags} {zeros}{threads} 0 {start} 0 3");
+        self.file(pid, "stat", &stat);
+    }
+
+    fn file(&self, pid: u32, file: &str, text: &str) {
+        let file = self.0.path().join(pid.to_string()).join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
+
+    fn link(&self, pid: u32, file: &str, target: &str) {
+        let file = self.0.path().join(pid.to_string()).join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        symlink(target, file).unwrap();
+    }
+
+    fn crowds(&self) -> Crowds {
+        let root = self.0.path().to_owned();
+        Crowds::new(root.clone(), root, String::new())
+    }
+}
+
+/// Knows one user.
+struct Alice;
+
+impl NameService for Alice {
+    fn user(&self, uid: u32) -> Result<Option<User>, String> {
+        Ok((uid == 1000).then(|| User {
+            name: "alice".into(),
+            home: "/home/alice".into(),
+        }))
+    }
+
+    fn group(&self, _: &str) -> Result<Option<Group>, String> {
+        Ok(None)
+    }
+}
+
+fn everybody(crowds: &Crowds) -> Crowd {
+    let users = Users::start(Alice).unwrap();
+    crowds.everybody(&users).unwrap()
+}
+
+fn key(pid: u32, start_ticks: u64) -> ProcessKey {
+    ProcessKey { pid, start_ticks }
+}
+
+/// What [`Tree::process`] makes, as it is found.
+fn found(pid: u32, name: &str, parent: u32, start: u64) -> Candidate {
+    Candidate {
+        kin: Kin {
+            key: key(pid, start),
+            uid: Some(1000),
+            name: name.to_owned(),
+            group: 77,
+            session: 88,
+            on_terminal: false,
+            executable: None,
+            arguments: None,
+            unit: None,
+        },
+        parent,
+        is_kernel_thread: false,
+        state: ProcessState::Sleeping,
+        uids: Reading::Value(Uids {
+            real: 1000,
+            effective: 1001,
+            saved: 1002,
+        }),
+        namespace_owner: Reading::Unsupported,
+        owner: Reading::Value("alice".into()),
+        command: Reading::Value(name.to_owned()),
+        container: Reading::Value(None),
+        job: Reading::Value(Job::Tree(key(pid, start))),
+    }
+}
+
+#[test]
+fn everything_that_is_known_of_a_process_is_found() {
+    let tree = Tree::new();
+    tree.process(7, "train", 1, 500);
+    tree.link(7, "exe", "/opt/train");
+    tree.file(7, "cgroup", "0::/system.slice/train.service\n");
+    let unit = Unit {
+        name: "train.service".into(),
+        manager: None,
+    };
+    let plain = found(7, "train", 1, 500);
+    let expected = Candidate {
+        kin: Kin {
+            executable: Some("/opt/train".into()),
+            unit: Some(unit.clone()),
+            ..plain.kin.clone()
+        },
+        job: Reading::Value(Job::Unit { unit, uid: 1000 }),
+        ..plain
+    };
+    assert_eq!(everybody(&tree.crowds()), [(7, expected.clone())].into());
+    let unasked = || Reading::Failed("not asked for".into());
+    let alone = Candidate {
+        owner: unasked(),
+        command: unasked(),
+        job: Reading::Failed("not asked for".into()),
+        ..expected
+    };
+    assert_eq!(tree.crowds().one(7).unwrap(), alone);
+    let nobody = tree.crowds().one(8).unwrap_err();
+    assert_eq!(nobody.kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn what_is_no_process_is_left_out_and_so_is_one_that_ends_meanwhile() {
+    let tree = Tree::new();
+    tree.process(7, "a", 1, 500);
+    for name in ["self", "007", "+8", "0", "4294967296"] {
+        std::fs::create_dir(tree.0.path().join(name)).unwrap();
+    }
+    // Its directory is there, and its files are not.
+    std::fs::create_dir(tree.0.path().join("9")).unwrap();
+    let pids: Vec<u32> = everybody(&tree.crowds()).into_keys().collect();
+    assert_eq!(pids, [7]);
+}
+
+#[test]
+fn a_process_that_no_signal_moves_says_so() {
+    let tree = Tree::new();
+    let state = |first: &str, threads| {
+        tree.process(7, "x", 1, 500);
+        tree.stat(7, first, 0, threads, 500);
+        tree.file(7, "wchan", "nv_wait");
+        let found = tree.crowds().one(7).unwrap();
+        found.state
+    };
+    let stuck = ProcessState::Uninterruptible(Some("nv_wait".into()));
+    assert_eq!(state("x) D 1 7 7 0", 1), stuck);
+    assert_eq!(state("x) T 1 7 7 0", 1), ProcessState::Stopped);
+    assert_eq!(state("x) Z 1 7 7 0", 1), ProcessState::Zombie);
+    // Only its first thread has ended.
+    assert_eq!(state("x) Z 1 7 7 0", 3), ProcessState::Sleeping);
+}
+
+#[test]
+fn a_thread_of_the_kernel_is_known_by_its_flag_and_not_by_its_name() {
+    let tree = Tree::new();
+    tree.process(7, "kworker/0:1", 2, 500);
+    assert!(!tree.crowds().one(7).unwrap().is_kernel_thread);
+    tree.stat(7, "kworker/0:1) I 2 0 0 0", 0x0420_8060, 1, 500);
+    assert!(tree.crowds().one(7).unwrap().is_kernel_thread);
+}
+
+#[test]
+fn a_process_whose_first_thread_has_ended_is_known_by_another() {
+    let tree = Tree::new();
+    tree.process(7, "python", 1, 500);
+    tree.stat(7, "python) Z 1 77 88 0", 0, 3, 500);
+    tree.file(7, "cmdline", "");
+    for thread in [7, 8] {
+        tree.file(7, &format!("task/{thread}/cmdline"), "");
+    }
+    tree.file(7, "task/9/cmdline", "python\0train.py\0");
+    tree.link(7, "task/9/exe", "/usr/bin/python3");
+    let crowd = everybody(&tree.crowds());
+    let found = &crowd[&7];
+    let executable = found.kin.executable.as_deref();
+    assert_eq!(executable, Some("/usr/bin/python3"));
+    assert_eq!(found.command, Reading::Value("python train.py".into()));
+}
+
+#[test]
+fn those_below_a_jupyter_that_only_its_command_line_names_are_jobs() {
+    let tree = Tree::new();
+    tree.process(5, "python3", 1, 100);
+    tree.file(5, "cmdline", "python3\0-m\0jupyterlab\0");
+    tree.process(6, "python3", 5, 200);
+    tree.file(6, "cmdline", "python3\0-m\0ipykernel_launcher\0");
+    tree.process(7, "worker", 6, 300);
+    tree.process(8, "worker", 6, 300);
+    // Its parent's pid is another's by now.
+    tree.process(9, "orphan", 8, 250);
+    let crowd = everybody(&tree.crowds());
+    let jobs: Vec<Reading<Job>> = crowd.values().map(|found| found.job.clone()).collect();
+    let tree = |pid, start| Reading::Value(Job::Tree(key(pid, start)));
+    let kernel = tree(6, 200);
+    let expected = [
+        tree(5, 100),
+        kernel.clone(),
+        kernel.clone(),
+        kernel,
+        tree(9, 250),
+    ];
+    assert_eq!(jobs, expected);
+    let arguments = crowd[&5].kin.arguments.clone().unwrap();
+    assert_eq!(arguments[..3], ["python3", "-m", "jupyterlab"]);
+    assert_eq!(crowd[&7].kin.arguments, None);
+}
+
+#[test]
+fn the_job_of_one_with_too_many_ancestors_is_not_known() {
+    let tree = Tree::new();
+    for pid in 2..=260 {
+        tree.process(pid, "deep", pid - 1, u64::from(pid));
+    }
+    let crowd = everybody(&tree.crowds());
+    let top = Reading::Value(Job::Tree(key(2, 2)));
+    assert_eq!(crowd[&258].job, top);
+    let unknown = Reading::Failed("it has too many ancestors to look at".into());
+    assert_eq!(crowd[&259].job, unknown);
+}
+
+#[test]
+fn only_so_many_are_looked_at_and_a_job_above_them_is_not_known() {
+    let tree = Tree::new();
+    for pid in [5, 6, 7] {
+        tree.process(pid, "x", 9, 500);
+    }
+    let (pids, is_cut) = list(tree.0.path(), 2).unwrap();
+    assert_eq!((pids.len(), is_cut), (2, true));
+    let (mut pids, is_cut) = list(tree.0.path(), 3).unwrap();
+    pids.sort_unstable();
+    assert_eq!((pids, is_cut), (vec![5, 6, 7], false));
+    let read = |pid| Member::read(tree.0.path(), pid, namespace::view(tree.0.path()), None);
+    let mut member = read(5).unwrap();
+    member.candidate.container = Reading::Value(None);
+    let members: BTreeMap<u32, Member> = [(5, member)].into();
+    let job = |is_cut| Kinship::new(&members, is_cut).jobs().remove(&5).unwrap();
+    let unknown = Reading::Failed("it has too many ancestors to look at".into());
+    assert_eq!(job(true), unknown);
+    assert_eq!(job(false), Reading::Value(Job::Tree(key(5, 500))));
+}
+
+#[test]
+fn a_pid_that_changes_hands_while_it_is_read_is_nobody() {
+    let tree = Tree::new();
+    tree.process(40, "python", 1, 100);
+    // Whoever opens it waits until somebody writes: `stat` was read by then.
+    let status = tree.0.path().join("40/status");
+    std::fs::remove_file(&status).unwrap();
+    let made = Command::new("mkfifo").arg(&status).status();
+    assert!(made.unwrap().success());
+    let crowds = tree.crowds();
+    let read = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut pipe = std::fs::File::options().write(true).open(&status).unwrap();
+            tree.stat(40, "bash) S 1 0 0 0", 0, 1, 900);
+            pipe.write_all(b"Uid:\t0\t0\t0\t0\n").unwrap();
+        });
+        crowds.one(40)
+    });
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn each_look_is_a_fresh_one() {
+    let tree = Tree::new();
+    tree.process(7, "x", 1, 500);
+    let crowds = tree.crowds();
+    let command = |crowd: &Crowd| crowd[&7].command.clone();
+    assert_eq!(command(&everybody(&crowds)), Reading::Value("x".into()));
+    tree.file(7, "cmdline", "y");
+    assert_eq!(command(&everybody(&crowds)), Reading::Value("y".into()));
+}
+
+#[test]
+fn a_process_that_is_stuck_hides_its_own_command_line_and_holds_one_thread_for_all_looks() {
+    let tree = Tree::new();
+    tree.process(7, "stuck", 1, 500);
+    tree.process(8, "fine", 1, 500);
+    let cmdline = tree.0.path().join("7/cmdline");
+    std::fs::remove_file(&cmdline).unwrap();
+    let made = Command::new("mkfifo").arg(&cmdline).status();
+    assert!(made.unwrap().success());
+    let crowds = tree.crowds();
+    for _ in 0..6 {
+        let crowd = everybody(&crowds);
+        assert_eq!(crowd[&7].command, Reading::Failed("not read yet".into()));
+        assert_eq!(crowd[&8].command, Reading::Value("fine".into()));
+    }
+    // Lets the thread go on.
+    drop(std::fs::File::options().write(true).open(&cmdline));
+}
+
+/// A process that is ended when dropped.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new() -> Self {
+        let mut sleep = Command::new("sleep");
+        Self(sleep.arg("1000").stdin(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_child_of_ours_is_found_among_the_real_ones_as_what_it_is() {
+    let users = Users::start(System).unwrap();
+    let crowds = Crowds::new("/proc".into(), "/".into(), String::new());
+    let sleeper = Sleeper::new();
+    let pid = sleeper.0.id();
+    let began = Instant::now();
+    // Until it executes what it is to be.
+    let crowd = loop {
+        let crowd = crowds.everybody(&users).unwrap();
+        if crowd[&pid].command == Reading::Value("sleep 1000".into()) {
+            break crowd;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            crowd[&pid]
+        );
+    };
+    let us = rustix::process::getuid().as_raw();
+    let (found, ours) = (&crowd[&pid], &crowd[&std::process::id()]);
+    assert_eq!(found.parent, std::process::id());
+    assert_eq!(found.kin.name, "sleep");
+    assert_eq!(found.kin.uid, Some(us));
+    assert_eq!(found.namespace_owner, Reading::Value(None));
+    assert_eq!(found.state, ProcessState::Sleeping);
+    assert!(!found.is_kernel_thread);
+    assert!(found.owner.known().is_some(), "{found:?}");
+    assert_eq!(found.container, ours.container);
+    let alone = crowds.one(pid).unwrap();
+    assert_eq!(
+        (alone.kin.key, alone.uids, alone.kin.executable),
+        (
+            found.kin.key,
+            found.uids.clone(),
+            found.kin.executable.clone()
+        )
+    );
+}
+
+/// `cargo test --release -p gpukilld --lib crowd -- --ignored --nocapture`
+#[test]
+#[ignore = "it measures, and says how long a look takes here"]
+fn how_long_a_look_takes() {
+    let users = Users::start(System).unwrap();
+    let crowds = Crowds::new("/proc".into(), "/".into(), String::new());
+    for _ in 0..5 {
+        let began = Instant::now();
+        let crowd = crowds.everybody(&users).unwrap();
+        let unknown = crowd
+            .values()
+            .filter(|found| found.command.failure().is_some());
+        eprintln!(
+            "{} processes in {:?}, {} command lines unread",
+            crowd.len(),
+            began.elapsed(),
+            unknown.count()
+        );
+        let began = Instant::now();
+        let one = crowds.one(std::process::id());
+        eprintln!("one in {:?}: {}", began.elapsed(), one.is_ok());
+    }
+}

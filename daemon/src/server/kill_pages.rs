@@ -1,0 +1,263 @@
+//! Plans and reports of kills cut into pages that fit a frame, and what this
+//! caller may see of them.
+
+use super::snapshot_pages::PAGE;
+use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
+use gpukill_proto::kill::{
+    Fate, KillOutcome, KillPlan, KillPlanPage, KillReport, KillReportPage, KillTarget, PlanId,
+};
+use gpukill_proto::reading::Reading;
+use serde::Serialize;
+
+/// The most bytes of jobs that go on, on each page of a plan: some thousand.
+const REST: u64 = 1 << 20;
+
+/// The page of a plan of this caller's that begins with target `start`.
+pub(super) fn plan_page(
+    id: Option<PlanId>,
+    plan: &KillPlan,
+    start: usize,
+    caller: &Caller,
+    roles: &Roles,
+) -> KillPlanPage {
+    let shown = |target: &KillTarget| KillTarget {
+        command: if may_read(target, caller, roles) {
+            target.command.clone()
+        } else {
+            Reading::Withheld
+        },
+        ..target.clone()
+    };
+    let (targets, next) = page(&plan.targets, start, shown);
+    let plan = KillPlan {
+        at: plan.at,
+        request: plan.request.clone(),
+        targets,
+        unjudged: plan.unjudged,
+        rest: as_many_as_fit(plan.rest.iter().cloned(), REST),
+    };
+    KillPlanPage { id, plan, next }
+}
+
+/// The page of a report on this plan that begins with outcome `start`. `is_own`:
+/// the caller made the plan.
+pub(super) fn report_page(
+    report: &KillReport,
+    plan: &KillPlan,
+    is_own: bool,
+    start: usize,
+    caller: &Caller,
+    roles: &Roles,
+) -> KillReportPage {
+    let shown = |outcome: &KillOutcome| {
+        // By pid, as they are planned.
+        let planned = plan.targets.binary_search_by_key(&outcome.key, |it| it.key);
+        let planned = planned.ok().and_then(|at| plan.targets.get(at));
+        let may_read = match planned {
+            Some(target) if is_own => may_read(target, caller, roles),
+            Some(target) => may_read_of(target.uid.known().copied(), caller, roles),
+            // Born meanwhile.
+            None => may_read_of(None, caller, roles),
+        };
+        KillOutcome {
+            command: if may_read {
+                outcome.command.clone()
+            } else {
+                Reading::Withheld
+            },
+            ..outcome.clone()
+        }
+    };
+    let (outcomes, next) = page(&report.outcomes, start, shown);
+    let report = KillReport {
+        version: report.version,
+        stage: report.stage,
+        outcomes,
+        memory: report.memory.clone(),
+        respawned: as_many_as_fit(report.respawned.iter().cloned(), REST),
+        unrecorded: report.unrecorded.clone(),
+    };
+    KillReportPage { report, next }
+}
+
+/// Whoever may end a process may read its command line: it is theirs, or runs in
+/// a user namespace of theirs, which the plan does not say.
+fn may_read(target: &KillTarget, caller: &Caller, roles: &Roles) -> bool {
+    matches!(target.fate, Fate::End(_)) || may_read_of(target.uid.known().copied(), caller, roles)
+}
+
+fn may_read_of(owner: Option<u32>, caller: &Caller, roles: &Roles) -> bool {
+    let operation = Operation::ReadCommand {
+        owner,
+        namespace_owner: None,
+    };
+    match check(caller, operation, roles) {
+        Ruling::Allow => true,
+        Ruling::Deny(_) => false,
+    }
+}
+
+/// As many of these from `start` on as a page holds, as they are shown, and the
+/// position of the first that is missing.
+fn page<T: Serialize>(all: &[T], start: usize, shown: impl Fn(&T) -> T) -> (Vec<T>, Option<u32>) {
+    let rest = all.get(start..).unwrap_or_default();
+    let some = as_many_as_fit(rest.iter().map(shown), PAGE);
+    // One that alone is too large is skipped: it would be for ever.
+    let taken = some
+        .len()
+        .max(usize::from(!rest.is_empty() && some.is_empty()));
+    let end = start.saturating_add(taken);
+    let next = (end < all.len()).then(|| u32::try_from(end).unwrap_or(u32::MAX));
+    (some, next)
+}
+
+fn as_many_as_fit<T: Serialize>(all: impl Iterator<Item = T>, room: u64) -> Vec<T> {
+    let mut size = 0;
+    all.take_while(|one| {
+        size += bincode::serialized_size(one).unwrap_or(room);
+        size <= room
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::kill::{Ending, KillRequest, KillSignal, Stage};
+    use gpukill_proto::snapshot::ProcessKey;
+    use gpukill_proto::units::Timestamp;
+
+    const ALICE: u32 = 1000;
+    const BOB: u32 = 1001;
+
+    fn key(pid: u32) -> ProcessKey {
+        ProcessKey {
+            pid,
+            start_ticks: 5,
+        }
+    }
+
+    fn target(pid: u32, uid: u32, fate: Fate) -> KillTarget {
+        KillTarget {
+            key: key(pid),
+            name: "python".into(),
+            command: Reading::Value("x".repeat(512)),
+            uid: Reading::Value(uid),
+            owner: Reading::Value("somebody".into()),
+            holds: Vec::new(),
+            named: true,
+            job: Reading::Unsupported,
+            fate,
+        }
+    }
+
+    fn ends() -> Fate {
+        Fate::End(vec![KillSignal::Terminate])
+    }
+
+    fn plan(targets: Vec<KillTarget>) -> KillPlan {
+        KillPlan {
+            at: Timestamp(1),
+            request: KillRequest::default(),
+            targets,
+            unjudged: 3,
+            rest: Vec::new(),
+        }
+    }
+
+    fn report(pids: impl IntoIterator<Item = u32>) -> KillReport {
+        let outcome = |pid| KillOutcome {
+            key: key(pid),
+            name: "python".into(),
+            command: Reading::Value("x".repeat(512)),
+            ending: Ending::Ended(KillSignal::Terminate, 3),
+        };
+        KillReport {
+            version: 4,
+            stage: Stage::Releasing,
+            outcomes: pids.into_iter().map(outcome).collect(),
+            memory: Vec::new(),
+            respawned: Vec::new(),
+            unrecorded: None,
+        }
+    }
+
+    fn caller(uid: u32) -> Caller {
+        Caller {
+            uid,
+            groups: [uid].into(),
+            contained: false,
+        }
+    }
+
+    fn hiding() -> Roles {
+        Roles {
+            hide_other_users: true,
+            ..Roles::default()
+        }
+    }
+
+    fn withheld(commands: impl IntoIterator<Item = Reading<String>>) -> Vec<bool> {
+        let commands = commands.into_iter();
+        commands
+            .map(|command| command == Reading::Withheld)
+            .collect()
+    }
+
+    #[test]
+    fn a_plan_and_a_report_of_thousands_arrive_whole_in_pages_that_fit() {
+        let all: Vec<u32> = (1..=3_000).collect();
+        let targets = all.iter().map(|pid| target(*pid, ALICE, ends()));
+        let (plan, report) = (plan(targets.collect()), report(all.clone()));
+        let (caller, roles) = (caller(ALICE), Roles::default());
+        let (mut start, mut targets) = (Some(0), Vec::new());
+        while let Some(at) = start {
+            let page = plan_page(Some(PlanId(7)), &plan, at as usize, &caller, &roles);
+            assert!(bincode::serialized_size(&page).unwrap() < 2 * PAGE);
+            assert_eq!((page.id, page.plan.unjudged), (Some(PlanId(7)), 3));
+            targets.extend(page.plan.targets);
+            start = page.next;
+        }
+        assert_eq!(targets, plan.targets);
+        let (mut start, mut outcomes) = (Some(0), Vec::new());
+        while let Some(at) = start {
+            let page = report_page(&report, &plan, true, at as usize, &caller, &roles);
+            assert!(bincode::serialized_size(&page).unwrap() < 2 * PAGE);
+            assert_eq!(page.report.version, 4);
+            outcomes.extend(page.report.outcomes);
+            start = page.next;
+        }
+        assert_eq!(outcomes, report.outcomes);
+        let page = plan_page(None, &plan, 5_000, &caller, &roles);
+        assert_eq!((page.plan.targets.len(), page.next), (0, None));
+    }
+
+    #[test]
+    fn others_command_lines_are_hidden_where_the_admin_says_so() {
+        let plan = plan(vec![
+            target(1, ALICE, ends()),
+            target(2, BOB, Fate::Denied("bob".into())),
+            target(3, ALICE, Fate::Protected("it is process 1".into())),
+            // In a user namespace of hers.
+            target(4, 100_000, ends()),
+        ]);
+        let commands = |roles: &Roles, uid| {
+            let page = plan_page(None, &plan, 0, &caller(uid), roles);
+            withheld(page.plan.targets.into_iter().map(|target| target.command))
+        };
+        assert_eq!(commands(&hiding(), ALICE), [false, true, false, false]);
+        assert_eq!(commands(&Roles::default(), ALICE), [false; 4]);
+        assert_eq!(commands(&hiding(), 0), [false; 4]);
+        let commands = |uid, is_own| {
+            let report = report(1..=5);
+            let page = report_page(&report, &plan, is_own, 0, &caller(uid), &hiding());
+            let outcomes = page.report.outcomes.into_iter();
+            withheld(outcomes.map(|outcome| outcome.command))
+        };
+        // The last one was born meanwhile, and is nobody's that is known.
+        assert_eq!(commands(ALICE, true), [false, true, false, false, true]);
+        // Of whoever follows another's act, only what they may read anyway.
+        assert_eq!(commands(BOB, false), [true, false, true, true, true]);
+        assert_eq!(commands(0, false), [false; 5]);
+    }
+}

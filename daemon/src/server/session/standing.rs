@@ -1,0 +1,62 @@
+//! How the daemon stands, and what this caller may do.
+
+use super::Session;
+use gpukill_policy::access::rights;
+use gpukill_proto::PROTOCOL_VERSION;
+use gpukill_proto::status::{CallerReport, Status};
+use std::time::Duration;
+
+/// How long a status waits for its caller's name, and how often it looks.
+const NAME_PATIENCE: Duration = Duration::from_millis(100);
+const NAME_STEP: Duration = Duration::from_millis(2);
+
+impl Session {
+    /// Gives the name service a moment to say what the caller is called.
+    pub(super) async fn learn_own_name(&self) {
+        let mut waited = Duration::ZERO;
+        while self.shared.authority.users.is_asking_for(self.caller.uid) && waited < NAME_PATIENCE {
+            tokio::time::sleep(NAME_STEP).await;
+            waited += NAME_STEP;
+        }
+    }
+
+    /// What is told.
+    pub(super) fn report(&self) -> Status {
+        let shared = &self.shared;
+        let published = shared.state.borrow().clone();
+        let config = shared.authority.config.borrow().clone();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: PROTOCOL_VERSION,
+            host: published.snapshot.host.clone(),
+            started_at: shared.started_at,
+            now: shared.clock.now(),
+            caller: self.caller_report(),
+            personal: config.personal,
+            will_not_act: shared.will_not_act.clone(),
+            backends: published.snapshot.backends.clone(),
+            faults: published.snapshot.faults.clone(),
+            polling: published.polling,
+            store: shared.store.report(),
+        }
+    }
+
+    fn caller_report(&self) -> CallerReport {
+        let shared = &self.shared;
+        let user = shared.authority.users.name(self.caller.uid);
+        let access = &shared.authority.config.borrow().access;
+        let groups = [&access.operator_group, &access.admin_group];
+        let log_in_again_for = groups.into_iter().find(|name| {
+            let group = shared.authority.users.group(name);
+            group.zip(user.known()).is_some_and(|(group, user)| {
+                group.members.contains(user) && !self.caller.groups.contains(&group.gid)
+            })
+        });
+        CallerReport {
+            uid: self.caller.uid,
+            rights: rights(&self.caller, &shared.roles()),
+            log_in_again_for: log_in_again_for.cloned(),
+            user,
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Tests of plans: whole ones against golden files, and what holds for all.
+
+mod scene;
+
+mod told;
+
+mod plans;
+
+mod spared;
+
+mod meant;
+
+mod refused;
+
+mod protected;
+
+mod again;
+
+mod born;
+
+mod consent;
+
+mod returned;
+
+mod laws;

@@ -1,0 +1,217 @@
+//! The second look, right before a signal.
+
+use super::super::again::{Again, objection};
+use super::super::*;
+use super::scene::*;
+use gpukill_proto::kill::{Ending, Fate, KillScope, KillTarget, Reaper};
+
+/// A scene in which alice's 300 is planned, reached or named, and 301 is bob's.
+fn scene() -> Scene {
+    let mut scene = Scene::new();
+    scene.login(200, ALICE);
+    scene.command(300, 202, "python");
+    scene.fork(301, 300, "python");
+    scene.uses(300, 0, 10);
+    scene.with_jobs()
+}
+
+fn target(scene: &Scene, pid: u32) -> KillTarget {
+    let plan = scene.plan(&caller(ALICE, &[]), &request(pids(&[300]), KillScope::Tree));
+    let targets = plan.unwrap().targets;
+    targets.into_iter().find(|t| t.key.pid == pid).unwrap()
+}
+
+/// What is objected to this target of alice's, after this change.
+fn objected(pid: u32, change: impl FnOnce(&mut Candidate)) -> Option<Ending> {
+    let scene = scene();
+    let mut now = scene.crowd[&pid].clone();
+    change(&mut now);
+    look(
+        &scene,
+        &target(&scene, pid),
+        &now,
+        &caller(ALICE, &[]),
+        true,
+    )
+}
+
+fn look(
+    scene: &Scene,
+    target: &KillTarget,
+    now: &Candidate,
+    caller: &Caller,
+    uses_gpu: bool,
+) -> Option<Ending> {
+    let again = Again {
+        caller,
+        roles: &scene.roles,
+        operators: "gpukill-operators",
+        crowd: &scene.crowd,
+        protection: &scene.protection,
+        uses_gpu,
+    };
+    objection(target, now, &again)
+}
+
+#[test]
+fn a_process_that_is_as_it_was_planned_gets_its_signal() {
+    assert_eq!(objected(300, |_| {}), None);
+    assert_eq!(objected(301, |_| {}), None);
+    // Names change, and stopped or stuck ones are still there.
+    assert_eq!(objected(300, |now| now.kin.name = "train".into()), None);
+    assert_eq!(objected(300, |now| now.state = ProcessState::Stopped), None);
+    let stuck = ProcessState::Uninterruptible(None);
+    assert_eq!(objected(300, |now| now.state = stuck), None);
+    // What may hang is not read again.
+    let bare = |now: &mut Candidate| {
+        now.owner = Reading::Unsupported;
+        now.command = Reading::Unsupported;
+        now.container = Reading::Unsupported;
+    };
+    assert_eq!(objected(300, bare), None);
+}
+
+#[test]
+fn each_change_since_the_plan_keeps_the_signal_back() {
+    let other = |uid: u32| Reading::Value(Uids::all(uid));
+    let setuid = Reading::Value(Uids {
+        real: ALICE,
+        effective: 0,
+        saved: 0,
+    });
+    let unclear = || Some(Ending::Unclear("whose it is is not known".into()));
+    let changed = |what: &str| Some(Ending::Changed(what.to_owned()));
+    let cases = [
+        (
+            "its pid is another's",
+            objected(300, |now| now.kin.key.start_ticks += 1),
+            Some(Ending::Gone),
+        ),
+        (
+            "it has ended",
+            objected(300, |now| now.state = ProcessState::Zombie),
+            Some(Ending::Zombie(Reaper {
+                pid: 202,
+                name: Reading::Value("bash".into()),
+            })),
+        ),
+        (
+            "it is bob's",
+            objected(300, |now| now.uids = other(BOB)),
+            changed("it runs as uid 1001 now"),
+        ),
+        (
+            "it has root's rights",
+            objected(300, |now| now.uids = setuid),
+            Some(Ending::Denied("someone in group gpukill-operators".into())),
+        ),
+        (
+            "whose it is is not known",
+            objected(300, |now| now.uids = Reading::Failed("x".into())),
+            unclear(),
+        ),
+        (
+            "it executes a display server",
+            objected(300, |now| {
+                now.kin.name = "Xorg".into();
+                now.kin.executable = Some("/usr/bin/Xorg".into());
+            }),
+            changed("it is Xorg now: it is a display server: it ends with its session"),
+        ),
+        (
+            "it executes a shell",
+            objected(300, |now| {
+                now.kin.name = "bash".into();
+                now.kin.executable = Some("/usr/bin/bash".into());
+            }),
+            changed("it is bash now, which keeps people's work"),
+        ),
+        (
+            "what is reached runs Jupyter",
+            objected(301, |now| {
+                now.kin.arguments = Some(["python", "-m", "jupyterlab"].map(str::to_owned).into());
+            }),
+            changed("it is python now, which keeps people's work"),
+        ),
+    ];
+    for (what, found, expected) in cases {
+        assert_eq!(found, expected, "{what}");
+    }
+}
+
+#[test]
+fn what_has_let_go_of_its_gpu_is_not_ended() {
+    let scene = scene();
+    let now = &scene.crowd[&300];
+    let found = look(
+        &scene,
+        &target(&scene, 300),
+        now,
+        &caller(ALICE, &[]),
+        false,
+    );
+    let why = "it does not use a GPU any more";
+    assert_eq!(found, Some(Ending::Changed(why.into())));
+}
+
+#[test]
+fn rights_and_protection_count_as_they_are_now() {
+    let mut scene = scene();
+    let now = scene.crowd[&300].clone();
+    let target = target(&scene, 300);
+    let denied = Ending::Denied("alice, or someone in group gpukill-operators".into());
+    let found = look(&scene, &target, &now, &caller(BOB, &[]), true);
+    assert_eq!(found, Some(denied));
+    assert_eq!(look(&scene, &target, &now, &olga(), true), None);
+    scene.roles.operator_group = None;
+    let denied = Ending::Denied("alice, or root".into());
+    assert_eq!(look(&scene, &target, &now, &olga(), true), Some(denied));
+    let contained = Caller {
+        contained: true,
+        ..caller(0, &[])
+    };
+    assert!(look(&scene, &target, &now, &contained, true).is_some());
+    // What the second look does not read again is known of the crowd.
+    scene.protection.users = vec!["alice".into()];
+    let mut bare = now;
+    bare.owner = Reading::Unsupported;
+    let found = look(&scene, &target, &bare, &caller(0, &[]), true);
+    let why = "the admin protects what alice runs";
+    assert_eq!(found, Some(Ending::Protected(why.into())));
+}
+
+#[test]
+fn what_the_plan_does_not_end_is_never_ended() {
+    let scene = scene();
+    let reaper = Reaper {
+        pid: 1,
+        name: Reading::Unsupported,
+    };
+    let cases = [
+        (Fate::Protected("x".into()), Ending::Protected("x".into())),
+        (Fate::Denied("x".into()), Ending::Denied("x".into())),
+        (Fate::Unclear("x".into()), Ending::Unclear("x".into())),
+        (Fate::Zombie(reaper.clone()), Ending::Zombie(reaper)),
+    ];
+    for (fate, expected) in cases {
+        let target = KillTarget {
+            fate,
+            ..target(&scene, 300)
+        };
+        let found = look(&scene, &target, &scene.crowd[&300], &caller(0, &[]), true);
+        assert_eq!(found, Some(expected));
+    }
+}
+
+#[test]
+fn a_shell_that_was_named_by_its_pid_is_ended() {
+    let mut scene = scene();
+    scene.opens(202, 0);
+    let plan = scene.plan(
+        &caller(ALICE, &[]),
+        &request(pids(&[202]), KillScope::Process),
+    );
+    let target = plan.unwrap().targets.remove(0);
+    let now = &scene.crowd[&202];
+    assert_eq!(look(&scene, &target, now, &caller(ALICE, &[]), true), None);
+}

@@ -1,0 +1,359 @@
+//! What holds for every box and every request.
+
+use super::super::belongs::{keeps_work, newborn, reach};
+use super::super::protected::protection;
+use super::super::returned::returned;
+use super::super::*;
+use super::scene::*;
+use crate::access::{Operation, Ruling, check};
+use gpukill_proto::kill::{Fate, KillPlan, KillRequest, KillScope, KillSelector};
+use gpukill_proto::snapshot::{ProcessKey, Vendor};
+use gpukill_proto::units::Bytes;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+const NAMES: [&str; 12] = [
+    "python",
+    "torchrun",
+    "bash",
+    "sh",
+    "sshd",
+    "tmux: server",
+    "Xorg",
+    "nv-hostengine",
+    "slurmstepd",
+    "conmon",
+    "kitty",
+    "train",
+];
+
+/// One process, by numbers of which each chooses something.
+type Choice = (u32, [u8; 8], Option<(usize, u64)>);
+
+fn choice() -> impl Strategy<Value = Choice> {
+    (
+        0..40u32,
+        any::<[u8; 8]>(),
+        proptest::option::of((0..5usize, 1..9u64)),
+    )
+}
+
+fn add(scene: &mut Scene, pid: u32, choice: &Choice) {
+    let (parent, chosen, uses) = choice;
+    let pick = |at: usize, among: u8| chosen[at] % among;
+    let uid = [0, ALICE, ALICE, ALICE, BOB, 100_999][usize::from(pick(0, 6))];
+    let name = NAMES[usize::from(chosen[1]) % NAMES.len()];
+    // A parent was there before.
+    let parent = 100 + parent % (pid - 99);
+    let parent = if parent == pid { 1 } else { parent };
+    let process = scene.add(process(pid, parent, uid, name));
+    process.kin.group = 100 + u32::from(pick(2, 40));
+    process.kin.session = 100 + u32::from(pick(3, 40));
+    process.kin.on_terminal = pick(3, 2) == 0;
+    if pick(4, 4) == 0 {
+        process.uids = Reading::Value(Uids {
+            real: uid,
+            effective: 0,
+            saved: uid,
+        });
+    }
+    match pick(5, 8) {
+        0 | 1 => process.container = Reading::Value(Some(container('a', "train", None))),
+        2 => {
+            process.container = Reading::Value(Some(container('c', "mine", Some(ALICE))));
+            process.namespace_owner = Reading::Value(Some(ALICE));
+        }
+        3 => process.kin.unit = Some(unit("train.service", None)),
+        4 => process.container = Reading::Failed("x".into()),
+        5 => process.uids = Reading::Failed("x".into()),
+        _ => {}
+    }
+    match pick(6, 16) {
+        0 => process.state = ProcessState::Zombie,
+        1 => process.kin.executable = Some("/home/eve/x".into()),
+        2 => process.kin.executable = None,
+        3 => process.is_kernel_thread = true,
+        4 => process.command = Reading::Failed("x".into()),
+        _ => {}
+    }
+    if let Some((gpu, gib)) = uses {
+        scene.uses(pid, *gpu, *gib);
+    }
+}
+
+fn scene_of(choices: &[Choice]) -> Scene {
+    let mut scene = Scene::new();
+    scene.protection.users = vec!["4242".into()];
+    scene.protection.containers = vec!["prod".into()];
+    for (at, choice) in choices.iter().enumerate() {
+        add(&mut scene, 100 + u32::try_from(at).unwrap(), choice);
+    }
+    scene.with_jobs()
+}
+
+fn boxes() -> impl Strategy<Value = Vec<Choice>> {
+    proptest::collection::vec(choice(), 1..40)
+}
+
+fn scopes() -> impl Strategy<Value = KillScope> {
+    prop_oneof![
+        Just(KillScope::Process),
+        Just(KillScope::Tree),
+        Just(KillScope::Job),
+        Just(KillScope::Container),
+    ]
+}
+
+fn selectors() -> impl Strategy<Value = KillSelector> {
+    let maybe = |texts: &'static [&'static str]| {
+        proptest::option::weighted(0.3, proptest::sample::select(texts).prop_map(str::to_owned))
+    };
+    (
+        proptest::collection::vec(100..140u32, 0..3),
+        maybe(&["python", "^t", "s"]),
+        maybe(&["alice", "of"]),
+        maybe(&["0", "0-2", "4"]),
+        maybe(&["alice", "1001", "root"]),
+        maybe(&["train", "mine"]),
+        maybe(&["train.service", "tree 103"]),
+        proptest::option::weighted(0.2, (1..9u64).prop_map(|gib| Bytes(gib * GIB))),
+        proptest::option::weighted(0.2, Just(Vendor::Nvidia)),
+    )
+        .prop_map(
+            |(pids, filter, command, gpu, user, container, job, min_memory, vendor)| KillSelector {
+                pids,
+                filter,
+                command,
+                gpu,
+                user,
+                container,
+                image: None,
+                job,
+                min_memory,
+                vendor,
+            },
+        )
+}
+
+fn callers() -> impl Strategy<Value = Caller> {
+    prop_oneof![
+        Just(caller(ALICE, &[ALICE])),
+        Just(caller(BOB, &[])),
+        Just(olga()),
+        Just(caller(0, &[])),
+        Just(Caller {
+            contained: true,
+            ..caller(0, &[0, OPERATORS])
+        }),
+        Just(Caller {
+            contained: true,
+            ..caller(ALICE, &[OPERATORS])
+        }),
+    ]
+}
+
+fn ended(plan: &KillPlan) -> BTreeSet<ProcessKey> {
+    let targets = plan.targets.iter();
+    let ended = targets.filter(|target| matches!(target.fate, Fate::End(_)));
+    ended.map(|target| target.key).collect()
+}
+
+fn all(plan: &KillPlan) -> BTreeSet<ProcessKey> {
+    plan.targets.iter().map(|target| target.key).collect()
+}
+
+/// With the conditions of another besides, where it has none of the kind.
+fn narrowed(selector: &KillSelector, by: &KillSelector) -> KillSelector {
+    let or = |own: &Option<String>, other: &Option<String>| own.clone().or_else(|| other.clone());
+    KillSelector {
+        pids: if selector.pids.is_empty() {
+            by.pids.clone()
+        } else {
+            selector.pids.clone()
+        },
+        filter: or(&selector.filter, &by.filter),
+        command: or(&selector.command, &by.command),
+        gpu: or(&selector.gpu, &by.gpu),
+        user: or(&selector.user, &by.user),
+        container: or(&selector.container, &by.container),
+        image: or(&selector.image, &by.image),
+        job: or(&selector.job, &by.job),
+        min_memory: selector.min_memory.or(by.min_memory),
+        vendor: selector.vendor.or(by.vendor),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn nobody_is_ended_who_is_protected_or_anothers_or_only_keeps_work(
+        choices in boxes(),
+        selector in selectors(),
+        scope in scopes(),
+        caller in callers(),
+        force: bool,
+    ) {
+        let scene = scene_of(&choices);
+        let request = KillRequest { force, ..request(selector, scope) };
+        let Ok(plan) = scene.plan(&caller, &request) else { return Ok(()) };
+        let plain = caller.uid != 0 && (caller.contained || caller.groups.is_empty() || caller.uid == ALICE);
+        for key in ended(&plan) {
+            let process = &scene.crowd[&key.pid];
+            prop_assert_eq!(protection(process, &scene.crowd, &scene.protection), None);
+            let namespace_owner = process.namespace_owner.known().copied().flatten();
+            let operation = Operation::End { uids: process.uids.known().copied(), namespace_owner };
+            prop_assert_eq!(check(&caller, operation, &scene.roles), Ruling::Allow);
+            if plain {
+                let is_all = process.uids == Reading::Value(Uids::all(caller.uid));
+                prop_assert!(is_all || namespace_owner == Some(caller.uid));
+            }
+            prop_assert!(!keeps_work(process) || request.selector.pids.contains(&key.pid));
+            prop_assert!(process.state != ProcessState::Zombie);
+        }
+        for target in &plan.targets {
+            if let Fate::End(signals) = &target.fate {
+                prop_assert!(!signals.is_empty());
+                prop_assert_eq!(signals.contains(&gpukill_proto::kill::KillSignal::Kill), force);
+            }
+        }
+        // By pid, and each once.
+        prop_assert!(plan.targets.windows(2).all(|two| two[0].key.pid < two[1].key.pid));
+        for rest in &plan.rest {
+            prop_assert!(rest.others > 0);
+            let named = scene.crowd.get(&rest.pid).unwrap();
+            prop_assert_eq!(named.job.known(), Some(&rest.job));
+            let is_ended = ended(&plan).contains(&named.kin.key);
+            let users = usage::users(&scene.snapshot, &scene.holders);
+            prop_assert!(is_ended || users.contains(&named.kin.key));
+        }
+    }
+
+    #[test]
+    fn in_scopes_tree_and_job_nobody_is_reached_who_is_another_users(
+        choices in boxes(),
+        at in 0..40usize,
+        scope in scopes(),
+    ) {
+        let scene = scene_of(&choices);
+        let pid = 100 + u32::try_from(at % choices.len()).unwrap();
+        let process = &scene.crowd[&pid];
+        let Ok(keys) = reach(process, scope, &scene.crowd) else { return Ok(()) };
+        let alone = reach(process, KillScope::Process, &scene.crowd).unwrap();
+        // The process is part of whatever is reached from it.
+        prop_assert!(alone.is_subset(&keys));
+        let of_container = matches!(process.job.known(), Some(Job::Container { .. }));
+        for key in keys.iter().filter(|key| **key != process.kin.key) {
+            let other = &scene.crowd[&key.pid];
+            prop_assert!(!keeps_work(other), "{}", other.kin.name);
+            let one_user = match scope {
+                KillScope::Process | KillScope::Tree => true,
+                KillScope::Job => !of_container,
+                KillScope::Container => false,
+            };
+            prop_assert!(!one_user || other.kin.uid == process.kin.uid);
+        }
+    }
+
+    #[test]
+    fn whoever_asks_for_less_ends_nobody_else(
+        choices in boxes(),
+        selector in selectors(),
+        by in selectors(),
+        scope in scopes(),
+        caller in callers(),
+    ) {
+        let scene = scene_of(&choices);
+        prop_assume!(selector != KillSelector::default());
+        let less = narrowed(&selector, &by);
+        let Ok(less_plan) = scene.plan(&caller, &request(less.clone(), scope)) else { return Ok(()) };
+        let plan = scene.plan(&caller, &request(selector.clone(), scope));
+        prop_assert!(plan.is_ok(), "{plan:?}");
+        let plan = plan.unwrap();
+        // What keeps people's work is ended, with what belongs to it, where its pid
+        // names it, and not where another condition happens to hold of it.
+        let keeps = |pid: &u32| scene.crowd.get(pid).is_some_and(keeps_work);
+        if less.pids == selector.pids || !less.pids.iter().any(keeps) {
+            prop_assert!(all(&less_plan).is_subset(&all(&plan)));
+            prop_assert!(ended(&less_plan).is_subset(&ended(&plan)));
+        }
+    }
+
+    #[test]
+    fn what_is_born_is_found_in_rounds_that_end_and_is_nobody_elses(
+        choices in boxes(),
+        later in boxes(),
+        parents in proptest::collection::vec(100..160u32, 60),
+        members in proptest::collection::btree_set(100..140u32, 1..5),
+        scope in scopes(),
+    ) {
+        let first = scene_of(&choices);
+        let mut now = scene_of(&choices);
+        for (at, choice) in later.iter().enumerate() {
+            add(&mut now, 140 + u32::try_from(at).unwrap(), choice);
+        }
+        let mut now = now.with_jobs();
+        // As it may be read while all of it changes, circles included.
+        for (process, parent) in now.crowd.values_mut().zip(parents) {
+            if process.kin.key.pid >= 100 {
+                process.parent = parent;
+            }
+        }
+        let key = |pid: &u32| first.crowd.get(pid).map(|process| process.kin.key);
+        let mut members: BTreeSet<ProcessKey> = members.iter().filter_map(key).collect();
+        let users: BTreeSet<Option<u32>> =
+            members.iter().map(|key| first.crowd[&key.pid].kin.uid).collect();
+        for round in 0.. {
+            prop_assert!(round <= now.crowd.len());
+            let born = newborn(&members, scope, &first.crowd, &now.crowd);
+            if born.is_empty() {
+                break;
+            }
+            prop_assert!(scope != KillScope::Process);
+            for key in &born {
+                let process = &now.crowd[&key.pid];
+                prop_assert!(users.contains(&process.kin.uid) && process.kin.uid.is_some());
+                prop_assert!(!members.contains(key) && !first.crowd.contains_key(&key.pid));
+                prop_assert!(!keeps_work(process));
+            }
+            members.extend(born);
+        }
+    }
+
+    #[test]
+    fn what_comes_back_is_never_more_than_was_held_and_is_of_devices_that_were_held(
+        choices in boxes(),
+        later in boxes(),
+        gone in any::<u64>(),
+        before_gib in 0..9u64,
+        after_gib in 0..9u64,
+    ) {
+        let mut before = scene_of(&choices);
+        let mut now = scene_of(&later);
+        for (scene, gib) in [(&mut before, before_gib), (&mut now, after_gib)] {
+            for device in &mut scene.snapshot.devices {
+                device.memory_unattributed = Reading::Value(Bytes(gib * GIB));
+            }
+        }
+        let keys = before.crowd.keys().filter(|pid| gone >> (*pid % 64) & 1 == 1);
+        let ended: BTreeSet<ProcessKey> = keys.map(|pid| before.crowd[pid].kin.key).collect();
+        let sum = |scene: &Scene, device: &gpukill_proto::snapshot::DeviceId| -> u64 {
+            let of = scene.snapshot.processes.iter();
+            let theirs = of.filter(|p| p.device == *device && ended.contains(&p.key().unwrap()));
+            theirs.map(|p| p.memory.known().unwrap().0).sum()
+        };
+        for part in returned(&ended, &BTreeSet::new(), &before.snapshot, &[], &now.snapshot) {
+            let held = sum(&before, &part.device);
+            prop_assert_eq!(part.held.known(), Some(&Bytes(held)));
+            let returned = part.returned.known().unwrap().0;
+            prop_assert!(returned <= held);
+            prop_assert!(returned <= held.saturating_sub(sum(&now, &part.device)));
+            let new = (after_gib * GIB).saturating_sub(before_gib * GIB);
+            prop_assert!(returned <= held.saturating_sub(new));
+        }
+        // As long as nothing happens, nothing has come back.
+        for part in returned(&ended, &BTreeSet::new(), &before.snapshot, &[], &before.snapshot) {
+            prop_assert_eq!(part.returned, Reading::Value(Bytes(0)));
+        }
+    }
+}

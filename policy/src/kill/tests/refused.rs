@@ -1,0 +1,217 @@
+//! Requests that are refused, whoever they mean.
+
+use super::super::meant::meant;
+use super::super::*;
+use super::meant::{asked, scene, text};
+use super::scene::*;
+use gpukill_proto::kill::{KillRequest, KillScope, KillSelector, KillSignal, MOST_PIDS};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::snapshot::ContainerId;
+use gpukill_proto::units::Bytes;
+
+#[test]
+fn a_request_that_makes_no_sense_is_refused() {
+    let none = KillSelector::default;
+    let plain = |selector| request(selector, KillScope::Process);
+    let invalid = |why: &str| Refusal::Invalid(why.to_owned());
+    let cases = [
+        (
+            plain(none()),
+            "nothing is selected: name pids, or say whom by an option",
+        ),
+        (
+            plain(pids(&vec![7; MOST_PIDS + 1])),
+            "1025 pids are too many: at most 1024",
+        ),
+        (
+            KillRequest {
+                patience_ms: 0,
+                ..plain(pids(&[300]))
+            },
+            "a signal cannot be given 0 ms: 1 to 600000",
+        ),
+        (
+            KillRequest {
+                patience_ms: 600_001,
+                ..plain(pids(&[300]))
+            },
+            "a signal cannot be given 600001 ms: 1 to 600000",
+        ),
+        (
+            KillRequest {
+                signal: Some(KillSignal::Kill),
+                ..plain(pids(&[300]))
+            },
+            "SIGKILL is sent with --force only",
+        ),
+        (
+            KillRequest {
+                any_process: true,
+                ..plain(pids(&[300, 301]))
+            },
+            "--any-process takes one pid and nothing else",
+        ),
+        (
+            KillRequest {
+                any_process: true,
+                ..plain(KillSelector {
+                    user: text("alice"),
+                    ..pids(&[300])
+                })
+            },
+            "--any-process takes one pid and nothing else",
+        ),
+        (
+            plain(KillSelector {
+                user: text(""),
+                ..none()
+            }),
+            "--user is empty",
+        ),
+        (
+            plain(KillSelector {
+                filter: text(""),
+                ..pids(&[300])
+            }),
+            "--filter is empty",
+        ),
+        (
+            plain(KillSelector {
+                gpu: text(""),
+                ..none()
+            }),
+            "--gpu is empty",
+        ),
+        (
+            plain(KillSelector {
+                job: text(&"x".repeat(513)),
+                ..none()
+            }),
+            "--job of 513 bytes is too long: at most 512",
+        ),
+        (
+            plain(KillSelector {
+                filter: text("py["),
+                ..none()
+            }),
+            "\"py[\" is not a regular expression: unclosed character class",
+        ),
+        (
+            plain(KillSelector {
+                command: text(r"(\w{50}\d{50}){50}"),
+                ..none()
+            }),
+            "\"(\\\\w{50}\\\\d{50}){50}\" is not a regular expression: \
+             Compiled regex exceeds size limit of 131072 bytes.",
+        ),
+        (
+            plain(KillSelector {
+                min_memory: Some(Bytes(0)),
+                ..none()
+            }),
+            "--min-memory 0 excludes nothing",
+        ),
+    ];
+    let scene = scene();
+    for (request, why) in cases {
+        let caller = caller(0, &[]);
+        assert_eq!(meant(&request, &scene.seen(&caller)), Err(invalid(why)));
+    }
+    let unknown = asked(
+        &scene,
+        KillSelector {
+            gpu: text("9"),
+            ..none()
+        },
+    );
+    let none_such = "no GPU is called \"9\": there are 0, 1, 2, 3, 4";
+    assert_eq!(unknown, Err(Refusal::NoMatch(none_such.into())));
+}
+
+#[test]
+fn pids_that_are_nobody_or_use_no_gpu_are_told() {
+    let mut scene = scene();
+    scene.add(process(400, 1, ALICE, "vim"));
+    let told = |selected: &[u32]| asked(&scene, pids(selected)).map_err(|why| why.to_string());
+    assert_eq!(told(&[400]), Err("process 400 uses no GPU".into()));
+    assert_eq!(told(&[4711]), Err("there is no process 4711".into()));
+    assert_eq!(told(&[0]), Err("there is no process 0".into()));
+    assert_eq!(
+        told(&[300, 4711, 400]),
+        Err("process 400 uses no GPU; there is no process 4711".into())
+    );
+    let many: Vec<u32> = (5_000..6_000).collect();
+    let why = told(&many).unwrap_err();
+    assert!(
+        why.ends_with("there is no process 5007; and 992 more"),
+        "{why}"
+    );
+    // The pid is another's than the one that was listed.
+    scene.at(300).kin.key.start_ticks = 999;
+    assert_eq!(
+        asked(&scene, pids(&[300])).map_err(|why| why.to_string()),
+        Err("process 300 uses no GPU".into())
+    );
+    scene.holders[0].unseen = Some("nobody has looked yet".into());
+    assert_eq!(
+        asked(&scene, pids(&[400])).map_err(|why| why.to_string()),
+        Err("process 400 is not known to use a GPU: nobody has looked yet".into())
+    );
+}
+
+#[test]
+fn any_process_is_for_root_of_the_box_alone() {
+    let mut scene = scene();
+    scene.add(process(400, 1, ALICE, "vim"));
+    let asked = KillRequest {
+        any_process: true,
+        ..request(pids(&[400]), KillScope::Process)
+    };
+    let of = |caller: Caller| meant(&asked, &scene.seen(&caller)).map(|meant| meant.keys.len());
+    let denied = Refusal::Denied {
+        asked: "end a process that uses no GPU".into(),
+        ask: "root".into(),
+    };
+    let contained = Caller {
+        contained: true,
+        ..caller(0, &[])
+    };
+    assert_eq!(of(caller(0, &[])), Ok(1));
+    assert_eq!(of(caller(ALICE, &[])), Err(denied.clone()));
+    assert_eq!(of(olga()), Err(denied.clone()));
+    assert_eq!(of(contained), Err(denied));
+    let gone = KillRequest {
+        selector: pids(&[4711]),
+        ..asked.clone()
+    };
+    let gone = meant(&gone, &scene.seen(&caller(0, &[])));
+    assert_eq!(
+        gone,
+        Err(Refusal::NoMatch("there is no process 4711".into()))
+    );
+}
+
+#[test]
+fn the_beginning_of_the_ids_of_two_containers_names_neither() {
+    let mut scene = scene();
+    let other = Container {
+        id: ContainerId {
+            runtime: "docker".into(),
+            id: format!("aaaa{}", "b".repeat(60)),
+        },
+        ..container('a', "other", None)
+    };
+    scene.at(300).container = Reading::Value(Some(other));
+    let called = |typed: &str| {
+        let selector = KillSelector {
+            container: text(typed),
+            ..KillSelector::default()
+        };
+        asked(&scene, selector)
+    };
+    let why = "\"aaaa\" begins the ids of several containers";
+    assert_eq!(called("aaaa"), Err(Refusal::Invalid(why.into())));
+    assert_eq!(called("aaaab"), Ok((vec![300], 1)));
+    assert_eq!(called(&"a".repeat(64)), Ok((vec![310], 1)));
+    assert_eq!(called("aaa"), Ok((vec![], 1)));
+}

@@ -1,0 +1,199 @@
+//! Whole plans in which something is spared, each a golden file.
+
+use super::scene::*;
+use crate::access::Caller;
+use crate::golden::compare as golden;
+use gpukill_proto::kill::KillScope::{Job, Process, Tree};
+use gpukill_proto::kill::KillSelector;
+use gpukill_proto::reading::Reading;
+
+fn alice() -> Caller {
+    caller(ALICE, &[ALICE])
+}
+
+fn by_user(name: &str) -> KillSelector {
+    KillSelector {
+        user: Some(name.to_owned()),
+        ..KillSelector::default()
+    }
+}
+
+fn by_gpu(gpu: &str) -> KillSelector {
+    KillSelector {
+        gpu: Some(gpu.to_owned()),
+        ..KillSelector::default()
+    }
+}
+
+#[test]
+fn a_kernel_of_jupyter_ends_and_its_server_goes_on() {
+    let mut scene = Scene::new();
+    scene.login(200, ALICE);
+    let server = scene.command(250, 202, "python");
+    server.kin.arguments = Some(["python", "-m", "jupyterlab"].map(str::to_owned).into());
+    for (pid, gpu) in [(300, 0), (301, 1)] {
+        let kernel = scene.fork(pid, 250, "python");
+        (kernel.kin.group, kernel.kin.session) = (pid, pid);
+        scene.uses(pid, gpu, 20);
+    }
+    scene.fork(310, 300, "python");
+    // The server itself has a GPU open: one of its extensions looks at it.
+    scene.opens(250, 0);
+    let scene = scene.with_jobs();
+    golden(
+        "plans/jupyter",
+        &scene.told(&[
+            ("alice", alice(), request(pids(&[300]), Job)),
+            ("alice", alice(), request(by_user("alice"), Tree)),
+            ("alice", alice(), request(pids(&[250]), Tree)),
+            ("alice", alice(), request(pids(&[250]), Process)),
+        ]),
+    );
+}
+
+#[test]
+fn a_service_of_a_user_ends_and_their_systemd_goes_on() {
+    let mut scene = Scene::new();
+    let manager = scene.add(process(200, 1, ALICE, "systemd"));
+    manager.kin.unit = Some(unit("user@1000.service", None));
+    scene.fork(201, 200, "(sd-pam)");
+    let service = scene.fork(300, 200, "sh");
+    service.kin.unit = Some(unit("train.service", Some(ALICE)));
+    scene.fork(301, 300, "python");
+    scene.fork(302, 301, "python");
+    scene.uses(301, 0, 10);
+    let scene = scene.with_jobs();
+    golden(
+        "plans/user-service",
+        &scene.told(&[
+            ("alice", alice(), request(pids(&[301]), Process)),
+            ("alice", alice(), request(pids(&[301]), Job)),
+            (
+                "alice",
+                alice(),
+                request(
+                    KillSelector {
+                        job: Some("train.service".into()),
+                        ..KillSelector::default()
+                    },
+                    Job,
+                ),
+            ),
+        ]),
+    );
+}
+
+#[test]
+fn other_users_in_the_same_unit_and_below_sudo_are_spared() {
+    let mut scene = Scene::new();
+    scene.login(200, ALICE);
+    let service = scene.add(process(300, 1, ALICE, "python"));
+    service.kin.unit = Some(unit("shared.service", None));
+    scene.fork(301, 300, "python");
+    let other = scene.fork(302, 300, "python");
+    (other.kin.uid, other.uids) = (Some(BOB), Reading::Value(crate::access::Uids::all(BOB)));
+    other.owner = Reading::Value("bob".into());
+    // It has root's rights, and is nobody's who runs it.
+    let ping = scene.fork(303, 300, "ping");
+    ping.uids = Reading::Value(crate::access::Uids {
+        real: ALICE,
+        effective: 0,
+        saved: 0,
+    });
+    let sudo = scene.fork(310, 300, "sudo");
+    (sudo.kin.uid, sudo.uids) = (Some(0), Reading::Value(crate::access::Uids::all(0)));
+    sudo.owner = Reading::Value("root".into());
+    scene.fork(311, 310, "python");
+    scene.uses(301, 0, 10);
+    scene.uses(302, 0, 10);
+    scene.uses(311, 1, 10);
+    let scene = scene.with_jobs();
+    golden(
+        "plans/shared-unit",
+        &scene.told(&[
+            ("alice", alice(), request(pids(&[301]), Job)),
+            ("alice", alice(), request(pids(&[301]), Tree)),
+            ("alice", alice(), request(by_gpu("0-1"), Job)),
+            ("olga", olga(), request(pids(&[301]), Job)),
+            ("olga", olga(), request(by_gpu("0-1"), Job)),
+        ]),
+    );
+}
+
+#[test]
+fn a_desktop_tmux_and_sshd_go_on() {
+    let mut scene = Scene::new();
+    scene.login(200, ALICE);
+    scene.command(210, 1, "nonsense");
+    let tmux = process(220, 1, ALICE, "tmux: server");
+    scene.add(tmux);
+    let pane = scene.command(221, 220, "bash");
+    (pane.kin.session, pane.kin.on_terminal) = (221, true);
+    scene.command(300, 221, "python");
+    scene.uses(300, 0, 10);
+    scene.add(process(230, 1, ALICE, "gnome-shell"));
+    scene.add(process(231, 230, ALICE, "Xwayland"));
+    scene.command(240, 230, "kitty");
+    scene.command(241, 230, "firefox");
+    scene.add(process(232, 1, ALICE, "Xorg")).kin.executable = Some("/home/alice/Xorg".into());
+    for pid in [230, 231, 240, 241, 232] {
+        scene.uses(pid, 1, 1);
+    }
+    scene.add(process(250, 1, 0, "nvidia-persistenced"));
+    scene.opens(250, 1);
+    let scene = scene.with_jobs();
+    golden(
+        "plans/desktop",
+        &scene.told(&[
+            ("alice", alice(), request(by_user("alice"), Process)),
+            ("alice", alice(), request(by_gpu("1"), Tree)),
+            ("alice", alice(), request(pids(&[240]), Process)),
+            ("alice", alice(), request(pids(&[300]), Job)),
+            ("olga", olga(), request(by_gpu("0,1"), Process)),
+        ]),
+    );
+}
+
+#[test]
+fn orphans_zombies_and_amd_are_planned_as_what_they_are() {
+    let mut scene = Scene::new();
+    scene.login(200, ALICE);
+    for pid in [310, 311] {
+        let orphan = scene.add(process(pid, 1, ALICE, "python"));
+        orphan.kin.group = 300;
+        scene.opens(pid, 2);
+    }
+    let zombie = scene.command(320, 202, "python");
+    zombie.state = gpukill_proto::holders::ProcessState::Zombie;
+    scene.uses(320, 2, 5);
+    let ended = scene.command(321, 202, "python");
+    ended.state = gpukill_proto::holders::ProcessState::Zombie;
+    scene.command(330, 202, "hip");
+    scene.fork(331, 330, "hip");
+    scene.uses(330, 4, 60);
+    // Only what all devices share.
+    scene.command(340, 202, "nvtop");
+    let monitor = scene.opens(340, 0);
+    (monitor.holds, monitor.holds_this_device) = (vec!["nvidiactl".into()], false);
+    let scene = scene.with_jobs();
+    golden(
+        "plans/orphans",
+        &scene.told(&[
+            ("alice", alice(), request(pids(&[310, 311]), Process)),
+            ("alice", alice(), request(by_gpu("2"), Job)),
+            ("alice", alice(), request(pids(&[321, 340, 5]), Process)),
+            ("alice", alice(), request(pids(&[330]), Tree)),
+            (
+                "alice",
+                alice(),
+                request(
+                    KillSelector {
+                        min_memory: Some(gpukill_proto::units::Bytes(5 * GIB)),
+                        ..by_user("alice")
+                    },
+                    Process,
+                ),
+            ),
+        ]),
+    );
+}

@@ -1,0 +1,133 @@
+//! Every call and every answer.
+
+use super::sample::snapshot;
+use super::{acts, audit_subjects, held, record, status};
+use gpukill_proto::audit::{AuditPage, AuditQuery};
+use gpukill_proto::kill::{OperationId, PlanId};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::service::{GpukillRequest, GpukillResponse, SnapshotPage};
+use gpukill_proto::snapshot::DeviceId;
+use gpukill_proto::units::Timestamp;
+
+pub(super) fn request_name(request: &GpukillRequest) -> &'static str {
+    match request {
+        GpukillRequest::Snapshot { .. } => "request snapshot",
+        GpukillRequest::MoreProcesses { .. } => "request more_processes",
+        GpukillRequest::Status {} => "request status",
+        GpukillRequest::Audit { .. } => "request audit",
+        GpukillRequest::Quiesce { .. } => "request quiesce",
+        GpukillRequest::Resume {} => "request resume",
+        GpukillRequest::Holders { .. } => "request holders",
+        GpukillRequest::Explain { .. } => "request explain",
+        GpukillRequest::PlanKill { .. } => "request plan_kill",
+        GpukillRequest::MoreOfKillPlan { .. } => "request more_of_kill_plan",
+        GpukillRequest::Kill { .. } => "request kill",
+        GpukillRequest::FollowKill { .. } => "request follow_kill",
+        GpukillRequest::PlanReset { .. } => "request plan_reset",
+        GpukillRequest::Reset { .. } => "request reset",
+        GpukillRequest::FollowReset { .. } => "request follow_reset",
+    }
+}
+
+pub(super) fn requests() -> Vec<GpukillRequest> {
+    vec![
+        GpukillRequest::Snapshot { after: None },
+        GpukillRequest::Snapshot { after: Some(300) },
+        GpukillRequest::MoreProcesses {
+            tick: 300,
+            start: 70_000,
+        },
+        GpukillRequest::Status {},
+        GpukillRequest::Audit {
+            query: AuditQuery {
+                since: Timestamp(-1),
+                until: Timestamp(1_763_700_000_000),
+                user: Some("alice".into()),
+                process: Some("^python".into()),
+                gpu: Some("0,2-5".into()),
+                before: Some(1 << 40),
+                limit: 1000,
+            },
+        },
+        GpukillRequest::Quiesce { seconds: 600 },
+        GpukillRequest::Resume {},
+        GpukillRequest::Holders {
+            device: None,
+            start: 0,
+        },
+        GpukillRequest::Holders {
+            device: Some(DeviceId("GPU-0".into())),
+            start: 70_000,
+        },
+        GpukillRequest::Explain { pid: 70_000 },
+        GpukillRequest::PlanKill {
+            request: acts::kill_request(),
+        },
+        GpukillRequest::MoreOfKillPlan {
+            plan: PlanId(300),
+            start: 70_000,
+        },
+        GpukillRequest::Kill { plan: PlanId(300) },
+        GpukillRequest::FollowKill {
+            operation: OperationId(300),
+            after: Some(7),
+            start: 70_000,
+        },
+        GpukillRequest::PlanReset {
+            request: acts::reset_request(),
+        },
+        GpukillRequest::Reset { plan: PlanId(300) },
+        GpukillRequest::FollowReset {
+            operation: OperationId(300),
+            after: None,
+        },
+    ]
+}
+
+pub(super) fn response_name(response: &GpukillResponse) -> &'static str {
+    match response {
+        GpukillResponse::Snapshot(_) => "response snapshot",
+        GpukillResponse::MoreProcesses(_) => "response more_processes",
+        GpukillResponse::Status(_) => "response status",
+        GpukillResponse::Audit(_) => "response audit",
+        GpukillResponse::Quiesce(_) => "response quiesce",
+        GpukillResponse::Resume(_) => "response resume",
+        GpukillResponse::Holders(_) => "response holders",
+        GpukillResponse::Explain(_) => "response explain",
+        GpukillResponse::PlanKill(_) => "response plan_kill",
+        GpukillResponse::MoreOfKillPlan(_) => "response more_of_kill_plan",
+        GpukillResponse::Kill(_) => "response kill",
+        GpukillResponse::FollowKill(_) => "response follow_kill",
+        GpukillResponse::PlanReset(_) => "response plan_reset",
+        GpukillResponse::Reset(_) => "response reset",
+        GpukillResponse::FollowReset(_) => "response follow_reset",
+    }
+}
+
+pub(super) fn responses() -> Vec<GpukillResponse> {
+    let page = SnapshotPage {
+        snapshot: snapshot(),
+        next: Some(7),
+    };
+    vec![
+        GpukillResponse::Snapshot(Ok(page.clone())),
+        GpukillResponse::MoreProcesses(Ok(page)),
+        GpukillResponse::MoreProcesses(Err(Refusal::Expired)),
+        GpukillResponse::Status(Ok(status())),
+        GpukillResponse::Quiesce(Ok(Timestamp(1))),
+        GpukillResponse::Resume(Ok(())),
+        GpukillResponse::Holders(Ok(held::page())),
+        GpukillResponse::Explain(Ok(held::explanation())),
+        GpukillResponse::PlanKill(Ok(acts::kill_plan_page())),
+        GpukillResponse::MoreOfKillPlan(Ok(acts::kill_plan_page())),
+        GpukillResponse::Kill(Ok(OperationId(300))),
+        GpukillResponse::FollowKill(Ok(acts::kill_report_page())),
+        GpukillResponse::PlanReset(Ok((Some(PlanId(300)), acts::reset_plan()))),
+        GpukillResponse::Reset(Ok(OperationId(300))),
+        GpukillResponse::FollowReset(Ok(acts::reset_report())),
+        GpukillResponse::Audit(Ok(AuditPage {
+            records: audit_subjects().map(record).to_vec(),
+            next: Some(9),
+        })),
+    ]
+}
