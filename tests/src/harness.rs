@@ -16,6 +16,8 @@ mod build;
 
 mod daemon;
 
+mod driver;
+
 #[path = "../fake-nvml/older.rs"]
 mod older;
 
@@ -29,16 +31,20 @@ mod sysfs;
 
 mod terminal;
 
+mod troupe;
+
 mod user;
 
 pub use actor::Actor;
 pub use build::{Built, build, built};
 pub use daemon::Daemon;
+pub use driver::{Driver, is_over};
 pub use procfs::{Invented, Procfs, Related};
 pub use stage::{Ran, Stage};
 pub use stream::Stream;
 pub use sysfs::{Card, Sysfs, captures};
 pub use terminal::Terminal;
+pub use troupe::Troupe;
 pub use user::{NOBODY, acting_as, can_act_as_others};
 
 use std::time::{Duration, Instant};

@@ -63,7 +63,9 @@ pub(super) fn act(
     } else {
         Stage::Done
     });
+    // First of all: whoever sees the report finds it in the store, too.
     settle(&report, recorded.ok(), means);
+    act.told.publish();
 }
 
 /// Records what is about to be done. When the store cannot, it stands in the log,
@@ -300,8 +302,9 @@ impl<'a> Act<'a> {
                     self.targets.push(open);
                     any = true;
                 }
-                // One that lived for a moment is nobody's news.
-                Err(Ending::Gone) => {}
+                // One that lived for a moment is nobody's news, whether or not its
+                // parent has asked how it ended.
+                Err(Ending::Gone | Ending::Zombie(_)) => {}
                 Err(ending) => self.told.ends(&target, ending),
             }
         }

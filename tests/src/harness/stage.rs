@@ -88,13 +88,11 @@ impl Stage {
     /// # Panics
     /// When it cannot be written.
     pub fn play(&self, state: &Value) {
-        let new = self.path("state.new");
-        std::fs::write(&new, state.to_string()).expect("a state file");
-        // In one step: the stand-in must never read half a state.
-        std::fs::rename(new, self.path("state.json")).expect("a state file");
+        play(self.directory(), state);
     }
 
-    /// Writes the daemon's settings: fast polls, and these lines of TOML after
+    /// Writes the daemon's settings: fast polls, leave to end processes where the
+    /// tests have pids of their own, and these lines of TOML after
     /// them. A line that sets a section's key again needs `{section}` order, so
     /// give whole sections that are not `[daemon]`, `[backends]` or `[audit]`,
     /// or override single keys with the environment.
@@ -104,13 +102,17 @@ impl Stage {
     pub fn configure(&self, more: &str) {
         let text = format!(
             "[daemon]\nsocket = {:?}\nstate_dir = {:?}\npoll_interval = \"100ms\"\n\
-             [backends]\nnvidia_library = {:?}\nsysfs_root = {:?}\n[audit]\nsample_interval = \"1s\"\n{more}\n",
+             foreign_pids = true\n[backends]\nnvidia_library = {:?}\nsysfs_root = {:?}\n[audit]\nsample_interval = \"1s\"\n{more}\n",
             self.socket(),
             self.path("state"),
             self.library(),
             self.path("sys")
         );
-        std::fs::write(self.path("gpukilld.toml"), text).expect("a settings file");
+        let file = self.path("gpukilld.toml");
+        std::fs::write(&file, text).expect("a settings file");
+        // What others may write is not believed, whatever the test's umask.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        std::fs::set_permissions(file, mode).expect("the file is ours");
     }
 
     /// The daemon of this box, not yet started.
@@ -279,6 +281,14 @@ impl Ran {
             stderr: text(output.stderr),
         }
     }
+}
+
+/// Makes the stand-in of the box in this directory play this.
+pub(super) fn play(directory: &Path, state: &Value) {
+    let new = directory.join("state.new");
+    std::fs::write(&new, state.to_string()).expect("a state file");
+    // In one step: the stand-in must never read half a state.
+    std::fs::rename(new, directory.join("state.json")).expect("a state file");
 }
 
 /// Leaves of the test's environment only what programs need to run.

@@ -84,7 +84,7 @@ impl Stream {
 }
 
 /// Each line, and what follows the last newline if anything does.
-fn lines(source: impl Read + Send + 'static) -> Receiver<String> {
+pub(super) fn lines(source: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(source).lines().map_while(Result::ok) {

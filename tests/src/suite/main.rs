@@ -5,6 +5,8 @@
     reason = "a test that cannot go on ends with the place and the reason"
 )]
 
+mod acting;
+
 mod client;
 
 mod demo;

@@ -45,7 +45,7 @@ fn one_gpu(pids: &[u32]) -> Value {
 }
 
 /// The name of a user, from the name service; none where it has none.
-fn name_of(uid: u32) -> Option<String> {
+pub(super) fn name_of(uid: u32) -> Option<String> {
     let output = Command::new("getent")
         .args(["passwd", &uid.to_string()])
         .output()

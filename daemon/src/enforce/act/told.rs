@@ -90,10 +90,10 @@ impl<'a> Told<'a> {
         self.publisher.send_replace(report);
     }
 
-    /// Nothing more will happen.
-    pub(super) fn end(mut self, stage: Stage) -> KillReport {
+    /// Nothing more will happen: what is to be published as the last.
+    pub(super) fn end(&mut self, stage: Stage) -> KillReport {
         self.report.outcomes = self.outcomes.values().cloned().collect();
-        self.stage(stage);
-        self.report
+        self.report.stage = stage;
+        self.report.clone()
     }
 }

@@ -1,0 +1,43 @@
+//! A daemon whose pids are not the host's.
+
+use super::{Box, all, endings, is_inside};
+use gpukill_tests::harness::{Actor, Stage, is_over};
+
+#[test]
+fn where_pids_may_be_others_it_ends_nobody_unless_roots_file_says_so() {
+    if !is_inside(
+        "acting::outside::where_pids_may_be_others_it_ends_nobody_unless_roots_file_says_so",
+    ) {
+        return;
+    }
+    let foreign = "gpukilld is not in the host's PID namespace";
+    let actor = Actor::start("python");
+    let pid = actor.pid().to_string();
+    let refusal = |it: &Box| {
+        it.lists(&[actor.pid()]);
+        let ran = it.says(&[&pid]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{ran:?}");
+        assert!(ran.stderr.contains(foreign), "{ran:?}");
+        assert!(!is_over(actor.pid()));
+        ran.stderr
+    };
+    // Nobody says so.
+    let stage = Stage::new();
+    let mut daemon = stage.daemon();
+    daemon.env("GPUKILLD_DAEMON_FOREIGN_PIDS", "false");
+    refusal(&Box::of(stage, daemon));
+    // A file says so that somebody else owns.
+    let stage = Stage::new();
+    std::os::unix::fs::chown(stage.path("gpukilld.toml"), Some(60_001), None).unwrap();
+    let daemon = stage.daemon();
+    let why = "daemon.foreign_pids is not believed";
+    assert!(refusal(&Box::of(stage, daemon)).contains(why));
+    // Root's does.
+    let it = Box::new();
+    it.lists(&[actor.pid()]);
+    let (code, report) = it.kill(&[&pid]);
+    assert_eq!(
+        (code, endings(&report)),
+        (0, all(&[actor.pid()], "ended", "SIGTERM"))
+    );
+}
