@@ -6,6 +6,10 @@ mod ids;
 
 mod slots;
 
+mod frozen;
+
+mod room;
+
 mod plans;
 
 mod operations;
@@ -20,11 +24,13 @@ use crate::clock::Clock;
 use crate::host::crowd::Crowds;
 use crate::look::{Look, Since, looked};
 use crate::state;
+pub(crate) use frozen::Frozen;
 use gpukill_policy::access::{Caller, rights};
 use gpukill_proto::kill::{KillPlan, KillReport, KillRequest, OperationId, PlanId};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::status::Right;
 use planning::{Planned, planned};
+pub(crate) use room::widen_descriptors;
 use slots::{Places, Slot, Slots};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +52,8 @@ pub(crate) struct Means {
     pub(crate) will_not_act: Option<String>,
     /// Set when the daemon stops: what is under way ends then.
     pub(crate) stopping: Arc<AtomicBool>,
+    /// Whom kills have stopped.
+    pub(crate) frozen: Frozen,
 }
 
 impl Means {
@@ -212,6 +220,7 @@ impl Enforcer {
     pub(crate) fn stop(&self, patience: Duration) {
         self.means.stopping.store(true, Ordering::Relaxed);
         let left = self.operations.settle(Instant::now() + patience);
+        self.means.frozen.end();
         if left > 0 {
             tracing::warn!(left, "kills under way did not end in time");
         }

@@ -8,7 +8,7 @@ use crate::authority::Authority;
 use crate::backend::Roots;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
-use crate::enforce::{Enforcer, Means};
+use crate::enforce::{Enforcer, Frozen, Means};
 use crate::holders::Holders;
 use crate::host::commands::Commands;
 use crate::host::containers::Containers;
@@ -85,6 +85,7 @@ pub fn run(args: &Args) -> ExitCode {
 fn daemon(args: &Args, config: Config, log: &Log) -> Result<(), String> {
     // First of all: a signal that comes while the parts start must stop them in order.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(about("cannot catch signals"))?;
+    crate::enforce::widen_descriptors();
     let directory_mode = if config.personal { 0o700 } else { 0o755 };
     let listening =
         listen(&config.daemon.socket, directory_mode).map_err(|error| error.to_string())?;
@@ -254,6 +255,7 @@ impl Running {
             }),
             will_not_act: will_not_act.clone(),
             stopping: Arc::default(),
+            frozen: Frozen::default(),
         };
         let enforcer = Enforcer::new(means.clone());
         let resetter = Resetter::new(means, enforcer.clone(), quiesce.clone());

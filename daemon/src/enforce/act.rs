@@ -4,6 +4,8 @@
 
 mod after;
 
+mod heirs;
+
 mod target;
 
 mod told;
@@ -15,7 +17,6 @@ use crate::audit::{Act as Recorded, ActId, ActKind};
 use crate::state::Published;
 use gpukill_policy::access::Caller;
 use gpukill_policy::kill::again::{Again, objection};
-use gpukill_policy::kill::belongs::newborn;
 use gpukill_policy::kill::success::{Success, success};
 use gpukill_policy::kill::usage::users;
 use gpukill_policy::kill::{Candidate, Crowd};
@@ -25,7 +26,7 @@ use gpukill_proto::kill::{
     Ending, Fate, KillPlan, KillReport, KillScope, KillSignal, KillTarget, Stage,
 };
 use gpukill_proto::snapshot::ProcessKey;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use target::{Sent, Target};
@@ -36,6 +37,14 @@ use wait::wait;
 /// So often what was born meanwhile is looked for, for each signal: whoever forks
 /// for ever is faster than any look.
 const ROUNDS: usize = 8;
+
+/// So often is looked again whether somebody is still stuck, and so far apart.
+const STUCK_LOOKS: usize = 4;
+const STUCK_STEP: Duration = Duration::from_millis(50);
+
+/// The longest time that rounds of stopping begin in: whoever is stopped for long
+/// and not killed at last was not to be so.
+const STOPPED: Duration = Duration::from_secs(3);
 
 /// The time that those get who were born while others had theirs.
 const LATECOMERS: Duration = Duration::from_millis(500);
@@ -58,6 +67,7 @@ pub(super) fn act(
     act.settle_the_living();
     act.wait_for_memory();
     act.look_for_respawned();
+    act.look_for_the_reaped();
     let report = act.told.end(if means.is_stopping() {
         Stage::Interrupted
     } else {
@@ -166,6 +176,7 @@ impl<'a> Act<'a> {
                 Err(ending) => self.told.ends(target, ending),
             }
         }
+        self.take_in_the_joined();
         self.told.publish();
     }
 
@@ -179,6 +190,14 @@ impl<'a> Act<'a> {
             Fate::Zombie(parent) => return Err(Ending::Zombie(parent.clone())),
         };
         let open = Target::open(target, signals)?;
+        match self.means.crowds.pid_of(open.handle()) {
+            Some(pid) if pid == target.key.pid => {}
+            _ if open.has_ended() => return Err(Ending::Gone),
+            Some(_) | None => {
+                let why = "its pid is another process's in gpukilld's own PID namespace";
+                return Err(Ending::Failed(why.into()));
+            }
+        }
         // What is read from here on is of the process that the handle is of, or
         // shows another start: the pid can only be given to a later one.
         let now = match self.means.crowds.one(target.key.pid) {
@@ -187,6 +206,11 @@ impl<'a> Act<'a> {
             Err(_) if open.has_ended() => return Err(Ending::Gone),
             Err(error) => return Err(Ending::Unclear(format!("it cannot be read: {error}"))),
         };
+        self.objection(target, &now).map_or(Ok(open), Err)
+    }
+
+    /// Why this process, as it is now, gets no signal.
+    fn objection(&self, target: &KillTarget, now: &Candidate) -> Option<Ending> {
         let roles = self.means.authority.roles();
         let operators = self.means.authority.operators();
         let again = Again {
@@ -197,7 +221,32 @@ impl<'a> Act<'a> {
             protection: &self.means.authority.protection(),
             uses_gpu: self.uses_gpu(target.key),
         };
-        objection(target, &now, &again).map_or(Ok(open), Err)
+        objection(target, now, &again)
+    }
+
+    /// Why a target gets no signal any more. Between two signals lie minutes, in
+    /// which it may have executed what has another's rights.
+    fn spares(&self, target: &Target) -> Option<Ending> {
+        let key = target.key();
+        match self.means.crowds.one(key.pid) {
+            Ok(now) if now.kin.key == key => self.objection(target.planned(), &now),
+            Ok(_) => Some(Ending::Gone),
+            Err(error) => Some(Ending::Unclear(format!("it cannot be read: {error}"))),
+        }
+    }
+
+    /// Looks at each that this is true of once more, and lets those go that get
+    /// nothing any more.
+    fn spare(&mut self, awaits: impl Fn(&Target) -> bool) {
+        for position in 0..self.targets.len() {
+            let asked = self.targets.get(position).filter(|target| awaits(target));
+            let why = asked.and_then(|target| self.spares(target));
+            if let (Some(why), Some(target)) = (why, self.targets.get_mut(position)) {
+                tracing::warn!(pid = target.key().pid, ?why, "gets no signal any more");
+                let ending = target.is_spared(why);
+                self.told.ended(target, ending);
+            }
+        }
     }
 
     /// Whether it, or in a wide scope any of them, uses a device: it was the
@@ -231,6 +280,7 @@ impl<'a> Act<'a> {
     }
 
     fn send(&mut self, step: usize) {
+        self.spare(|target| target.awaits(step));
         for target in &mut self.targets {
             match target.send(step) {
                 Sent::Yes | Sent::Nothing => {}
@@ -268,83 +318,60 @@ impl<'a> Act<'a> {
 
     /// Stops everybody, so that nobody forks while they are killed.
     fn stop_all(&mut self, step: usize) {
+        let deadline = Instant::now() + STOPPED;
         for _ in 0..ROUNDS {
-            for target in &self.targets {
-                target.stop(step);
+            self.spare(|target| target.awaits_stop(step) && !target.is_stopped());
+            for target in &mut self.targets {
+                if target.awaits_stop(step) {
+                    target.stop(&self.means.frozen);
+                }
             }
-            if !self.take_in_the_newborn() {
+            let is_over = self.means.is_stopping() || Instant::now() >= deadline;
+            if is_over || !self.take_in_the_newborn() {
                 return;
             }
         }
     }
 
-    /// Makes targets of what was born to members; false where nothing was.
-    fn take_in_the_newborn(&mut self) -> bool {
-        if !self.is_wide() {
-            return false;
-        }
-        let Ok(crowd) = self.means.crowds.everybody(&self.means.authority.users) else {
-            return false;
-        };
-        let scope = self.plan.request.scope;
-        let born = newborn(&self.members, scope, &self.first, &crowd);
-        let mut any = false;
-        for key in born {
-            if !self.members.insert(key) {
-                continue;
-            }
-            let Some(candidate) = crowd.get(&key.pid) else {
-                continue;
-            };
-            let target = self.heir(candidate);
-            match self.open(&target) {
-                Ok(open) => {
-                    self.targets.push(open);
-                    any = true;
+    /// Those that no signal reaches, and what they wait on: they do at each of a
+    /// few looks. Whoever forks or reads does for a moment.
+    fn stuck(&self) -> BTreeMap<ProcessKey, Option<String>> {
+        let left = self.targets.iter().filter(|target| target.is_left());
+        let mut keys: Vec<ProcessKey> = left.map(Target::key).collect();
+        for look in 0.. {
+            let found = keys.iter().filter_map(|key| {
+                let now = self.means.crowds.one(key.pid).ok()?;
+                match now.state {
+                    ProcessState::Uninterruptible(at) if now.kin.key == *key => Some((*key, at)),
+                    ProcessState::Uninterruptible(_)
+                    | ProcessState::Running
+                    | ProcessState::Sleeping
+                    | ProcessState::Stopped
+                    | ProcessState::Zombie
+                    | ProcessState::Other(_) => None,
                 }
-                // One that lived for a moment is nobody's news, whether or not its
-                // parent has asked how it ended.
-                Err(Ending::Gone | Ending::Zombie(_)) => {}
-                Err(ending) => self.told.ends(&target, ending),
+            });
+            let found: BTreeMap<ProcessKey, Option<String>> = found.collect();
+            if found.is_empty() || look == STUCK_LOOKS {
+                return found;
             }
+            keys = found.into_keys().collect();
+            std::thread::sleep(STUCK_STEP);
         }
-        any
-    }
-
-    /// A newborn as a target: it gets what the others get, from this step on.
-    fn heir(&self, born: &Candidate) -> KillTarget {
-        let signals = self.targets.iter().map(Target::signals);
-        let signals = signals.max_by_key(|signals| signals.len());
-        KillTarget {
-            key: born.kin.key,
-            name: born.kin.name.clone(),
-            command: born.command.clone(),
-            uid: born.uids.clone().map(|uids| uids.real),
-            owner: born.owner.clone(),
-            holds: Vec::new(),
-            named: false,
-            job: born.job.clone(),
-            fate: Fate::End(signals.unwrap_or_default().to_vec()),
-        }
+        BTreeMap::new()
     }
 
     /// Says of those that have not ended why.
     fn settle_the_living(&mut self) {
+        let mut stuck = self.stuck();
         for target in &mut self.targets {
             if !target.is_left() {
                 continue;
             }
-            let ending = match self.means.crowds.one(target.key().pid) {
+            let ending = match stuck.remove(&target.key()) {
                 _ if target.has_ended() => target.end(),
-                Ok(now) if now.kin.key == target.key() => match now.state {
-                    ProcessState::Uninterruptible(waits_on) => Ending::Uninterruptible(waits_on),
-                    ProcessState::Running
-                    | ProcessState::Sleeping
-                    | ProcessState::Stopped
-                    | ProcessState::Zombie
-                    | ProcessState::Other(_) => target.survives(),
-                },
-                Ok(_) | Err(_) => target.survives(),
+                Some(waits_on) => Ending::Uninterruptible(waits_on),
+                None => target.survives(),
             };
             self.told.ended(target, ending);
         }

@@ -47,7 +47,9 @@ impl Plans {
             kept.drop_oldest_of(owner);
         }
         while kept.plans.len() >= MOST {
-            let most = kept.plans.values().map(|one| one.owner);
+            // The oldest last: of those who have equally many, it is theirs. A
+            // person can have many user ids, and would push out each new plan.
+            let most = kept.plans.values().rev().map(|one| one.owner);
             // Whoever makes many plans does not take the place of another's only
             // one.
             let Some(most) = most.max_by_key(|owner| kept.of(*owner).count()) else {
@@ -173,5 +175,19 @@ mod tests {
         keep(3_000);
         assert!(!is_kept(1000, alices[1]));
         assert!(is_kept(1, bobs));
+    }
+
+    #[test]
+    fn of_those_who_have_one_plan_each_the_oldest_makes_room() {
+        let (plans, now) = (Plans::default(), Instant::now());
+        let keep = |uid| plans.keep(owner(uid), plan(0), now);
+        let oldest = keep(100_000);
+        for uid in 100_001..100_063 {
+            keep(uid);
+        }
+        let alices = keep(1000);
+        keep(100_063);
+        assert!(plans.of(owner(1000), alices, now).is_some());
+        assert!(plans.of(owner(100_000), oldest, now).is_none());
     }
 }

@@ -1,10 +1,15 @@
 //! Tests of plans and operations, over a daemon's parts without its server.
 
+mod kills;
+
 use super::*;
 use crate::clock::SystemClock;
 use crate::host::users::{System, Users};
 use crate::look::Looked;
-use gpukill_proto::kill::{Fate, KillSelector, Stage};
+use gpukill_proto::kill::{
+    Ending, Fate, KillScope, KillSelector, KillSignal, KillTarget, Reaper, Stage,
+};
+use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -30,15 +35,20 @@ fn contained_root() -> Caller {
 /// The parts of a daemon, and where its store lies.
 struct Parts {
     enforcer: Enforcer,
+    config: watch::Sender<Arc<crate::config::Config>>,
     _directory: tempfile::TempDir,
 }
 
 fn enforcer(will_not_act: Option<&str>) -> Parts {
+    enforcer_below("/proc".into(), will_not_act)
+}
+
+fn enforcer_below(procfs: std::path::PathBuf, will_not_act: Option<&str>) -> Parts {
     let directory = tempfile::tempdir().unwrap();
     let hour = Duration::from_secs(3_600);
     let store = Store::start(directory.path().to_owned(), "boot".into(), hour).unwrap();
     let (_, state) = state::channel("box".into(), hour);
-    let (_, config) = watch::channel(Arc::default());
+    let (settings, config) = watch::channel(Arc::default());
     let means = Means {
         authority: Authority {
             config,
@@ -46,15 +56,17 @@ fn enforcer(will_not_act: Option<&str>) -> Parts {
         },
         state,
         look: Arc::new(|_| Box::pin(async { Looked::Whole })),
-        crowds: Crowds::new("/proc".into(), "/".into(), String::new()),
+        crowds: Crowds::new(procfs, "/".into(), String::new()),
         store,
         clock: Arc::new(SystemClock),
         hurry: Arc::new(|| ()),
         will_not_act: will_not_act.map(str::to_owned),
         stopping: Arc::default(),
+        frozen: Frozen::default(),
     };
     Parts {
         enforcer: Enforcer::new(means),
+        config: settings,
         _directory: directory,
     }
 }
@@ -262,7 +274,6 @@ impl Drop for Sleeper {
 
 #[test]
 fn a_plan_that_is_carried_out_ends_whom_it_names() {
-    use gpukill_proto::kill::{Ending, KillSignal};
     let parts = enforcer(None);
     let root = caller(0);
     let sleeper = Sleeper::new();

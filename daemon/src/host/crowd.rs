@@ -8,12 +8,14 @@ mod kinship;
 
 use super::namespace;
 use super::users::Users;
+use crate::procfs::file::read_at_most;
 use asking::Asking;
 use gpukill_policy::kill::{Candidate, Crowd};
 use kinship::Kinship;
 use member::Member;
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,6 +37,9 @@ pub(crate) struct Crowds {
 
 /// So many processes are looked at: a hundred times as many as a busy box has.
 const MOST: usize = 200_000;
+
+/// Longer than what the kernel says of a handle.
+const FDINFO_MAX: u64 = 4 << 10;
 
 /// How long is waited, after all else is read, for what may hang.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -85,6 +90,19 @@ impl Crowds {
         let deadline = Instant::now() + PATIENCE;
         asking.fill(members, &self.procfs, users, deadline);
         Ok(())
+    }
+
+    /// The pid, among those that are looked up here, of the process that this
+    /// handle is of; `None` where it has none, or that is not told. It is another
+    /// than the handle was opened by where these are another namespace's.
+    pub(crate) fn pid_of(&self, handle: BorrowedFd<'_>) -> Option<u32> {
+        let file = self.procfs.join("self/fdinfo");
+        let file = file.join(handle.as_raw_fd().to_string());
+        let bytes = read_at_most(&file, FDINFO_MAX).ok()?;
+        let text = std::str::from_utf8(&bytes).ok()?;
+        let pid = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+        // -1 and 0 are none.
+        pid.trim().parse().ok().filter(|pid| *pid > 0)
     }
 
     /// One process as it is now, by its files alone, at once: without what may

@@ -4,7 +4,7 @@ use super::protected::{agrees, is_of_the_box};
 use super::{Candidate, Crowd};
 use crate::holders::names;
 use crate::job::{is_keeper, is_server};
-use gpukill_proto::kill::KillScope;
+use gpukill_proto::kill::{Fate, KillPlan, KillScope};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Container, ContainerId, Job, ProcessKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +71,36 @@ pub fn newborn(
         let uid = at(now, *key).and_then(|process| process.kin.uid);
         uid.is_some() && users.contains(&uid) && !members.contains(key) && at(first, *key).is_none()
     });
+    found
+}
+
+/// Those that the scope of a plan reaches now from those that it names and ends,
+/// and that are not in it: they came since it was made. As with [`newborn`],
+/// whether who asks may end them is not judged here.
+#[must_use]
+pub fn joined(plan: &KillPlan, now: &Crowd) -> BTreeSet<ProcessKey> {
+    let scope = plan.request.scope;
+    if scope == KillScope::Process {
+        return BTreeSet::new();
+    }
+    let kindred = Kindred::new(now);
+    let ended = |fate: &Fate| matches!(fate, Fate::End(_));
+    let named = plan.targets.iter();
+    let named = named.filter(|target| target.named && ended(&target.fate));
+    let mut found = BTreeSet::new();
+    let mut wholes = BTreeSet::new();
+    for process in named.filter_map(|target| at(now, target.key)) {
+        // A thousand workers of one job reach the same.
+        if found.contains(&process.kin.key) && wholes.contains(&whole(process)) {
+            continue;
+        }
+        wholes.insert(whole(process));
+        // What cannot be told any more says nothing of others.
+        found.extend(kindred.reach(process, scope).unwrap_or_default());
+    }
+    for target in &plan.targets {
+        found.remove(&target.key);
+    }
     found
 }
 

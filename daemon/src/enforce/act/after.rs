@@ -98,6 +98,17 @@ impl Act<'_> {
             self.told.respawned(new);
         }
     }
+
+    /// Those that had ended go with the parent that did not ask how, where that
+    /// was ended now: they are no failure then.
+    pub(super) fn look_for_the_reaped(&mut self) {
+        for key in self.told.zombies() {
+            let now = self.means.crowds.one(key.pid);
+            if !now.is_ok_and(|now| now.kin.key == key) {
+                self.told.is_gone(key);
+            }
+        }
+    }
 }
 
 /// Whether no wait would tell more of it.

@@ -1,22 +1,26 @@
 //! A handle on one process that is to end. A signal goes through the handle, and
 //! never by a number: a pid is reused, a pidfd is not.
 
+use super::super::frozen::{Frozen, Stopped};
+use super::super::room::Room;
 use gpukill_proto::kill::{Ending, KillSignal, KillTarget};
-use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ProcessKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// One process, and what it got so far.
 #[derive(Debug)]
 pub(super) struct Target {
-    key: ProcessKey,
-    pub(super) name: String,
-    pub(super) command: Reading<String>,
-    handle: OwnedFd,
+    planned: KillTarget,
+    handle: Arc<OwnedFd>,
+    /// Gives its place back when dropped.
+    _room: Room,
+    /// While it is stopped by us, and must not stay so.
+    stopped: Option<Stopped>,
     signals: Vec<KillSignal>,
     /// The last step whose signal it got, or would have.
     step: Option<usize>,
@@ -50,6 +54,9 @@ impl Target {
         let Some(pid) = pid else {
             return Err(Ending::Gone);
         };
+        let Some(room) = Room::take() else {
+            return Err(Ending::Failed("too many processes are being ended".into()));
+        };
         let handle = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(handle) => handle,
             // The kernel says so of a thread that leads no process, too.
@@ -57,10 +64,10 @@ impl Target {
             Err(error) => return Err(Ending::Failed(format!("no handle on it: {error}"))),
         };
         Ok(Self {
-            key: target.key,
-            name: target.name.clone(),
-            command: target.command.clone(),
-            handle,
+            planned: target.clone(),
+            handle: Arc::new(handle),
+            _room: room,
+            stopped: None,
             signals,
             step: None,
             first_at: None,
@@ -71,7 +78,12 @@ impl Target {
     }
 
     pub(super) fn key(&self) -> ProcessKey {
-        self.key
+        self.planned.key
+    }
+
+    /// As it was planned.
+    pub(super) fn planned(&self) -> &KillTarget {
+        &self.planned
     }
 
     /// How many signals it gets at most.
@@ -98,7 +110,7 @@ impl Target {
     /// parent has asked how.
     pub(super) fn has_ended(&self) -> bool {
         let now = Timespec::default();
-        let mut handles = [PollFd::new(&self.handle, PollFlags::IN)];
+        let mut handles = [PollFd::from_borrowed_fd(self.handle(), PollFlags::IN)];
         matches!(poll(&mut handles, Some(&now)), Ok(1..))
     }
 
@@ -112,10 +124,15 @@ impl Target {
         self.handle.as_fd()
     }
 
+    /// Whether it is to get a signal in this step, and has not got it.
+    pub(super) fn awaits(&self, step: usize) -> bool {
+        let is_new = self.step.is_none_or(|last| last < step);
+        self.is_left() && is_new && self.signal(step).is_some()
+    }
+
     /// Sends the signal of this step, once, if there is one and it has not ended.
     pub(super) fn send(&mut self, step: usize) -> Sent {
-        let is_new = self.step.is_none_or(|last| last < step);
-        let Some(signal) = self.signal(step).filter(|_| self.is_left() && is_new) else {
+        let Some(signal) = self.signal(step).filter(|_| self.awaits(step)) else {
             return Sent::Nothing;
         };
         self.step = Some(step);
@@ -123,7 +140,7 @@ impl Target {
         if self.has_ended() {
             return Sent::Nothing;
         }
-        match pidfd_send_signal(&self.handle, of_the_kernel(signal)) {
+        match pidfd_send_signal(&*self.handle, of_the_kernel(signal)) {
             Ok(()) => {}
             Err(Errno::SRCH) => return Sent::Nothing,
             Err(error) => return Sent::Refused(format!("{signal} was refused: {error}")),
@@ -131,19 +148,30 @@ impl Target {
         self.first_at.get_or_insert_with(Instant::now);
         self.last = Some(signal);
         // One that is stopped takes a signal when it goes on, and not before.
-        if signal != KillSignal::Kill {
+        if signal == KillSignal::Kill {
+            self.stopped = None;
+        } else {
             // It may end meanwhile, which is as good.
-            let _ = pidfd_send_signal(&self.handle, Signal::CONT);
+            let _ = pidfd_send_signal(&*self.handle, Signal::CONT);
         }
         Sent::Yes
     }
 
-    /// Stops it, so that it does not fork before it is killed in this step.
-    pub(super) fn stop(&self, step: usize) {
-        if self.is_left() && self.signal(step) == Some(KillSignal::Kill) {
-            // It may have ended, which is as good.
-            let _ = pidfd_send_signal(&self.handle, Signal::STOP);
-        }
+    /// Whether it is to be stopped before it is killed in this step.
+    pub(super) fn awaits_stop(&self, step: usize) -> bool {
+        self.awaits(step) && self.signal(step) == Some(KillSignal::Kill)
+    }
+
+    /// Stops it, so that it does not fork before it is killed. It goes on when
+    /// nothing more is done to it, or the daemon ends.
+    pub(super) fn stop(&mut self, frozen: &Frozen) {
+        let stop = || frozen.stop(&self.handle);
+        self.stopped.get_or_insert_with(stop).again();
+    }
+
+    /// Whether it is stopped by us.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
     }
 
     /// Its process has ended: what is to be told of it.
@@ -160,7 +188,7 @@ impl Target {
 
     /// It is still there: what is to be told of it.
     pub(super) fn survives(&mut self) -> Ending {
-        self.is_settled = true;
+        self.settle();
         match (self.last, self.first_at) {
             (Some(signal), Some(first)) => Ending::Survived(signal, milliseconds(first.elapsed())),
             _ => Ending::Unclear("no signal was sent: gpukilld stops".to_owned()),
@@ -170,6 +198,22 @@ impl Target {
     /// Nothing more is done to it.
     pub(super) fn settle(&mut self) {
         self.is_settled = true;
+        self.stopped = None;
+    }
+
+    /// It may not get its next signal, for this reason: what is to be told of it.
+    pub(super) fn is_spared(&mut self, why: Ending) -> Ending {
+        if self.has_ended() {
+            return self.end();
+        }
+        match (self.last, self.first_at) {
+            // It is there, and got this: that nothing was sent would be untrue.
+            (Some(_), Some(_)) => self.survives(),
+            (_, _) => {
+                self.settle();
+                why
+            }
+        }
     }
 }
 
@@ -191,6 +235,7 @@ mod tests {
     use super::*;
     use crate::procfs::stat::Stat;
     use gpukill_proto::kill::Fate;
+    use gpukill_proto::reading::Reading;
     use std::io::{BufRead as _, BufReader};
     use std::path::Path;
     use std::process::{Child, Command, Stdio};
@@ -280,7 +325,7 @@ mod tests {
     fn a_stopped_process_goes_on_to_take_its_signal() {
         let actor = Actor::run("echo; exec sleep 1000");
         let mut target = actor.planned(TERM);
-        pidfd_send_signal(&target.handle, Signal::STOP).unwrap();
+        pidfd_send_signal(&*target.handle, Signal::STOP).unwrap();
         while actor.stat().state != 'T' {
             std::thread::yield_now();
         }

@@ -41,13 +41,27 @@ impl<'a> Told<'a> {
         self.outcomes.insert(target.key, outcome);
     }
 
+    /// Those that had ended and were not reaped.
+    pub(super) fn zombies(&self) -> Vec<ProcessKey> {
+        let outcomes = self.outcomes.values();
+        let zombies = outcomes.filter(|outcome| matches!(outcome.ending, Ending::Zombie(_)));
+        zombies.map(|outcome| outcome.key).collect()
+    }
+
+    /// One that was told of is there no more.
+    pub(super) fn is_gone(&mut self, key: ProcessKey) {
+        if let Some(outcome) = self.outcomes.get_mut(&key) {
+            outcome.ending = Ending::Gone;
+        }
+    }
+
     /// What became of one that got signals.
     pub(super) fn ended(&mut self, target: &mut Target, ending: Ending) {
         target.settle();
         let outcome = KillOutcome {
             key: target.key(),
-            name: target.name.clone(),
-            command: target.command.clone(),
+            name: target.planned().name.clone(),
+            command: target.planned().command.clone(),
             ending,
         };
         self.outcomes.insert(target.key(), outcome);

@@ -1,10 +1,12 @@
 //! What a scope reaches, and what is born to it later.
 
-use super::super::belongs::{newborn, reach};
+use super::super::belongs::{joined, newborn, reach};
 use super::super::*;
 use super::scene::*;
 use gpukill_proto::kill::KillScope::{self, Container, Job, Process, Tree};
+use gpukill_proto::kill::{Fate, KillPlan, KillRequest, KillTarget};
 use gpukill_proto::snapshot::ProcessKey;
+use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
 
 fn reached(scene: &Scene, pid: u32, scope: KillScope) -> Result<Vec<u32>, String> {
@@ -172,4 +174,59 @@ fn what_starts_in_the_container_is_born_to_it_and_what_starts_elsewhere_is_not()
         let found = newborn(&members, scope, &first.crowd, &now.crowd);
         assert_eq!(found, keys(&now, &[500]), "{scope:?}");
     }
+}
+
+/// A plan of alice's that names these and ends them, and reaches those.
+fn planned(scene: &Scene, scope: KillScope, named: &[u32], reached: &[u32]) -> KillPlan {
+    let target = |pid: &u32, named| {
+        let process = &scene.crowd[pid];
+        KillTarget {
+            key: process.kin.key,
+            name: process.kin.name.clone(),
+            command: Reading::Unsupported,
+            uid: Reading::Unsupported,
+            owner: Reading::Unsupported,
+            holds: Vec::new(),
+            named,
+            job: process.job.clone(),
+            fate: Fate::End(Vec::new()),
+        }
+    };
+    let named = named.iter().map(|pid| target(pid, true));
+    let reached = reached.iter().map(|pid| target(pid, false));
+    KillPlan {
+        at: Timestamp(7),
+        request: KillRequest {
+            scope,
+            ..KillRequest::default()
+        },
+        targets: named.chain(reached).collect(),
+        unjudged: 0,
+        rest: Vec::new(),
+    }
+}
+
+#[test]
+fn what_came_to_a_job_since_it_was_planned_joins_it() {
+    let before = run().with_jobs();
+    let plan = |scope| planned(&before, scope, &[310], &[300, 311]);
+    let mut later = run();
+    later.fork(312, 300, "python");
+    later.fork(320, 310, "python");
+    later.fork(321, 310, "python").kin.uid = Some(BOB);
+    let later = later.with_jobs();
+    let joins = |plan: &KillPlan| {
+        let keys = joined(plan, &later.crowd);
+        keys.iter().map(|key| key.pid).collect::<Vec<u32>>()
+    };
+    assert_eq!(joins(&plan(Job)), [312, 320]);
+    assert_eq!(joins(&plan(Tree)), [320]);
+    assert_eq!(joins(&plan(Process)), [0u32; 0]);
+    // Nothing joins what is not ended, nor a process that has the pid by now.
+    let mut spared = plan(Job);
+    spared.targets[0].fate = Fate::Protected("the admin says so".into());
+    assert_eq!(joins(&spared), [0u32; 0]);
+    let mut replaced = plan(Job);
+    replaced.targets[0].key.start_ticks += 1;
+    assert_eq!(joins(&replaced), [0u32; 0]);
 }
