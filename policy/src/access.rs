@@ -11,8 +11,8 @@ pub struct Caller {
     pub uid: u32,
     /// Its primary and supplementary groups.
     pub groups: BTreeSet<u32>,
-    /// Whether it runs in a PID namespace of its own: root of a container has the
-    /// uid of the box's root, and is nobody special.
+    /// Whether it runs in another PID namespace than the daemon: whoever makes the
+    /// image of a container chooses its users, so that these may look and no more.
     pub contained: bool,
 }
 
@@ -106,13 +106,11 @@ pub fn is_root_of_the_box(caller: &Caller) -> bool {
 /// Everything the caller may do, in the order of [`Right`].
 #[must_use]
 pub fn rights(caller: &Caller, roles: &Roles) -> Vec<Right> {
-    if caller.uid == 0 && caller.contained {
+    // Its image says who somebody in a container is, and in which groups.
+    if caller.contained {
         return vec![Right::Look];
     }
-    // In which groups somebody in a container is, its image says.
-    let in_group = |group: Option<u32>| {
-        !caller.contained && group.is_some_and(|group| caller.groups.contains(&group))
-    };
+    let in_group = |group: Option<u32>| group.is_some_and(|group| caller.groups.contains(&group));
     let owns_daemon = roles.owner == Some(caller.uid);
     let is_root = is_root_of_the_box(caller);
     let is_admin = is_root || owns_daemon || in_group(roles.admin_group);

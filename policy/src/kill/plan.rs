@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn plan(request: &KillRequest, seen: &Seen<'_>, now: Timestamp) -> Result<KillPlan, Refusal> {
     if !rights(seen.caller, seen.roles).contains(&Right::EndOwn) {
         return Err(Refusal::Denied {
-            asked: "end a process: you are root of a container, and not of this box".into(),
+            asked: "end a process from a container: its users are not those of this box".into(),
             ask: format!("someone in group {}", seen.operators),
         });
     }
