@@ -32,9 +32,11 @@ pub fn findings(device: &HeldDevice, now: Timestamp) -> Vec<Finding> {
         return stale.map_or_else(Vec::new, |_| vec![cause::stale(&seen, seconds)]);
     }
     let mut found = seen.remainder.map_or_else(Vec::new, |remainder| {
+        let torn = cause::tearing_down(&seen, remainder);
+        let before = torn.as_ref().map_or(Bytes(0), |(_, before)| *before);
         let causes = [
             cause::orphans(&seen),
-            cause::tearing_down(&seen, remainder),
+            torn.map(|(finding, _)| finding),
             cause::uninterruptible(&seen),
             cause::zombie(&seen),
             cause::other_namespace(&seen),
@@ -43,8 +45,13 @@ pub fn findings(device: &HeldDevice, now: Timestamp) -> Vec<Finding> {
             cause::display(&seen),
         ];
         let mut found: Vec<Finding> = causes.into_iter().flatten().collect();
-        if found.is_empty() {
-            found.push(cause::unknown(&seen, remainder));
+        match found.as_slice() {
+            [] => found.push(cause::unknown(&seen, remainder)),
+            // That explains its own part only.
+            [one] if one.cause == Cause::TearingDown && before > Bytes(0) => {
+                found.push(cause::unknown_before(&seen, before));
+            }
+            [..] => {}
         }
         found
     });

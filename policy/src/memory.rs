@@ -180,7 +180,8 @@ pub fn held_at_least(processes: impl IntoIterator<Item = Reading<Bytes>>) -> Rea
 /// Below this a remainder means nothing. Idle GPUs show some hundred MiB with
 /// no process at all: 214 MiB on a captured RTX 2080 Super with a display, about
 /// 0.6 GiB on H100s.
-pub(crate) fn noise(total: Bytes) -> Bytes {
+#[must_use]
+pub fn noise(total: Bytes) -> Bytes {
     Bytes::mib(512).max(Bytes(total.0 / 100))
 }
 

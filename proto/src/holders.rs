@@ -94,7 +94,8 @@ pub struct Holder {
     pub shares_with: Option<u32>,
     /// What it does with the device, where it is listed.
     pub used_for: Use,
-    /// Device memory it holds, where it is listed.
+    /// Device memory it holds, where it is listed. Of one that is not it failed
+    /// where the driver's list is not known, and so neither is whether it is on it.
     pub memory: Reading<Bytes>,
 }
 

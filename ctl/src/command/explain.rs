@@ -1,6 +1,6 @@
 //! `explain`: all that is known of one process.
 
-use super::{connect, looking};
+use super::{connect, list, looking};
 use crate::args::Explain;
 use crate::connect::Patience;
 use crate::exit::{Exit, Failure};
@@ -22,6 +22,11 @@ pub(crate) async fn run(
     let daemon = connect(settings, patience, messages).await?;
     let explained = match daemon.explain(wanted.pid, looking(settings)).await {
         Err(Failure::Refused(Refusal::NoMatch(what))) => Err(Failure::NoSuchProcess(what)),
+        // As for `holders`: a driver that fails is why there is no answer.
+        Err(refused @ Failure::Refused(Refusal::Unavailable(_))) => {
+            let devices = list::devices(None, &daemon, patience).await;
+            Err(devices.err().unwrap_or(refused))
+        }
         answer => answer,
     }?;
     match settings.output_format {

@@ -8,7 +8,9 @@ use super::processes::command;
 use super::status::labelled;
 use super::value::{clock, gpu, reading, size};
 use super::whose::{holder_owner, owner, place};
-use gpukill_proto::holders::{DeviceLabel, Explanation, Finding, Holder, MayEnd, Role};
+use gpukill_proto::holders::{
+    DeviceLabel, Explanation, Finding, Holder, MayEnd, ProcessState, Role,
+};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{GpuProcess, Parent};
 use gpukill_proto::text::duration;
@@ -72,6 +74,10 @@ fn rows(explained: &Explanation, look: &Look) -> Vec<(String, String)> {
         (None, Some((_, holder, _))) => row("where", container_and_parent(holder, look.symbols)),
         (None, None) => {}
     }
+    let holder = explained.holds.first().map(|(_, holder, _)| holder);
+    if let Some(state) = holder.and_then(|holder| unable(holder, look.symbols)) {
+        row("state", state);
+    }
     for (label, process) in &explained.uses {
         let name = format!("GPU {}", gpu(label.index, process.instance));
         row(&name, uses(process, explained.at, look));
@@ -85,6 +91,30 @@ fn rows(explained: &Explanation, look: &Look) -> Vec<(String, String)> {
     }
     row("may end", may_end(&explained.may_end, look.symbols));
     rows
+}
+
+/// Why it does nothing by itself now, and why a signal may do nothing to it.
+fn unable(holder: &Holder, symbols: Symbols) -> Option<String> {
+    match holder.state.last_known()? {
+        ProcessState::Uninterruptible(place) => {
+            let place = place
+                .as_ref()
+                .map(|place| format!(" ({})", shown(place, symbols)));
+            let place = place.unwrap_or_default();
+            Some(format!(
+                "stuck in the kernel{place}: no signal reaches it now"
+            ))
+        }
+        ProcessState::Stopped => Some("stopped or traced by somebody, and does nothing".to_owned()),
+        ProcessState::Zombie => {
+            let parent = reading(&holder.parent, ToString::to_string).text;
+            let name = reading(&holder.parent_name, |name| shown(name, symbols)).text;
+            Some(format!(
+                "has ended, and its parent {parent} ({name}) has not asked how"
+            ))
+        }
+        ProcessState::Running | ProcessState::Sleeping | ProcessState::Other(_) => None,
+    }
 }
 
 fn freed(frees: &Reading<Bytes>, shared_with: &[u32]) -> String {

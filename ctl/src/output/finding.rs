@@ -19,7 +19,11 @@ pub(super) fn lines(report: &HoldersReport, look: &Look) -> Vec<Line> {
             (0, _) => "Most likely ",
             (_, _) => "Or ",
         };
-        let what = sentence(finding, &owners(finding, report, look.symbols));
+        let what = match (at, finding.cause) {
+            // What came before it has another part.
+            (1.., Cause::Unknown) => "who keeps the rest of its memory is not known".to_owned(),
+            (_, _) => sentence(finding, &owners(finding, report, look.symbols)),
+        };
         let what = capital(&format!("{begins}{what}."));
         lines.extend(wrapped(&what, 0, Tone::Strong, look));
         let holders: Vec<&Holder> = report.device.holders.iter().collect();

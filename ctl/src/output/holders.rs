@@ -9,6 +9,7 @@ use super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::value::{clock, gib, reading};
 use super::whose::holder_owner;
 use gpukill_policy::holders::whole_name;
+use gpukill_policy::memory::noise;
 use gpukill_proto::holders::{Cause, Finding, Holder, HoldersReport, ProcessState, Role};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Timestamp};
@@ -34,7 +35,7 @@ pub(crate) fn lines(shown: &Shown<'_>, look: &Look) -> Vec<Line> {
         }
         lines.extend(of_device(report, shown.at, look));
     }
-    let closing = closing(shown);
+    let closing = closing(shown, look.symbols);
     if !lines.is_empty() && !closing.is_empty() {
         lines.push(Line::default());
     }
@@ -81,15 +82,26 @@ fn heading(report: &HoldersReport, symbols: Symbols) -> String {
         let name = name.strip_prefix("NVIDIA ").unwrap_or(name);
         format!(" {}", shown(name, symbols))
     });
-    let used = match &device.memory_used {
+    let (index, name) = (device.index, name.unwrap_or_default());
+    format!("GPU {index}{name}: {}", memory(report, symbols))
+}
+
+/// How much of it is used, and how much of that no listed process explains; why,
+/// where that is not known.
+fn memory(report: &HoldersReport, symbols: Symbols) -> String {
+    let used = match &report.device.memory_used {
         Reading::Value(bytes) => format!("{} GiB used", gib(*bytes)),
         Reading::Stale(bytes, seconds) => format!("{} GiB used {seconds} s ago", gib(*bytes)),
-        Reading::Unsupported => "how much is used is n/a".to_owned(),
-        Reading::Failed(_) | Reading::Withheld => "how much is used is not known".to_owned(),
+        // What is not explained is not known either, and for the same reason.
+        Reading::Unsupported => return "how much is used is n/a".to_owned(),
+        Reading::Withheld => return "how much is used is not known".to_owned(),
+        Reading::Failed(why) => {
+            return format!("how much is used is not known ({})", shown(why, symbols));
+        }
     };
-    let index = device.index;
-    let (name, explained) = (name.unwrap_or_default(), explained(report));
-    format!("GPU {index}{name}: {used}{explained}")
+    let why = report.device.memory_unattributed.failure();
+    let why = why.map_or_else(String::new, |why| format!(" ({})", shown(why, symbols)));
+    format!("{used}{}{why}", explained(report))
 }
 
 /// How much of the used memory no listed process explains.
@@ -171,8 +183,14 @@ fn listed(holder: &Holder, role: Role, symbols: Symbols) -> Cell {
             memory => reading(memory, |bytes| super::value::size(*bytes)),
         },
         (false, Role::Monitor | Role::Sharer) => Cell::toned(symbols.none(), Tone::Faint),
+        (false, _) if is_list_unknown(holder) => Cell::toned("?", Tone::Doubtful),
         (false, _) => Cell::toned("no", Tone::Doubtful),
     }
+}
+
+/// Whether nobody knows if the driver lists it.
+fn is_list_unknown(holder: &Holder) -> bool {
+    !holder.listed && holder.memory.failure().is_some()
 }
 
 const fn tone(role: Role) -> Tone {
@@ -221,6 +239,9 @@ pub(super) fn what(holder: &Holder, role: Role, at: Timestamp, look: &Look) -> S
             }
             _ => format!("{name}: stuck in the kernel"),
         },
+        Role::Unlisted if is_list_unknown(holder) => {
+            format!("{name}: has it open; whether it is listed is not known")
+        }
         Role::Unlisted => format!("{name}: has it open, and is not listed"),
         Role::Sharer => match holder.shares_with {
             Some(counted_for) => format!("{name}: shares a client with {counted_for}"),
@@ -239,14 +260,28 @@ fn inside(holder: &Holder, symbols: Symbols) -> String {
     }
 }
 
+/// Whether nothing of its memory is used but what its driver keeps for itself.
+fn is_free(report: &HoldersReport) -> bool {
+    let device = &report.device;
+    let total = device.memory_total.known().copied().unwrap_or_default();
+    let used = device.memory_used.known().copied();
+    match &device.memory_unattributed {
+        Reading::Value(rest) => *rest == Bytes(0),
+        // Of what is shared with the host nobody tells what the driver keeps.
+        Reading::Unsupported => used.is_some_and(|used| used < noise(total)),
+        Reading::Failed(_) | Reading::Stale(..) | Reading::Withheld => used == Some(Bytes(0)),
+    }
+}
+
 /// The devices of which there is nothing to say.
-fn closing(shown: &Shown<'_>) -> Vec<String> {
+fn closing(shown: &Shown<'_>, symbols: Symbols) -> Vec<String> {
     let indices = |devices: &[&HoldersReport]| -> Vec<u32> {
         devices.iter().map(|report| report.device.index).collect()
     };
-    let (unseen, free): (Vec<&HoldersReport>, Vec<&HoldersReport>) = shown
-        .free
-        .iter()
+    let (free, used): (Vec<&HoldersReport>, Vec<&HoldersReport>) =
+        shown.free.iter().partition(|report| is_free(report));
+    let (unseen, free): (Vec<&HoldersReport>, Vec<&HoldersReport>) = free
+        .into_iter()
         .partition(|report| report.device.unseen.is_some());
     let mut lines = Vec::new();
     if !free.is_empty() {
@@ -260,6 +295,17 @@ fn closing(shown: &Shown<'_>) -> Vec<String> {
             gpukill_proto::text::visible(why.as_bytes(), 200)
         ));
     }
+    // Nobody that could be seen, and still not free for certain.
+    let mut alike: Vec<(String, Vec<u32>)> = Vec::new();
+    for report in used {
+        let memory = memory(report, symbols);
+        match alike.iter_mut().find(|(known, _)| *known == memory) {
+            Some((_, indices)) => indices.push(report.device.index),
+            None => alike.push((memory, vec![report.device.index])),
+        }
+    }
+    let alike = alike.into_iter();
+    lines.extend(alike.map(|(memory, indices)| format!("{}: {memory}", gpus(&indices))));
     if !shown.unknown.is_empty() {
         let gpus = gpus(&shown.unknown);
         lines.push(format!("{gpus}: who holds memory is not known yet"));

@@ -50,6 +50,15 @@ impl Condition {
         }
     }
 
+    /// Of whoever has this pid now; `None` where nobody has it.
+    pub(crate) fn of(root: &Path, pid: u32) -> Option<Self> {
+        match Stat::read(&root.join(pid.to_string())) {
+            Ok(Stat { start_ticks, .. }) => Some(Self::read(root, ProcessKey { pid, start_ticks })),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => Some(Self::unknown(&failed(error))),
+        }
+    }
+
     /// Nothing is known of it, for this reason.
     pub(crate) fn unknown(why: &Reading<()>) -> Self {
         Self {

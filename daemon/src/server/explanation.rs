@@ -2,15 +2,20 @@
 
 use super::holder_pages;
 use super::snapshot_pages;
+use crate::host::condition::Condition;
 use crate::state::Published;
 use gpukill_policy::access::{Caller, Operation, Person, Roles, Ruling, Uids, check, who_may_end};
 use gpukill_policy::holders::{findings, protection, role};
 use gpukill_policy::memory::{Sharing, held_at_least};
-use gpukill_proto::holders::{DeviceLabel, Explanation, Finding, HeldDevice, Holder, MayEnd, Role};
+use gpukill_proto::holders::{
+    DeviceLabel, Explanation, Finding, HeldDevice, Holder, MayEnd, ProcessState, Role,
+};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{DeviceId, GpuProcess, Snapshot};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::snapshot::{BackendState, DeviceId, GpuProcess, Snapshot};
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// So many devices, or parts of them, are told of one process: more than a box
 /// has.
@@ -71,6 +76,41 @@ pub(super) fn explain(
         uses,
         holds,
     })
+}
+
+/// Why there is nothing to tell of a process that no device knows: there is none,
+/// it has ended, it uses none; or no driver tells of any.
+pub(super) fn nothing_of(published: &Published, procfs: &Path, pid: u32) -> Refusal {
+    let unseen = published.holders.iter().any(|held| held.unseen.is_some());
+    let condition = Condition::of(procfs, pid);
+    Refusal::NoMatch(match condition {
+        // Where not everybody is seen, it may be here.
+        None if !unseen => format!("there is no process {pid}"),
+        Some(condition) if condition.state.known() == Some(&ProcessState::Zombie) => {
+            let parent = condition.parent.known();
+            let parent = parent.map_or_else(String::new, |parent| format!(" {parent}"));
+            let name = condition.parent_name.known();
+            let name = name.map_or_else(String::new, |name| format!(" ({name})"));
+            format!("process {pid} has ended, and its parent{parent}{name} has not asked how")
+        }
+        Some(_) | None => {
+            if let Some(failed) = failure(&published.snapshot) {
+                return Refusal::Unavailable(failed);
+            }
+            format!("no process {pid} uses a GPU or has one open")
+        }
+    })
+}
+
+/// Why no device is known, where a driver failed that may have some.
+fn failure(snapshot: &Snapshot) -> Option<String> {
+    let mut backends = snapshot.backends.iter();
+    let failed = backends.find_map(|backend| match &backend.state {
+        BackendState::Failed(why) => Some(format!("{} failed: {why}", backend.name)),
+        BackendState::Starting => Some(format!("{} has not answered yet", backend.name)),
+        BackendState::Ready | BackendState::Absent(_) | BackendState::Quiesced(_) => None,
+    });
+    failed.filter(|_| snapshot.devices.is_empty())
 }
 
 /// What a process holds of a device, and nobody else does.

@@ -123,7 +123,23 @@ impl Sight<'_> {
                 holder.shares_with = Some(sharer.with);
             }
         }
+        if let Some(why) = self.unlisted(device) {
+            let unlisted = holders.values_mut().filter(|holder| !holder.listed);
+            unlisted.for_each(|holder| holder.memory = Reading::Failed(why.clone()));
+        }
         holders.into_values().collect()
+    }
+
+    /// Why it is not known whom its driver lists now; `None` where that is, or
+    /// where it lists nobody ever.
+    fn unlisted(&self, device: &Device) -> Option<String> {
+        match &device.process_count {
+            // Whoever was found could be looked at.
+            Reading::Failed(why) if self.found.unseen.as_ref() == Some(why) => None,
+            Reading::Failed(why) => Some(why.clone()),
+            Reading::Stale(_, seconds) => Some(format!("the list of processes is {seconds} s old")),
+            Reading::Value(_) | Reading::Unsupported | Reading::Withheld => None,
+        }
     }
 
     /// Of those that have left a device, whoever has ended: one that only let go

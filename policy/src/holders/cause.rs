@@ -2,7 +2,7 @@
 //! says so?
 
 use super::remedy;
-use super::role::{explains_itself, is_adopted};
+use super::role::{explains_itself, is_adopted, lives_and_is_listed};
 use super::words::{NAMED, called_first, ended, inside, of_number, pids, size, who};
 use super::{Seen, is_gone};
 use crate::memory::noise;
@@ -50,24 +50,27 @@ pub(super) fn orphans(seen: &Seen<'_>) -> Option<Finding> {
     Some(seen.finding(Cause::Orphans, &orphans, evidence, remedy))
 }
 
-pub(super) fn tearing_down(seen: &Seen<'_>, remainder: Bytes) -> Option<Finding> {
+/// Memory on its way back, and how much nobody explained before already: that is
+/// not theirs, and does not come back with it.
+pub(super) fn tearing_down(seen: &Seen<'_>, remainder: Bytes) -> Option<(Finding, Bytes)> {
     let ended_now = seen.device.ended.iter();
     let just_ended: Vec<_> = ended_now
         .filter(|ended| is_recent(ended.at, seen.now) && held_some(ended))
         .filter(|ended| ended.unexplained_before.known().is_some())
         .collect();
-    // What nobody explained before is not theirs, and will not come back.
-    let before = just_ended
-        .iter()
-        .filter_map(|ended| ended.unexplained_before.known());
-    let before = before.max().copied().unwrap_or_default();
-    let remainder = Bytes(remainder.0.saturating_sub(before.0));
-    let held = just_ended.iter().filter_map(|ended| ended.memory.known());
-    let held = held.fold(0u64, |sum, bytes| sum.saturating_add(bytes.0));
+    // The first that ended comes first: the next one finds unexplained what that
+    // one held.
+    let (mut before, mut held) = (Bytes(0), 0u64);
+    for ended in just_ended.iter().rev() {
+        let unexplained = ended.unexplained_before.known().map_or(0, |it| it.0);
+        before = before.max(Bytes(unexplained.saturating_sub(held)));
+        held = held.saturating_add(ended.memory.known().map_or(0, |it| it.0));
+    }
+    let theirs = Bytes(remainder.0.saturating_sub(before.0));
     let total = seen.device.memory_total.known().copied();
     // A part of it may be back already.
     let most = held.saturating_add(noise(total.unwrap_or_default()).0);
-    if just_ended.is_empty() || remainder == Bytes(0) || remainder.0 > most {
+    if just_ended.is_empty() || theirs == Bytes(0) || theirs.0 > most {
         return None;
     }
     let named = just_ended.iter().take(NAMED);
@@ -76,14 +79,20 @@ pub(super) fn tearing_down(seen: &Seen<'_>, remainder: Bytes) -> Option<Finding>
     if more > 0 {
         evidence.push(format!("{more} more have just ended"));
     }
-    evidence.push(format!("{} are not back yet", size(remainder)));
+    evidence.push(format!("{} are not back yet", size(theirs)));
+    if before > Bytes(0) {
+        let more = size(before);
+        evidence.push(format!(
+            "{more} more were used before that, and nothing explained them"
+        ));
+    }
     let mut finding = seen.finding(Cause::TearingDown, &[], evidence, Some(Remedy::Wait));
     finding.pids = just_ended
         .iter()
         .map(|ended| ended.key.pid)
         .take(super::MOST)
         .collect();
-    Some(finding)
+    Some((finding, before))
 }
 
 /// Whether it is known to have held memory that is worth a word.
@@ -230,19 +239,34 @@ pub(super) fn busy_alone(seen: &Seen<'_>) -> Option<Finding> {
 }
 
 pub(super) fn unknown(seen: &Seen<'_>, remainder: Bytes) -> Finding {
-    let mut evidence = vec![format!(
-        "{} are used, and nothing explains them",
-        size(remainder)
-    )];
-    if seen.device.unseen.is_none() {
-        let looked = "the open files of every process were looked at";
-        evidence.push(if remedy::so_called_monitors(seen).is_empty() {
-            format!("{looked}, and none that could hold them has it open")
-        } else {
-            looked.to_owned()
-        });
+    let used = format!("{} are used, and nothing explains them", size(remainder));
+    seen.finding(Cause::Unknown, &[], looked_for(seen, used), None)
+}
+
+/// Of what nobody explained before those ended whose memory is on its way back.
+pub(super) fn unknown_before(seen: &Seen<'_>, before: Bytes) -> Finding {
+    let used = format!(
+        "{} have been used for longer, and nothing explains them",
+        size(before)
+    );
+    seen.finding(Cause::Unknown, &[], looked_for(seen, used), None)
+}
+
+/// What is used, and where whoever holds it was looked for.
+fn looked_for(seen: &Seen<'_>, used: String) -> Vec<String> {
+    const LOOKED: &str = "the open files of every process were looked at";
+    if seen.device.unseen.is_some() {
+        return vec![used];
     }
-    seen.finding(Cause::Unknown, &[], evidence, None)
+    let is_listed = seen.device.holders.iter().any(lives_and_is_listed);
+    let looked = if !remedy::so_called_monitors(seen).is_empty() {
+        LOOKED.to_owned()
+    } else if is_listed {
+        format!("{LOOKED}, and none that could hold them has it open but those that are listed")
+    } else {
+        format!("{LOOKED}, and none that could hold them has it open")
+    };
+    vec![used, looked]
 }
 
 /// Of a device whose readings are not of now, nothing is decided.

@@ -4,7 +4,8 @@ use super::*;
 use crate::output::holders::Shown;
 use crate::output::sample::{explanations, free, gone, held};
 use gpukill_proto::document::{ExplainDocument, HoldersDocument};
-use gpukill_proto::holders::HoldersReport;
+use gpukill_proto::holders::{HoldersReport, ProcessState};
+use gpukill_proto::units::Bytes;
 
 fn holders(devices: &[HoldersReport], look: &Look) -> String {
     let others = [free(9), free(10), free(12)];
@@ -57,6 +58,108 @@ fn where_nobody_holds_anything_one_line_says_so() {
         ..shown
     };
     assert_eq!(text(&holders::lines(&none, &look), &look), "no GPU here\n");
+}
+
+#[test]
+fn only_a_gpu_whose_memory_is_known_to_be_nobodys_and_nothing_is_called_free() {
+    const MIB: u64 = 1 << 20;
+    let used = |index, used, unattributed| {
+        let mut report = free(index);
+        report.device.memory_used = used;
+        report.device.memory_unattributed = unattributed;
+        report
+    };
+    let value = |mib| Reading::Value(Bytes(mib * MIB));
+    let asleep = || Reading::Failed("asleep".to_owned());
+    let others = [
+        free(0),
+        used(1, asleep(), asleep()),
+        used(2, value(1434), Reading::Unsupported),
+        used(3, asleep(), asleep()),
+        // The driver's own.
+        used(4, value(300), value(0)),
+        used(5, value(300), Reading::Unsupported),
+        used(6, value(300), Reading::Failed("not permitted".into())),
+        used(7, value(0), Reading::Failed("not permitted".into())),
+        used(8, Reading::Stale(Bytes(0), 7), Reading::Stale(Bytes(0), 7)),
+    ];
+    let shown = Shown {
+        devices: vec![],
+        free: others.iter().collect(),
+        unknown: vec![],
+        at: NOW,
+    };
+    let look = look(Some(120));
+    let lines = text(&holders::lines(&shown, &look), &look);
+    let expected = "\
+GPUs 0, 4-5, 7: nobody holds memory
+GPUs 1, 3: how much is used is not known (asleep)
+GPU 2: 1.4 GiB used, how much of it is explained is not known
+GPU 6: 0.3 GiB used, how much of it is explained is not known (not permitted)
+GPU 8: 0.0 GiB used 7 s ago
+";
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn whether_a_holder_is_listed_is_not_known_where_the_list_is_not() {
+    let mut report = held().remove(9);
+    let why = "asleep: not woken for a reading";
+    report.device.memory_used = Reading::Failed(why.into());
+    report.device.memory_unattributed = Reading::Failed(why.into());
+    report.device.holders[0].memory = Reading::Failed(why.into());
+    report.findings.clear();
+    let shown = Shown {
+        devices: vec![&report],
+        free: vec![],
+        unknown: vec![],
+        at: NOW,
+    };
+    let look = look(None);
+    let lines = text(&holders::lines(&shown, &look), &look);
+    let expected = "\
+GPU 13 H100 80GB HBM3: how much is used is not known (asleep: not woken for a reading)
+
+  PID  USER  STATE     HOLDS                LISTED  WHAT IT IS
+ 1600  dana  sleeping  nvidia6, nvidia-uvm       ?  blender: has it open; whether it is listed is not known
+";
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn explain_tells_why_a_process_does_nothing_by_itself() {
+    let look = look(None);
+    let row = |state| {
+        let [mut notebook, _] = explanations();
+        notebook.holds[0].1.state = Reading::Value(state);
+        let lines = text(&explain::lines(&notebook, &look), &look);
+        let row = lines.lines().find(|line| line.starts_with(" state "));
+        row.map(str::to_owned)
+    };
+    let stuck = |place: Option<&str>| ProcessState::Uninterruptible(place.map(str::to_owned));
+    let cases = [
+        (ProcessState::Running, None),
+        (ProcessState::Sleeping, None),
+        (
+            stuck(Some("amdgpu_vm_wait")),
+            Some(" state    stuck in the kernel (amdgpu_vm_wait): no signal reaches it now"),
+        ),
+        (
+            stuck(None),
+            Some(" state    stuck in the kernel: no signal reaches it now"),
+        ),
+        (
+            ProcessState::Stopped,
+            Some(" state    stopped or traced by somebody, and does nothing"),
+        ),
+        (
+            ProcessState::Zombie,
+            Some(" state    has ended, and its parent 48200 (bash) has not asked how"),
+        ),
+    ];
+    for (state, expected) in cases {
+        assert_eq!(row(state.clone()).as_deref(), expected, "{state:?}");
+    }
 }
 
 #[test]

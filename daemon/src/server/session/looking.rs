@@ -1,7 +1,7 @@
 //! The calls for which the daemon looks at all processes first: who has devices
 //! open, and what is known of one process.
 
-use super::super::explanation::{Asker, explain};
+use super::super::explanation::{Asker, explain, nothing_of};
 use super::super::holder_pages::Answer;
 use super::Session;
 use crate::look::{Since, looked};
@@ -49,8 +49,13 @@ impl Session {
                 return Ok(explained);
             }
         }
-        let what = format!("no process {pid} uses a GPU or has one open");
-        Err(Refusal::NoMatch(what))
+        let published = self.looked(Since::Lately).await?;
+        let procfs = {
+            let config = self.shared.authority.config.borrow();
+            config.backends.procfs_root.clone()
+        };
+        let reason = tokio::task::spawn_blocking(move || nothing_of(&published, &procfs, pid));
+        Err(reason.await.unwrap_or(Refusal::Internal))
     }
 
     fn explained(&self, published: &Published, pid: u32) -> Option<Explanation> {

@@ -28,6 +28,7 @@ struct Stage {
     people: BTreeMap<u32, Identity>,
     rows: Vec<GpuProcess>,
     sharers: Vec<Sharer>,
+    listed: Reading<u32>,
 }
 
 impl Stage {
@@ -39,6 +40,7 @@ impl Stage {
             people: BTreeMap::new(),
             rows: Vec::new(),
             sharers: Vec::new(),
+            listed: Reading::Value(0),
         }
     }
 
@@ -94,11 +96,13 @@ impl Stage {
             recent: false,
             events: Vec::new(),
         };
+        let mut device = Device::unknown(id(), 0, Vendor::Amd, &why);
+        device.process_count = self.listed.clone();
         let snapshot = Snapshot {
             host: String::new(),
             taken_at: Timestamp(0),
             tick: 1,
-            devices: vec![Device::unknown(id(), 0, Vendor::Amd, &why)],
+            devices: vec![device],
             processes: self.rows.clone(),
             backends: Vec::new(),
             faults: Vec::new(),
@@ -218,4 +222,39 @@ fn what_a_process_holds_of_all_parts_of_a_device_is_as_old_as_the_oldest() {
         let memories: Vec<_> = stage.holders().into_iter().map(|it| it.memory).collect();
         assert_eq!(memories, [expected], "{parts:?}");
     }
+}
+
+#[test]
+fn of_whom_nobody_knows_whether_he_is_listed_the_memory_is_not_known() {
+    let mut stage = Stage::new();
+    stage.open(key(7, 100));
+    stage.know(key(7, 100), "python");
+    stage.found.unseen = Some("not permitted".into());
+    let cases = [
+        (Reading::Value(0), Reading::Unsupported),
+        (Reading::Unsupported, Reading::Unsupported),
+        (
+            Reading::Failed("asleep".into()),
+            Reading::Failed("asleep".into()),
+        ),
+        (
+            Reading::Stale(0, 9),
+            Reading::Failed("the list of processes is 9 s old".into()),
+        ),
+        // Others may be on it: this one was looked at, and is not.
+        (
+            Reading::Failed("not permitted".into()),
+            Reading::Unsupported,
+        ),
+    ];
+    for (listed, expected) in cases {
+        stage.listed = listed.clone();
+        let memories: Vec<_> = stage.holders().into_iter().map(|it| it.memory).collect();
+        assert_eq!(memories, [expected], "{listed:?}");
+    }
+    // What is listed is.
+    stage.listed = Reading::Stale(1, 9);
+    stage.list(key(7, 100), Reading::Stale(Bytes(5), 9));
+    let memories: Vec<_> = stage.holders().into_iter().map(|it| it.memory).collect();
+    assert_eq!(memories, [Reading::Stale(Bytes(5), 9)]);
 }

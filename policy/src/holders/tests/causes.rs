@@ -219,6 +219,64 @@ fn memory_of_what_has_just_ended_is_waited_for() {
 }
 
 #[test]
+fn what_nobody_explained_before_it_ended_is_not_waited_for() {
+    let torn = |holders, ended| {
+        let mut torn = device(holders);
+        torn.memory_used = Value(gib(100));
+        torn.memory_unattributed = Value(gib(100));
+        torn.ended = ended;
+        findings(&torn, NOW)
+    };
+    let before = |pid, tenths, seconds, before| EndedHolder {
+        unexplained_before: Value(gib(before)),
+        ..ended(pid, tenths, seconds)
+    };
+    let wait = finding(
+        Cause::TearingDown,
+        &[600],
+        &[
+            "600 (python of carol) ended 3s ago and held 2.0 GiB",
+            "2.0 GiB are not back yet",
+            "8.0 GiB more were used before that, and nothing explained them",
+        ],
+        Some(Remedy::Wait),
+    );
+    let rest = finding(
+        Cause::Unknown,
+        &[],
+        &[
+            "8.0 GiB have been used for longer, and nothing explains them",
+            "the open files of every process were looked at, and none that could hold them has \
+             it open",
+        ],
+        None,
+    );
+    let one = || vec![before(600, 20, 3, 80)];
+    assert_eq!(torn(vec![], one()), [wait.clone(), rest]);
+    // Where somebody may hold the rest, that is said of it.
+    let found = torn(vec![holder(7)], one());
+    assert_eq!(found[0], wait);
+    let causes: Vec<Cause> = found.iter().map(|found| found.cause).collect();
+    assert_eq!(causes, [Cause::TearingDown, Cause::Unlisted]);
+    // What the second finds unexplained is what the first has just left.
+    let both = torn(vec![], vec![before(601, 20, 3, 80), before(600, 80, 9, 0)]);
+    assert_eq!(both.len(), 1);
+    assert_eq!(both[0].evidence[2], "10.0 GiB are not back yet");
+    let both = torn(vec![], vec![before(601, 20, 3, 80), before(600, 50, 9, 0)]);
+    assert_eq!(both[0].evidence[2], "7.0 GiB are not back yet");
+    assert_eq!(both[1].cause, Cause::Unknown);
+}
+
+#[test]
+fn those_that_are_listed_are_not_denied_to_have_it_open() {
+    let mut used = device(vec![listed(7, Value(gib(20)))]);
+    used.memory_unattributed = Value(gib(336));
+    let said = "the open files of every process were looked at, and none that could hold them \
+                has it open but those that are listed";
+    assert_eq!(findings(&used, NOW)[0].evidence[1], said);
+}
+
+#[test]
 fn a_device_that_is_busy_with_nobody_needs_a_reset() {
     let busy = |percent, seconds: i64| {
         let mut alone = device(vec![]);

@@ -64,6 +64,52 @@ fn a_client_of_an_amd_card_is_told_with_its_render_node() {
 }
 
 #[test]
+fn of_a_card_that_sleeps_nobody_knows_whom_its_driver_lists() {
+    let it = Box::new();
+    it.invent(1, "systemd", &[]);
+    it.invent(4711, "python", &["/dev/full"]);
+    it.procfs.open(4711, 5, "/dev/full", &client(9 * GIB));
+    it.stage.sysfs().plug(CARD);
+    let status = "class/drm/card1/device/power/runtime_status";
+    it.stage.sysfs().write(status, "suspended\n");
+    let daemon = it.start();
+    let screen = "  PID  USER    STATE     HOLDS       LISTED  WHAT IT IS
+ 4711  daemon  sleeping  renderD128       ?  python: has it open; whether it is listed is not known
+";
+    becomes(&screen.to_owned(), || it.screen());
+    let asleep = "how much is used is not known (asleep: not woken for a reading)";
+    let whole = || it.stage.ctl(&["holders"]).stdout;
+    let heading = format!("GPU 0 AMD 1002:744c: {asleep}");
+    assert_eq!(whole().lines().next(), Some(heading.as_str()));
+    let said = "GPU 0: renderD128 · python: has it open; whether it is listed is not known";
+    let explained = it.stage.ctl(&["explain", "4711"]).stdout;
+    assert!(explained.contains(said), "{explained}");
+
+    // And when nobody has it open, that does not make it free.
+    std::fs::remove_dir_all(it.procfs.root().join("4711")).unwrap();
+    becomes(&format!("GPU 0: {asleep}\n"), whole);
+    daemon.stop();
+}
+
+#[test]
+fn explain_tells_that_a_listed_process_is_stuck_in_the_kernel() {
+    let it = Box::new();
+    it.invent(1, "systemd", &[]);
+    it.invent(4711, "python", &["/dev/full"]);
+    it.procfs.open(4711, 5, "/dev/full", &client(9 * GIB));
+    it.turn(4711, "D");
+    it.procfs.write(4711, "wchan", "amdgpu_vm_wait");
+    it.stage.sysfs().plug(CARD);
+    used(&it, 9 * GIB);
+    let daemon = it.start();
+    becomes(&json!([[4711, "user"]]), || it.roles());
+    let row = "\n state    stuck in the kernel (amdgpu_vm_wait): no signal reaches it now\n";
+    let explained = it.stage.ctl(&["explain", "4711"]).stdout;
+    assert!(explained.contains(row), "{explained}");
+    daemon.stop();
+}
+
+#[test]
 fn memory_that_grows_unexplained_finds_whoever_opened_the_card_long_after_its_start() {
     let it = Box::new();
     it.invent(1, "systemd", &[]);

@@ -134,3 +134,39 @@ fn more_memory_than_the_ended_process_held_is_not_put_down_to_it() {
     becomes(&json!([["unknown", [], null, []]]), || it.findings());
     daemon.stop();
 }
+
+#[test]
+fn what_was_unexplained_before_a_process_ended_is_not_said_to_free_itself() {
+    let it = Box::new();
+    let actor = Actor::start("python train.py");
+    let pid = actor.pid();
+    it.procfs.link(pid);
+    it.play(10 * GIB, &json!([{"pid": pid, "memory": 2 * GIB}]));
+    let daemon = it.start();
+    becomes(&json!([["unknown", [], null, []]]), || it.findings());
+    let verdict = "Who keeps its memory is not known.\n  \
+                     - 8.0 GiB are used, and nothing explains them\n  \
+                     - the open files of every process were looked at, and none that could hold them \
+                   has it open but those that are listed\n";
+    becomes(&verdict.to_owned(), || it.verdict());
+
+    drop(actor);
+    it.play(10 * GIB, &json!([]));
+    let both = json!([
+        ["tearing_down", [pid], "wait", []],
+        ["unknown", [], null, []],
+    ]);
+    becomes(&both, || it.findings());
+    let verdict = it.verdict();
+    let (_, rest) = verdict.split_once(" and held 2.0 GiB\n").expect("an end");
+    let expected = "  \
+           - 2.0 GiB are not back yet\n  \
+           - 8.0 GiB more were used before that, and nothing explained them\n\
+         It frees itself: wait\n\n\
+         Who keeps the rest of its memory is not known.\n  \
+           - 8.0 GiB have been used for longer, and nothing explains them\n  \
+           - the open files of every process were looked at, and none that could hold them has it \
+         open\n";
+    assert_eq!(rest, expected);
+    daemon.stop();
+}

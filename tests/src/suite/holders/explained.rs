@@ -154,14 +154,27 @@ fn what_is_no_process_on_a_gpu_is_not_explained() {
     it.play(0, &json!([]));
     let daemon = it.start();
     let asked = |pid: &str| it.stage.ctl(&["explain", pid]);
-    // Here but on no GPU, nobody at all, the kernel, and the largest that a pid
-    // could be.
-    for pid in ["4712", "4713", "1", "0", "4294967295"] {
+    // Here but on no GPU, the kernel, nobody at all, the largest that a pid could be,
+    // and one that has ended.
+    it.invent(799, "bash", &[]);
+    it.invent_related(800, "python", 799, &[]);
+    it.turn(800, "Z");
+    for (pid, said) in [
+        ("4712", "no process 4712 uses a GPU or has one open"),
+        ("1", "no process 1 uses a GPU or has one open"),
+        ("4713", "there is no process 4713"),
+        ("0", "there is no process 0"),
+        ("4294967295", "there is no process 4294967295"),
+        (
+            "800",
+            "process 800 has ended, and its parent 799 (bash) has not asked how",
+        ),
+    ] {
         let expected = Ran {
             code: 8,
             stdout: String::new(),
             stderr: format!(
-                "gpukillctl: no process {pid} uses a GPU or has one open\n\
+                "gpukillctl: {said}\n\
                  hint: see who does: gpukillctl list --details, or gpukillctl holders\n"
             ),
         };
@@ -185,5 +198,25 @@ fn what_is_no_process_on_a_gpu_is_not_explained() {
         assert!(!stderr.contains('\u{1b}'), "{stderr:?}");
     }
     assert_eq!(asked("4711").code, 0);
+    daemon.stop();
+}
+
+#[test]
+fn where_a_driver_failed_nobody_says_that_a_process_uses_no_gpu() {
+    let it = Box::new();
+    it.invent(4711, "python", &["/dev/full"]);
+    let gpus = [gpu(7, 0, &json!([]))];
+    it.stage
+        .play(&json!({"gpus": gpus, "errors": {"nvmlDeviceGetCount_v2": 999}}));
+    let daemon = it.start();
+    let asked = |arguments: &[&str]| {
+        let ran = it.stage.ctl(arguments);
+        (ran.code, ran.stderr)
+    };
+    let holders = asked(&["holders"]);
+    assert_eq!(holders.0, 2, "{holders:?}");
+    assert_eq!(asked(&["explain", "4711"]), holders);
+    // Whoever does not exist uses nothing, whatever else is not known.
+    assert_eq!(asked(&["explain", "4713"]).0, 8);
     daemon.stop();
 }
