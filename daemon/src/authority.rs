@@ -44,3 +44,23 @@ impl Authority {
         }
     }
 }
+
+/// Settings that a test changes while they are read.
+#[cfg(test)]
+pub(crate) struct Settings(watch::Sender<Arc<Config>>);
+
+#[cfg(test)]
+impl Settings {
+    /// The default ones, and an authority that reads them.
+    pub(crate) fn read_with(users: Users) -> (Self, Authority) {
+        let (settings, config) = watch::channel(Arc::default());
+        (Self(settings), Authority { config, users })
+    }
+
+    /// Nobody ends what these run, from now on.
+    pub(crate) fn protect_users(&self, users: Vec<String>) {
+        let mut config = Config::default();
+        config.protect.users = users;
+        self.0.send_replace(Arc::new(config));
+    }
+}

@@ -135,7 +135,15 @@ pub(crate) struct DeviceReadings {
     pub(crate) sharing: BTreeMap<ProcessKey, Sharing>,
     /// Its device files: whoever has one open holds the device.
     pub(crate) nodes: Vec<Node>,
+    /// When all of this was read, where its driver has not answered since, and
+    /// those of other devices have (DRM). No sensor tells of it: one that is stuck
+    /// answers for no device.
+    #[serde(skip)]
+    pub(crate) silent_since: Option<Timestamp>,
 }
+
+/// What is wrong with a device whose readings are old, or are none.
+pub(crate) const SILENT: &str = "its driver does not answer";
 
 /// A process that shares a client with another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,6 +182,7 @@ impl DeviceReadings {
             sharers: Vec::new(),
             sharing: BTreeMap::new(),
             nodes: Vec::new(),
+            silent_since: None,
         }
     }
 

@@ -46,7 +46,7 @@ struct Memory {
 }
 
 impl Apple {
-    /// `program` is where macOS has it (`/usr/sbin/ioreg`), but in tests.
+    /// `program` is `ioreg`, whether there is one or not.
     pub(crate) fn new(program: PathBuf) -> Self {
         Self {
             program,
@@ -215,7 +215,7 @@ fn device(id: DeviceId, index: u32, entry: &Entry) -> DeviceReadings {
         None => Reading::Unsupported,
     };
     if let Some(bytes) = number("In use system memory") {
-        // How much it may use is not told: it is the host's.
+        // How much it may use is not told: of the host's memory not all.
         device.memory = MemoryReadings {
             used: Reading::Value(Bytes(bytes)),
             ..MemoryReadings::shared_with_host()

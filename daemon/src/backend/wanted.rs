@@ -8,8 +8,9 @@ use super::reader::Reader;
 use crate::holders::Holders;
 use crate::quiesce::Quiesce;
 
-/// Where macOS has it. On Linux there is none, and that is looked for once a poll.
-const IOREG: &str = "/usr/sbin/ioreg";
+/// Where macOS has it, below the host's root. On Linux there is none, and that is
+/// looked for once a poll.
+const IOREG: &str = "usr/sbin/ioreg";
 
 /// Starts those of these names: `nvidia`, `amd`, `intel`, `drm`, `apple`; others
 /// the settings do not allow. `late` is called when one answers after a poll has
@@ -34,12 +35,13 @@ pub(crate) fn start(
             holders.clone(),
         )
     };
+    let apple = || Apple::new(roots.host.join(IOREG));
     let started = names.iter().filter_map(|name| match name.as_str() {
         "nvidia" => Some(Reader::start(nvidia(), late.clone())),
         "amd" => Some(Reader::start(drm(Family::Amd), late.clone())),
         "intel" => Some(Reader::start(drm(Family::Intel), late.clone())),
         "drm" => Some(Reader::start(drm(Family::Other), late.clone())),
-        "apple" => Some(Reader::start(Apple::new(IOREG.into()), late.clone())),
+        "apple" => Some(Reader::start(apple(), late.clone())),
         _ => None,
     });
     started.collect()

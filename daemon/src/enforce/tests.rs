@@ -3,6 +3,7 @@
 mod kills;
 
 use super::*;
+use crate::authority::Settings;
 use crate::clock::SystemClock;
 use crate::host::users::{System, Users};
 use crate::look::Looked;
@@ -35,7 +36,7 @@ fn contained_root() -> Caller {
 /// The parts of a daemon, and where its store lies.
 struct Parts {
     enforcer: Enforcer,
-    config: watch::Sender<Arc<crate::config::Config>>,
+    settings: Settings,
     _directory: tempfile::TempDir,
 }
 
@@ -48,12 +49,9 @@ fn enforcer_below(procfs: std::path::PathBuf, will_not_act: Option<&str>) -> Par
     let hour = Duration::from_secs(3_600);
     let store = Store::start(directory.path().to_owned(), "boot".into(), hour).unwrap();
     let (_, state) = state::channel("box".into(), hour);
-    let (settings, config) = watch::channel(Arc::default());
+    let (settings, authority) = Settings::read_with(Users::start(System).unwrap());
     let means = Means {
-        authority: Authority {
-            config,
-            users: Users::start(System).unwrap(),
-        },
+        authority,
         state,
         look: Arc::new(|_| Box::pin(async { Looked::Whole })),
         crowds: Crowds::new(procfs, "/".into(), String::new()),
@@ -66,7 +64,7 @@ fn enforcer_below(procfs: std::path::PathBuf, will_not_act: Option<&str>) -> Par
     };
     Parts {
         enforcer: Enforcer::new(means),
-        config: settings,
+        settings,
         _directory: directory,
     }
 }

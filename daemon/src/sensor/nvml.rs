@@ -241,6 +241,7 @@ impl Nvml {
             lost,
             processes,
             unseen: None,
+            silent_since: None,
             sharers: Vec::new(),
             sharing: BTreeMap::new(),
             nodes: Vec::new(),

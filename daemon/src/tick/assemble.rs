@@ -21,6 +21,8 @@ pub(super) type People = BTreeMap<u32, Identity>;
 pub(super) struct Memory {
     /// When each process was seen on each device.
     seen: BTreeMap<(DeviceId, ProcessKey), Seen>,
+    /// When each listed pid that is no process here was first seen.
+    nobodies: BTreeMap<(DeviceId, u32), Timestamp>,
     /// Who each pid of a list was when the list was fresh: an old list must not
     /// name whoever has the pid since.
     listed: BTreeMap<DeviceId, BTreeMap<u32, ProcessKey>>,
@@ -74,12 +76,16 @@ impl Memory {
                 continue;
             };
             self.hear(&latest.events);
-            let age = (!latest.is_fresh())
-                .then(|| u32::try_from(now.since(*taken_at).as_secs()).unwrap_or(u32::MAX));
-            let there = people.iter().filter(|(_, who)| who.was_there_at(*taken_at));
-            let there: People = there.map(|(pid, who)| (*pid, who.clone())).collect();
+            let there = there_at(people, *taken_at);
             for read in &readings.devices {
-                let rows = self.processes(read, age, &there, users, now);
+                let is_old = !latest.is_fresh() || read.silent_since.is_some();
+                let read_at = read.silent_since.unwrap_or(*taken_at);
+                let age =
+                    is_old.then(|| u32::try_from(now.since(read_at).as_secs()).unwrap_or(u32::MAX));
+                let rows = match read.silent_since {
+                    Some(then) => self.processes(read, age, &there_at(people, then), users, now),
+                    None => self.processes(read, age, &there, users, now),
+                };
                 let index = indices.get(&read.id).copied().unwrap_or(read.index);
                 let remembered = self.remembered(read, now);
                 snapshot
@@ -230,6 +236,9 @@ impl Memory {
                 unknown => unknown.because(),
             };
             identity.describe(&mut row, users);
+        } else {
+            let first = self.nobodies.entry((device.clone(), read.pid));
+            row.first_seen = *first.or_insert(now);
         }
         row
     }
@@ -258,7 +267,7 @@ impl Memory {
             .filter(|(_, latest)| latest.is_fresh())
             .filter_map(|(_, latest)| latest.readings.as_ref())
             .flat_map(|(readings, _)| &readings.devices)
-            .filter(|device| device.processes.known().is_some())
+            .filter(|device| device.silent_since.is_none() && device.processes.known().is_some())
             .map(|device| &device.id)
             .collect();
         let here: BTreeSet<&DeviceId> = snapshot.devices.iter().map(|device| &device.id).collect();
@@ -267,13 +276,24 @@ impl Memory {
             .iter()
             .filter_map(|row| Some((row.device.clone(), row.key()?)))
             .collect();
-        self.seen.retain(|row, _| {
-            present.contains(row) || (here.contains(&row.0) && !told.contains(&row.0))
-        });
+        let may_be_there = |device: &DeviceId| here.contains(device) && !told.contains(device);
+        self.seen
+            .retain(|row, _| present.contains(row) || may_be_there(&row.0));
+        let nobodies = snapshot.processes.iter().filter(|row| row.key().is_none());
+        let nobodies: BTreeSet<(DeviceId, u32)> =
+            nobodies.map(|row| (row.device.clone(), row.pid)).collect();
+        self.nobodies
+            .retain(|row, _| nobodies.contains(row) || may_be_there(&row.0));
         self.listed.retain(|device, _| here.contains(device));
         self.lost_since.retain(|device, _| here.contains(device));
         self.last_xid.retain(|device, _| here.contains(device));
     }
+}
+
+/// Those who may have been there then.
+fn there_at(people: &People, moment: Timestamp) -> People {
+    let there = people.iter().filter(|(_, who)| who.was_there_at(moment));
+    there.map(|(pid, who)| (*pid, who.clone())).collect()
 }
 
 /// The driver names a pid that this box does not have: it has just ended, or it
@@ -374,6 +394,63 @@ mod tests {
                 Some(&Bytes(0))
             );
         }
+    }
+
+    /// The same, of a card that has not answered since the first second.
+    fn silent(processes: Reading<Vec<ProcessReadings>>) -> [(&'static str, Latest); 1] {
+        let [(name, latest)] = latest(processes, true);
+        let mut readings = latest.readings.clone().unwrap().0.as_ref().clone();
+        readings.devices[0].silent_since = Some(Timestamp(1_000));
+        let readings = Some((Arc::new(readings), Timestamp(9_000)));
+        [(name, Latest { readings, ..latest })]
+    }
+
+    #[test]
+    fn what_a_silent_card_told_is_as_old_as_its_last_answer_though_others_answered() {
+        let (mut memory, users) = (Memory::default(), Users::start(System).unwrap());
+        let alice: People = [person(7, 100)].into();
+        let fresh = memory.assemble(&latest(listed(), true), &alice, &users, Timestamp(1_000));
+        let old = memory.assemble(&silent(listed()), &alice, &users, Timestamp(9_000));
+        let used = Bytes(60 * GIB);
+        let rows = |snapshot: &Snapshot| -> Vec<_> {
+            let rows = snapshot.processes.iter();
+            rows.map(|row| (row.pid, row.first_seen, row.memory.clone()))
+                .collect()
+        };
+        let first = Timestamp(1_000);
+        assert_eq!(rows(&fresh), [(7, first, Reading::Value(used))]);
+        assert_eq!(rows(&old), [(7, first, Reading::Stale(used, 8))]);
+        let device = &old.devices[0];
+        assert_eq!(
+            (device.memory_used.clone(), device.process_count.clone()),
+            (Reading::Stale(used, 8), Reading::Stale(1, 8))
+        );
+        // Whoever has the pid since is not named, and who had it is not forgotten.
+        let others: People = [person(7, 900)].into();
+        let taken = memory.assemble(&silent(listed()), &others, &users, Timestamp(10_000));
+        assert_eq!(taken.processes, []);
+        let back = memory.assemble(&latest(listed(), true), &alice, &users, Timestamp(11_000));
+        assert_eq!(rows(&back), [(7, first, Reading::Value(used))]);
+    }
+
+    #[test]
+    fn a_pid_that_is_no_process_here_is_as_old_as_its_stay_in_the_list() {
+        let (mut memory, users) = (Memory::default(), Users::start(System).unwrap());
+        let mut first_seen = |list, people: &People, now| {
+            let snapshot = memory.assemble(&latest(list, true), people, &users, Timestamp(now));
+            snapshot.processes.first().map(|row| row.first_seen)
+        };
+        let nobody = People::new();
+        assert_eq!(first_seen(listed(), &nobody, 1), Some(Timestamp(1)));
+        assert_eq!(first_seen(listed(), &nobody, 2), Some(Timestamp(1)));
+        assert_eq!(first_seen(Reading::Failed("999".into()), &nobody, 3), None);
+        assert_eq!(first_seen(listed(), &nobody, 4), Some(Timestamp(1)));
+        // Somebody has it, and after that nobody again.
+        let alice: People = [person(7, 100)].into();
+        assert_eq!(first_seen(listed(), &alice, 5), Some(Timestamp(5)));
+        assert_eq!(first_seen(listed(), &nobody, 6), Some(Timestamp(6)));
+        assert_eq!(first_seen(Reading::Value(Vec::new()), &nobody, 7), None);
+        assert_eq!(first_seen(listed(), &nobody, 8), Some(Timestamp(8)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! of a fault hold nothing that changes while it lasts.
 
 use crate::backend::reader::Latest;
+use crate::backend::{DeviceReadings, SILENT};
 use crate::holders::NOT_YET;
 use gpukill_policy::health::complaints;
 use gpukill_proto::snapshot::{BackendState, Device, DeviceId, Snapshot, Vitals};
@@ -43,10 +44,18 @@ pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> 
     for (name, latest) in latest {
         let read = latest.readings.iter();
         let read = read.flat_map(|(readings, _)| &readings.devices);
-        let read: BTreeSet<&DeviceId> = read.map(|device| &device.id).collect();
-        let devices = snapshot.devices.iter();
-        let devices = devices.filter(|device| read.contains(&device.id));
-        all.extend(devices.flat_map(|device| of_device(device, works(name))));
+        let read: BTreeMap<&DeviceId, &DeviceReadings> =
+            read.map(|device| (&device.id, device)).collect();
+        for device in &snapshot.devices {
+            match read.get(&device.id) {
+                // Why each value is old or missing is told once.
+                Some(read) if read.silent_since.is_some() => {
+                    all.push((format!("GPU {}", device.index), SILENT.to_owned()));
+                }
+                Some(_) => all.extend(of_device(device, works(name))),
+                None => {}
+            }
+        }
     }
     all.extend(lists(latest, &indices, &works));
     all.extend(unseen(latest));
@@ -101,7 +110,8 @@ fn lists(
         .filter_map(|(_, latest)| latest.readings.as_ref());
     let devices = readings.flat_map(|(readings, _)| &readings.devices);
     devices
-        .filter(|device| device.lost.is_none() && !is_asleep(&device.vitals))
+        .filter(|device| device.lost.is_none() && device.silent_since.is_none())
+        .filter(|device| !is_asleep(&device.vitals))
         .filter_map(|device| {
             let why = device.processes.failure()?;
             let index = indices.get(&device.id).copied().unwrap_or(device.index);

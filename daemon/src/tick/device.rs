@@ -58,22 +58,26 @@ pub(super) fn device(
     }
 }
 
-/// A device that shares the host's memory, and does not tell how much of it, has
-/// the host's size, and holds what its processes hold.
+/// A device that shares the host's memory, and tells nothing of it, has the host's
+/// size, and holds what its processes hold. What one tells is never replaced.
 fn memory(read: &DeviceReadings, host: Option<Bytes>) -> MemoryReadings {
-    if !read.memory.unified || read.memory.total != Reading::Unsupported {
-        return read.memory.clone();
+    let own = &read.memory;
+    let tells = own.total != Reading::Unsupported || own.used != Reading::Unsupported;
+    if !own.unified || tells {
+        return own.clone();
     }
     MemoryReadings {
         total: host.map_or_else(
             || Reading::Failed("the size of the host's memory is not known".into()),
             Reading::Value,
         ),
-        used: match &read.processes {
-            Reading::Value(listed) => held(read.held(listed)),
-            unknown => unknown.because(),
+        used: match (&read.processes, &read.unseen) {
+            // Of a part of them the sum is too small, and of none it is no zero.
+            (Reading::Value(_), Some(unseen)) => Reading::Failed(unseen.clone()),
+            (Reading::Value(listed), None) => held(read.held(listed)),
+            (unknown, _) => unknown.because(),
         },
-        ..read.memory.clone()
+        ..own.clone()
     }
 }
 
@@ -157,6 +161,40 @@ mod tests {
         let why = "not permitted";
         let unknown = (Reading::Failed(why.into()), Reading::Failed(why.into()));
         assert_eq!(shown(&read(Some(why))), unknown);
+    }
+
+    #[test]
+    fn what_a_device_tells_of_a_shared_memory_stands_and_else_its_processes_tell() {
+        let told = |used, processes, unseen: Option<&str>| {
+            let read = DeviceReadings {
+                memory: MemoryReadings {
+                    used,
+                    ..MemoryReadings::shared_with_host()
+                },
+                processes,
+                ..read(unseen)
+            };
+            let memory = memory(&read, Some(Bytes(16 * GIB)));
+            (memory.used, memory.total)
+        };
+        let nobody = || Reading::Value(Vec::new());
+        let failed = || Reading::Failed("999".to_owned());
+        let hosts = || Reading::Value(Bytes(16 * GIB));
+        // What it holds it tells, though nobody is listed, and how much it may
+        // hold it does not.
+        let held = || Reading::Value(Bytes(GIB));
+        let own = told(held(), nobody(), None);
+        assert_eq!(own, (held(), Reading::Unsupported));
+        let asked = told(Reading::Failed("999".into()), nobody(), None);
+        assert_eq!(asked, (Reading::Failed("999".into()), Reading::Unsupported));
+        let silent = |processes, unseen| told(Reading::Unsupported, processes, unseen);
+        let sum = |used| (used, hosts());
+        assert_eq!(silent(nobody(), None), sum(Reading::Value(Bytes(0))));
+        assert_eq!(silent(failed(), None), sum(Reading::Failed("999".into())));
+        let unsure = Reading::Failed("not permitted".into());
+        assert_eq!(silent(nobody(), Some("not permitted")), sum(unsure));
+        let unlisted = silent(Reading::Unsupported, None);
+        assert_eq!(unlisted, sum(Reading::Unsupported));
     }
 
     #[test]

@@ -112,15 +112,21 @@ impl From<&Parent> for ParentDocument {
     }
 }
 
-/// The process that holds the most known memory.
+/// The process that holds the most known memory; of those whose memory nobody
+/// tells, the one that uses the most.
 #[must_use]
 pub fn top_process<'a>(
     processes: impl IntoIterator<Item = &'a GpuProcess>,
 ) -> Option<&'a GpuProcess> {
-    // The lowest pid wins a tie, so that two runs print the same.
-    processes
-        .into_iter()
-        .max_by_key(|process| (process.memory.last_known().copied(), Reverse(process.pid)))
+    // Whoever is no process here comes after those who are, and then the lowest pid
+    // wins a tie, so that two runs print the same.
+    processes.into_iter().max_by_key(|process| {
+        let memory = process.memory.last_known().copied();
+        let used = process.utilization.last_known().copied();
+        let used = used.filter(|_| memory.is_none());
+        let is_here = process.start_ticks.last_known().is_some();
+        (memory, used, is_here, Reverse(process.pid))
+    })
 }
 
 impl ProcessDocument {
@@ -208,4 +214,65 @@ fn of_scheduler<T>(
     ask: impl FnOnce(&SchedulerJob) -> Option<T>,
 ) -> Reading<Option<T>> {
     part(&process.place.scheduler, |job| job.as_ref().and_then(ask))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::Reading::{Failed, Unsupported, Value};
+    use crate::snapshot::DeviceId;
+    use crate::units::{Bytes, Percent};
+
+    #[test]
+    fn the_top_process_holds_the_most_or_else_uses_the_most_and_is_one_of_this_box() {
+        let process = |pid, memory, utilization, start_ticks| GpuProcess {
+            memory,
+            utilization,
+            start_ticks,
+            ..GpuProcess::unknown(DeviceId("GPU-0".into()), pid, Timestamp(0), &Unsupported)
+        };
+        let used = |percent| Value(Percent(percent));
+        let here = || Value(7);
+        let nowhere = || Failed("no such process here".to_owned());
+        for (processes, expected) in [
+            (
+                [
+                    process(1, Unsupported, used(90), here()),
+                    process(2, Value(Bytes(5)), used(1), nowhere()),
+                ],
+                2,
+            ),
+            // Of two that hold the same, what they use may change at each poll.
+            (
+                [
+                    process(1, Value(Bytes(5)), used(1), here()),
+                    process(2, Value(Bytes(5)), used(9), here()),
+                ],
+                1,
+            ),
+            (
+                [
+                    process(1, Unsupported, used(1), here()),
+                    process(2, Unsupported, used(9), nowhere()),
+                ],
+                2,
+            ),
+            (
+                [
+                    process(1, Unsupported, Unsupported, nowhere()),
+                    process(2, Unsupported, Unsupported, here()),
+                ],
+                2,
+            ),
+            (
+                [
+                    process(1, Unsupported, Unsupported, here()),
+                    process(2, Unsupported, used(0), here()),
+                ],
+                2,
+            ),
+        ] {
+            assert_eq!(top_process(&processes).map(|it| it.pid), Some(expected));
+        }
+    }
 }

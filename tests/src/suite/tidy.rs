@@ -237,14 +237,24 @@ fn signals_are_sent_in_one_place_and_through_handles_alone() {
     };
     let found: Vec<_> = sources()
         .into_iter()
-        .filter(|(path, _)| path.starts_with("daemon/src") && !path.ends_with("tests.rs"))
+        .filter(|(path, _)| path.starts_with("daemon/src"))
+        .filter(|(path, _)| {
+            !path
+                .iter()
+                .any(|part| part == "tests" || part == "tests.rs")
+        })
         .filter(|(_, text)| {
             let text = before_tests(text);
             words.iter().any(|word| text.contains(word))
         })
         .map(|(path, _)| path)
         .collect();
-    assert_eq!(found, [PathBuf::from("daemon/src/enforce/act/target.rs")]);
+    // Whoever was stopped for a moment is let go on wherever the kill ends.
+    let allowed = [
+        "daemon/src/enforce/act/target.rs",
+        "daemon/src/enforce/frozen.rs",
+    ];
+    assert_eq!(found, allowed.map(PathBuf::from));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use gpukill_tests::harness::{Daemon, Invented, Procfs, Stage};
 use serde_json::Value;
 
+mod apple;
+
 mod captures;
 
 mod cards;

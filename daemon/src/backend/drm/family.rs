@@ -5,12 +5,13 @@
 use super::card::{Card, Cards};
 use super::one::One;
 use crate::backend::reader::{Latest, Reader};
-use crate::backend::{Backend, DeviceReadings, Failure, Readings, Roots};
+use crate::backend::{Backend, DeviceReadings, Failure, Readings, Roots, SILENT};
 use crate::holders::{DeviceNumber, Holders, When};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent};
+use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Which drivers a backend reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,8 +65,8 @@ pub(crate) struct Drm {
     holders: Holders,
     cards: Cards,
     readers: BTreeMap<DeviceId, (Card, Reader)>,
-    /// What each card was called when it last answered.
-    last: BTreeMap<DeviceId, DeviceReadings>,
+    /// What each card was called when it last answered, whatever drove it then.
+    names: BTreeMap<DeviceId, Reading<String>>,
     faults: Vec<String>,
 }
 
@@ -78,7 +79,7 @@ impl Drm {
             roots,
             holders,
             readers: BTreeMap::new(),
-            last: BTreeMap::new(),
+            names: BTreeMap::new(),
             faults: Vec::new(),
         }
     }
@@ -90,7 +91,7 @@ impl Drm {
         let (here, too_many) = bounded(self.cards.now(is_ours, Instant::now()));
         self.readers
             .retain(|id, (card, _)| here.get(id) == Some(card));
-        self.last.retain(|id, _| here.contains_key(id));
+        self.names.retain(|id, _| here.contains_key(id));
         self.faults.clear();
         self.faults.extend(too_many);
         for (id, card) in here {
@@ -121,10 +122,10 @@ impl Drm {
             let told = told(&latest, &mut self.faults);
             let device = match told {
                 Some(device) => {
-                    self.last.insert(id.clone(), device.clone());
+                    self.names.insert(id.clone(), device.name.clone());
                     device
                 }
-                None => silent(card, self.last.get(id)),
+                None => silent(card, &latest, self.names.get(id)),
             };
             devices.push(device);
         }
@@ -156,15 +157,25 @@ fn told(latest: &Latest, faults: &mut Vec<String>) -> Option<DeviceReadings> {
     readings.devices.first().cloned()
 }
 
-/// A card whose driver does not answer: nothing is known of it but its name.
-fn silent(card: &Card, before: Option<&DeviceReadings>) -> DeviceReadings {
-    let why = Reading::Failed("its driver does not answer".to_owned());
+/// A card whose driver does not answer: what it told last and when that was. Of one
+/// that never did nothing is known but what it was called.
+fn silent(card: &Card, latest: &Latest, name: Option<&Reading<String>>) -> DeviceReadings {
+    let before = latest.readings.as_ref();
+    let before = before.and_then(|(readings, at)| Some((readings.devices.first()?, *at)));
+    if let Some((device, at)) = before {
+        return DeviceReadings {
+            silent_since: Some(at),
+            ..device.clone()
+        };
+    }
+    let why = Reading::Failed(SILENT.to_owned());
     let device = DeviceReadings::unknown(card.id(), 0, card.vendor(), &why);
     let pci = card.pci.as_ref().map(|pci| pci.slot.clone());
     DeviceReadings {
-        name: before.map_or_else(|| why.because(), |before| before.name.clone()),
+        name: name.cloned().unwrap_or_else(|| why.because()),
         pci: pci.map_or(Reading::Unsupported, Reading::Value),
-        nodes: before.map_or_else(|| card.nodes.clone(), |before| before.nodes.clone()),
+        nodes: card.nodes.clone(),
+        silent_since: Some(Timestamp::from(SystemTime::now())),
         ..device
     }
 }

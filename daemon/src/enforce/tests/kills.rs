@@ -96,9 +96,8 @@ fn what_is_protected_since_its_first_signal_gets_no_second_one() {
     let (id, _) = parts.make(&root, request).unwrap();
     let operation = parts.enforcer.carry_out(&root, id.unwrap()).unwrap();
     stubborn.await_file("told");
-    let mut config = crate::config::Config::default();
-    config.protect.users = vec![rustix::process::getuid().as_raw().to_string()];
-    parts.config.send_replace(Arc::new(config));
+    let us = rustix::process::getuid().as_raw().to_string();
+    parts.settings.protect_users(vec![us]);
     assert!(parts.is_over(operation));
     let report = parts.enforcer.follow(&root, operation).unwrap().report;
     let report = report.borrow();

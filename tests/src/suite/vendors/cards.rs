@@ -278,8 +278,7 @@ fn a_card_whose_driver_hangs_delays_no_other() {
     let loads = || it.gpus(&["gpu_index", "state", "util_pct"]);
     let well = json!([1, "ok", 42]);
     becomes(&vec![json!([0, "unknown", null]), well.clone()], loads);
-    let part = "GPU 0".to_owned();
-    assert!(it.stage.faults().iter().any(|fault| fault.0 == part));
+    becomes(&silence(), || it.stage.faults());
     // The driver comes back: whoever waited reads what it says, and whoever
     // comes next does not wait.
     let mut driver = std::fs::OpenOptions::new().write(true).open(&busy).unwrap();
@@ -289,6 +288,71 @@ fn a_card_whose_driver_hangs_delays_no_other() {
     becomes(&vec![json!([0, "ok", 12]), well], loads);
     becomes(&Vec::new(), || it.stage.faults());
     daemon.stop();
+}
+
+#[test]
+fn a_card_whose_driver_hangs_keeps_what_it_told_and_that_grows_old() {
+    let it = Box::new();
+    let sysfs = it.stage.sysfs();
+    sysfs.plug(Card {
+        driver: "amdgpu",
+        pci: Some(("0000:03:00.0", "1002:744C")),
+        files: &[
+            ("gpu_busy_percent", "42\n"),
+            ("mem_info_vram_total", "25753026560\n"),
+            ("mem_info_vram_used", "1073741824\n"),
+        ],
+        ..NEW
+    });
+    let fdinfo = client(1, 2048, 5).replace("brandnew", "amdgpu");
+    it.holder(4711, "/dev/full", &fdinfo);
+    let daemon = it.start();
+    // Each value, or how old it is.
+    let told = || {
+        let list = it.stage.list();
+        let field = |row: &Value, name: &str| match row["reasons"][name].as_str() {
+            Some(why) if why.starts_with("stale: ") => json!("stale"),
+            Some(why) => json!(why),
+            None => row[name].clone(),
+        };
+        let (gpu, row) = (&list["gpus"][0], &list["procs"][0]);
+        json!([
+            gpu["state"],
+            field(gpu, "util_pct"),
+            field(gpu, "mem_used_bytes"),
+            field(gpu, "pids"),
+            row["pid"],
+            field(row, "used_mem_bytes"),
+        ])
+    };
+    let well = |load: u32| json!(["ok", load, 1_073_741_824, 1, 4711, 2048 * 1024]);
+    becomes(&well(42), told);
+    let busy = sysfs.root().join("class/drm/card1/device/gpu_busy_percent");
+    let hung = it.stage.path("hung");
+    fifo(&hung);
+    std::fs::rename(&hung, &busy).unwrap();
+    let old = json!(["unknown", "stale", "stale", "stale", 4711, "stale"]);
+    becomes(&old, told);
+    becomes(&silence(), || it.stage.faults());
+    // Older and older.
+    let age = || it.stage.list()["gpus"][0]["reasons"]["util_pct"].clone();
+    becomes(&json!("stale: 2 s"), age);
+    let table = it.stage.table(&["list"]);
+    assert!(table.contains("~42%"), "{table}");
+
+    let mut driver = std::fs::OpenOptions::new().write(true).open(&busy).unwrap();
+    sysfs.write("class/drm/card1/device/gpu_busy_percent", "12\n");
+    driver.write_all(b"11\n").unwrap();
+    drop(driver);
+    becomes(&well(12), told);
+    becomes(&Vec::new(), || it.stage.faults());
+    daemon.stop();
+}
+
+/// What is told of a first card whose driver hangs, and once.
+fn silence() -> Vec<(String, String)> {
+    let why = "its driver does not answer";
+    vec![("GPU 0".to_owned(), why.to_owned())]
 }
 
 /// A file that nobody ever writes to: opening it waits.
