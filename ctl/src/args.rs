@@ -30,7 +30,7 @@ pub struct Cli {
 
 /// Options that every command takes, before or after its name. Of one that is
 /// typed twice the last counts: the first may be an alias's. One that chooses what
-/// is shown can be typed once: two would be meant together.
+/// is shown can be typed once, for two would be meant together; vendors are.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Globals {
@@ -106,9 +106,9 @@ pub struct List {
     /// Show containers, however narrow the table
     #[arg(long)]
     pub containers: bool,
-    /// Only GPUs of this vendor
-    #[arg(long)]
-    pub vendor: Option<VendorChoice>,
+    /// Only GPUs of this vendor; of several: amd,intel
+    #[arg(long, ignore_case = true, value_delimiter = ',')]
+    pub vendor: Vec<VendorChoice>,
     /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
     #[arg(long, value_name = "SEL", value_parser = text())]
     pub gpu: Option<String>,
@@ -222,6 +222,13 @@ pub enum VendorChoice {
 }
 
 impl VendorChoice {
+    /// The vendors that are meant together: none where all are.
+    #[must_use]
+    pub fn vendors(choices: &[Self]) -> Vec<Vendor> {
+        let vendors: Option<Vec<Vendor>> = choices.iter().map(|it| it.vendor()).collect();
+        vendors.unwrap_or_default()
+    }
+
     /// The one vendor; `None` for all.
     #[must_use]
     pub const fn vendor(self) -> Option<Vendor> {
@@ -287,6 +294,27 @@ mod tests {
     }
 
     #[test]
+    fn vendors_are_taken_in_any_case_and_several_together() {
+        use VendorChoice::{All, Amd, Intel};
+        let vendors = |line| match parse(line).expect("it is right").command {
+            Command::List(list) => list.vendor,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(vendors("gpukillctl list"), []);
+        assert_eq!(vendors("gpukillctl list --vendor AMD"), [Amd]);
+        assert_eq!(vendors("gpukillctl list --vendor amd,Intel"), [Amd, Intel]);
+        let twice = "gpukillctl list --vendor intel --vendor all";
+        assert_eq!(vendors(twice), [Intel, All]);
+        match parse("gpukillctl kill --vendor AMD 7")
+            .expect("it is right")
+            .command
+        {
+            Command::Kill(kill) => assert_eq!(kill.vendor, Some(Amd)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
     fn watch_takes_seconds_or_none() {
         let watch = |line| match parse(line).expect("it is right").command {
             Command::List(list) => list.watch,
@@ -304,6 +332,8 @@ mod tests {
             "gpukillctl",
             "gpukillctl list -w 0",
             "gpukillctl list --vendor matrox",
+            "gpukillctl list --vendor=",
+            "gpukillctl list --vendor amd,",
             "gpukillctl list --max-processes -1",
             "gpukillctl list --width 3",
             "gpukillctl list --gpu=",

@@ -69,6 +69,8 @@ pub(crate) enum Failure {
     SettingsFile(PathBuf, io::Error),
     /// Somebody else could stand at the place of the user's own socket.
     UnsafeSocket(PathBuf, &'static str),
+    /// There is no socket at the usual places: the box's and the user's own.
+    NoDaemon([PathBuf; 2]),
     /// There is no connection to the daemon.
     Connect(PathBuf, ConnectError),
     /// The daemon did not answer in time.
@@ -121,6 +123,7 @@ impl Failure {
                 | ConnectError::NotGpukilld
                 | ConnectError::Io(_),
             )
+            | Self::NoDaemon(_)
             | Self::UnsafeSocket(..)
             | Self::TimedOut { .. }
             | Self::NothingPolled
@@ -145,6 +148,7 @@ impl Failure {
             Self::Connect(socket, error) => return connect_hint(socket, error),
             Self::Refused(refusal) => return refusal.hint(),
             Self::NotDone { hint, .. } => return hint.clone(),
+            Self::NoDaemon(_) => START,
             Self::UnsafeSocket(..) => "name the socket yourself: --socket PATH",
             Self::TimedOut { .. } => "wait longer: --request-timeout 30",
             Self::NothingPolled => "try again in a moment, or wait longer: --request-timeout 30",
@@ -179,11 +183,12 @@ fn exit_of(refusal: &Refusal) -> Exit {
     }
 }
 
+/// Where no daemon runs.
+const START: &str = "start one: gpukilld as root for everybody, or gpukilld --user for yourself";
+
 fn connect_hint(socket: &std::path::Path, error: &ConnectError) -> Option<String> {
     match error {
-        ConnectError::NoDaemon => {
-            Some("systemctl status gpukilld, or run your own: gpukilld --user".into())
-        }
+        ConnectError::NoDaemon => Some(START.into()),
         ConnectError::NotPermitted => {
             Some(format!("see who may open it: ls -l {}", socket.display()))
         }
@@ -212,6 +217,10 @@ impl fmt::Display for Failure {
             }
             Self::UnsafeSocket(path, why) => {
                 write!(f, "will not use a socket in {}: {why}", path.display())
+            }
+            Self::NoDaemon([of_the_box, own]) => {
+                let (of_the_box, own) = (of_the_box.display(), own.display());
+                write!(f, "no gpukilld at {of_the_box} or {own}")
             }
             Self::Connect(socket, error) => {
                 let socket = socket.display();

@@ -165,7 +165,7 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
         name: "use_colors",
         variable: "GPUKILL_USE_COLORS",
         default: "true",
-        help: "Colour on a terminal.",
+        help: "true: colour on a terminal, unless NO_COLOR is set; false: never.",
         set: |s, v| {
             let wanted = value::truth(v)?;
             s.colors = if wanted { Colors::Auto } else { Colors::Never };

@@ -17,6 +17,8 @@ mod tree;
 
 mod table;
 
+mod refused;
+
 mod shares;
 
 mod state;

@@ -11,8 +11,8 @@ use std::fmt;
 pub struct Selection {
     /// Devices, as typed: see [`devices`].
     pub gpu: Option<String>,
-    /// Devices of this vendor.
-    pub vendor: Option<Vendor>,
+    /// Devices of these vendors; of all where none is named.
+    pub vendors: Vec<Vendor>,
     /// Processes of this person, by name or number: who runs them, or whose
     /// they are.
     pub user: Option<String>,
@@ -24,7 +24,7 @@ impl Selection {
     /// Whether it leaves anything out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.gpu.is_none() && self.vendor.is_none() && !self.narrows_processes()
+        self.gpu.is_none() && self.vendors.is_empty() && !self.narrows_processes()
     }
 
     /// Whether it leaves out processes of the devices it chooses.
@@ -120,8 +120,9 @@ pub fn is_user(typed: &str, uid: Option<u32>, name: Option<&str>) -> bool {
 /// # Errors
 /// As [`devices`].
 pub fn narrow(mut snapshot: Snapshot, selection: &Selection) -> Result<Snapshot, NoSuchDevice> {
-    if let Some(vendor) = selection.vendor {
-        snapshot.devices.retain(|device| device.vendor == vendor);
+    if !selection.vendors.is_empty() {
+        let is_chosen = |device: &Device| selection.vendors.contains(&device.vendor);
+        snapshot.devices.retain(is_chosen);
     }
     if let Some(typed) = &selection.gpu {
         let names: Vec<DeviceName<'_>> = snapshot.devices.iter().map(DeviceName::from).collect();

@@ -42,7 +42,7 @@ pub struct Kill {
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = WHO)]
     pub min_memory: Option<Bytes>,
     /// Only those on GPUs of this vendor
-    #[arg(long, help_heading = WHO)]
+    #[arg(long, ignore_case = true, help_heading = WHO)]
     pub vendor: Option<VendorChoice>,
     /// How much is ended with each: all below it, its whole job, or its whole container
     #[arg(long, default_value = "process", overrides_with = "scope")]

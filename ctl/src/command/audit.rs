@@ -5,7 +5,7 @@ use crate::args::Audit;
 use crate::connect::{Daemon, Patience};
 use crate::exit::{Exit, Failure};
 use crate::moment;
-use crate::output::history::{Records, Rest, Span};
+use crate::output::history::{IfEmpty, Records, Rest, Span};
 use crate::output::look::Look;
 use crate::output::message::Messages;
 use crate::settings::Settings;
@@ -38,10 +38,17 @@ pub(crate) async fn run(
     let outcome = pages(&daemon, audit, span, settings, &mut records).await;
     // A document that was begun is ended, whatever happened.
     let rest = *outcome.as_ref().unwrap_or(&Rest::More);
-    let count = records.end(rest)?;
+    let is_narrowed = is_narrowed(audit);
+    // A failure says that there is none.
+    let if_empty = if is_narrowed && rest == Rest::None {
+        IfEmpty::Nothing
+    } else {
+        IfEmpty::Heading
+    };
+    let count = records.end(rest, if_empty)?;
     match outcome? {
         Rest::More => messages.warn("there are more records: --limit 0 shows all"),
-        Rest::None if count == 0 && is_narrowed(audit) => {
+        Rest::None if count == 0 && is_narrowed => {
             return Err(Failure::NoMatch("no record matches".into()));
         }
         Rest::None => {}

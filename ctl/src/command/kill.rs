@@ -165,7 +165,7 @@ async fn nobody_meant(
     let selector = &request.selector;
     let selection = Selection {
         gpu: selector.gpu.clone(),
-        vendor: selector.vendor,
+        vendors: selector.vendor.into_iter().collect(),
         user: selector.user.clone(),
         name: selector.filter.as_deref().and_then(|it| pattern(it).ok()),
     };

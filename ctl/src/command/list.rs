@@ -7,7 +7,7 @@ mod person;
 mod watch;
 
 use super::{connect, now};
-use crate::args::List;
+use crate::args::{List, VendorChoice};
 use crate::connect::{Daemon, Patience};
 use crate::exit::{Exit, Failure};
 use crate::output::csv::Header;
@@ -67,7 +67,7 @@ fn wanted(list: &List, settings: &Settings) -> Result<Wanted, Failure> {
     let name = list.filter.as_deref().map(pattern);
     let selection = Selection {
         gpu: list.gpu.clone(),
-        vendor: list.vendor.and_then(crate::args::VendorChoice::vendor),
+        vendors: VendorChoice::vendors(&list.vendor),
         user: list.user.clone(),
         name: name.transpose().map_err(Failure::Usage)?,
     };
@@ -80,6 +80,7 @@ fn wanted(list: &List, settings: &Settings) -> Result<Wanted, Failure> {
         containers: list.containers,
         max_processes: settings.max_processes,
         only: answer::processes_in_words(&selection),
+        only_some_gpus: selection.gpu.is_some() || !selection.vendors.is_empty(),
     };
     Ok(Wanted {
         selection,

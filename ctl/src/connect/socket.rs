@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "gpukilld.sock";
 
-/// The socket to use. When there is none anywhere it is the box's, so that the
-/// failure names the place where a daemon should be.
+/// The socket to use. When there is none anywhere, the failure names the places
+/// where a daemon could be.
 pub(crate) fn choose(named: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(named) = named {
         return Ok(named.to_owned());
@@ -21,23 +21,42 @@ pub(crate) fn choose(named: Option<&Path>) -> Result<PathBuf, Failure> {
     }
     let uid = rustix::process::getuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR");
-    Ok(own(runtime, Path::new("/tmp"), uid)?.unwrap_or(of_the_box))
+    let tmp = Path::new("/tmp");
+    match own(runtime.clone(), tmp, uid)? {
+        Some(own) => Ok(own),
+        None => Err(Failure::NoDaemon([of_the_box, place(runtime, tmp, uid).0])),
+    }
+}
+
+/// Where a daemon that this user runs would listen, and whether others can put
+/// something there first.
+fn place(runtime: Option<OsString>, tmp: &Path, uid: u32) -> (PathBuf, Trust) {
+    let runtime = runtime.map(PathBuf::from).filter(|path| path.is_absolute());
+    let (directory, trust) = match runtime {
+        Some(runtime) => (runtime.join("gpukill"), Trust::Given),
+        None => (tmp.join(format!("gpukill-{uid}")), Trust::IfOwn),
+    };
+    (directory.join(NAME), trust)
+}
+
+/// Whether a place is this user's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// The system made it.
+    Given,
+    /// Where its directory belongs to them and nobody else can write.
+    IfOwn,
 }
 
 /// The socket of a daemon that this user runs, if there is one.
 fn own(runtime: Option<OsString>, tmp: &Path, uid: u32) -> Result<Option<PathBuf>, Failure> {
-    let runtime = runtime.map(PathBuf::from).filter(|path| path.is_absolute());
-    let directory = match runtime {
-        Some(runtime) => runtime.join("gpukill"),
-        None => {
-            let directory = tmp.join(format!("gpukill-{uid}"));
-            if !check(&directory, uid)? {
-                return Ok(None);
-            }
-            directory
-        }
-    };
-    Ok(Some(directory.join(NAME)).filter(|path| is_there(path)))
+    let (socket, trust) = place(runtime, tmp, uid);
+    if let (Trust::IfOwn, Some(directory)) = (trust, socket.parent())
+        && !check(directory, uid)?
+    {
+        return Ok(None);
+    }
+    Ok(Some(socket).filter(|path| is_there(path)))
 }
 
 /// Whether the directory exists; refuses one that somebody else could have put
@@ -77,6 +96,15 @@ mod tests {
     fn a_named_socket_is_used_whatever_it_is() {
         let named = Path::new("/nowhere");
         assert!(choose(Some(named)).is_ok_and(|chosen| chosen == named));
+    }
+
+    #[test]
+    fn a_daemon_of_ones_own_would_listen_in_the_runtime_directory_else_in_tmp() {
+        let at = |runtime: Option<&str>| place(runtime.map(Into::into), Path::new("/tmp"), 7).0;
+        let runtime = Path::new("/run/user/7/gpukill/gpukilld.sock");
+        assert_eq!(at(Some("/run/user/7")), runtime);
+        let tmp = Path::new("/tmp/gpukill-7/gpukilld.sock");
+        assert_eq!([at(None), at(Some("relative"))], [tmp, tmp]);
     }
 
     #[test]

@@ -94,7 +94,24 @@ fn a_missing_daemon_is_said_with_what_to_do_next() {
     );
     assert_eq!(
         failure.hint().as_deref(),
-        Some("systemctl status gpukilld, or run your own: gpukilld --user")
+        Some("start one: gpukilld as root for everybody, or gpukilld --user for yourself")
+    );
+}
+
+#[test]
+fn where_no_socket_is_both_places_are_named() {
+    let own = PathBuf::from("/run/user/7/gpukill/gpukilld.sock");
+    let failure = Failure::NoDaemon([socket(), own]);
+    assert_eq!(
+        (failure.to_string().as_str(), failure.exit()),
+        (
+            "no gpukilld at /run/gpukill/gpukilld.sock or /run/user/7/gpukill/gpukilld.sock",
+            Exit::Unreachable
+        )
+    );
+    assert_eq!(
+        failure.hint().as_deref(),
+        Some("start one: gpukilld as root for everybody, or gpukilld --user for yourself")
     );
 }
 

@@ -56,7 +56,7 @@ pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
 /// What is said instead of numbers of a device that sleeps.
 const ASLEEP: &str = "asleep: not woken for a reading";
 
-fn is_asleep(device: &Device) -> bool {
+pub(super) fn is_asleep(device: &Device) -> bool {
     device.vitals.suspended.known() == Some(&true)
 }
 

@@ -32,6 +32,15 @@ pub(crate) enum Rest {
     More,
 }
 
+/// What is printed of a table without a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IfEmpty {
+    /// That there is none, and of which time.
+    Heading,
+    /// Nothing: a failure says it.
+    Nothing,
+}
+
 /// Records on their way to standard output. A table needs all of them to know
 /// its widths; the other forms are printed page by page.
 pub(crate) struct Records {
@@ -100,8 +109,9 @@ impl Records {
     }
 
     /// Ends what was begun, and says how many records there were.
-    pub(crate) fn end(self, rest: Rest) -> Result<usize, Failure> {
+    pub(crate) fn end(self, rest: Rest, if_empty: IfEmpty) -> Result<usize, Failure> {
         match self.format {
+            Format::Table if self.count == 0 && if_empty == IfEmpty::Nothing => {}
             Format::Table if self.is_begun => {
                 print_lines(&lines(&self.kept, self.span, &self.look), &self.look)?;
             }

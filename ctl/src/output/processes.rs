@@ -1,6 +1,7 @@
 //! The table with a row for each process on each GPU.
 
 use super::age::{AgeColumn, age};
+use super::gpus::is_asleep;
 use super::line::{Line, Tone, shown};
 use super::look::{Look, Symbols};
 use super::loss::lost;
@@ -20,9 +21,13 @@ pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
     let age_column = AgeColumn::for_ages(processes.flat_map(|process| ages(process, view)));
     let mut table = Table::new(columns(view, age_column));
     let mut is_empty = true;
-    let devices = snapshot.devices.iter();
-    for device in devices.filter(|device| has_a_row(snapshot, device, view)) {
-        for row in rows_of(snapshot, device, view, age_column, now, look) {
+    for device in &snapshot.devices {
+        let mut rows = Vec::new();
+        if has_a_row(snapshot, device, view) {
+            rows = rows_of(snapshot, device, view, age_column, now, look);
+        }
+        rows.extend(unlisted(snapshot, device, look.symbols));
+        for row in rows {
             table.push(row);
             is_empty = false;
         }
@@ -159,6 +164,34 @@ fn unattributed(device: &Device, age_column: AgeColumn, symbols: Symbols) -> Opt
     let who = format!("holders --gpu {}", device.index);
     cells.push(Cell::toned(who, Tone::Doubtful));
     Some(Row::Cells(cells))
+}
+
+/// The row that says why there may be processes that have none.
+fn unlisted(snapshot: &Snapshot, device: &Device, symbols: Symbols) -> Option<Row> {
+    // A lost one has said so already, and nobody uses it.
+    if device.lost.is_some() {
+        return None;
+    }
+    let mut processes = snapshot.processes.iter();
+    let is_listed = processes.any(|process| process.device == device.id);
+    let why = match &device.process_count {
+        Reading::Value(_) => return None,
+        // Each row has its age.
+        Reading::Stale(..) if is_listed => return None,
+        Reading::Stale(_, seconds) => format!("last listed {seconds} s ago"),
+        Reading::Failed(_) if is_asleep(device) => "asleep".to_owned(),
+        Reading::Failed(why) => shown(why, symbols),
+        Reading::Unsupported => "its driver does not tell".to_owned(),
+        Reading::Withheld => "hidden".to_owned(),
+    };
+    let what = if is_listed {
+        "others may use it"
+    } else {
+        "who uses it is not known"
+    };
+    let sentence = Cell::toned(format!("{what}: {why}"), Tone::Doubtful);
+    let index = Cell::plain(device.index.to_string());
+    Some(Row::Sentence(vec![index], sentence))
 }
 
 /// What the column of places shows.

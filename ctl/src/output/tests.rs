@@ -5,14 +5,15 @@ mod held;
 
 mod kill;
 
+mod unlisted;
+
 use super::csv::Header;
 use super::history::{self, Span};
 use super::look::{Look, Symbols};
 use super::sample::{NOW, look, records, snapshot, status};
 use super::view::{Rows, View};
 use super::*;
-use gpukill_proto::document::StatusDocument;
-use gpukill_proto::document::{AuditDocument, ListDocument};
+use gpukill_proto::document::{AuditDocument, ListDocument, StatusDocument};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
     BackendState, Container, ContainerId, GpuProcess, Job, Owner, OwnerKind, Parent, Place, Pod,
@@ -41,6 +42,7 @@ fn view(rows: Rows) -> View {
         containers: false,
         max_processes: 10,
         only: None,
+        only_some_gpus: false,
     }
 }
 
@@ -132,19 +134,6 @@ fn list_of_one_users_processes_says_so_and_blames_nobody_for_the_rest() {
 #[test]
 fn list_of_one_users_processes_shows_only_their_parts_of_a_gpu() {
     check("list-frank.txt", &listed_of("frank"));
-}
-
-#[test]
-fn a_gpu_that_sleeps_has_a_sentence_for_its_numbers() {
-    let mut snapshot = snapshot();
-    snapshot.devices.truncate(1);
-    snapshot.devices[0].vitals.suspended = Reading::Value(true);
-    let shown = listed(&snapshot, &view(Rows::Gpus), &look(Some(100)));
-    let row = " 0  H100 80GB HBM3  asleep: not woken for a reading";
-    assert!(
-        shown.lines().any(|line| line.trim() == row.trim()),
-        "{shown}"
-    );
 }
 
 #[test]

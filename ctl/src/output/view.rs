@@ -4,7 +4,7 @@ use super::line::{Line, Tone, shown, wrap};
 use super::look::Look;
 use super::value::{clock, counted, minute};
 use super::{gpus, processes};
-use gpukill_proto::snapshot::{BackendReport, BackendState, Device, Snapshot};
+use gpukill_proto::snapshot::{BackendReport, BackendState, Device, Fault, Snapshot, Vendor};
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Timestamp;
 
@@ -19,6 +19,8 @@ pub(crate) struct View {
     pub max_processes: usize,
     /// Which processes were left in, in words; `None` when all were.
     pub only: Option<String>,
+    /// Whether GPUs were left out, and their faults with them.
+    pub only_some_gpus: bool,
 }
 
 /// Which table is shown.
@@ -66,12 +68,35 @@ fn below(snapshot: &Snapshot, view: &View) -> Vec<Line> {
         let text = "unattributed memory: gpukillctl holders";
         lines.push(Line::toned(text, Tone::Doubtful));
     }
-    if !snapshot.faults.is_empty() {
-        let faults = counted(snapshot.faults.len(), "fault");
+    let faults = snapshot.faults.iter();
+    let faults = faults.filter(|fault| !view.only_some_gpus || is_of_these(fault, snapshot));
+    let faults = faults.count();
+    if faults > 0 {
+        let faults = counted(faults, "fault");
         let text = format!("{faults}: gpukillctl status");
         lines.push(Line::toned(text, Tone::Broken));
     }
     lines
+}
+
+/// Whether a fault is of the GPUs that are shown, or of none more than of others.
+fn is_of_these(fault: &Fault, snapshot: &Snapshot) -> bool {
+    let mut devices = snapshot.devices.iter();
+    if let Some(index) = fault.part.strip_prefix("GPU ") {
+        return devices.any(|device| device.index.to_string() == index);
+    }
+    let mut backends = snapshot.backends.iter();
+    !backends.any(|backend| backend.name == fault.part)
+        || devices.any(|device| reads(&fault.part, device.vendor))
+}
+
+/// Backends are named as the vendors; all that is not one of those reads others.
+pub(crate) fn reads(backend: &str, vendor: Vendor) -> bool {
+    const NAMED: [Vendor; 4] = [Vendor::Nvidia, Vendor::Amd, Vendor::Intel, Vendor::Apple];
+    match vendor {
+        Vendor::Other => NAMED.iter().all(|named| named.name() != backend),
+        Vendor::Nvidia | Vendor::Amd | Vendor::Intel | Vendor::Apple => vendor.name() == backend,
+    }
 }
 
 fn heading(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Look) -> Line {

@@ -66,7 +66,9 @@ fn what_matches_nothing_ends_with_8_and_documents_are_printed_still() {
     for (arguments, said) in cases {
         let output = run(&daemon.socket, arguments);
         assert_eq!(output.status.code(), Some(8), "{arguments}");
+        // Said once, and not also in a table.
         assert_eq!(stderr(&output), format!("gpukillctl: {said}\n"));
+        assert_eq!(stdout(&output), "", "{arguments}");
         let output = run(&daemon.socket, &format!("{arguments} -o json"));
         assert_eq!(output.status.code(), Some(8), "{arguments}");
         let document = serde_json::from_str::<serde_json::Value>(&stdout(&output));

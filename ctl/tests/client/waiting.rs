@@ -43,7 +43,7 @@ fn a_missing_daemon_is_said_at_once() {
     assert_eq!(
         stderr(&output),
         "gpukillctl: no gpukilld at /nowhere/x.sock\n\
-         hint: systemctl status gpukilld, or run your own: gpukilld --user\n"
+         hint: start one: gpukilld as root for everybody, or gpukilld --user for yourself\n"
     );
 }
 

@@ -84,6 +84,8 @@ pub(super) enum Looked {
         start_ticks: u64,
         /// Whose it is: the effective user.
         uid: u32,
+        /// As the kernel calls it; empty where that cannot be told.
+        name: String,
         /// How many descriptors were looked at.
         descriptors: usize,
         opens: Vec<Open>,
@@ -97,7 +99,10 @@ pub(super) enum Looked {
 pub(super) enum Missed {
     /// By [`Care::OnlyDev`].
     NotAsked,
+    /// Another user's.
     NotPermitted,
+    /// One of the user that looks: it has rights that we have not, or hides.
+    OwnNotPermitted,
     /// It has more open than is looked at.
     TooMany,
     Failed,

@@ -442,6 +442,7 @@ mod tests {
             Looked::Process {
                 start_ticks: process.started,
                 uid: 0,
+                name: "python".to_owned(),
                 descriptors: process.opens.len(),
                 opens: (3..)
                     .zip(opens)
@@ -653,7 +654,7 @@ mod tests {
         told.put(7, foreign.clone());
         told.put(8, holder(100));
         let holders = told.watching();
-        let why = Some("other users' processes cannot be looked into: not permitted");
+        let why = Some("process 7 (python) cannot be looked into: not permitted");
         finds(&holders, &[(8, 100)], why);
         // What it held is not forgotten because it is hidden now.
         told.put(
@@ -665,7 +666,8 @@ mod tests {
         );
         let wish = holders.look_now();
         until(|| holders.has_looked(wish));
-        assert_eq!(*holders.found(), found(&[(8, 100)], why));
+        let both = "processes 7 (python) and 8 (python) cannot be looked into: not permitted";
+        assert_eq!(*holders.found(), found(&[(8, 100)], Some(both)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the search knows: what to look for, what was found, and what is missing.
 
 use super::look::{Depth, Listed, Looked, Missed, Ran, Which};
+use super::refused::{Names, OTHERS};
 use super::shares::Shares;
 use super::table::{Moment, Table, Turn, Verdict};
 use super::{DeviceNumber, Found, Open, When};
@@ -34,6 +35,7 @@ pub(super) struct State {
     pub(super) table: Table,
     pub(super) found: Arc<Found>,
     shares: Shares,
+    refused: Names,
     /// There are more processes than are listed.
     list_is_cut: bool,
     pub(super) others_hidden: bool,
@@ -104,6 +106,7 @@ impl State {
         self.rounds = 0;
         self.found = Arc::default();
         self.shares = Shares::default();
+        self.refused = Names::default();
         if !self.numbers.is_empty() {
             self.wish_anew();
         }
@@ -140,6 +143,7 @@ impl State {
         }
         for pid in self.table.list(listed, which, now) {
             self.drop_holder(pid);
+            self.refused.forget(pid);
         }
     }
 
@@ -169,17 +173,22 @@ impl State {
         ran: Option<Ran>,
     ) {
         let mut seen = 0;
+        self.refused.forget(pid);
         let verdict = match looked {
             Looked::Gone => Verdict::Gone,
             Looked::Kernel => Verdict::Kernel,
             Looked::Process {
                 start_ticks,
                 uid,
+                name,
                 descriptors,
                 mut opens,
                 missed,
             } => {
                 seen = descriptors;
+                if is_refusal(missed) && !name.is_empty() {
+                    self.refused.keep(pid, &name);
+                }
                 // What is watched may be less by now.
                 opens.retain(|open| self.numbers.contains(&open.number));
                 let key = ProcessKey { pid, start_ticks };
@@ -258,12 +267,16 @@ impl State {
 
     pub(super) fn tell_unseen(&mut self) {
         let missed = self.table.missed();
+        let not_permitted;
         let why = if self.fulfilled < self.wish_of_watched {
             Some(super::NOT_YET)
         } else if !self.stuck.is_empty() || missed == Some(Missed::NotAsked) {
             Some("a process does not answer")
-        } else if self.others_hidden || missed == Some(Missed::NotPermitted) {
-            Some("other users' processes cannot be looked into: not permitted")
+        } else if self.others_hidden {
+            Some(OTHERS)
+        } else if is_refusal(missed) {
+            not_permitted = self.refused.sentence(&self.table.refused());
+            Some(not_permitted.as_str())
         } else if missed == Some(Missed::TooMany) {
             Some("a process has more files open than are looked at")
         } else if missed == Some(Missed::Failed) {
@@ -279,6 +292,10 @@ impl State {
             Arc::make_mut(&mut self.found).unseen = why.map(str::to_owned);
         }
     }
+}
+
+fn is_refusal(missed: Option<Missed>) -> bool {
+    matches!(missed, Some(Missed::NotPermitted | Missed::OwnNotPermitted))
 }
 
 #[cfg(test)]
@@ -308,6 +325,7 @@ mod tests {
             let looked = Looked::Process {
                 start_ticks: 1,
                 uid: 0,
+                name: "x".to_owned(),
                 descriptors: 4,
                 opens: Vec::<Open>::new(),
                 missed,
@@ -344,6 +362,34 @@ mod tests {
         assert_eq!(state.found.unseen.as_deref(), Some(hidden));
         look(&mut state, &pair(false), None, 5_000);
         assert_eq!(state.found.unseen, None);
+    }
+
+    #[test]
+    fn a_few_that_may_not_be_looked_into_are_named_and_many_of_others_are_not() {
+        let mut state = watching();
+        let refused = |pids: std::ops::RangeInclusive<u32>, missed, state: &mut State| {
+            let pids = Listed {
+                pids: pids.collect(),
+                others_hidden: false,
+                is_cut: false,
+            };
+            state.wish_anew();
+            look(state, &pids, missed, 1_000);
+            state.found.unseen.clone()
+        };
+        let own = Some(Missed::OwnNotPermitted);
+        let others = Some(Missed::NotPermitted);
+        let said = |who: &str| Some(format!("{who} cannot be looked into: not permitted"));
+        assert_eq!(refused(1..=1, own, &mut state), said("process 1 (x)"));
+        let three = said("processes 1 (x), 2 (x) and 3 (x)");
+        assert_eq!(refused(1..=3, others, &mut state), three);
+        let more = said("processes 1 (x), 2 (x), 3 (x) and others");
+        assert_eq!(refused(1..=4, own, &mut state), more);
+        let of_others = said("other users' processes");
+        assert_eq!(refused(1..=4, others, &mut state), of_others);
+        // Who has ended is nobody that was not looked into.
+        assert_eq!(refused(4..=4, own, &mut state), said("process 4 (x)"));
+        assert_eq!(refused(4..=4, None, &mut state), None);
     }
 
     #[test]
@@ -392,6 +438,7 @@ mod tests {
         let looked = Looked::Process {
             start_ticks: 1,
             uid,
+            name: "x".to_owned(),
             descriptors: 4,
             opens: vec![open],
             missed: None,

@@ -2,6 +2,7 @@
 //! decides: it is told the time, and what was seen.
 
 use super::look::{Depth, Listed, Missed, Ran, Which};
+use super::refused::{NAMED, Refused};
 use std::collections::BTreeSet;
 
 /// Milliseconds since some moment before the search began.
@@ -271,6 +272,25 @@ impl Table {
     pub(super) fn missed(&self) -> Option<Missed> {
         let missed = self.entries.iter().filter_map(|entry| entry.missed);
         missed.min()
+    }
+
+    /// The processes that we were not let look into.
+    pub(super) fn refused(&self) -> Refused {
+        let mut refused = Refused::default();
+        for entry in &self.entries {
+            match entry.missed {
+                Some(Missed::NotPermitted) => refused.of_others = true,
+                Some(Missed::OwnNotPermitted) => {}
+                Some(Missed::NotAsked | Missed::TooMany | Missed::Failed | Missed::NoRoom)
+                | None => continue,
+            }
+            if refused.first.len() < NAMED {
+                refused.first.push(entry.pid);
+            } else {
+                refused.more = true;
+            }
+        }
+        refused
     }
 
     fn at(&self, pid: u32) -> Result<usize, usize> {

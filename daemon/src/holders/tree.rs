@@ -2,7 +2,7 @@
 
 use super::DeviceNumber;
 use super::descriptors::{DIRECTORY, Descriptors, count, missed, number};
-use super::look::{Care, Depth, Eyes, Listed, Looked, Ran, Which};
+use super::look::{Care, Depth, Eyes, Listed, Looked, Missed, Ran, Which};
 use crate::procfs::stat::Stat;
 use nix::time::ClockId;
 use nix::unistd::Pid;
@@ -28,6 +28,10 @@ const DESCRIPTORS: usize = 65_536;
 /// So many processes are listed: more are told of.
 const PROCESSES: usize = 200_000;
 
+/// The first PID namespace of a kernel always has this number
+/// (`include/uapi/linux/nsfs.h`).
+const FIRST_PID_NAMESPACE: &[u8] = b"pid:[4026531836]";
+
 /// A tree of processes: `/proc`, but in tests.
 pub(super) struct Tree {
     root: OwnedFd,
@@ -37,6 +41,8 @@ pub(super) struct Tree {
     is_own: bool,
     /// Whether the kernel tells how many descriptors a process has: since 6.2.
     counts_descriptors: bool,
+    /// Process 1 is the host's, and not what somebody runs in a container.
+    has_hosts_first: bool,
     bounds: Bounds,
 }
 
@@ -58,10 +64,13 @@ impl Tree {
     pub(super) fn open(root: &Path) -> io::Result<Self> {
         let root = open(root, DIRECTORY, Mode::empty())?;
         let is_procfs = fstatfs(&root).is_ok_and(|of| of.f_type == PROC_SUPER_MAGIC);
-        let mut buffer = [MaybeUninit::uninit(); 16];
+        let mut buffer = [MaybeUninit::uninit(); 32];
         let own = std::process::id().to_string();
         let is_own = readlinkat_raw(&root, c"self", &mut buffer)
             .is_ok_and(|(target, _)| target == own.as_bytes());
+        // Only in the `/proc` of a namespace that we are in do we find ourselves.
+        let has_hosts_first = readlinkat_raw(&root, c"self/ns/pid", &mut buffer)
+            .is_ok_and(|(target, _)| target == FIRST_PID_NAMESPACE);
         let own = openat(&root, c"self", DIRECTORY, Mode::empty());
         // This one has some.
         let counts_descriptors = own.is_ok_and(|own| count(&own).is_some_and(|own| own > 0));
@@ -70,6 +79,7 @@ impl Tree {
             is_procfs,
             is_own,
             counts_descriptors,
+            has_hosts_first,
             bounds: Bounds::REAL,
         })
     }
@@ -158,12 +168,13 @@ impl Eyes for Tree {
             .process(pid)
             .and_then(|it| look_into(&it, numbers, care, depth, self.bounds.descriptors))
         {
-            Ok(looked) => looked,
+            Ok(looked) => self.judged(pid, looked),
             Err(Errno::NOENT | Errno::SRCH | Errno::NOTDIR) => Looked::Gone,
             // Without its start time it cannot be named.
             Err(error) => Looked::Process {
                 start_ticks: 0,
                 uid: 0,
+                name: String::new(),
                 descriptors: 0,
                 opens: Vec::new(),
                 missed: Some(missed(error)),
@@ -171,6 +182,30 @@ impl Eyes for Tree {
         }
     }
 }
+
+impl Tree {
+    /// Whose it is that may not be looked into, and whether that leaves anything
+    /// open.
+    fn judged(&self, pid: u32, mut looked: Looked) -> Looked {
+        if let Looked::Process {
+            uid, name, missed, ..
+        } = &mut looked
+            && *missed == Some(Missed::NotPermitted)
+        {
+            if pid == 1 && self.has_hosts_first && INITS.contains(&name.as_str()) {
+                *missed = None;
+            } else if *uid == rustix::process::geteuid().as_raw() {
+                *missed = Some(Missed::OwnNotPermitted);
+            }
+        }
+        looked
+    }
+}
+
+/// What starts a host and its services, by the kernel's name for process 1. It
+/// works with no device itself; what it keeps open for logind (`FDSTORE=1` of
+/// `sd_notify(3)`), logind has open too.
+const INITS: [&str; 5] = ["systemd", "init", "openrc-init", "runit", "dinit"];
 
 fn look_into(
     process: &OwnedFd,
@@ -206,6 +241,7 @@ fn look_into(
         // The directory is always of the effective user, whatever a process hides
         // (`task_dump_owner` in `fs/proc/base.c`).
         uid: fstat(process)?.st_uid,
+        name: stat.name,
         descriptors: descriptors.looked_at,
         opens: descriptors.opens,
         missed: descriptors.missed,
@@ -240,7 +276,6 @@ fn read<'a>(
 mod tests {
     use super::super::Open;
     use super::super::descriptors::OPENS;
-    use super::super::look::Missed;
     use super::*;
     use std::fs::{File, create_dir_all, write};
     use std::os::fd::AsRawFd as _;
@@ -284,6 +319,7 @@ mod tests {
         Looked::Process {
             start_ticks: 900,
             uid: rustix::process::geteuid().as_raw(),
+            name: "x".to_owned(),
             descriptors,
             opens,
             missed,
@@ -319,6 +355,62 @@ mod tests {
     }
 
     #[test]
+    fn what_starts_the_host_hides_nothing_and_the_first_of_a_container_may() {
+        let it = MadeUp::new();
+        let us = rustix::process::geteuid().as_raw();
+        let looked = |name: &str, uid, missed| Looked::Process {
+            start_ticks: 900,
+            uid,
+            name: name.to_owned(),
+            descriptors: 1,
+            opens: Vec::new(),
+            missed,
+        };
+        let own = it.0.path().join("self/ns/pid");
+        create_dir_all(own.parent().unwrap()).unwrap();
+        let tree_in = |namespace: Option<&str>| {
+            let _ = std::fs::remove_file(&own);
+            if let Some(namespace) = namespace {
+                symlink(namespace, &own).unwrap();
+            }
+            Tree::open(it.0.path()).unwrap()
+        };
+        let host = tree_in(Some("pid:[4026531836]"));
+        let elsewhere = [tree_in(Some("pid:[4026532281]")), tree_in(None)];
+        let refused = Some(Missed::NotPermitted);
+        let own = Some(Missed::OwnNotPermitted);
+        let cases = [
+            (true, 1, "systemd", us, refused, None),
+            (true, 1, "init", us + 1, refused, None),
+            (
+                true,
+                1,
+                "systemd",
+                us,
+                Some(Missed::TooMany),
+                Some(Missed::TooMany),
+            ),
+            (true, 1, "python", us, refused, own),
+            (true, 7, "systemd", us, refused, own),
+            (true, 7, "systemd", us + 1, refused, refused),
+            (false, 1, "systemd", us, refused, own),
+            (false, 1, "systemd", us + 1, refused, refused),
+        ];
+        for (is_host, pid, name, uid, missed, expected) in cases {
+            let trees = if is_host {
+                std::slice::from_ref(&host)
+            } else {
+                elsewhere.as_slice()
+            };
+            for tree in trees {
+                let judged = tree.judged(pid, looked(name, uid, missed));
+                let case = (is_host, pid, name, uid, missed);
+                assert_eq!(judged, looked(name, uid, expected), "{case:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_real_process_is_looked_into_through_a_link() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let pid = std::process::id();
@@ -333,6 +425,7 @@ mod tests {
             descriptors,
             opens,
             missed,
+            ..
         } = looked
         else {
             panic!("it is there");
@@ -442,7 +535,7 @@ mod tests {
         std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o000)).unwrap();
         let looked = it.look(7, Care::Anything);
         std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o700)).unwrap();
-        assert_eq!(looked, process(0, vec![], Some(Missed::NotPermitted)));
+        assert_eq!(looked, process(0, vec![], Some(Missed::OwnNotPermitted)));
     }
 
     #[test]

@@ -18,17 +18,18 @@ fn the_first_five_commands_work_as_they_stand_there() {
     let process = json!({"pid": actor.pid(), "memory": 1 << 30});
     stage.play(&json!({"gpus": [{"processes": [process]}, {}, {}, {}, {}, {}, {}]}));
     let daemon = stage.start();
+    let pid = actor.pid().to_string();
     for command in commands {
         // It would never end; what it shows has stories of its own.
+        // Whose job a test's process is part of may be the whole run of tests.
+        assert!(command[0] != "kill" || command.contains(&"--dry-run".to_owned()));
         let arguments: Vec<&str> = command
             .iter()
-            .map(String::as_str)
+            .map(|word| if word == "48213" { &pid } else { word.as_str() })
             .filter(|word| *word != "--watch")
             .collect();
         let ran = stage.ctl(&arguments);
-        // Nobody here is called bob: no record matches.
-        let expected = if arguments.contains(&"bob") { 8 } else { 0 };
-        assert_eq!(ran.code, expected, "{arguments:?}: {ran:?}");
+        assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
     }
     daemon.stop();
 }

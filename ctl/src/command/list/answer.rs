@@ -1,6 +1,7 @@
 //! What a selection leaves of a snapshot, and whether that is an answer.
 
 use crate::exit::Failure;
+use crate::output::view::reads;
 use gpukill_policy::select::{NoSuchDevice, Selection, narrow};
 use gpukill_proto::snapshot::{BackendReport, BackendState, Device, DeviceId, Snapshot, Vendor};
 use gpukill_proto::text::visible;
@@ -67,9 +68,13 @@ fn verdict(
     may_be: &dyn Fn(&str) -> bool,
 ) -> Option<Failure> {
     if chosen.devices.is_empty() {
-        let failed = failed_backend(&chosen.backends, selection.vendor);
-        let vendor = selection.vendor.map(Vendor::name);
-        let unmatched = || Some(Failure::NoMatch(format!("no {} GPU here", vendor?)));
+        let failed = failed_backend(&chosen.backends, &selection.vendors);
+        let vendors: Vec<&str> = selection.vendors.iter().map(|it| it.name()).collect();
+        let vendors = vendors.join(" or ");
+        let unmatched = || {
+            let is_any = vendors.is_empty();
+            (!is_any).then(|| Failure::NoMatch(format!("no {vendors} GPU here")))
+        };
         return failed.or_else(unmatched);
     }
     let whose = processes_in_words(selection);
@@ -85,7 +90,7 @@ fn verdict(
     let unknown = |device: &Device| device.process_count.last_known().is_none();
     // Named by the kernel driver alone.
     if chosen.devices.iter().all(unknown)
-        && let Some(failed) = failed_backend(&chosen.backends, selection.vendor)
+        && let Some(failed) = failed_backend(&chosen.backends, &selection.vendors)
     {
         return Some(unless_nobody(failed));
     }
@@ -115,7 +120,7 @@ fn no_such_device(
 ) -> Failure {
     match &error {
         NoSuchDevice::Unknown { known, .. } if known.is_empty() => {
-            failed_backend(backends, selection.vendor).unwrap_or(error.into())
+            failed_backend(backends, &selection.vendors).unwrap_or(error.into())
         }
         NoSuchDevice::Unknown { .. }
         | NoSuchDevice::Ambiguous { .. }
@@ -124,10 +129,13 @@ fn no_such_device(
 }
 
 /// The failure of a backend that could have had what is missing, or its silence.
-fn failed_backend(backends: &[BackendReport], vendor: Option<Vendor>) -> Option<Failure> {
+fn failed_backend(backends: &[BackendReport], vendors: &[Vendor]) -> Option<Failure> {
     backends
         .iter()
-        .filter(|backend| vendor.is_none_or(|vendor| reads(&backend.name, vendor)))
+        .filter(|backend| {
+            let mut wanted = vendors.iter();
+            vendors.is_empty() || wanted.any(|vendor| reads(&backend.name, *vendor))
+        })
         .find_map(|backend| match &backend.state {
             BackendState::Failed(why) => {
                 Some(Failure::Vendor(format!("{} failed: {why}", backend.name)))
@@ -144,15 +152,6 @@ fn failed_backend(backends: &[BackendReport], vendor: Option<Vendor>) -> Option<
 pub(super) fn is_starting(snapshot: &Snapshot) -> bool {
     let mut backends = snapshot.backends.iter();
     snapshot.devices.is_empty() && backends.any(|backend| backend.state == BackendState::Starting)
-}
-
-/// Backends are named as the vendors; all that is not one of those reads others.
-fn reads(backend: &str, vendor: Vendor) -> bool {
-    const NAMED: [Vendor; 4] = [Vendor::Nvidia, Vendor::Amd, Vendor::Intel, Vendor::Apple];
-    match vendor {
-        Vendor::Other => NAMED.iter().all(|named| named.name() != backend),
-        Vendor::Nvidia | Vendor::Amd | Vendor::Intel | Vendor::Apple => vendor.name() == backend,
-    }
 }
 
 /// Which processes a selection takes, in words; `None` where it takes all.
@@ -211,11 +210,23 @@ mod tests {
     #[test]
     fn what_matches_nothing_is_no_answer_and_still_a_document() {
         let amd = Selection {
-            vendor: Some(Vendor::Amd),
+            vendors: vec![Vendor::Amd],
             ..Selection::default()
         };
         let verdict = Some((8, "no amd GPU here".to_owned()));
         assert_eq!(said(sample::snapshot(), &amd), (0, 0, verdict));
+        let two = Selection {
+            vendors: vec![Vendor::Amd, Vendor::Apple],
+            ..Selection::default()
+        };
+        let verdict = Some((8, "no amd or apple GPU here".to_owned()));
+        assert_eq!(said(sample::snapshot(), &two), (0, 0, verdict));
+        let one_of_them = Selection {
+            vendors: vec![Vendor::Amd, Vendor::Nvidia],
+            ..Selection::default()
+        };
+        let (devices, _, verdict) = said(sample::snapshot(), &one_of_them);
+        assert_eq!((devices, verdict), (10, None));
         let (devices, processes, verdict) = said(sample::snapshot(), &gpu("99"));
         assert_eq!((devices, processes), (0, 0));
         assert_eq!(verdict.map(|(code, _)| code), Some(8));
@@ -349,7 +360,7 @@ mod tests {
             assert_eq!(said(failed(), &selection), (0, 0, verdict.clone()));
         }
         let amd = Selection {
-            vendor: Some(Vendor::Amd),
+            vendors: vec![Vendor::Amd],
             ..Selection::default()
         };
         let unmatched = Some((8, "no amd GPU here".to_owned()));

@@ -11,6 +11,7 @@ use gpukill_proto::holders::{Explanation, HoldersPage};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::text::visible;
+use std::cell::RefCell;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -45,9 +46,13 @@ impl Session {
         // It may have come to a GPU since a look that is news to others.
         for since in [Since::Lately, Since::After(asked)] {
             let published = self.looked(since).await?;
-            if let Some(explained) = self.explained(&published, pid) {
-                return Ok(explained);
-            }
+            let (explained, people) = self.explained(&published, pid);
+            let Some(explained) = explained else {
+                continue;
+            };
+            // They were asked for just now, perhaps for the first time.
+            self.learn_names(&people).await;
+            return Ok(self.explained(&published, pid).0.unwrap_or(explained));
         }
         let published = self.looked(Since::Lately).await?;
         let procfs = {
@@ -58,7 +63,8 @@ impl Session {
         Err(reason.await.unwrap_or(Refusal::Internal))
     }
 
-    fn explained(&self, published: &Published, pid: u32) -> Option<Explanation> {
+    /// What is known of it now, and the users who are named in it.
+    fn explained(&self, published: &Published, pid: u32) -> (Option<Explanation>, Vec<u32>) {
         let roles = self.shared.roles();
         let asker = Asker {
             caller: &self.caller,
@@ -66,7 +72,14 @@ impl Session {
             will_not_act: self.shared.will_not_act.as_deref(),
         };
         let now = self.shared.clock.now();
-        explain(published, pid, now, &asker, |person| self.called(person))
+        let people = RefCell::new(Vec::new());
+        let explained = explain(published, pid, now, &asker, |person| {
+            if let Person::User(uid) = person {
+                people.borrow_mut().push(uid);
+            }
+            self.called(person)
+        });
+        (explained, people.into_inner())
     }
 
     /// What is known after a look at all processes.

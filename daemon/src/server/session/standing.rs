@@ -6,15 +6,21 @@ use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::status::{CallerReport, Status};
 use std::time::Duration;
 
-/// How long a status waits for its caller's name, and how often it looks.
+/// How long an answer waits for the names of people, and how often it looks.
 const NAME_PATIENCE: Duration = Duration::from_millis(100);
 const NAME_STEP: Duration = Duration::from_millis(2);
 
 impl Session {
     /// Gives the name service a moment to say what the caller is called.
     pub(super) async fn learn_own_name(&self) {
+        self.learn_names(&[self.caller.uid]).await;
+    }
+
+    /// The same for the names of these.
+    pub(super) async fn learn_names(&self, uids: &[u32]) {
+        let users = &self.shared.authority.users;
         let mut waited = Duration::ZERO;
-        while self.shared.authority.users.is_asking_for(self.caller.uid) && waited < NAME_PATIENCE {
+        while uids.iter().any(|uid| users.is_asking_for(*uid)) && waited < NAME_PATIENCE {
             tokio::time::sleep(NAME_STEP).await;
             waited += NAME_STEP;
         }

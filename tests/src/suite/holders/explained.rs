@@ -95,6 +95,32 @@ fn a_process_on_two_gpus_is_told_with_its_job_and_its_container() {
 }
 
 #[test]
+fn whoever_may_end_it_is_named_at_the_first_question() {
+    let it = Box::new();
+    it.invent(1, "systemd", &[]);
+    it.invent(4711, "python", &["/dev/full"]);
+    it.play(35 * GIB, &json!([{"pid": 4711, "memory": 35 * GIB}]));
+    let daemon = it.start();
+    let first = std::cell::RefCell::new(Value::Null);
+    becomes(&true, || {
+        let ran = it.stage.ctl(&["explain", "4711", "-o", "json"]);
+        if ran.code == 0 {
+            *first.borrow_mut() = serde_json::from_str(&ran.stdout).unwrap();
+        }
+        ran.code == 0
+    });
+    let people = first.borrow()["may_end"].clone();
+    let people: Vec<&str> = people
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(Value::as_str)
+        .collect();
+    assert!(people.contains(&"root"), "{people:?}");
+    daemon.stop();
+}
+
+#[test]
 fn a_process_that_the_driver_does_not_list_is_explained_by_what_it_has_open() {
     let it = Box::new();
     it.invent(1, "systemd", &[]);

@@ -6,7 +6,7 @@ use gpukill_tests::harness::{Daemon, NOBODY, acting_as, becomes, can_act_as_othe
 use serde_json::{Value, json};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 
-const WHY: &str = "other users' processes cannot be looked into: not permitted";
+const WHY: &str = "process 4711 (python) cannot be looked into: not permitted";
 
 /// Starts the daemon as a plain user. `None` where it cannot be one.
 fn start_plain(it: &Box) -> Option<Daemon> {

@@ -159,6 +159,7 @@ fn passes(failure: &Failure) -> bool {
         | Failure::Settings { .. }
         | Failure::SettingsFile(..)
         | Failure::UnsafeSocket(..)
+        | Failure::NoDaemon(_)
         | Failure::NoSuchDevice(_)
         | Failure::NoSuchProcess(_)
         | Failure::NoMatch(_)

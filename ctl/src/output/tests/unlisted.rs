@@ -1,0 +1,114 @@
+//! What is not known of a GPU is told as that: lists of processes that are not known
+//! are not empty ones.
+
+use super::*;
+use gpukill_proto::snapshot::{Fault, Vendor};
+use gpukill_proto::units::Bytes;
+
+fn details(snapshot: &Snapshot, width: usize) -> String {
+    listed(snapshot, &view(Rows::Processes), &look(Some(width)))
+}
+
+#[test]
+fn a_gpu_that_sleeps_has_a_sentence_for_its_numbers() {
+    let mut snapshot = snapshot();
+    snapshot.devices.truncate(1);
+    snapshot.devices[0].vitals.suspended = Reading::Value(true);
+    let shown = listed(&snapshot, &view(Rows::Gpus), &look(Some(100)));
+    let row = " 0  H100 80GB HBM3  asleep: not woken for a reading";
+    assert!(
+        shown.lines().any(|line| line.trim() == row.trim()),
+        "{shown}"
+    );
+}
+
+/// Seven GPUs, one in use: each of the others says something else of who uses it.
+fn of_every_kind() -> Snapshot {
+    let mut it = snapshot();
+    it.faults.clear();
+    it.processes.retain(|process| process.pid == 48213);
+    it.devices.truncate(7);
+    for device in &mut it.devices {
+        device.memory_unattributed = Reading::Value(Bytes(0));
+        device.process_count = Reading::Value(0);
+    }
+    it.devices[0].process_count = Reading::Failed("not looked everywhere yet".to_owned());
+    it.devices[2].process_count = Reading::Failed("the driver does not answer".to_owned());
+    it.devices[3].vitals.suspended = Reading::Value(true);
+    it.devices[3].process_count = Reading::Failed("asleep: not woken for a reading".to_owned());
+    it.devices[4].process_count = Reading::Value(0).aged(12);
+    it.devices[5].process_count = Reading::Unsupported;
+    it.devices[6].process_count = Reading::Withheld;
+    it
+}
+
+#[test]
+fn of_a_gpu_whose_processes_are_not_known_details_say_why() {
+    for width in [100, 60] {
+        let shown = details(&of_every_kind(), width);
+        assert!(shown.lines().all(|l| line::width(l) <= width), "{width}");
+        check(&format!("details-unlisted-{width}.txt"), &shown);
+    }
+}
+
+#[test]
+fn nobody_is_said_to_use_a_gpu_only_where_every_list_is_known_and_empty() {
+    let nobody = |shown: &str| shown.contains("no process uses a GPU");
+    let mut idle = of_every_kind();
+    idle.processes.clear();
+    for device in &mut idle.devices {
+        device.process_count = Reading::Value(0);
+    }
+    assert!(nobody(&details(&idle, 100)));
+    let of_others = of_every_kind().devices;
+    for unknown in [0, 2, 3, 4, 5, 6] {
+        let mut doubtful = idle.clone();
+        doubtful.devices[unknown] = of_others[unknown].clone();
+        let shown = details(&doubtful, 100);
+        assert!(!nobody(&shown), "{shown}");
+        assert!(shown.contains("who uses it is not known: "), "{shown}");
+        // Nor are they, where only one user's are wanted.
+        let only = View {
+            only: Some("processes of zoe".to_owned()),
+            ..view(Rows::Processes)
+        };
+        let shown = listed(&doubtful, &only, &look(Some(100)));
+        assert!(!nobody(&shown), "{shown}");
+    }
+}
+
+#[test]
+fn only_faults_of_what_is_shown_or_of_all_are_counted() {
+    let mut it = snapshot();
+    let fault = |part: &str| Fault {
+        part: part.to_owned(),
+        what: "broken".to_owned(),
+        since: NOW,
+    };
+    let parts = ["nvidia", "amd", "GPU 0", "GPU 1", "GPU 10", "processes"];
+    it.faults = parts.into_iter().map(fault).collect();
+    let mut amd = it.backends[0].clone();
+    amd.name = "amd".to_owned();
+    it.backends = vec![it.backends[0].clone(), amd];
+    let counted = |it: &Snapshot, only_some_gpus| {
+        let view = View {
+            only_some_gpus,
+            ..view(Rows::Gpus)
+        };
+        let shown = listed(it, &view, &look(Some(100)));
+        let last = shown.lines().last().map(str::to_owned);
+        last.filter(|last| last.contains("fault"))
+    };
+    let said = |faults: &str| Some(format!("{faults}: gpukillctl status"));
+    assert_eq!(counted(&it, false), said("6 faults"));
+    it.devices.truncate(1);
+    it.processes.clear();
+    // Of nvidia, of GPU 0 and of the processes.
+    assert_eq!(counted(&it, true), said("3 faults"));
+    it.devices[0].vendor = Vendor::Amd;
+    it.devices[0].index = 4;
+    it.faults.retain(|fault| fault.part != "processes");
+    assert_eq!(counted(&it, true), said("1 fault"));
+    it.faults.retain(|fault| fault.part != "amd");
+    assert_eq!(counted(&it, true), None);
+}
