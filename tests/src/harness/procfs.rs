@@ -53,6 +53,12 @@ impl Procfs {
         std::fs::create_dir_all(&root).expect("a directory");
         let stat = format!("cpu 1 2 3\nbtime {}\n", Self::BOOTED);
         std::fs::write(root.join("stat"), stat).expect("a file");
+        // A handle on a process says in the real one whose it is, and those that
+        // are linked here are real.
+        std::fs::create_dir_all(root.join("self")).expect("a directory");
+        let handles = root.join("self/fdinfo");
+        // It may have been made before.
+        let _ = std::os::unix::fs::symlink("/proc/self/fdinfo", handles);
         Self(root)
     }
 

@@ -67,11 +67,6 @@ impl Box {
         self.stage.configure(&format!(
             "[access]\noperator_group = {group:?}\n[reset]\nhelper = {helper:?}"
         ));
-        let file = self.stage.path("gpukilld.toml");
-        let text = std::fs::read_to_string(&file).unwrap();
-        // A test may run in a PID namespace of its own.
-        let text = text.replacen("[daemon]\n", "[daemon]\nforeign_pids = true\n", 1);
-        std::fs::write(file, text).unwrap();
     }
 
     fn write(&self, file: &str, text: &str) {

@@ -190,6 +190,8 @@ fn a_daemon_that_is_not_in_the_hosts_pid_namespace_says_that_it_will_end_nothing
     for (name, value) in daemon.get_envs() {
         inside.env(name, value.unwrap_or_default());
     }
+    // Where the admin has not allowed it; a stage does.
+    inside.env("GPUKILLD_DAEMON_FOREIGN_PIDS", "false");
     let daemon = stage.start_with(&mut inside);
     let why = "gpukilld is not in the host's PID namespace, so pids may name other processes: \
                run it on the host, or in a container with the host's PIDs (hostPID: true)";
