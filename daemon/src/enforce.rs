@@ -57,6 +57,20 @@ pub(crate) struct Means {
 }
 
 impl Means {
+    /// Whether this daemon acts at all, and goes on.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(crate) fn acts(&self) -> Result<(), Refusal> {
+        if let Some(why) = &self.will_not_act {
+            return Err(Refusal::Unavailable(why.clone()));
+        }
+        if self.is_stopping() {
+            return Err(Refusal::Unavailable("gpukilld stops".to_owned()));
+        }
+        Ok(())
+    }
+
     /// Whether the daemon stops.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
@@ -136,7 +150,7 @@ impl Enforcer {
         caller: &Caller,
         request: KillRequest,
     ) -> Result<(Option<PlanId>, Arc<KillPlan>), Refusal> {
-        self.acts()?;
+        self.means.acts()?;
         let owner = Owner::of(caller);
         let slot = self.planning.take(owner, self.means.is_privileged(caller));
         let slot = slot.ok_or(Refusal::Busy)?;
@@ -181,7 +195,7 @@ impl Enforcer {
     /// # Errors
     /// [`Refusal::Expired`], and [`Refusal::Busy`] where too many are under way.
     pub(crate) fn carry_out(&self, caller: &Caller, id: PlanId) -> Result<OperationId, Refusal> {
-        self.acts()?;
+        self.means.acts()?;
         let owner = Owner::of(caller);
         // First of all: a plan that cannot be carried out now is kept.
         let is_privileged = self.means.is_privileged(caller);
@@ -224,17 +238,6 @@ impl Enforcer {
         if left > 0 {
             tracing::warn!(left, "kills under way did not end in time");
         }
-    }
-
-    /// Whether this daemon ends processes at all, and goes on.
-    fn acts(&self) -> Result<(), Refusal> {
-        if let Some(why) = &self.means.will_not_act {
-            return Err(Refusal::Unavailable(why.clone()));
-        }
-        if self.means.is_stopping() {
-            return Err(Refusal::Unavailable("gpukilld stops".to_owned()));
-        }
-        Ok(())
     }
 }
 

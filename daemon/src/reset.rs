@@ -129,12 +129,7 @@ impl Resetter {
     /// Whether this daemon acts at all, and for this caller. Who may not, and asked
     /// for more than to see, is recorded.
     async fn may(&self, caller: &Caller, asked: Option<&ResetRequest>) -> Result<(), Refusal> {
-        if let Some(why) = &self.means.will_not_act {
-            return Err(Refusal::Unavailable(why.clone()));
-        }
-        if self.means.is_stopping() {
-            return Err(Refusal::Unavailable("gpukilld stops".to_owned()));
-        }
+        self.means.acts()?;
         let authority = &self.means.authority;
         let may = may_reset(caller, &authority.roles(), &authority.operators());
         if let (Err(Refusal::Denied { asked, ask }), Some(request)) =

@@ -75,9 +75,10 @@ fn ctrl_c_leaves_and_says_that_it_goes_on() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("it runs");
-        let begun_at = std::time::Instant::now();
-        while begun(&daemon) == 0 {
-            assert!(begun_at.elapsed() < crate::watching::PATIENCE);
+        // Begun is not enough: the client may not have heard of it yet.
+        let since = std::time::Instant::now();
+        while daemon.script.killed.followed.load(SeqCst) == 0 {
+            assert!(since.elapsed() < crate::watching::PATIENCE);
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         signal(&child, number);

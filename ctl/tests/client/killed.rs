@@ -36,6 +36,8 @@ pub(crate) struct Killed {
     pub asked: Mutex<Vec<KillRequest>>,
     /// What was begun.
     pub begun: Mutex<Vec<PlanId>>,
+    /// How often it was asked how it stands.
+    pub followed: AtomicU64,
     /// The version of the last report that was sent.
     pub sent: AtomicU64,
 }
@@ -51,6 +53,7 @@ impl Default for Killed {
             forgets_after: AtomicU32::new(u32::MAX),
             asked: Mutex::new(Vec::new()),
             begun: Mutex::new(Vec::new()),
+            followed: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         }
     }
@@ -177,6 +180,7 @@ impl Killed {
         start: u32,
     ) -> Result<KillReportPage, Refusal> {
         assert_eq!(operation, OPERATION);
+        self.followed.fetch_add(1, SeqCst);
         if !crate::daemon::take_one(&self.forgets_after) {
             return Err(Refusal::NoMatch("there is no such operation".into()));
         }

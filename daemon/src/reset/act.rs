@@ -4,6 +4,7 @@ use super::{Resetter, asking, planning, verify};
 use crate::audit::{Act as Recorded, ActKind};
 use crate::look::{Since, looked};
 use crate::quiesce::Quiesce;
+use crate::state::whole_milliseconds;
 use gpukill_policy::access::Caller;
 use gpukill_policy::reset::answering::Standing;
 use gpukill_policy::reset::forced;
@@ -249,7 +250,7 @@ impl Act<'_> {
         let done = asking::ask(&socket, &request, || means.is_stopping());
         drop(lock);
         let stands = verify::verify(means, &target.device, target.vendor);
-        let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let took = whole_milliseconds(began.elapsed());
         let (ending, note) = verdict(done, stands, took);
         ResetOutcome {
             note,

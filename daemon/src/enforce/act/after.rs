@@ -3,6 +3,7 @@
 
 use super::Act;
 use super::target::Target;
+use crate::state::whole_milliseconds;
 use gpukill_policy::kill::respawned::respawned;
 use gpukill_policy::kill::returned::{is_back, returned};
 use gpukill_proto::kill::{MemoryReturn, Stage};
@@ -50,7 +51,8 @@ impl Act<'_> {
             for device in &mut memory {
                 if is_back(device) {
                     let before = self.told.returned_after(&device.device);
-                    device.after_ms = Some(before.unwrap_or_else(|| milliseconds(since.elapsed())));
+                    device.after_ms =
+                        Some(before.unwrap_or_else(|| whole_milliseconds(since.elapsed())));
                 }
             }
             self.told.memory(memory);
@@ -114,8 +116,4 @@ impl Act<'_> {
 /// Whether no wait would tell more of it.
 fn cannot_be_known(memory: &MemoryReturn) -> bool {
     memory.held.known().is_none() || memory.returned == Reading::Unsupported
-}
-
-fn milliseconds(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }

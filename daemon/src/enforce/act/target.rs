@@ -3,6 +3,7 @@
 
 use super::super::frozen::{Frozen, Stopped};
 use super::super::room::Room;
+use crate::state::whole_milliseconds;
 use gpukill_proto::kill::{Ending, KillSignal, KillTarget};
 use gpukill_proto::snapshot::ProcessKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// One process, and what it got so far.
 #[derive(Debug)]
@@ -179,9 +180,10 @@ impl Target {
         self.is_settled = true;
         let at = *self.ended_at.get_or_insert_with(Instant::now);
         match (self.last, self.first_at) {
-            (Some(signal), Some(first)) => {
-                Ending::Ended(signal, milliseconds(at.saturating_duration_since(first)))
-            }
+            (Some(signal), Some(first)) => Ending::Ended(
+                signal,
+                whole_milliseconds(at.saturating_duration_since(first)),
+            ),
             _ => Ending::Gone,
         }
     }
@@ -190,7 +192,9 @@ impl Target {
     pub(super) fn survives(&mut self) -> Ending {
         self.settle();
         match (self.last, self.first_at) {
-            (Some(signal), Some(first)) => Ending::Survived(signal, milliseconds(first.elapsed())),
+            (Some(signal), Some(first)) => {
+                Ending::Survived(signal, whole_milliseconds(first.elapsed()))
+            }
             _ => Ending::Unclear("no signal was sent: gpukilld stops".to_owned()),
         }
     }
@@ -225,10 +229,6 @@ fn of_the_kernel(signal: KillSignal) -> Signal {
     }
 }
 
-fn milliseconds(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::wait::wait;
@@ -239,6 +239,7 @@ mod tests {
     use std::io::{BufRead as _, BufReader};
     use std::path::Path;
     use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
 
     /// A process of the test, killed when dropped.
     struct Actor(Child);
