@@ -30,7 +30,7 @@ pub struct Again<'a> {
 
 /// Whether `now`, which was read after a handle on the process was opened, may get
 /// its signal. `None`: send it. What `now` lacks because reading it may hang is
-/// taken from [`Again::crowd`].
+/// taken from the target and from [`Again::crowd`].
 #[must_use]
 pub fn objection(target: &KillTarget, now: &Candidate, again: &Again<'_>) -> Option<Ending> {
     if now.kin.key != target.key {
@@ -42,7 +42,7 @@ pub fn objection(target: &KillTarget, now: &Candidate, again: &Again<'_>) -> Opt
     if now.state == ProcessState::Zombie {
         return Some(Ending::Zombie(reaper(now, again.crowd)));
     }
-    let now = &completed(now, again.crowd);
+    let now = &completed(now, target, again.crowd);
     protected(target, now, again)
         .or_else(|| not_theirs(target, now, again))
         .or_else(|| {
@@ -62,9 +62,13 @@ fn planned_otherwise(fate: &Fate) -> Option<Ending> {
     }
 }
 
-/// With what the crowd knew of the same process.
-fn completed(now: &Candidate, crowd: &Crowd) -> Candidate {
+/// With what was known of the same process when it became a target.
+fn completed(now: &Candidate, target: &KillTarget, crowd: &Crowd) -> Candidate {
     let mut now = now.clone();
+    // It tells a shell that runs a job's script from one that keeps people's work.
+    if now.job.known().is_none() {
+        now.job = target.job.clone();
+    }
     let before = crowd.get(&now.kin.key.pid);
     if let Some(before) = before.filter(|before| before.kin.key == now.kin.key) {
         if now.owner.known().is_none() {

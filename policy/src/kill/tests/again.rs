@@ -215,3 +215,30 @@ fn a_shell_that_was_named_by_its_pid_is_ended() {
     let now = &scene.crowd[&202];
     assert_eq!(look(&scene, &target, now, &caller(ALICE, &[]), true), None);
 }
+
+#[test]
+fn a_shell_that_runs_a_jobs_script_is_ended_with_the_job() {
+    let mut scene = Scene::new();
+    let shell = scene.add(process(300, 1, ALICE, "sh"));
+    shell.kin.unit = Some(unit("serve.service", None));
+    scene.fork(301, 300, "python");
+    scene.uses(301, 0, 10);
+    let mut scene = scene.with_jobs();
+    let plan = scene.plan(&caller(ALICE, &[]), &request(pids(&[301]), KillScope::Job));
+    let targets = plan.unwrap().targets;
+    let target = targets.iter().find(|target| target.key.pid == 300);
+    let target = target.unwrap();
+    // The second look does not ask for jobs.
+    let mut now = scene.crowd[&300].clone();
+    now.job = Reading::Failed("not asked for".into());
+    let alice = caller(ALICE, &[]);
+    assert_eq!(look(&scene, target, &now, &alice, true), None);
+    now.kin.on_terminal = true;
+    let why = "it is sh now, which keeps people's work";
+    let changed = Some(Ending::Changed(why.into()));
+    assert_eq!(look(&scene, target, &now, &alice, true), changed);
+    // One that was born since the plan was made is in no crowd.
+    now.kin.on_terminal = false;
+    scene.crowd.remove(&300);
+    assert_eq!(look(&scene, target, &now, &alice, true), None);
+}

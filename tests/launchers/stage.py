@@ -1,0 +1,225 @@
+"""What the scripts beside this one share: gpukilld with the stand-in NVML, people
+who log in, and a look at who is ended and who goes on."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+BUILT = Path("/srv/gpukill/target/debug")
+WORKER = "/usr/bin/python3 /srv/gpukill/tests/launchers/worker.py"
+GPU = Path("/run/gpu")
+HOME = Path("/run/launchers")
+
+
+def needs(*programs):
+    for program in programs:
+        if not shutil.which(program):
+            print(f"skipped: there is no {program}")
+            sys.exit(0)
+
+
+def eventually(what, look, patience=30):
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.05)
+    show(crowd())
+    for log in HOME.glob("*.log"):
+        print(log.read_text()[-3000:])
+    raise SystemExit(f"did not happen: {what}")
+
+
+def run(*words, check=True, **options):
+    return subprocess.run(words, check=check, text=True, capture_output=True, **options)
+
+
+def crowd():
+    """All processes but the kernel's, by pid."""
+    found = {}
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (directory / "stat").read_text()
+            name, rest = stat[stat.index("(") + 1 :].rsplit(")", 1)
+            fields = rest.split()
+            groups = (directory / "cgroup").read_text().splitlines()
+            found[int(directory.name)] = {
+                "parent": int(fields[1]),
+                "group": int(fields[2]),
+                "session": int(fields[3]),
+                "terminal": fields[4] != "0",
+                "start": int(fields[19]),
+                "zombie": fields[0] == "Z",
+                "uid": directory.stat().st_uid,
+                "name": name,
+                "exe": os.readlink(directory / "exe") if fields[0] != "Z" else "",
+                "cgroup": next((g[3:] for g in groups if g.startswith("0::")), "?"),
+                "command": (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(),
+            }
+        except OSError:
+            pass  # It has just ended.
+    return found
+
+
+def show(processes):
+    print("    pid   ppid   pgrp    sid   uid tty name             exe | cgroup | command")
+    for pid, it in sorted(processes.items()):
+        if it["cgroup"].startswith(("/init.scope", "/system.slice/systemd-", "/system.slice/dbus", "/system.slice/gpukilld", "/..")):
+            continue
+        tty = "tty" if it["terminal"] else "-"
+        print(
+            f"{pid:7}{it['parent']:7}{it['group']:7}{it['session']:7}{it['uid']:6} {tty:3} "
+            f"{it['name']:16} {it['exe']} | {it['cgroup']} | {it['command'][:70]}"
+        )
+
+
+class Stage:
+    """A box with one GPU, which whoever runs `worker.py` uses, or writes a file with
+    its pid into `GPU`."""
+
+    def __init__(self):
+        for place in (HOME, GPU):
+            place.mkdir(mode=0o755)
+        GPU.chmod(0o1777)
+        library = HOME / "libnvidia-ml.so.1"
+        library.symlink_to(BUILT / "libnvidia_ml_stand_in.so")
+        self.socket = HOME / "gpukilld.sock"
+        config = HOME / "gpukilld.toml"
+        config.write_text(
+            f'[daemon]\nsocket = "{self.socket}"\nstate_dir = "{HOME}/state"\n'
+            'poll_interval = "200ms"\nforeign_pids = true\n'
+            f'[backends]\nnvidia_library = "{library}"\n'
+        )
+        self.listed = None
+        self.play()
+        environment = {"FAKE_NVML_STATE": str(HOME / "state.json"), "PATH": os.environ["PATH"]}
+        # In a unit of its own, as on a box: what this script does is not its part.
+        run(
+            "systemd-run", "--unit=gpukilld", "--collect",
+            *(f"--setenv={name}={value}" for name, value in environment.items()),
+            str(BUILT / "gpukilld"), "--config", str(config),
+        )  # fmt: skip
+        eventually("the daemon answers", lambda: self.ctl("root", "list").returncode == 0)
+        threading.Thread(target=self.drive, daemon=True).start()
+
+    def drive(self):
+        """Takes off the driver's list who has ended."""
+        while True:
+            self.play()
+            time.sleep(0.05)
+
+    def play(self):
+        said = {int(file.name) for file in GPU.iterdir()}
+        alive = sorted(
+            pid
+            for pid, it in crowd().items()
+            if not it["zombie"]
+            if pid in said or re.match(r"\S*python\S* (-u )?\S*/worker\.py ", it["command"])
+        )
+        if alive == self.listed:
+            return
+        self.listed = alive
+        gib = 1 << 30
+        rows = [{"pid": pid, "memory": gib} for pid in alive]
+        memory = {"total": 100 * gib, "used": len(rows) * gib}
+        new = HOME / "state.new"
+        new.write_text(json.dumps({"gpus": [{"memory": memory, "processes": rows}]}))
+        new.rename(HOME / "state.json")
+
+    def workers(self, count, patience=30):
+        """The pids of so many that use the GPU now, as the daemon lists them."""
+        eventually(f"{count} workers", lambda: len(self.listed) == count, patience)
+        pids = self.listed
+
+        def are_listed():
+            ran = self.ctl("root", "list", "-o", "json")
+            return all(f'"pid": {pid}' in ran.stdout or f'"pid":{pid}' in ran.stdout for pid in pids)
+
+        eventually("they are listed", are_listed)
+        return pids
+
+    def ctl(self, user, *words):
+        ids = run("id", "-u", user).stdout.strip()
+        return run(
+            "setpriv", f"--reuid={ids}", f"--regid={ids}", "--init-groups",
+            "env", "HOME=/nowhere", f"GPUKILL_SOCKET={self.socket}", str(BUILT / "gpukillctl"), *words,
+            check=False,
+        )  # fmt: skip
+
+    def plan(self, pid, *words, user="alice", scope="job"):
+        """The pids that a dry run would end."""
+        ran = self.ctl(user, "kill", str(pid), "--scope", scope, "--dry-run", "-o", "json", *words)
+        if ran.returncode not in (0, 7):
+            print(f"  refused: {ran.returncode} {ran.stdout}{ran.stderr}")
+            return set()
+        document = json.loads(ran.stdout)
+        return {it["pid"] for it in document["targets"] if it.get("fate") == "end"}
+
+    def kill(self, what, pid, expected, *words, user="alice", scope="job"):
+        """Ends the job of a process, where the plan is what it should be."""
+        before = crowd()
+        print(f"== {what}: {user} kills {pid} --scope {scope} {' '.join(words)}")
+        table = self.ctl(user, "kill", str(pid), "--scope", scope, "--dry-run", *words)
+        print(table.stdout + table.stderr)
+        planned = self.plan(pid, *words, user=user, scope=scope)
+        if planned != set(expected):
+            print(f"WRONG PLAN: missing {set(expected) - planned}, too many {planned - set(expected)}")
+            show(before)
+            return False
+        began = time.monotonic()
+        ran = self.ctl(user, "kill", str(pid), "--scope", scope, "--yes", *words)
+        took = time.monotonic() - began
+        print(ran.stdout + ran.stderr)
+        now = crowd()
+        gone = {
+            pid
+            for pid, it in before.items()
+            if not it["zombie"]
+            if pid not in now or now[pid]["start"] != it["start"] or now[pid]["zombie"]
+        }
+        left = set(expected) - gone
+        also = {f"{pid} {before[pid]['name']}" for pid in gone - set(expected)}
+        print(f"{'OK' if not left else 'WRONG'}: exit {ran.returncode}, {took:.2f} s, left {left}, ended too {also}")
+        return not left
+
+
+def called(processes, *names, uid=4000):
+    """The pids of this user's that have one of these names, or a word of this in
+    their command line."""
+    return {
+        pid
+        for pid, it in processes.items()
+        if it["uid"] == uid and (it["name"] in names or any(n in it["command"] for n in names))
+    }
+
+
+class Login:
+    """A person's shell on a terminal, by ssh."""
+
+    def __init__(self, user="alice"):
+        needs("sshd", "ssh")
+        keys = Path(f"/home/{user}/.ssh")
+        if not keys.exists():
+            run("runuser", "-u", user, "--", "mkdir", "-m", "700", str(keys))
+            run("runuser", "-u", user, "--", "ssh-keygen", "-qt", "ed25519", "-N", "", "-f", f"{keys}/id_ed25519")
+            run("runuser", "-u", user, "--", "cp", f"{keys}/id_ed25519.pub", f"{keys}/authorized_keys")
+        run("systemctl", "start", "ssh")
+        self.words = [
+            "ssh", "-tt", "-i", f"{keys}/id_ed25519", "-o", "StrictHostKeyChecking=no",
+            f"{user}@localhost",
+        ]  # fmt: skip
+        said = (HOME / f"{user}.log").open("a")
+        self.ssh = subprocess.Popen(
+            self.words, stdin=subprocess.PIPE, stdout=said, stderr=said, text=True
+        )
+
+    def says(self, line):
+        self.ssh.stdin.write(line + "\n")
+        self.ssh.stdin.flush()
