@@ -298,6 +298,7 @@ mod tests {
         use VendorChoice::{All, Amd, Intel};
         let vendors = |line| match parse(line).expect("it is right").command {
             Command::List(list) => list.vendor,
+            Command::Kill(kill) => kill.vendor,
             other => panic!("{other:?}"),
         };
         assert_eq!(vendors("gpukillctl list"), []);
@@ -305,13 +306,8 @@ mod tests {
         assert_eq!(vendors("gpukillctl list --vendor amd,Intel"), [Amd, Intel]);
         let twice = "gpukillctl list --vendor intel --vendor all";
         assert_eq!(vendors(twice), [Intel, All]);
-        match parse("gpukillctl kill --vendor AMD 7")
-            .expect("it is right")
-            .command
-        {
-            Command::Kill(kill) => assert_eq!(kill.vendor, Some(Amd)),
-            other => panic!("{other:?}"),
-        }
+        let kill = "gpukillctl kill --vendor AMD,intel 7 --vendor intel";
+        assert_eq!(vendors(kill), [Amd, Intel, Intel]);
     }
 
     #[test]

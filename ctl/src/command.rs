@@ -7,6 +7,8 @@ pub(crate) mod completions;
 
 mod confirm;
 
+mod follow;
+
 pub(crate) mod explain;
 
 pub(crate) mod holders;

@@ -3,12 +3,13 @@
 
 use gpukill_policy::kill::success::Success;
 use gpukill_policy::select::NoSuchDevice;
+use gpukill_proto::DEFAULT_SOCKET;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::settings::Mistake;
 use gpukill_proto::transport::ConnectError;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The exit codes. Scripts rely on the numbers.
@@ -49,6 +50,26 @@ impl From<Success> for Exit {
             Success::Refused => Self::NotPermitted,
             Success::Nobody => Self::NoMatch,
             Success::Failed => Self::Failed,
+        }
+    }
+}
+
+/// How the daemon that is asked runs, as far as its socket tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// The system does, where the box's socket is.
+    AsService,
+    /// Somebody does.
+    ByHand,
+}
+
+impl Runs {
+    /// The daemon that listens there.
+    pub(crate) fn at(socket: &Path) -> Self {
+        if socket == Path::new(DEFAULT_SOCKET) {
+            Self::AsService
+        } else {
+            Self::ByHand
         }
     }
 }
@@ -143,16 +164,19 @@ impl Failure {
     }
 
     /// What the person can do next, where there is something.
-    pub(crate) fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self, runs: Runs) -> Option<String> {
         let hint = match self {
-            Self::Connect(socket, error) => return connect_hint(socket, error),
+            Self::Connect(socket, error) => return connect_hint(socket, error, runs),
+            Self::Refused(Refusal::Internal) | Self::Broken(_) => match runs {
+                Runs::AsService => "see its messages: systemctl status gpukilld",
+                Runs::ByHand => "see its messages where it runs",
+            },
             Self::Refused(refusal) => return refusal.hint(),
             Self::NotDone { hint, .. } => return hint.clone(),
             Self::NoDaemon(_) => START,
             Self::UnsafeSocket(..) => "name the socket yourself: --socket PATH",
             Self::TimedOut { .. } => "wait longer: --request-timeout 30",
             Self::NothingPolled => "try again in a moment, or wait longer: --request-timeout 30",
-            Self::Broken(_) => "see the daemon's log: journalctl -u gpukilld",
             Self::Vendor(_) => "see gpukillctl status",
             Self::NoSuchProcess(_) => {
                 "see who does: gpukillctl list --details, or gpukillctl holders"
@@ -186,7 +210,7 @@ fn exit_of(refusal: &Refusal) -> Exit {
 /// Where no daemon runs.
 const START: &str = "start one: gpukilld as root for everybody, or gpukilld --user for yourself";
 
-fn connect_hint(socket: &std::path::Path, error: &ConnectError) -> Option<String> {
+fn connect_hint(socket: &Path, error: &ConnectError, runs: Runs) -> Option<String> {
     match error {
         ConnectError::NoDaemon => Some(START.into()),
         ConnectError::NotPermitted => {
@@ -194,7 +218,11 @@ fn connect_hint(socket: &std::path::Path, error: &ConnectError) -> Option<String
         }
         ConnectError::Busy => Some("try again, or wait longer: --request-timeout 30".into()),
         ConnectError::Version(_) => {
-            Some("install both from the same release, then: systemctl restart gpukilld".into())
+            let again = match runs {
+                Runs::AsService => "then: systemctl restart gpukilld",
+                Runs::ByHand => "and start gpukilld anew",
+            };
+            Some(format!("install both from the same release, {again}"))
         }
         ConnectError::NotGpukilld | ConnectError::Io(_) => {
             Some("is it the right socket? name another with --socket PATH".into())
@@ -269,7 +297,7 @@ fn unreadable(error: &io::Error) -> String {
 
 fn write_mistakes(
     f: &mut fmt::Formatter<'_>,
-    file: Option<&std::path::Path>,
+    file: Option<&Path>,
     mistakes: &[Mistake],
 ) -> fmt::Result {
     let ending = if mistakes.len() == 1 { "" } else { "s" };

@@ -28,7 +28,7 @@ mod output;
 
 use args::{Cli, Command};
 use clap::Parser as _;
-use exit::{Exit, Failure};
+use exit::{Exit, Failure, Runs};
 use output::message::Messages;
 use std::ffi::OsString;
 
@@ -54,6 +54,8 @@ fn attempt(cli: &Cli, messages: &mut Messages) -> Result<Exit, Failure> {
         return command::completions::run(wanted);
     }
     let settings = settings::load(cli)?;
-    *messages = Messages::new(settings.log_level);
+    // Where none is to be found, that is what is said.
+    let socket = connect::choose(settings.socket.as_deref()).unwrap_or_default();
+    *messages = Messages::new(settings.log_level, Runs::at(&socket));
     command::run(&cli.command, &settings, *messages)
 }

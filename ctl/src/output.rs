@@ -12,6 +12,7 @@
 //! - [`status`], [`history`]: the other answers, for people.
 //! - [`json`], [`csv`]: the same for programs.
 //! - [`screen`]: the terminal while `list --watch` has it.
+//! - [`passing`]: one line on stderr while something is waited for.
 
 pub(crate) mod look;
 
@@ -54,6 +55,8 @@ pub(crate) mod json;
 pub(crate) mod csv;
 
 pub(crate) mod screen;
+
+pub(crate) mod passing;
 
 pub(crate) mod message;
 

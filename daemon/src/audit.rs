@@ -12,6 +12,8 @@ mod event_row;
 
 mod inbox;
 
+mod open_act;
+
 mod query;
 
 mod reader;
@@ -33,6 +35,7 @@ use gpukill_proto::snapshot::{GpuEvent, Snapshot};
 use gpukill_proto::status::StoreReport;
 use gpukill_proto::units::{Bytes, Timestamp};
 use inbox::{Inbox, Intent};
+pub(crate) use open_act::OpenAct;
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,7 +119,7 @@ impl ActKind {
 
 /// Names a recorded act, for as long as the daemon runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ActId(i64);
+struct ActId(i64);
 
 /// What is told to the reading thread.
 enum Inquiry {
@@ -151,12 +154,18 @@ struct Standing {
 }
 
 impl Store {
-    /// Starts the store in `directory`; `boot` names this boot of the box. A
-    /// store that cannot be opened is a fault, not an error, and is tried again.
+    /// Starts the store in `directory`; `boot` names this boot of the box, and
+    /// `recovered` is what was done for kills that an earlier run of the daemon left.
+    /// A store that cannot be opened is a fault, not an error, and is tried again.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn start(directory: PathBuf, boot: String, keep: Duration) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        directory: PathBuf,
+        boot: String,
+        keep: Duration,
+        recovered: Option<String>,
+    ) -> std::io::Result<Self> {
         let (orders, received) = sync_channel(QUEUE);
         let (questions, asked) = sync_channel(QUESTIONS);
         let shared = Arc::new(Mutex::new(Standing::default()));
@@ -169,6 +178,7 @@ impl Store {
             directory: Arc::new(directory.clone()),
         };
         let writer = writer::Writer::new(directory.clone(), boot, keep, inbox, shared);
+        let writer = writer.having(recovered);
         std::thread::Builder::new()
             .name("store-write".into())
             .spawn(move || writer.run(&received))?;
@@ -213,14 +223,14 @@ impl Store {
     ///
     /// # Errors
     /// Why it is not recorded. The caller logs what comes of such an act.
-    pub(crate) fn intend(&self, act: Act) -> Result<ActId, String> {
+    pub(crate) fn intend(&self, act: Act) -> Result<OpenAct, String> {
         let recorded = self.intend_within(act.clone(), INTENT_PATIENCE);
         let (kind, uid, asked, plan) = (act.kind.name(), act.uid, act.asked, act.plan);
         match &recorded {
             Ok(ActId(act)) => tracing::info!(act, kind, uid, asked, plan, "an act begins"),
             Err(why) => tracing::error!(kind, uid, asked, plan, why, "an act is not recorded"),
         }
-        recorded
+        recorded.map(|id| OpenAct::new(id, self.clone()))
     }
 
     fn intend_within(&self, act: Act, patience: Duration) -> Result<ActId, String> {
@@ -243,10 +253,8 @@ impl Store {
             .map_err(|_| "the store did not answer in time".to_owned())?
     }
 
-    /// Records and logs what came of an act: in a word (`done`, `partly`,
-    /// `failed`), and as JSON. Never waits; while the store does not work it is
-    /// kept until it does. The first one of an act holds.
-    pub(crate) fn settle(&self, act: ActId, word: &'static str, outcome: String) {
+    /// As [`OpenAct::settle`]. The first end of an act holds.
+    fn settle(&self, act: ActId, word: &'static str, outcome: String) {
         let ActId(number) = act;
         tracing::info!(act = number, word, outcome, "an act ended");
         let end = End {
@@ -255,9 +263,14 @@ impl Store {
             outcome: Some(cut::json(outcome, cut::MOST_JSON)),
             why: None,
         };
+        self.end(act, end);
+    }
+
+    fn end(&self, act: ActId, end: End) {
         inbox::open(&self.inbox).end(act, end);
         if let Err(why) = self.wake() {
-            tracing::error!(act = number, why, "what came of an act is not recorded");
+            let ActId(act) = act;
+            tracing::error!(act, why, "what came of an act is not recorded");
         }
     }
 

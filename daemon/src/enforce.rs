@@ -6,7 +6,11 @@ mod ids;
 
 mod slots;
 
+mod note;
+
 mod frozen;
+
+mod recover;
 
 mod room;
 
@@ -24,14 +28,15 @@ use crate::clock::Clock;
 use crate::host::crowd::Crowds;
 use crate::look::{Look, Since, looked};
 use crate::state;
-pub(crate) use frozen::Frozen;
+use frozen::Frozen;
 use gpukill_policy::access::{Caller, rights};
 use gpukill_proto::kill::{KillPlan, KillReport, KillRequest, OperationId, PlanId};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::status::Right;
-use planning::{Planned, planned};
+use planning::{FOR_A_PLACE, PLANNING, Planned, planned};
+pub(crate) use recover::recover;
 pub(crate) use room::widen_descriptors;
-use slots::{Places, Slot, Slots};
+use slots::{Slot, Slots};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -101,14 +106,6 @@ impl Owner {
     }
 }
 
-/// So many plans may be made at once: each reads all processes, and holds them
-/// for that time.
-const PLANNING: Places = Places {
-    most: 4,
-    reserved: 2,
-    of_one: 1,
-};
-
 /// Plans and operations. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Enforcer {
@@ -144,7 +141,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// As [`gpukill_policy::kill::plan`], where this daemon does not act, and
-    /// [`Refusal::Busy`] where too many plans are being made.
+    /// [`Refusal::Busy`] where too many plans are being made for too long.
     pub(crate) async fn plan(
         &self,
         caller: &Caller,
@@ -152,7 +149,8 @@ impl Enforcer {
     ) -> Result<(Option<PlanId>, Arc<KillPlan>), Refusal> {
         self.means.acts()?;
         let owner = Owner::of(caller);
-        let slot = self.planning.take(owner, self.means.is_privileged(caller));
+        let is_privileged = self.means.is_privileged(caller);
+        let slot = self.planning.wait(owner, is_privileged, FOR_A_PLACE).await;
         let slot = slot.ok_or(Refusal::Busy)?;
         match self.planned(caller, request, Arc::new(slot)).await? {
             Planned::Kept(plan) => {
@@ -171,14 +169,17 @@ impl Enforcer {
     ) -> Result<Planned, Refusal> {
         let (means, asked) = (&self.means, Instant::now());
         let seen = looked(&means.look, &means.state, Since::Lately).await?;
-        match planned(means, caller, &request, seen, &slot).await {
-            // It may have come to a GPU since a look that is news to others.
-            Err(Refusal::NoMatch(_)) => {
-                let seen = looked(&means.look, &means.state, Since::After(asked)).await?;
-                planned(means, caller, &request, seen, &slot).await
-            }
-            planned => planned,
+        let made = planned(means, caller, &request, seen, &slot).await;
+        let is_nobody = match &made {
+            Err(refusal) => matches!(refusal, Refusal::NoMatch(_)),
+            Ok(Planned::Shown(plan) | Planned::Kept(plan)) => plan.targets.is_empty(),
+        };
+        if !is_nobody {
+            return made;
         }
+        // It may have come to a GPU since a look that is news to others.
+        let seen = looked(&means.look, &means.state, Since::After(asked)).await?;
+        planned(means, caller, &request, seen, &slot).await
     }
 
     /// A plan that this caller made and that is still kept.

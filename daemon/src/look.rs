@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
+use tokio::sync::watch::error::RecvError;
 
 /// Looks at all processes for holders of devices. It is over when a complete look
 /// has been published, or after a few seconds in any case.
@@ -40,8 +41,8 @@ const NEWS: Duration = Duration::from_secs(2);
 /// How long a look may take: three times as long as it takes on such a box.
 const PATIENCE: Duration = Duration::from_secs(6);
 
-/// How long its publication may take: a poll waits a second at most.
-const POLL_PATIENCE: Duration = Duration::from_secs(3);
+/// How long its publication may take, by two polls: each waits a second at most.
+const POLL_PATIENCE: Duration = Duration::from_secs(6);
 
 /// How often is looked whether it is done.
 const STEP: Duration = Duration::from_millis(10);
@@ -82,14 +83,18 @@ pub(crate) fn look(
                 tokio::time::sleep(STEP).await;
             }
             let mut is_whole = holders.has_looked(ticket);
-            // The poll under way may have begun before: the one after it has not.
-            for _ in 0..2 {
-                let before = state.borrow().snapshot.tick;
-                hurry();
-                let newer = state.wait_for(|published| published.snapshot.tick > before);
-                // Too long, or the daemon stops: there is what there is.
-                is_whole &= matches!(tokio::time::timeout(POLL_PATIENCE, newer).await, Ok(Ok(_)));
-            }
+            let mut poll = NewPoll::after_now(&state);
+            let published = async {
+                while !poll.is_published(&state, &*hurry) {
+                    state.changed().await?;
+                }
+                Ok::<(), RecvError>(())
+            };
+            // Too long, or the daemon stops: there is what there is.
+            is_whole &= matches!(
+                tokio::time::timeout(POLL_PATIENCE, published).await,
+                Ok(Ok(()))
+            );
             if !is_whole {
                 return Looked::InPart;
             }
@@ -98,6 +103,33 @@ pub(crate) fn look(
             Looked::Whole
         })
     })
+}
+
+/// A poll that begins after now. The one under way may have begun before: the one
+/// after it has not.
+pub(crate) struct NewPoll {
+    tick: u64,
+    /// The tick after which the next was made to come at once.
+    hurried: Option<u64>,
+}
+
+impl NewPoll {
+    pub(crate) fn after_now(state: &Reader) -> Self {
+        Self {
+            tick: state.borrow().snapshot.tick.saturating_add(2),
+            hurried: None,
+        }
+    }
+
+    /// Whether it is published. Where it is not, the next poll comes at once: ask
+    /// again and again.
+    pub(crate) fn is_published(&mut self, state: &Reader, hurry: &dyn Fn()) -> bool {
+        let tick = state.borrow().snapshot.tick;
+        if tick < self.tick && self.hurried.replace(tick) != Some(tick) {
+            hurry();
+        }
+        tick >= self.tick
+    }
 }
 
 /// The last whole look.
@@ -155,5 +187,25 @@ mod tests {
         };
         let will_do = [0, 1, 2, 3, 4].map(|second| last.will_do(Since::After(at(second))));
         assert_eq!(will_do, [true, true, false, false, false]);
+    }
+
+    #[test]
+    fn a_poll_that_may_have_begun_before_is_not_a_new_one_and_each_is_hurried_once() {
+        let (publisher, state) = crate::state::channel("box".into(), Duration::from_secs(1));
+        let hurried = std::cell::Cell::new(0);
+        let hurry = || hurried.set(hurried.get() + 1);
+        let publish = || {
+            publisher.send_modify(|published| Arc::make_mut(&mut published.snapshot).tick += 1);
+        };
+        let mut poll = NewPoll::after_now(&state);
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            for _ in 0..2 {
+                seen.push((poll.is_published(&state, &hurry), hurried.get()));
+            }
+            publish();
+        }
+        let (under_way, after_it, new) = ((false, 1), (false, 2), (true, 2));
+        assert_eq!(seen, [under_way, under_way, after_it, after_it, new, new]);
     }
 }

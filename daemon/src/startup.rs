@@ -8,7 +8,7 @@ use crate::authority::Authority;
 use crate::backend::Roots;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
-use crate::enforce::{Enforcer, Frozen, Means};
+use crate::enforce::{Enforcer, Means, recover};
 use crate::holders::Holders;
 use crate::host::commands::Commands;
 use crate::host::containers::Containers;
@@ -154,12 +154,16 @@ impl Running {
         users.group(&config.access.admin_group);
         users.settle(Instant::now() + GROUP_PATIENCE);
         let procfs = &config.backends.procfs_root;
-        let store = Store::start(
-            config.daemon.state_dir.clone(),
-            boot_id(procfs),
-            config.audit.keep_samples,
-        )
-        .map_err(&thread)?;
+        let crowds = Crowds::new(
+            procfs.clone(),
+            config.backends.host_root.clone(),
+            config.access.owner_label.clone(),
+        );
+        let (state_dir, boot) = (&config.daemon.state_dir, boot_id(procfs));
+        // Before anybody can ask for another kill, and for the record of the last.
+        let (frozen, recovered) = recover(state_dir, &boot, &crowds);
+        let keep = config.audit.keep_samples;
+        let store = Store::start(state_dir.clone(), boot, keep, recovered).map_err(&thread)?;
         let (publisher, published) = state::channel(host, config.daemon.poll_interval);
         let commands = Commands::start().map_err(&thread)?;
         let containers = Containers::start(
@@ -242,11 +246,7 @@ impl Running {
             authority: authority.clone(),
             state: published.clone(),
             look: Arc::clone(&look),
-            crowds: Crowds::new(
-                procfs.clone(),
-                config.backends.host_root.clone(),
-                config.access.owner_label.clone(),
-            ),
+            crowds,
             store: store.clone(),
             clock: Arc::clone(&clock),
             hurry: Arc::new(move || {
@@ -255,7 +255,7 @@ impl Running {
             }),
             will_not_act: will_not_act.clone(),
             stopping: Arc::default(),
-            frozen: Frozen::default(),
+            frozen,
         };
         let enforcer = Enforcer::new(means.clone());
         let resetter = Resetter::new(means, enforcer.clone(), quiesce.clone());

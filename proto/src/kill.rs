@@ -5,6 +5,7 @@ use crate::reading::Reading;
 use crate::snapshot::{DeviceId, Job, ProcessKey, Unit, Vendor};
 use crate::units::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Which processes are meant: all conditions must hold. One that is empty or
@@ -29,8 +30,8 @@ pub struct KillSelector {
     pub job: Option<String>,
     /// It holds at least so much on one of its GPUs.
     pub min_memory: Option<Bytes>,
-    /// It uses a GPU of this vendor.
-    pub vendor: Option<Vendor>,
+    /// It uses a GPU of one of these vendors.
+    pub vendors: BTreeSet<Vendor>,
 }
 
 impl KillSelector {
@@ -73,8 +74,9 @@ impl fmt::Display for KillSelector {
         if let Some(least) = self.min_memory {
             parts.push(format!("--min-memory {}B", least.0));
         }
-        if let Some(vendor) = self.vendor {
-            parts.push(format!("--vendor {}", vendor.name()));
+        if !self.vendors.is_empty() {
+            let names: Vec<&str> = self.vendors.iter().map(|it| it.name()).collect();
+            parts.push(format!("--vendor {}", names.join(",")));
         }
         f.write_str(&parts.join(" "))
     }

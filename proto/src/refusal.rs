@@ -49,11 +49,11 @@ impl Refusal {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Denied { ask, .. } => Some(format!("ask {ask}")),
-            Self::Invalid(_) | Self::NoMatch(_) => None,
+            // Where its log is only whoever asked can know.
+            Self::Invalid(_) | Self::NoMatch(_) | Self::Internal => None,
             Self::Busy | Self::Expired => Some("try again".into()),
             Self::Unavailable(_) => Some("see gpukillctl status".into()),
             Self::TooSlow(_) => Some("ask for less: a shorter time, one GPU, one user".into()),
-            Self::Internal => Some("see the daemon's log: journalctl -u gpukilld".into()),
         }
     }
 }

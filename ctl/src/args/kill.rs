@@ -41,9 +41,9 @@ pub struct Kill {
     /// 512MiB
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = WHO)]
     pub min_memory: Option<Bytes>,
-    /// Only those on GPUs of this vendor
-    #[arg(long, ignore_case = true, help_heading = WHO)]
-    pub vendor: Option<VendorChoice>,
+    /// Only those on GPUs of this vendor; of several: amd,intel
+    #[arg(long, ignore_case = true, value_delimiter = ',', help_heading = WHO)]
+    pub vendor: Vec<VendorChoice>,
     /// How much is ended with each: all below it, its whole job, or its whole container
     #[arg(long, default_value = "process", overrides_with = "scope")]
     pub scope: ScopeChoice,

@@ -7,6 +7,7 @@ mod step;
 
 mod follow;
 
+use super::follow::carry_out;
 use super::{confirm, connect, list, looking, now};
 use crate::args::Kill;
 use crate::connect::{Daemon, Patience};
@@ -16,6 +17,7 @@ use crate::output::look::{Look, is_terminal};
 use crate::output::message::Messages;
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
+use follow::Followed;
 use gpukill_policy::kill::consent::Said;
 use gpukill_policy::kill::success::success;
 use gpukill_policy::select::{Selection, pattern};
@@ -80,7 +82,10 @@ async fn end(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
-    let report = follow::carry_out(daemon, id, settings, messages).await?;
+    let kill = Followed::new(plan, settings);
+    let report = carry_out(kill, daemon, id, settings, messages)
+        .await?
+        .report;
     match settings.output_format {
         Format::Json => print(&json::pretty(&KillReportDocument::from(&report))?)?,
         // Only the settings can ask for forms that this command does not have.
@@ -165,7 +170,7 @@ async fn nobody_meant(
     let selector = &request.selector;
     let selection = Selection {
         gpu: selector.gpu.clone(),
-        vendors: selector.vendor.into_iter().collect(),
+        vendors: selector.vendors.iter().copied().collect(),
         user: selector.user.clone(),
         name: selector.filter.as_deref().and_then(|it| pattern(it).ok()),
     };

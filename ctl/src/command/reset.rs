@@ -3,15 +3,17 @@
 
 mod follow;
 
+use super::follow::carry_out;
 use super::{confirm, connect, looking};
 use crate::args::Reset;
-use crate::connect::Patience;
+use crate::connect::{Daemon, Patience};
 use crate::exit::{Exit, Failure};
 use crate::output::look::Look;
 use crate::output::message::Messages;
 use crate::output::reset::{closing, planned, question};
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
+use follow::Followed;
 use gpukill_policy::reset::success::{Success, refused, success};
 use gpukill_proto::document::{ResetPlanDocument, ResetReportDocument};
 use gpukill_proto::kill::{PlanId, Stage};
@@ -51,18 +53,26 @@ pub(crate) async fn run(
             exit: Exit::BadUsage,
         });
     }
-    if !wanted.yes {
+    let daemon = if wanted.yes {
+        daemon
+    } else {
         // The daemon hangs up on who is silent, and a person may take their time;
         // the plan outlasts the connection.
         drop(daemon);
         ask(&plan, settings, messages)?;
-    }
-    end(id, settings, messages).await
+        connect(settings, Patience::lasting(settings.timeout), messages).await?
+    };
+    end(daemon, id, settings, messages).await
 }
 
 /// Carries a plan out, and prints what became of it.
-async fn end(id: PlanId, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
-    let report = follow::carry_out(id, settings, messages).await?;
+async fn end(
+    daemon: Daemon,
+    id: PlanId,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    let report = carry_out(Followed::new(settings), daemon, id, settings, messages).await?;
     match settings.output_format {
         Format::Json => print(&json::pretty(&ResetReportDocument::from(&report))?)?,
         // Only the settings can ask for forms that this command does not have. Each

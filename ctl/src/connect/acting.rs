@@ -4,7 +4,7 @@ use super::daemon::Daemon;
 use super::patience::Patience;
 use crate::exit::Failure;
 use gpukill_proto::kill::{
-    KillPlan, KillPlanPage, KillReport, KillReportPage, KillRequest, OperationId, PlanId, Stage,
+    KillPlan, KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId, Stage,
 };
 use gpukill_proto::refusal::Refusal;
 
@@ -51,27 +51,27 @@ impl Daemon {
     }
 
     /// How a kill stands: when something newer than version `after` is known, or
-    /// after a while. It has all its outcomes where it is over; before, as many as
-    /// the first page holds.
+    /// after a while. It is whole where it is over; before, it is the first page.
     pub(crate) async fn follow_kill(
         &self,
         operation: OperationId,
         after: Option<u64>,
         patience: Patience,
-    ) -> Result<KillReport, Failure> {
-        let KillReportPage { mut report, next } =
-            self.report_page(operation, after, 0, patience).await?;
-        let mut missing = next.filter(|_| is_over(report.stage));
-        while let Some(start) = missing {
+    ) -> Result<KillReportPage, Failure> {
+        let mut whole = self.report_page(operation, after, 0, patience).await?;
+        if !is_over(whole.report.stage) {
+            return Ok(whole);
+        }
+        while let Some(start) = whole.next {
             let page = self.report_page(operation, None, start, patience).await?;
-            if page.report.version != report.version {
+            if page.report.version != whole.report.version {
                 return Err(Refusal::Expired.into());
             }
             advances(start, page.next)?;
-            report.outcomes.extend(page.report.outcomes);
-            missing = page.next;
+            whole.report.outcomes.extend(page.report.outcomes);
+            whole.next = page.next;
         }
-        Ok(report)
+        Ok(whole)
     }
 
     async fn report_page(

@@ -93,7 +93,7 @@ fn a_missing_daemon_is_said_with_what_to_do_next() {
         "no gpukilld at /run/gpukill/gpukilld.sock"
     );
     assert_eq!(
-        failure.hint().as_deref(),
+        failure.hint(Runs::AsService).as_deref(),
         Some("start one: gpukilld as root for everybody, or gpukilld --user for yourself")
     );
 }
@@ -110,9 +110,31 @@ fn where_no_socket_is_both_places_are_named() {
         )
     );
     assert_eq!(
-        failure.hint().as_deref(),
+        failure.hint(Runs::AsService).as_deref(),
         Some("start one: gpukilld as root for everybody, or gpukilld --user for yourself")
     );
+}
+
+#[test]
+fn what_the_daemon_says_is_looked_for_where_it_runs() {
+    let said = |at: &str| {
+        let runs = Runs::at(Path::new(at));
+        let version = ConnectError::Version(ProtocolVersion { major: 9, minor: 1 });
+        [
+            Failure::Broken("it went away".into()).hint(runs),
+            Failure::Refused(Refusal::Internal).hint(runs),
+            Failure::Connect(at.into(), version).hint(runs),
+        ]
+        .map(Option::unwrap_or_default)
+    };
+    let status = "see its messages: systemctl status gpukilld";
+    let restart = "install both from the same release, then: systemctl restart gpukilld";
+    let of_the_box = said("/run/gpukill/gpukilld.sock");
+    assert_eq!(of_the_box, [status, status, restart]);
+    let there = "see its messages where it runs";
+    let anew = "install both from the same release, and start gpukilld anew";
+    let own = said("/run/user/7/gpukill/gpukilld.sock");
+    assert_eq!(own, [there, there, anew]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! - [`heading`]: who is meant, in one line.
 //! - [`rows`]: one line for each process, and what is to be known of it.
 //! - [`advice`]: a sentence, and a command that can be copied.
+//! - [`under_way`]: how many have ended, and who is waited for.
 //! - [`memory`]: what came back.
 //! - [`after`]: what the report says besides.
 
@@ -12,6 +13,8 @@ mod heading;
 mod rows;
 
 mod advice;
+
+mod under_way;
 
 mod memory;
 
@@ -25,6 +28,8 @@ use super::value::reading;
 use gpukill_proto::kill::{Fate, KillPlan, KillReport, KillTarget};
 use gpukill_proto::reading::Reading;
 use rows::{Told, laid_out, of_outcome, of_target};
+
+pub(crate) use under_way::under_way;
 
 /// How much of a plan is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

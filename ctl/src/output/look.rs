@@ -3,6 +3,7 @@
 use crate::settings::{Colors, Settings};
 use rustix::termios::{isatty, tcgetwinsize};
 use std::ffi::OsString;
+use std::os::fd::AsFd;
 
 /// How output looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,8 +142,22 @@ pub(crate) fn is_watched() -> bool {
 
 /// Whether standard output is a terminal that can be drawn on.
 pub(crate) fn is_screen() -> bool {
-    let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-    isatty(std::io::stdout()) && !dumb
+    is_terminal() && !is_dumb()
+}
+
+/// Whether standard error is a terminal that can be drawn on.
+pub(crate) fn is_watched_screen() -> bool {
+    is_watched() && !is_dumb()
+}
+
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
+}
+
+/// The columns of the terminal at standard error; what every terminal had before
+/// they could be asked, where it does not know.
+pub(crate) fn watched_columns() -> usize {
+    size_of(std::io::stderr()).map_or(80, |size| size.columns)
 }
 
 /// The size of a terminal.
@@ -156,7 +171,11 @@ pub(crate) struct Size {
 
 /// The size of the terminal at standard output, where it knows its own.
 pub(crate) fn terminal_size() -> Option<Size> {
-    let size = tcgetwinsize(std::io::stdout()).ok()?;
+    size_of(std::io::stdout())
+}
+
+fn size_of(stream: impl AsFd) -> Option<Size> {
+    let size = tcgetwinsize(stream).ok()?;
     let size = Size {
         columns: size.ws_col.into(),
         rows: size.ws_row.into(),

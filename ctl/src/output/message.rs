@@ -4,7 +4,7 @@
 use super::line::shown;
 use super::look::Symbols;
 use super::print;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Runs};
 use crate::settings::LogLevel;
 use clap::error::ErrorKind;
 use std::io::{self, Write as _};
@@ -13,18 +13,19 @@ use std::io::{self, Write as _};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Messages {
     level: LogLevel,
+    runs: Runs,
 }
 
 impl Default for Messages {
     fn default() -> Self {
-        Self::new(LogLevel::Info)
+        Self::new(LogLevel::Info, Runs::ByHand)
     }
 }
 
 impl Messages {
-    /// Says what `level` asks for.
-    pub(crate) fn new(level: LogLevel) -> Self {
-        Self { level }
+    /// Says what `level` asks for, of a daemon that runs so.
+    pub(crate) fn new(level: LogLevel, runs: Runs) -> Self {
+        Self { level, runs }
     }
 
     /// Why it ended, and what to do next.
@@ -34,7 +35,7 @@ impl Messages {
             return;
         }
         say("gpukillctl: ", &failure.to_string());
-        if let Some(hint) = failure.hint() {
+        if let Some(hint) = failure.hint(self.runs) {
             self.hint(&hint);
         }
     }

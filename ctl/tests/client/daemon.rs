@@ -3,6 +3,7 @@
 
 use crate::held;
 use crate::killed::Killed;
+use crate::resetting::Resets;
 use crate::sample::{device, process, record};
 use futures::StreamExt as _;
 use gpukill_proto::audit::{AuditPage, AuditQuery};
@@ -47,6 +48,8 @@ pub(crate) struct Script {
     pub caller_is_operator: bool,
     /// What it plans and carries out.
     pub killed: Killed,
+    /// What it resets.
+    pub resets: Resets,
     /// How long the driver takes to be let go.
     pub letting_go: Duration,
     /// Until when the driver is let go.
@@ -67,6 +70,7 @@ impl Default for Script {
             held: Mutex::new(Vec::new()),
             caller_is_operator: true,
             killed: Killed::default(),
+            resets: Resets::default(),
             letting_go: Duration::ZERO,
             quiesced: Mutex::new(None),
             version: PROTOCOL_VERSION,
@@ -366,21 +370,25 @@ impl Gpukill for Session {
     async fn plan_reset(
         self,
         _: Context,
-        _: ResetRequest,
+        request: ResetRequest,
     ) -> Result<(Option<PlanId>, ResetPlan), Refusal> {
-        Err(Refusal::Internal)
+        Ok(Resets::plan(request))
     }
 
-    async fn reset(self, _: Context, _: PlanId) -> Result<OperationId, Refusal> {
-        Err(Refusal::Internal)
+    async fn reset(self, _: Context, plan: PlanId) -> Result<OperationId, Refusal> {
+        Ok(Resets::begin(plan))
     }
 
     async fn follow_reset(
         self,
         _: Context,
-        _: OperationId,
-        _: Option<u64>,
+        operation: OperationId,
+        after: Option<u64>,
     ) -> Result<ResetReport, Refusal> {
-        Err(Refusal::Internal)
+        if self.0.resets.hangs_up() {
+            self.1.notify_one();
+            std::future::pending::<()>().await;
+        }
+        Ok(self.0.resets.report(operation, after).await)
     }
 }

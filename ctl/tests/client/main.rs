@@ -1,8 +1,9 @@
 //! The real binary against a stand-in daemon over the real wire.
 //!
 //! - `answers`: what it prints, and how it ends.
-//! - `asking`, `killing`, `following`: `kill`, from the question to the end; `killed`
-//!   is what it is answered.
+//! - `asking`, `killing`, `following`, `progress`: `kill`, from the question to the
+//!   end; `killed` is what it is answered.
+//! - `resetting`: `reset` while it is followed.
 //! - `holding`: `holders` and `explain`; `held` is what they are answered.
 //! - `quiescing`: `quiesce` and `resume`.
 //! - `waiting`: busy, silent, absent and foreign daemons.
@@ -24,7 +25,11 @@ mod killed;
 
 mod killing;
 
+mod progress;
+
 mod quiescing;
+
+mod resetting;
 
 mod sample;
 

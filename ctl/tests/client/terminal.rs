@@ -5,7 +5,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 /// A terminal of 80 by 6, and what was written to it.
 pub(crate) struct Terminal {
@@ -60,6 +60,25 @@ impl Terminal {
         self.master.write_all(text.as_bytes()).expect("typed");
     }
 
+    /// What is written until nobody has it open to write to.
+    pub(crate) fn rest(mut self) -> String {
+        loop {
+            match self.shown.recv_timeout(PATIENCE) {
+                Ok(more) => self.add(&more),
+                Err(error) => {
+                    let why = "somebody has it open still";
+                    assert_eq!(error, RecvTimeoutError::Disconnected, "{why}");
+                    return self.seen;
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, more: &[u8]) {
+        let more = std::str::from_utf8(more).expect("UTF-8");
+        self.seen.push_str(more);
+    }
+
     /// What is written up to and with `end`.
     pub(crate) fn until(&mut self, end: &str) -> String {
         loop {
@@ -68,8 +87,7 @@ impl Terminal {
                 return std::mem::replace(&mut self.seen, rest);
             }
             let more = self.shown.recv_timeout(PATIENCE).expect("more is written");
-            self.seen
-                .push_str(std::str::from_utf8(&more).expect("UTF-8"));
+            self.add(&more);
         }
     }
 }

@@ -90,7 +90,7 @@ fn another_version_is_a_sentence() {
     assert_eq!(
         stderr(&output),
         "gpukillctl: gpukilld speaks protocol 9.1, this client 1.0\n\
-         hint: install both from the same release, then: systemctl restart gpukilld\n"
+         hint: install both from the same release, and start gpukilld anew\n"
     );
 }
 

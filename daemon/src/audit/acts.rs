@@ -4,7 +4,7 @@
 
 use super::refusals::Refused;
 use super::row::count;
-use super::{Act, ActId};
+use super::{Act, ActId, ActKind};
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use std::collections::BTreeMap;
@@ -36,6 +36,16 @@ impl End {
         }
     }
 
+    /// Of an act that a fault of the daemon's own broke off.
+    pub(super) fn broken_off(at: Timestamp) -> Self {
+        Self {
+            at,
+            word: "failed",
+            outcome: None,
+            why: Some("a fault of gpukilld broke it off: the log has it".into()),
+        }
+    }
+
     fn interrupted(at: Timestamp, why: String) -> Self {
         Self {
             at,
@@ -59,6 +69,9 @@ pub(super) struct Acts {
     run: String,
     last: i64,
     under_way: BTreeMap<i64, UnderWay>,
+    /// What was done for kills that an earlier run left: their rows say it once they
+    /// are found.
+    pub(super) recovered: Option<String>,
 }
 
 impl Acts {
@@ -68,6 +81,7 @@ impl Acts {
             run,
             last: 0,
             under_way: BTreeMap::new(),
+            recovered: None,
         }
     }
 
@@ -144,7 +158,7 @@ impl Acts {
                 None => missing.push(*id),
             }
         }
-        for (row, run) in under_way_there(&whole)? {
+        for (row, run, kind) in under_way_there(&whole)? {
             if ours.contains(&row) {
                 continue;
             }
@@ -152,11 +166,14 @@ impl Acts {
                 // Its commit failed, and yet it is there.
                 End::unrecorded(now)
             } else {
-                let why = format!(
+                let found = format!(
                     "gpukilld had ended before it: found by its run {}",
                     self.run
                 );
-                End::interrupted(now, why)
+                let recovered = self.recovered.as_ref();
+                let recovered = recovered.filter(|_| kind == ActKind::Kill.name());
+                let why = recovered.map(|done| format!("{found}; {done}"));
+                End::interrupted(now, why.unwrap_or(found))
             };
             tracing::warn!(
                 row,
@@ -173,6 +190,7 @@ impl Acts {
             }
         }
         whole.commit()?;
+        self.recovered = None;
         for (id, row) in rows {
             if let Some(it) = self.under_way.get_mut(&id) {
                 it.row = row;
@@ -220,11 +238,12 @@ fn is_there(
     }))
 }
 
-/// The rows of this file that are not settled: their ids, and whose they are.
-fn under_way_there(connection: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {
-    let select = "SELECT id, run FROM action WHERE finished_at IS NULL";
+/// The rows of this file that are not settled: their ids, whose they are, and their
+/// kinds.
+fn under_way_there(connection: &Connection) -> rusqlite::Result<Vec<(i64, String, String)>> {
+    let select = "SELECT id, run, kind FROM action WHERE finished_at IS NULL";
     let mut statement = connection.prepare_cached(select)?;
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     rows.collect()
 }
 

@@ -98,6 +98,12 @@ impl Writer {
         }
     }
 
+    /// Says of interrupted kills what was done for those that they left.
+    pub(super) fn having(mut self, recovered: Option<String>) -> Self {
+        self.acts.recovered = recovered;
+        self
+    }
+
     /// Writes until it is told to close, or whoever could tell it is gone.
     pub(super) fn run(mut self, orders: &Receiver<Order>) {
         self.open_what_is_closed();

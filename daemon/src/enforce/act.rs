@@ -13,7 +13,7 @@ mod told;
 mod wait;
 
 use super::Means;
-use crate::audit::{Act as Recorded, ActId, ActKind};
+use crate::audit::{Act as Recorded, ActKind, OpenAct};
 use crate::state::Published;
 use gpukill_policy::access::Caller;
 use gpukill_policy::kill::again::{Again, objection};
@@ -74,13 +74,13 @@ pub(super) fn act(
         Stage::Done
     });
     // First of all: whoever sees the report finds it in the store, too.
-    settle(&report, recorded.ok(), means);
+    settle(&report, recorded.ok());
     act.told.publish();
 }
 
 /// Records what is about to be done. When the store cannot, it stands in the log,
 /// and a person's kill goes ahead.
-fn intend(plan: &KillPlan, caller: &Caller, means: &Means) -> Result<ActId, String> {
+fn intend(plan: &KillPlan, caller: &Caller, means: &Means) -> Result<OpenAct, String> {
     let document = KillPlanDocument::from(plan);
     let act = Recorded {
         kind: ActKind::Kill,
@@ -91,11 +91,11 @@ fn intend(plan: &KillPlan, caller: &Caller, means: &Means) -> Result<ActId, Stri
     means.store.intend(act)
 }
 
-fn settle(report: &KillReport, act: Option<ActId>, means: &Means) {
+fn settle(report: &KillReport, act: Option<OpenAct>) {
     let word = word(report);
     let outcome = serde_json::to_string(&KillReportDocument::from(report)).unwrap_or_default();
     match act {
-        Some(act) => means.store.settle(act, word, outcome),
+        Some(act) => act.settle(word, outcome),
         // The log alone has what it was meant to do, too.
         None => tracing::warn!(word, outcome, "a kill that is not recorded is over"),
     }
@@ -122,7 +122,7 @@ struct Act<'a> {
     /// Who uses a device or has one open, before the first signal.
     uses: BTreeSet<ProcessKey>,
     /// Everybody, before the first signal.
-    first: Crowd,
+    first: Arc<Crowd>,
     /// All that were ever planned, or born to one of them.
     members: BTreeSet<ProcessKey>,
     /// Those that get signals.
@@ -144,7 +144,7 @@ impl<'a> Act<'a> {
             means,
             before: seen.clone(),
             uses: users(&seen.snapshot, &seen.holders),
-            first: Crowd::new(),
+            first: Arc::default(),
             members: plan.targets.iter().map(|target| target.key).collect(),
             targets: Vec::new(),
             told,
@@ -159,7 +159,7 @@ impl<'a> Act<'a> {
     /// Opens a handle on each target, and looks at it through that once more.
     fn look_again(&mut self) {
         match self.means.crowds.everybody(&self.means.authority.users) {
-            Ok(crowd) => self.first = crowd,
+            Ok(crowd) => self.first = Arc::new(crowd),
             Err(error) => {
                 let why = format!("processes cannot be looked at: {error}");
                 for target in &self.plan.targets {
@@ -236,7 +236,8 @@ impl<'a> Act<'a> {
     }
 
     /// Looks at each that this is true of once more, and lets those go that get
-    /// nothing any more.
+    /// nothing any more. Before a first signal, too: since its handle was opened, all
+    /// the others were opened and read, and in a wide scope everybody was.
     fn spare(&mut self, awaits: impl Fn(&Target) -> bool) {
         for position in 0..self.targets.len() {
             let asked = self.targets.get(position).filter(|target| awaits(target));

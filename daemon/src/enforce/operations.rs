@@ -215,6 +215,7 @@ fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audit::{Act, ActKind, OpenAct, Store};
     use gpukill_proto::kill::KillRequest;
     use gpukill_proto::units::Timestamp;
     use std::sync::mpsc::channel;
@@ -298,6 +299,39 @@ mod tests {
             .map(|_| operations.place(owner(1000), false))
             .collect();
         assert!(slots.iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn one_that_panics_is_recorded_as_failed_before_whoever_follows_it_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let keep = Duration::from_secs(3_600);
+        let store = Store::start(directory.path().into(), "boot".into(), keep, None).unwrap();
+        let operations = Operations::default();
+        let (recorded, panics) = (store.clone(), |_: &OpenAct| panic!("on purpose"));
+        let id = begin(&operations, 1000, move |_| {
+            let open = recorded.intend(Act {
+                kind: ActKind::Kill,
+                uid: 1000,
+                asked: "7".into(),
+                plan: "{}".into(),
+            });
+            panics(&open.ok().unwrap());
+        });
+        settle(&operations);
+        let told = report(&operations, id.unwrap());
+        assert_eq!(told, (1, Stage::Interrupted));
+        // It waits for the writing thread.
+        store.close();
+        let database = rusqlite::Connection::open(directory.path().join("audit.db")).unwrap();
+        let select = "SELECT word, outcome, why FROM action";
+        type Row = (String, Option<String>, String);
+        let row: Row = database
+            .query_row(select, [], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+            .unwrap();
+        let why = "a fault of gpukilld broke it off: the log has it";
+        assert_eq!(row, ("failed".into(), None, why.into()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! refused. All that on a thread of its own: it may take a second.
 
 use super::Means;
-use super::slots::Slot;
+use super::slots::{Places, Slot};
 use crate::audit::{Act, ActKind};
 use crate::state::Published;
 use gpukill_policy::access::Caller;
@@ -11,7 +11,20 @@ use gpukill_proto::document::KillPlanDocument;
 use gpukill_proto::kill::{Fate, KillPlan, KillRequest};
 use gpukill_proto::refusal::Refusal;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
+
+/// So many plans may be made at once: each reads all processes, and holds them
+/// for that time.
+pub(super) const PLANNING: Places = Places {
+    most: 4,
+    reserved: 2,
+    of_one: 1,
+};
+
+/// How long is waited for a place, of which each is free again after a second or
+/// two: a client waits 15 s for its plan, and the looks are still to come then.
+pub(super) const FOR_A_PLACE: Duration = Duration::from_secs(5);
 
 /// What came of a request.
 pub(super) enum Planned {
@@ -82,7 +95,8 @@ fn make(
         record_refused(means, caller, request, String::new(), why);
     }
     let plan = Arc::new(made?);
-    if request.dry_run {
+    // Nothing is refused to whoever means nobody, as far as that is known.
+    if request.dry_run || plan.targets.is_empty() {
         return Ok(Planned::Shown(plan));
     }
     if ends_somebody(&plan) {

@@ -47,7 +47,7 @@ fn enforcer(will_not_act: Option<&str>) -> Parts {
 fn enforcer_below(procfs: std::path::PathBuf, will_not_act: Option<&str>) -> Parts {
     let directory = tempfile::tempdir().unwrap();
     let hour = Duration::from_secs(3_600);
-    let store = Store::start(directory.path().to_owned(), "boot".into(), hour).unwrap();
+    let store = Store::start(directory.path().to_owned(), "boot".into(), hour, None).unwrap();
     let (_, state) = state::channel("box".into(), hour);
     let (settings, authority) = Settings::read_with(Users::start(System).unwrap());
     let means = Means {
@@ -178,13 +178,25 @@ fn a_daemon_that_does_not_act_says_why_and_one_that_stops_begins_nothing() {
 }
 
 #[test]
-fn one_person_makes_one_plan_at_a_time() {
+fn plans_that_one_person_asks_for_at_once_are_made_one_after_the_other() {
     let parts = enforcer(None);
     let alice = caller(1000);
+    let alone = parts.make(&alice, KillRequest::default());
+    assert_ne!(alone, Err(Refusal::Busy));
     let held = parts.enforcer.planning.take(Owner::of(&alice), false);
     assert!(held.is_some());
-    let made = parts.make(&alice, KillRequest::default());
-    assert_eq!(made, Err(Refusal::Busy));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let made = runtime.block_on(async {
+        let ask = || parts.enforcer.plan(&alice, KillRequest::default());
+        let mut three = std::pin::pin!(futures::future::join_all([ask(), ask(), ask()]));
+        assert!(futures::poll!(three.as_mut()).is_pending());
+        drop(held);
+        three.await
+    });
+    assert_eq!(made, [alone.clone(), alone.clone(), alone]);
 }
 
 /// Root's, of any process.

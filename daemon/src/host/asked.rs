@@ -162,12 +162,19 @@ where
     /// Waits until everything was answered once, but not past `deadline`, and
     /// not for a question that is stuck, nor behind those that are.
     pub(super) fn settle(&self, deadline: Instant) {
+        self.settle_for(|_| true, deadline);
+    }
+
+    /// Waits likewise for what is wanted alone.
+    pub(super) fn settle_for(&self, wanted: impl Fn(&K) -> bool, deadline: Instant) {
         let mut known = self.shared.lock();
-        while known.is_worth_waiting(self.manner) {
+        while known.is_worth_waiting(&wanted, self.manner) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
+            // Nobody tells that a question is stuck from now on.
+            let left = left.min(self.manner.slow / 4);
             let waited = self.shared.news.wait_timeout(known, left);
             known = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -204,13 +211,14 @@ impl<K: Ord + Clone, Q, V> Known<K, Q, V> {
         self.entries.insert(key.clone(), entry);
     }
 
-    /// Whether something was never answered and still may be soon.
-    fn is_worth_waiting(&self, manner: Manner) -> bool {
+    /// Whether something wanted was never answered and still may be soon.
+    fn is_worth_waiting(&self, wanted: impl Fn(&K) -> bool, manner: Manner) -> bool {
         let stuck: BTreeSet<&K> = self.stuck(manner.slow).collect();
-        let mut entries = self.entries.iter();
-        stuck.len() < manner.threads
-            && entries
-                .any(|(key, entry)| matches!(entry.answer, Answer::Pending) && !stuck.contains(key))
+        let mut pending = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| matches!(entry.answer, Answer::Pending));
+        stuck.len() < manner.threads && pending.any(|(key, _)| wanted(key) && !stuck.contains(key))
     }
 
     fn stuck(&self, slow: Duration) -> impl Iterator<Item = &K> {

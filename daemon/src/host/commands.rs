@@ -6,6 +6,7 @@ use crate::procfs::file::{failed, read_at_most};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::text::{COMMAND_MAX, visible};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,11 +50,22 @@ impl Commands {
     /// # Errors
     /// When the system gives no thread.
     pub(crate) fn start() -> std::io::Result<Self> {
+        Self::start_as(MANNER)
+    }
+
+    /// Starts those for which nobody is ever stuck: what they read is waited for.
+    #[cfg(test)]
+    pub(super) fn start_patient() -> std::io::Result<Self> {
+        let slow = Duration::from_secs(3_600);
+        Self::start_as(Manner { slow, ..MANNER })
+    }
+
+    fn start_as(manner: Manner) -> std::io::Result<Self> {
         let read = |_: &ProcessKey, file: PathBuf| {
             let bytes = read_at_most(&file, CMDLINE_MAX);
             Ok(bytes.map_or_else(failed, |bytes| line(&bytes)))
         };
-        Ok(Self(Asked::start(MANNER, read)?))
+        Ok(Self(Asked::start(manner, read)?))
     }
 
     /// The command line of a process, from this file. Asks for it where it is
@@ -92,6 +104,22 @@ impl Commands {
     /// not for one that is stuck.
     pub(super) fn settle(&self, deadline: Instant) {
         self.0.settle(deadline);
+    }
+
+    /// Waits likewise for these alone.
+    pub(super) fn settle_for(&self, wanted: &BTreeSet<ProcessKey>, deadline: Instant) {
+        self.0.settle_for(|key| wanted.contains(key), deadline);
+    }
+
+    /// Whether one of these that is not read yet may be soon.
+    pub(super) fn may_read(&self, wanted: &BTreeSet<ProcessKey>) -> bool {
+        let stuck = self.stuck();
+        stuck.len() < MANNER.threads && wanted.iter().any(|key| !stuck.contains(key))
+    }
+
+    /// Those that are stuck now.
+    pub(super) fn stuck(&self) -> Vec<ProcessKey> {
+        self.0.stuck()
     }
 
     /// Forgets every process but these.

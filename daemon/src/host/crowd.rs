@@ -18,12 +18,12 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Where processes are looked up. Each look is a fresh one: nothing that it finds
 /// is kept for the next, and none of it is the poll's. Only the threads that ask
-/// for what may hang stay, so that a process that is stuck costs one of them, and
-/// not one at each look. Clones share them.
+/// for what may hang stay, and remember who was stuck: such a process costs two of
+/// them at most, and not one at each look. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Crowds {
     procfs: PathBuf,
@@ -32,7 +32,7 @@ pub(crate) struct Crowds {
     /// The label of a container that names whose it is.
     owner_label: String,
     /// `None` before the first look: most days nobody plans anything.
-    asking: Arc<Mutex<Option<Asking>>>,
+    asking: Arc<Mutex<Option<Arc<Asking>>>>,
 }
 
 /// So many processes are looked at: a hundred times as many as a busy box has.
@@ -55,41 +55,53 @@ impl Crowds {
         }
     }
 
-    /// Everybody. Takes up to a second on a box of 10,000 processes, and not much
-    /// longer where one of them is stuck.
+    /// Everybody. Takes up to a second on a box of 10,000 processes, and a few more
+    /// where one of them is stuck that was not known to be.
     ///
     /// # Errors
     /// When `/proc` cannot be listed, or the system gives no thread.
     pub(crate) fn everybody(&self, users: &Users) -> io::Result<Crowd> {
+        let (mut members, is_cut) = self.members()?;
+        let asking = self.asking()?;
+        asking.fill(&mut members, &self.procfs, users, PATIENCE);
+        Ok(candidates(members, is_cut, users))
+    }
+
+    /// Everybody once more, soon after such a look and at once, whoever is stuck.
+    /// What may hang is not asked for: command lines are those of that look, and
+    /// those who came since have none. No container has a name.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be listed.
+    pub(crate) fn everybody_since(&self, before: &Crowd, users: &Users) -> io::Result<Crowd> {
+        let (mut members, is_cut) = self.members()?;
+        for (pid, member) in &mut members {
+            member.recall(before.get(pid));
+        }
+        Ok(candidates(members, is_cut, users))
+    }
+
+    /// Everybody as far as files tell that never hang, and whether there are more.
+    fn members(&self) -> io::Result<(BTreeMap<u32, Member>, bool)> {
         let (pids, is_cut) = list(&self.procfs, MOST)?;
         let view = namespace::view(&self.procfs);
         let own_users = namespace::own_users();
         let look = |pid| Member::read(&self.procfs, pid, view, own_users.as_deref());
-        let mut members: BTreeMap<u32, Member> = pids
-            .into_iter()
-            // Whoever cannot be read has ended since the list was made.
-            .filter_map(|pid| Some((pid, look(pid).ok()?)))
-            .collect();
-        self.ask(&mut members, users)?;
-        let mut jobs = Kinship::new(&members, is_cut).jobs();
-        let candidate = |(pid, member): (u32, Member)| {
-            let job = jobs.remove(&pid);
-            (pid, member.into_candidate(job, users))
-        };
-        Ok(members.into_iter().map(candidate).collect())
+        // Whoever cannot be read has ended since the list was made.
+        let members = pids.into_iter();
+        let members = members.filter_map(|pid| Some((pid, look(pid).ok()?)));
+        Ok((members.collect(), is_cut))
     }
 
-    /// Fills in what may hang, as far as it comes in time.
-    fn ask(&self, members: &mut BTreeMap<u32, Member>, users: &Users) -> io::Result<()> {
-        // One look after the other: each forgets what was answered to it.
+    /// The threads that ask.
+    fn asking(&self) -> io::Result<Arc<Asking>> {
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let asking = match &mut *asking {
-            Some(asking) => asking,
-            none => none.insert(Asking::start(&self.host_root, &self.owner_label)?),
-        };
-        let deadline = Instant::now() + PATIENCE;
-        asking.fill(members, &self.procfs, users, deadline);
-        Ok(())
+        if let Some(asking) = &*asking {
+            return Ok(Arc::clone(asking));
+        }
+        let started = Arc::new(Asking::start(&self.host_root, &self.owner_label)?);
+        *asking = Some(Arc::clone(&started));
+        Ok(started)
     }
 
     /// The pid, among those that are looked up here, of the process that this
@@ -117,6 +129,16 @@ impl Crowds {
         let member = Member::read(&self.procfs, pid, view, own_users.as_deref())?;
         Ok(member.into_candidate_alone())
     }
+}
+
+/// With their jobs, and what their owners are called.
+fn candidates(members: BTreeMap<u32, Member>, is_cut: bool, users: &Users) -> Crowd {
+    let mut jobs = Kinship::new(&members, is_cut).jobs();
+    let candidate = |(pid, member): (u32, Member)| {
+        let job = jobs.remove(&pid);
+        (pid, member.into_candidate(job, users))
+    };
+    members.into_iter().map(candidate).collect()
 }
 
 /// The pids that there are, at most so many, and whether there are more. The

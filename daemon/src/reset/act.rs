@@ -98,7 +98,7 @@ pub(super) fn act(
     let (word, outcome) = (word(&last), document(&last));
     tracing::info!(word, outcome, "a reset is over");
     if let Ok(act) = recorded {
-        store.settle(act, word, outcome);
+        act.settle(word, outcome);
     }
 }
 

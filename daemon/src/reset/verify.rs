@@ -1,9 +1,9 @@
 //! Waits until a device answers after its reset, and says how it stands.
 
 use crate::enforce::Means;
+use crate::look::NewPoll;
 use gpukill_policy::reset::answering::{Standing, standing};
 use gpukill_proto::snapshot::{DeviceId, Vendor};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long it may take: a sensor that starts wakes every GPU of the box.
@@ -18,17 +18,13 @@ const STEP: Duration = Duration::from_millis(50);
 pub(super) fn verify(means: &Means, id: &DeviceId, vendor: Vendor) -> Standing {
     let deadline = Instant::now() + PATIENCE;
     let mut silent_since: Option<Instant> = None;
-    // The poll under way may have begun before: the one after it has not.
-    let first = means.state.borrow().snapshot.tick.saturating_add(2);
+    let mut stands = Standing::Unread("gpukilld did not poll".to_owned());
+    let mut poll = NewPoll::after_now(&means.state);
     loop {
-        (means.hurry)();
-        std::thread::sleep(STEP);
-        let snapshot = Arc::clone(&means.state.borrow().snapshot);
-        let stands = if snapshot.tick < first {
-            Standing::Unread("gpukilld did not poll".to_owned())
-        } else {
-            standing(id, vendor, &snapshot)
-        };
+        if poll.is_published(&means.state, &*means.hurry) {
+            stands = standing(id, vendor, &means.state.borrow().snapshot);
+            poll = NewPoll::after_now(&means.state);
+        }
         match &stands {
             Standing::Well | Standing::Advised(_) => return stands,
             Standing::Silent(_) => {
@@ -42,5 +38,6 @@ pub(super) fn verify(means: &Means, id: &DeviceId, vendor: Vendor) -> Standing {
         if Instant::now() > deadline || means.is_stopping() {
             return stands;
         }
+        std::thread::sleep(STEP);
     }
 }

@@ -103,24 +103,27 @@ impl<'a> Conditions<'a> {
         let Some(wanted) = &self.command else {
             return Holds::Yes;
         };
-        match shown_command(process, seen).known() {
-            Some(command) => wanted.is_match(command).into(),
-            None => Holds::Unknown,
+        let command = shown_command(process, seen);
+        match (&command, command.known()) {
+            // Whoever may not see it may not end the process either: nothing is missing.
+            (Reading::Withheld, _) => Holds::No,
+            (_, Some(command)) => wanted.is_match(command).into(),
+            (_, None) => Holds::Unknown,
         }
     }
 
     /// Whether it uses one device of which all holds that is asked of devices.
     fn device(&self, used: &Usage<'_>, seen: &Seen<'_>) -> Holds {
         let selector = self.selector;
-        if self.gpus.is_none() && selector.vendor.is_none() && selector.min_memory.is_none() {
+        if self.gpus.is_none() && selector.vendors.is_empty() && selector.min_memory.is_none() {
             return Holds::Yes;
         }
         let each = used.memory.iter().map(|(id, parts)| {
             let is_chosen = self.gpus.as_ref().is_none_or(|gpus| gpus.contains(id));
-            let vendor = match (selector.vendor, device(seen, id)) {
-                (None, _) => Holds::Yes,
-                (Some(wanted), Some(device)) => (device.vendor == wanted).into(),
-                (Some(_), None) => Holds::Unknown,
+            let vendor = match device(seen, id) {
+                _ if selector.vendors.is_empty() => Holds::Yes,
+                Some(device) => selector.vendors.contains(&device.vendor).into(),
+                None => Holds::Unknown,
             };
             let memory = selector
                 .min_memory

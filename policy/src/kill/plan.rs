@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 ///
 /// # Errors
 /// As [`super::meant::meant`], [`Refusal::Denied`] where the caller may not ask
-/// for it at all, and [`Refusal::NoMatch`] where nobody is meant.
+/// for it at all, and [`Refusal::NoMatch`] where it is known that nobody is meant.
 pub fn plan(request: &KillRequest, seen: &Seen<'_>, now: Timestamp) -> Result<KillPlan, Refusal> {
     if !rights(seen.caller, seen.roles).contains(&Right::EndOwn) {
         return Err(Refusal::Denied {
@@ -34,8 +34,10 @@ pub fn plan(request: &KillRequest, seen: &Seen<'_>, now: Timestamp) -> Result<Ki
         });
     }
     let meant = meant(request, seen)?;
-    if meant.keys.is_empty() {
-        return Err(nobody(meant.unjudged));
+    if meant.keys.is_empty() && meant.unjudged == 0 {
+        return Err(Refusal::NoMatch(
+            "no process that uses a GPU is meant".into(),
+        ));
     }
     let planner = Planner::new(request, seen);
     let parts = planner.parts(&meant.keys);
@@ -50,15 +52,6 @@ pub fn plan(request: &KillRequest, seen: &Seen<'_>, now: Timestamp) -> Result<Ki
         targets,
         unjudged: meant.unjudged,
     })
-}
-
-fn nobody(unjudged: u32) -> Refusal {
-    let unjudged = match unjudged {
-        0 => String::new(),
-        1 => "; what is asked is not known of one that does".into(),
-        many => format!("; what is asked is not known of {many} that do"),
-    };
-    Refusal::NoMatch(format!("no process that uses a GPU is meant{unjudged}"))
 }
 
 /// How one process came into a plan.

@@ -276,7 +276,7 @@ document! {
 pub(super) mod tests {
     use super::*;
     use crate::kill::{KillRequest, KillSelector};
-    use crate::snapshot::{DeviceId, ProcessKey, Unit};
+    use crate::snapshot::{DeviceId, ProcessKey, Unit, Vendor};
     use crate::units::{Bytes, Timestamp};
     use serde_json::json;
 
@@ -319,6 +319,7 @@ pub(super) mod tests {
                 selector: KillSelector {
                     pids: vec![48_213],
                     min_memory: Some(Bytes::mib(1)),
+                    vendors: [Vendor::Intel, Vendor::Amd].into(),
                     ..KillSelector::default()
                 },
                 signal: Some(KillSignal::Interrupt),
@@ -377,7 +378,7 @@ pub(super) mod tests {
         let expected = json!({
             "schema": 1,
             "ts": "1970-01-01T00:00:00.000Z",
-            "selector": "48213 --min-memory 1048576B",
+            "selector": "48213 --min-memory 1048576B --vendor amd,intel",
             "scope": "process",
             "signal": "SIGINT",
             "force": false,

@@ -42,7 +42,7 @@ pub(super) fn kill_request() -> KillRequest {
             image: Some("*/pytorch:*".into()),
             job: Some("slurm 1234.0".into()),
             min_memory: Some(Bytes(1 << 34)),
-            vendor: Some(Vendor::Nvidia),
+            vendors: [Vendor::Nvidia, Vendor::Intel].into(),
         },
         scope: KillScope::Job,
         signal: Some(KillSignal::Interrupt),

@@ -15,6 +15,8 @@ mod outside;
 
 mod interrupted;
 
+mod frozen;
+
 mod recycled;
 
 mod many;

@@ -5,6 +5,7 @@ use crate::args::{Kill, SignalChoice, VendorChoice};
 use crate::exit::{Exit, Failure};
 use gpukill_policy::select::pattern;
 use gpukill_proto::kill::{KillRequest, KillScope, KillSelector, KillSignal, MOST_PIDS};
+use std::collections::BTreeSet;
 
 /// The request that these arguments make.
 pub(super) fn request(wanted: &Kill) -> Result<KillRequest, Failure> {
@@ -35,7 +36,7 @@ fn selector(wanted: &Kill) -> KillSelector {
         image: wanted.image.clone(),
         job: wanted.job.clone(),
         min_memory: wanted.min_memory,
-        vendor: wanted.vendor.and_then(VendorChoice::vendor),
+        vendors: VendorChoice::vendors(&wanted.vendor).into_iter().collect(),
     }
 }
 
@@ -43,7 +44,7 @@ fn check(wanted: &Kill, selector: &KillSelector) -> Result<(), Failure> {
     // These two only narrow what another names: alone they would mean everybody.
     let named = KillSelector {
         min_memory: None,
-        vendor: None,
+        vendors: BTreeSet::new(),
         ..selector.clone()
     };
     if named.is_empty() {
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn every_condition_reaches_the_daemon() {
         let line = "9 7 9 --filter python.* --command train --gpu 0-3 --user bob --container web \
-                    --image vllm* --job 1234 --min-memory 4G --vendor amd --scope job \
+                    --image vllm* --job 1234 --min-memory 4G --vendor intel,amd --vendor AMD --scope job \
                     --timeout-secs 30 --force --signal int --dry-run";
         let expected = KillRequest {
             selector: KillSelector {
@@ -110,7 +111,7 @@ mod tests {
                 image: Some("vllm*".into()),
                 job: Some("1234".into()),
                 min_memory: Some(Bytes::mib(4096)),
-                vendor: Some(Vendor::Amd),
+                vendors: [Vendor::Amd, Vendor::Intel].into(),
             },
             scope: KillScope::Job,
             signal: Some(KillSignal::Interrupt),

@@ -140,7 +140,7 @@ fn a_store_that_cannot_be_opened_is_waited_for_and_not_spun_on() {
 fn an_act_is_in_the_record_before_it_is_done_and_its_end_once() {
     let directory = tempfile::tempdir().unwrap();
     let file = audit(directory.path());
-    let store = Store::start(directory.path().into(), "boot".into(), KEEP).unwrap();
+    let store = Store::start(directory.path().into(), "boot".into(), KEEP, None).unwrap();
     let first = store.intend_within(act("1"), LONG).unwrap();
     assert_eq!(rows(&file), [under_way("1")]);
     let second = store.intend_within(act("2"), LONG).unwrap();
@@ -160,7 +160,7 @@ fn an_act_is_in_the_record_before_it_is_done_and_its_end_once() {
     assert_eq!((kind.as_str(), uid), ("kill", 1_000));
     assert_eq!(plan, r#"{"targets":["1"]}"#);
     assert!(run.starts_with("boot/"), "{run}");
-    assert_eq!(store.intend(act("3")), Err(CLOSED.into()));
+    assert_eq!(store.intend(act("3")).err(), Some(CLOSED.into()));
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn only_so_many_acts_are_under_way() {
 fn refusals_are_in_the_record_at_once_and_the_rest_of_them_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let file = audit(directory.path());
-    let store = Store::start(directory.path().into(), "boot".into(), KEEP).unwrap();
+    let store = Store::start(directory.path().into(), "boot".into(), KEEP, None).unwrap();
     let began = Instant::now();
     store.refuse(act("1"), "it belongs to alice".into());
     let is_there = || {
@@ -312,7 +312,7 @@ proptest! {
         times in prop_oneof![Just(1_usize), 1_usize..20_000],
     ) {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::start(directory.path().into(), "boot".into(), KEEP).unwrap();
+        let store = Store::start(directory.path().into(), "boot".into(), KEEP, None).unwrap();
         let text = text.repeat(times);
         let document = json!([text]).to_string();
         let whole = Act { asked: text.clone(), plan: document.clone(), ..act("") };

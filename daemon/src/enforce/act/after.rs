@@ -3,6 +3,7 @@
 
 use super::Act;
 use super::target::Target;
+use crate::look::NewPoll;
 use crate::state::whole_milliseconds;
 use gpukill_policy::kill::respawned::respawned;
 use gpukill_policy::kill::returned::{is_back, returned};
@@ -70,15 +71,11 @@ impl Act<'_> {
     /// A snapshot of a poll that began after now, or the newest where polls take
     /// too long.
     fn newer_snapshot(&self) -> Arc<Snapshot> {
-        let state = &self.means.state;
+        let (state, hurry) = (&self.means.state, &*self.means.hurry);
         let deadline = Instant::now() + POLL_PATIENCE;
-        // The poll under way may have begun before: the one after it has not.
-        for _ in 0..2 {
-            let before = state.borrow().snapshot.tick;
-            (self.means.hurry)();
-            while state.borrow().snapshot.tick <= before && Instant::now() < deadline {
-                std::thread::sleep(POLL_STEP);
-            }
+        let mut poll = NewPoll::after_now(state);
+        while !poll.is_published(state, hurry) && Instant::now() < deadline {
+            std::thread::sleep(POLL_STEP);
         }
         Arc::clone(&state.borrow().snapshot)
     }

@@ -3,27 +3,19 @@
 
 use super::Act;
 use super::target::Target;
-use gpukill_policy::kill::Candidate;
 use gpukill_policy::kill::belongs::{joined, newborn};
+use gpukill_policy::kill::{Candidate, Crowd};
 use gpukill_proto::kill::{Ending, Fate, KillTarget};
+use gpukill_proto::snapshot::ProcessKey;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 impl Act<'_> {
     /// Makes targets of what came to what is ended since it was planned: a person
     /// may have thought about it for minutes.
     pub(super) fn take_in_the_joined(&mut self) {
-        let first = std::mem::take(&mut self.first);
-        let joined = joined(self.plan, &first);
-        let joined: Vec<&Candidate> = joined
-            .iter()
-            .filter_map(|key| first.get(&key.pid))
-            .collect();
-        let heirs: Vec<KillTarget> = joined.into_iter().map(|one| self.heir(one)).collect();
-        self.first = first;
-        for heir in heirs {
-            if self.members.insert(heir.key) {
-                self.take_in(&heir);
-            }
-        }
+        let first = Arc::clone(&self.first);
+        self.take_in(joined(self.plan, &first), &first);
     }
 
     /// Makes targets of what was born to members; false where nothing was.
@@ -31,37 +23,36 @@ impl Act<'_> {
         if !self.is_wide() {
             return false;
         }
-        let Ok(crowd) = self.means.crowds.everybody(&self.means.authority.users) else {
+        let (crowds, users) = (&self.means.crowds, &self.means.authority.users);
+        // At once: while somebody's command line is waited for, others fork, or stay
+        // stopped.
+        let Ok(crowd) = crowds.everybody_since(&self.first, users) else {
             return false;
         };
         let scope = self.plan.request.scope;
-        let born = newborn(&self.members, scope, &self.first, &crowd);
-        let mut any = false;
-        for key in born {
-            if !self.members.insert(key) {
-                continue;
-            }
-            let Some(candidate) = crowd.get(&key.pid) else {
-                continue;
-            };
-            let target = self.heir(candidate);
-            any |= self.take_in(&target);
-        }
-        any
+        self.take_in(newborn(&self.members, scope, &self.first, &crowd), &crowd)
     }
 
-    /// Makes a target of one that was not planned, where it may get a signal.
-    fn take_in(&mut self, heir: &KillTarget) -> bool {
-        match self.open(heir) {
-            Ok(open) => {
-                self.targets.push(open);
-                return true;
+    /// Makes targets of those that were not planned and may get a signal; false where
+    /// none may.
+    fn take_in(&mut self, heirs: BTreeSet<ProcessKey>, crowd: &Crowd) -> bool {
+        let mut any = false;
+        for key in heirs {
+            let Some(heir) = crowd.get(&key.pid).filter(|_| self.members.insert(key)) else {
+                continue;
+            };
+            let heir = self.heir(heir);
+            match self.open(&heir) {
+                Ok(open) => {
+                    self.targets.push(open);
+                    any = true;
+                }
+                // One that lived for a moment is nobody's news.
+                Err(Ending::Gone | Ending::Zombie(_)) => {}
+                Err(ending) => self.told.ends(&heir, ending),
             }
-            // One that lived for a moment is nobody's news.
-            Err(Ending::Gone | Ending::Zombie(_)) => {}
-            Err(ending) => self.told.ends(heir, ending),
         }
-        false
+        any
     }
 
     /// A newborn as a target: it gets what the others get, from this step on.

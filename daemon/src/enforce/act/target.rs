@@ -166,7 +166,7 @@ impl Target {
     /// Stops it, so that it does not fork before it is killed. It goes on when
     /// nothing more is done to it, or the daemon ends.
     pub(super) fn stop(&mut self, frozen: &Frozen) {
-        let stop = || frozen.stop(&self.handle);
+        let stop = || frozen.stop(self.planned.key, &self.handle);
         self.stopped.get_or_insert_with(stop).again();
     }
 

@@ -153,12 +153,17 @@ fn nobody_stays_stopped_when_a_kill_is_broken_off_or_the_daemon_ends() {
     };
     let parts = enforcer(None);
     let frozen = &parts.enforcer.means.frozen;
-    let stopped = frozen.stop(&handle);
+    // It is noted nowhere.
+    let nobody = gpukill_proto::snapshot::ProcessKey {
+        pid: 0,
+        start_ticks: 0,
+    };
+    let stopped = frozen.stop(nobody, &handle);
     stopped.again();
     becomes(true);
     drop(stopped);
     becomes(false);
-    let stopped = frozen.stop(&handle);
+    let stopped = frozen.stop(nobody, &handle);
     stopped.again();
     becomes(true);
     parts.enforcer.stop(Duration::ZERO);

@@ -93,6 +93,20 @@ impl Member {
         directory_of(&directory, self.speaker).join("cmdline")
     }
 
+    /// With what was known of the same process before, where that may hang.
+    pub(super) fn recall(&mut self, before: Option<&Candidate>) {
+        let now = &mut self.candidate;
+        now.container = named_by_its_id(self.contained.clone());
+        if let Some(before) = before.filter(|before| before.kin.key == now.kin.key) {
+            now.command = before.command.clone();
+            now.kin.arguments = before.kin.arguments.clone();
+        }
+        // One that has no command line has no arguments either.
+        self.lacks_arguments = now.kin.needs_arguments()
+            && now.kin.arguments.is_none()
+            && now.command != Reading::Unsupported;
+    }
+
     /// With everything that was found out.
     pub(super) fn into_candidate(self, job: Option<Reading<Job>>, users: &Users) -> Candidate {
         let Self {
@@ -123,12 +137,15 @@ impl Member {
 
     /// With what is known of it alone.
     pub(super) fn into_candidate_alone(self) -> Candidate {
-        let container = self.contained.map(|contained| contained.map(unnamed));
         Candidate {
-            container,
+            container: named_by_its_id(self.contained),
             ..self.candidate
         }
     }
+}
+
+fn named_by_its_id(contained: Reading<Option<Contained>>) -> Reading<Option<Container>> {
+    contained.map(|contained| contained.map(unnamed))
 }
 
 /// A container of which only its cgroup is known.

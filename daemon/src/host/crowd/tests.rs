@@ -1,7 +1,9 @@
-//! Tests of who is there, over made-up processes and the real ones.
+//! Tests of who is there, over made-up processes.
+
+mod real;
 
 use super::*;
-use crate::host::users::{Group, NameService, System, User};
+use crate::host::users::{Group, NameService, User};
 use gpukill_policy::access::Uids;
 use gpukill_policy::job::Kin;
 use gpukill_proto::holders::ProcessState;
@@ -9,18 +11,18 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Job, ProcessKey, Unit};
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// A made-up `/proc`.
-struct Tree(tempfile::TempDir);
+pub(super) struct Tree(tempfile::TempDir);
 
 impl Tree {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
     /// Lets a process of user 1000 exist: its pid, name, parent and start.
-    fn process(&self, pid: u32, name: &str, parent: u32, start: u64) {
+    pub(super) fn process(&self, pid: u32, name: &str, parent: u32, start: u64) {
         self.stat(pid, &format!("{name}) S {parent} 77 88 0"), 0, 1, start);
         self.file(pid, "status", "Uid:\t1000\t1001\t1002\t1003\n");
         self.file(pid, "cgroup", "0::/\n");
@@ -34,7 +36,7 @@ impl Tree {
         self.file(pid, "stat", &stat);
     }
 
-    fn file(&self, pid: u32, file: &str, text: &str) {
+    pub(super) fn file(&self, pid: u32, file: &str, text: &str) {
         let file = self.0.path().join(pid.to_string()).join(file);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, text).unwrap();
@@ -46,14 +48,28 @@ impl Tree {
         symlink(target, file).unwrap();
     }
 
-    fn crowds(&self) -> Crowds {
-        let root = self.0.path().to_owned();
+    /// Makes a process stuck: whoever opens its command line waits until somebody
+    /// writes there.
+    pub(super) fn stick(&self, pid: u32) -> PathBuf {
+        let cmdline = self.0.path().join(pid.to_string()).join("cmdline");
+        std::fs::remove_file(&cmdline).unwrap();
+        let made = Command::new("mkfifo").arg(&cmdline).status();
+        assert!(made.unwrap().success());
+        cmdline
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(super) fn crowds(&self) -> Crowds {
+        let root = self.root().to_owned();
         Crowds::new(root.clone(), root, String::new())
     }
 }
 
 /// Knows one user.
-struct Alice;
+pub(super) struct Alice;
 
 impl NameService for Alice {
     fn user(&self, uid: u32) -> Result<Option<User>, String> {
@@ -293,102 +309,59 @@ fn each_look_is_a_fresh_one() {
 }
 
 #[test]
-fn a_process_that_is_stuck_hides_its_own_command_line_and_holds_one_thread_for_all_looks() {
+fn a_process_that_is_stuck_hides_its_own_command_line_from_all_looks_and_no_others() {
     let tree = Tree::new();
     tree.process(7, "stuck", 1, 500);
     tree.process(8, "fine", 1, 500);
-    let cmdline = tree.0.path().join("7/cmdline");
-    std::fs::remove_file(&cmdline).unwrap();
-    let made = Command::new("mkfifo").arg(&cmdline).status();
-    assert!(made.unwrap().success());
+    let cmdline = tree.stick(7);
     let crowds = tree.crowds();
     for _ in 0..6 {
         let crowd = everybody(&crowds);
         assert_eq!(crowd[&7].command, Reading::Failed("not read yet".into()));
         assert_eq!(crowd[&8].command, Reading::Value("fine".into()));
     }
-    // Lets the thread go on.
+    // Lets the threads go on.
     drop(std::fs::File::options().write(true).open(&cmdline));
 }
 
-/// A process that is ended when dropped.
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn new() -> Self {
-        let mut sleep = Command::new("sleep");
-        Self(sleep.arg("1000").stdin(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
-fn a_child_of_ours_is_found_among_the_real_ones_as_what_it_is() {
-    let users = Users::start(System).unwrap();
-    let crowds = Crowds::new("/proc".into(), "/".into(), String::new());
-    let sleeper = Sleeper::new();
-    let pid = sleeper.0.id();
-    let began = Instant::now();
-    // Until it executes what it is to be.
-    let crowd = loop {
-        let crowd = crowds.everybody(&users).unwrap();
-        // It reads its own libraries at first, for which it waits in the kernel.
-        let is_asleep = crowd[&pid].state == ProcessState::Sleeping;
-        if is_asleep && crowd[&pid].command == Reading::Value("sleep 1000".into()) {
-            break crowd;
-        }
-        assert!(
-            began.elapsed() < Duration::from_secs(20),
-            "{:?}",
-            crowd[&pid]
-        );
+fn those_who_came_since_a_look_are_found_without_asking_for_what_may_hang() {
+    let tree = Tree::new();
+    tree.process(6, "python3", 1, 400);
+    tree.file(6, "cmdline", "python3\0train.py\0");
+    tree.process(7, "train", 6, 500);
+    let crowds = tree.crowds();
+    let users = Users::start(Alice).unwrap();
+    let before = crowds.everybody(&users).unwrap();
+    tree.process(8, "worker", 7, 600);
+    tree.stick(8);
+    // It interprets what is not known, and may keep what is below it apart.
+    tree.process(9, "python3", 7, 600);
+    tree.stick(9);
+    tree.process(10, "worker", 9, 700);
+    // Its pid is another's by now.
+    tree.process(7, "other", 6, 550);
+    // Whoever asks would wait for this.
+    let nobody_asks = crowds.asking.lock().unwrap();
+    let crowd = crowds.everybody_since(&before, &users).unwrap();
+    drop(nobody_asks);
+    let tree_of_6 = || Reading::Value(Job::Tree(key(6, 400)));
+    let came = |pid, name, parent, start, job| Candidate {
+        command: Reading::Failed("not asked for".into()),
+        job,
+        ..found(pid, name, parent, start)
     };
-    let us = rustix::process::getuid().as_raw();
-    let (found, ours) = (&crowd[&pid], &crowd[&std::process::id()]);
-    assert_eq!(found.parent, std::process::id());
-    assert_eq!(found.kin.name, "sleep");
-    assert_eq!(found.kin.uid, Some(us));
-    assert_eq!(found.namespace_owner, Reading::Value(None));
-    assert!(!found.is_kernel_thread);
-    assert!(found.owner.known().is_some(), "{found:?}");
-    assert_eq!(found.container, ours.container);
-    let alone = crowds.one(pid).unwrap();
+    let unknown = Reading::Failed("not read yet".into());
+    let expected = [
+        (6, before[&6].clone()),
+        (7, came(7, "other", 6, 550, tree_of_6())),
+        (8, came(8, "worker", 7, 600, tree_of_6())),
+        (9, came(9, "python3", 7, 600, tree_of_6())),
+        (10, came(10, "worker", 9, 700, unknown)),
+    ];
     assert_eq!(
-        (alone.kin.key, alone.uids, alone.kin.executable),
-        (
-            found.kin.key,
-            found.uids.clone(),
-            found.kin.executable.clone()
-        )
+        before[&6].command,
+        Reading::Value("python3 train.py".into())
     );
-}
-
-/// `cargo test --release -p gpukilld --lib crowd -- --ignored --nocapture`
-#[test]
-#[ignore = "it measures, and says how long a look takes here"]
-fn how_long_a_look_takes() {
-    let users = Users::start(System).unwrap();
-    let crowds = Crowds::new("/proc".into(), "/".into(), String::new());
-    for _ in 0..5 {
-        let began = Instant::now();
-        let crowd = crowds.everybody(&users).unwrap();
-        let unknown = crowd
-            .values()
-            .filter(|found| found.command.failure().is_some());
-        eprintln!(
-            "{} processes in {:?}, {} command lines unread",
-            crowd.len(),
-            began.elapsed(),
-            unknown.count()
-        );
-        let began = Instant::now();
-        let one = crowds.one(std::process::id());
-        eprintln!("one in {:?}: {}", began.elapsed(), one.is_ok());
-    }
+    assert_eq!(crowd, expected.into());
 }

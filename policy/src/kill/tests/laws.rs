@@ -117,20 +117,22 @@ fn selectors() -> impl Strategy<Value = KillSelector> {
         maybe(&["train", "mine"]),
         maybe(&["train.service", "tree 103"]),
         proptest::option::weighted(0.2, (1..9u64).prop_map(|gib| Bytes(gib * GIB))),
-        proptest::option::weighted(0.2, Just(Vendor::Nvidia)),
+        proptest::collection::btree_set(Just(Vendor::Nvidia), 0..2),
     )
         .prop_map(
-            |(pids, filter, command, gpu, user, container, job, min_memory, vendor)| KillSelector {
-                pids,
-                filter,
-                command,
-                gpu,
-                user,
-                container,
-                image: None,
-                job,
-                min_memory,
-                vendor,
+            |(pids, filter, command, gpu, user, container, job, min_memory, vendors)| {
+                KillSelector {
+                    pids,
+                    filter,
+                    command,
+                    gpu,
+                    user,
+                    container,
+                    image: None,
+                    job,
+                    min_memory,
+                    vendors,
+                }
             },
         )
 }
@@ -179,7 +181,11 @@ fn narrowed(selector: &KillSelector, by: &KillSelector) -> KillSelector {
         image: or(&selector.image, &by.image),
         job: or(&selector.job, &by.job),
         min_memory: selector.min_memory.or(by.min_memory),
-        vendor: selector.vendor.or(by.vendor),
+        vendors: if selector.vendors.is_empty() {
+            by.vendors.clone()
+        } else {
+            selector.vendors.clone()
+        },
     }
 }
 

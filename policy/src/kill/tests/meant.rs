@@ -77,7 +77,13 @@ fn each_condition_means_whom_it_says_and_counts_those_of_whom_that_is_not_known(
         ("part of it", KillSelector { image: text("serve"), ..none() }, (&[], 1)),
         ("job", KillSelector { job: text("tree 300"), ..none() }, (&[300], 1)),
         ("container's job", KillSelector { job: text("docker serve"), ..none() }, (&[310], 1)),
-        ("vendor", KillSelector { vendor: Some(Vendor::Amd), ..none() }, (&[301], 0)),
+        ("vendor", KillSelector { vendors: [Vendor::Amd].into(), ..none() }, (&[301], 0)),
+        ("vendors",
+            KillSelector { vendors: [Vendor::Intel, Vendor::Amd].into(), ..none() }, (&[301], 0)),
+        ("either",
+            KillSelector {
+                vendors: [Vendor::Amd, Vendor::Nvidia].into(), gpu: text("1,4"), ..none()
+            }, (&[301, 302, 310], 0)),
         ("memory", KillSelector { min_memory: Some(Bytes(6 * GIB)), ..none() }, (&[300, 310], 2)),
         ("on each", KillSelector { min_memory: Some(Bytes(7 * GIB)), ..none() }, (&[300], 2)),
         ("both", KillSelector { user: text("bob"), gpu: text("2"), ..none() }, (&[], 1)),
@@ -86,7 +92,7 @@ fn each_condition_means_whom_it_says_and_counts_those_of_whom_that_is_not_known(
         ("on the same GPU",
             KillSelector { min_memory: Some(Bytes(2 * GIB)), gpu: text("1"), ..none() }, (&[310], 1)),
         ("of the same GPU",
-            KillSelector { vendor: Some(Vendor::Amd), gpu: text("0"), ..none() }, (&[], 0)),
+            KillSelector { vendors: [Vendor::Amd].into(), gpu: text("0"), ..none() }, (&[], 0)),
         ("pids of a user", KillSelector { user: text("alice"), ..pids(&[300, 310]) }, (&[300], 0)),
     ];
     let scene = scene();
@@ -158,7 +164,7 @@ fn command_lines_that_are_withheld_match_nothing() {
         ..KillSelector::default()
     };
     let of_alice = asked(&scene, selector.clone());
-    assert_eq!(of_alice, Ok((vec![300, 301, 302], 2)));
+    assert_eq!(of_alice, Ok((vec![300, 301, 302], 0)));
     let caller = olga();
     let asked = request(selector, KillScope::Process);
     let meant = meant(&asked, &scene.seen(&caller)).unwrap();

@@ -71,6 +71,39 @@ fn several_are_ended_only_when_that_was_said() {
 }
 
 #[test]
+fn that_nobody_is_meant_is_said_only_where_it_is_known() {
+    let it = Box::new();
+    let actor = Actor::start("python one.py");
+    it.lists(&[actor.pid()]);
+    let ran = it.says(&["--gpu", "0", "--min-memory", "2G"]);
+    let nobody = "gpukillctl: no process that uses a GPU is meant\n";
+    assert_eq!((ran.code, ran.stderr.as_str()), (8, nobody));
+
+    // The driver does not say what it holds.
+    it.stage
+        .play(&json!({"gpus": [{"processes": [{"pid": actor.pid()}]}]}));
+    let arguments = ["--gpu", "0", "--min-memory", "2G", "--dry-run"];
+    let (code, plan) = eventually("its memory is not known", || {
+        let (code, plan) = it.kill(&arguments);
+        (code != 8).then_some((code, plan))
+    });
+    assert_eq!(
+        (code, &plan["targets"], &plan["unjudged"]),
+        (2, &json!([]), &json!(1))
+    );
+    let ran = it.says(&["--gpu", "0", "--min-memory", "2G"]);
+    let not_known = "gpukillctl: whether 1 process is meant is not known\n\
+                     hint: see gpukillctl status\n";
+    assert_eq!(
+        (ran.code, ran.stdout.as_str(), ran.stderr.as_str()),
+        (2, "", not_known)
+    );
+    // Nothing was refused, and so nothing is recorded.
+    assert!(recorded(&it.stage).is_empty());
+    assert!(!is_over(actor.pid()));
+}
+
+#[test]
 fn a_selector_that_means_one_needs_nothing() {
     let it = Box::new();
     let actors = two();
@@ -159,4 +192,26 @@ fn each_signal_has_the_time_that_was_given() {
     assert!((1500..15_000).contains(&after), "{report:#}");
     let ran = it.says(&["1", "--timeout-secs", "0"]);
     assert_eq!(ran.code, 3, "{ran:?}");
+}
+
+#[test]
+fn whoever_waits_at_a_terminal_sees_for_whom_and_then_for_what() {
+    let it = Box::new();
+    let troupe = gpukill_tests::harness::Troupe::run(
+        &it.stage,
+        "trap 'sleep 1.5; exit' TERM; echo $$; while :; do sleep 0.05; done",
+    );
+    let [pid] = troupe.pids();
+    it.lists(&[pid]);
+    let client = it
+        .stage
+        .client(&["kill", &pid.to_string(), "--timeout-secs", "20"]);
+    let Some(mut terminal) = Terminal::start(&client, 120, 40) else {
+        return skip("no setsid here");
+    };
+    terminal.until(&format!("\r0 of 1 ended, waiting for {pid} ("));
+    terminal.until("\r1 of 1 ended, waiting for the memory");
+    let ran = terminal.end();
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.stdout.contains("\r\x1b[K  ended  "), "{ran:?}");
 }

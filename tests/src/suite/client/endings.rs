@@ -89,7 +89,7 @@ fn what_is_no_daemon_or_one_of_another_version_is_told_in_a_sentence() {
     let busy = Preface::ours(Status::Busy, 1 << 20);
     let version = format!(
         "gpukillctl: gpukilld speaks protocol 99.2, this client {PROTOCOL_VERSION}\n\
-         hint: install both from the same release, then: systemctl restart gpukilld\n"
+         hint: install both from the same release, and start gpukilld anew\n"
     );
     let stranger = "gpukillctl: what answers at SOCKET is no gpukilld\n\
                     hint: is it the right socket? name another with --socket PATH\n";

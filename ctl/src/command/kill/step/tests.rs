@@ -1,6 +1,7 @@
 //! Every combination of what is said and what is planned.
 
 use super::*;
+use crate::exit::Runs;
 use crate::output::sample;
 use gpukill_proto::kill::{KillSelector, KillSignal, Reaper};
 
@@ -129,7 +130,7 @@ fn whoever_is_not_ended_is_said_with_why_and_whom_to_ask() {
             panic!("{plan:?}")
         };
         assert_eq!(format!("{}: {failure}", failure.exit() as u8), expected);
-        assert_eq!(failure.hint().as_deref(), hint);
+        assert_eq!(failure.hint(Runs::ByHand).as_deref(), hint);
     }
 }
 

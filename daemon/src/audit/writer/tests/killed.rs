@@ -52,16 +52,54 @@ fn a_daemon_that_ends_at_any_step_leaves_every_act_and_says_which_were_interrupt
     assert_eq!(rows(&file), [done("1"), done("2")]);
 }
 
+#[test]
+fn a_kill_that_was_interrupted_says_what_was_done_for_those_it_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut first = writer(directory.path(), "boot");
+    intend(&mut first, "1").unwrap();
+    let reset = Act {
+        kind: ActKind::Reset,
+        ..act("2")
+    };
+    let connection = &first.audit.as_ref().unwrap().connection;
+    first.acts.begin(connection, reset, Timestamp(7)).unwrap();
+    drop(first);
+    let new = |recovered: &str| {
+        let directory = directory.path().to_owned();
+        let new = Writer::new(
+            directory,
+            "boot".into(),
+            KEEP,
+            Arc::default(),
+            Arc::default(),
+        );
+        let mut new = new.having(Some(recovered.into()));
+        new.open_what_is_closed();
+        new
+    };
+    let next = new("let go on: 7");
+    let found = found_by(&next);
+    let done = format!("{found}; let go on: 7");
+    let expected = [
+        ended("1", "interrupted", &done),
+        ended("2", "interrupted", &found),
+    ];
+    assert_eq!(rows(&audit(directory.path())), expected);
+    drop(next);
+    new("let go on: 8");
+    assert_eq!(rows(&audit(directory.path())), expected);
+}
+
 const CHILD: &str = "GPUKILL_TEST_RECORDS_IN";
 
 /// What the killed daemon does: it says what is recorded.
 fn record_for_ever(directory: &str) {
-    let store = Store::start(directory.into(), "boot".into(), KEEP).unwrap();
+    let store = Store::start(directory.into(), "boot".into(), KEEP, None).unwrap();
     for number in 0_u64.. {
         // A box under load may be too slow.
         if let Ok(id) = store.intend(act(&number.to_string())) {
             println!("\nrecorded {number}");
-            store.settle(id, "done", "{}".into());
+            id.settle("done", "{}".into());
         }
     }
 }
@@ -108,7 +146,7 @@ fn a_daemon_that_is_killed_at_any_moment_has_lost_no_recorded_act() {
 #[test]
 fn a_daemon_that_stops_says_what_it_did_not_finish() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::start(directory.path().into(), "boot".into(), KEEP).unwrap();
+    let store = Store::start(directory.path().into(), "boot".into(), KEEP, None).unwrap();
     store.intend_within(act("1"), LONG).unwrap();
     close(&store);
     let why = "gpukilld was stopped before it was done";

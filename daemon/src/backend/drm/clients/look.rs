@@ -270,6 +270,11 @@ fn file(root: &Path, directory: &str, (key, open): &Place) -> PathBuf {
     task.join(directory).join(open.fd.to_string())
 }
 
+/// Whoever has it open was found, and what is behind the descriptor is shown only to
+/// whom the kernel lets trace it (`proc(5)`), be it another user's or not.
+const NOT_PERMITTED: &str = "a process that has it open cannot be looked into: gpukilld lacks \
+                             CAP_SYS_PTRACE, or /proc is mounted with hidepid=";
+
 /// Why there may be clients that were not seen; `None` where only this
 /// descriptor is gone, or its process.
 fn unseen(error: io::Error) -> Option<String> {
@@ -279,7 +284,7 @@ fn unseen(error: io::Error) -> Option<String> {
         return None;
     }
     if error.kind() == io::ErrorKind::PermissionDenied {
-        return Some("processes of other users cannot be looked into".into());
+        return Some(NOT_PERMITTED.into());
     }
     let why: Reading<()> = failed(error);
     let why = why.failure().unwrap_or_default();
@@ -317,12 +322,11 @@ mod tests {
 
     #[test]
     fn only_what_may_hide_a_client_is_said() {
-        let others = "processes of other users cannot be looked into";
         let cases = [
             (rustix::io::Errno::NOENT, None),
             (rustix::io::Errno::SRCH, None),
-            (rustix::io::Errno::ACCESS, Some(others)),
-            (rustix::io::Errno::PERM, Some(others)),
+            (rustix::io::Errno::ACCESS, Some(NOT_PERMITTED)),
+            (rustix::io::Errno::PERM, Some(NOT_PERMITTED)),
             (
                 rustix::io::Errno::IO,
                 Some("a descriptor cannot be read: Input/output error (os error 5)"),
