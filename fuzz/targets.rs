@@ -18,7 +18,7 @@ use tarpc::{ClientMessage, Response};
 
 pub use gpukilld::untrusted::{
     cgroup, command, container, driver_files, fdinfo, gpu_metrics, hwmon, ids, ioreg, kfd,
-    login_uid, sensor, stat, status,
+    login_uid, reset_answer, reset_request, sensor, stat, status,
 };
 
 /// Reads bytes of any kind, and panics where it must not.
@@ -51,6 +51,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ids", ids),
     ("kfd", kfd),
     ("ioreg", ioreg),
+    ("reset_request", reset_request),
+    ("reset_answer", reset_answer),
 ];
 
 /// What either side says first.
@@ -159,8 +161,20 @@ fn assert_sane(config: &Config) {
     assert!((Duration::from_secs(1)..=HOUR).contains(&sample));
     assert!((HOUR..=24 * 3_650 * HOUR).contains(&config.audit.keep_samples));
     assert!(config.daemon.socket.is_absolute() && config.daemon.state_dir.is_absolute());
-    assert!(config.backends.procfs_root.is_absolute());
+    assert!(config.backends.procfs_root.is_absolute() && config.reset.helper.is_absolute());
     assert!(!config.access.operator_group.is_empty() && !config.access.admin_group.is_empty());
+    let protect = &config.protect;
+    for names in [
+        &protect.names,
+        &protect.users,
+        &protect.units,
+        &protect.containers,
+    ] {
+        assert!(names.len() <= 256);
+        for name in names {
+            assert!((1..=255).contains(&name.len()) && !name.contains(['*', '?', '\n']));
+        }
+    }
 }
 
 /// Text of strangers, as it is shown. The first byte is how much of it.

@@ -6,7 +6,8 @@
 //! it runs and reads is fixed; only root's own command line names other places.
 //!
 //! In reading order: who is [`peer`], what is asked ([`request`]), the [`device`],
-//! who [`open`]s it, and each vendor's own step ([`nvidia`], [`amd`]).
+//! who [`open`]s it, whether it is the only reset ([`alone`]), and each vendor's own
+//! step ([`nvidia`], [`amd`]).
 
 mod peer;
 
@@ -15,6 +16,8 @@ pub(crate) mod request;
 mod device;
 
 mod open;
+
+mod alone;
 
 mod nvidia;
 
@@ -51,6 +54,9 @@ pub struct Args {
     /// Where processes are looked at
     #[arg(long, value_name = "PATH", default_value = "/proc")]
     pub procfs: PathBuf,
+    /// What is locked for as long as a reset goes on
+    #[arg(long, value_name = "PATH", default_value = "/run/gpukill-reset.lock")]
+    pub lock: PathBuf,
 }
 
 /// The longest answer, in bytes.
@@ -73,16 +79,21 @@ pub fn run(args: &Args) -> ExitCode {
     code
 }
 
-/// The steps, in order. What comes back says what was not restored.
+/// The steps, in order. What comes back says what was not restored. When it comes,
+/// the next reset may begin.
 fn serve(args: &Args) -> Result<Option<String>, String> {
     peer::check(std::io::stdin(), args.allow_uid)?;
     let request = request::receive(std::io::stdin())?;
     let nodes = device::nodes(&request, args)?;
+    let alone = alone::alone(&args.lock)?;
     match request {
-        Request::Nvidia(address) => nvidia::reset(&address, args, || open::nobody(&nodes, args)),
+        Request::Nvidia(address) => {
+            let nobody = || open::nobody(&nodes, args);
+            nvidia::reset(&address, args, &alone, nobody)
+        }
         Request::Amd(address) => {
             open::nobody(&nodes, args)?;
-            amd::reset(&address, args).map(|()| None)
+            amd::reset(&address, args, &alone).map(|()| None)
         }
     }
 }

@@ -15,6 +15,8 @@ mod asking;
 
 mod verify;
 
+pub(crate) use asking::understand;
+
 use crate::audit::{Act, ActKind};
 use crate::enforce::{Enforcer, Means};
 use crate::look::{Since, looked};
@@ -27,8 +29,13 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetFate, ResetPlan, ResetReport, ResetRequest};
 use kept::Kept;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
+
+/// How long the end waits for the device that is being reset: a third of what
+/// systemd gives a service to stop (`DefaultTimeoutStopSec=`, 90 s). A reset takes
+/// some seconds, and a sensor that starts wakes every GPU.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Plans and carries out resets. Clones share it.
 #[derive(Clone)]
@@ -124,6 +131,15 @@ impl Resetter {
         may_reset(caller, &authority.roles(), &authority.operators())?;
         let followed = self.kept.of(id, Instant::now());
         followed.ok_or_else(|| Refusal::NoMatch("there is no such reset".to_owned()))
+    }
+
+    /// Lets no other device be reset, and waits for the one that is. The helper goes
+    /// on with it in any case: half a reset is worse than one that nobody waits for.
+    /// To be called while there are polls, and before other acts are told to end.
+    pub(crate) fn stop(&self) {
+        if !self.kept.stop(Instant::now() + STOP_PATIENCE) {
+            tracing::warn!("the reset under way did not end in time: gpukill-reset goes on");
+        }
     }
 
     /// Whether this daemon acts at all, and for this caller. Who may not, and asked

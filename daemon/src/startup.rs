@@ -320,7 +320,8 @@ impl Running {
     }
 
     fn stop(self) {
-        // First of all, while there are polls that see memory come back.
+        // First of all, while there are polls that see a device and memory come back.
+        self.shared.resetter.stop();
         self.shared.enforcer.stop(ACT_PATIENCE);
         // Gone already is as good.
         let _ = self.events.send(Event::Stop);

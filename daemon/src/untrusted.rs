@@ -2,7 +2,9 @@
 //! the bytes. For fuzzing and for the replay of its corpus; no interface.
 
 use crate::backend::{DeviceReadings, Readings, checked, driver_files};
+use crate::helper::{LONGEST_ANSWER, request};
 use crate::host::untrusted::assert_shown;
+use crate::reset::understand;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, Vendor};
 use gpukill_proto::transport::codec;
@@ -59,4 +61,23 @@ pub fn driver_files(bytes: &[u8]) {
         ..Readings::nothing(BackendState::Ready)
     };
     assert_eq!(checked::check(&alone), Ok(()));
+}
+
+/// What the helper is asked: exactly what the daemon writes, or nothing.
+pub fn reset_request(bytes: &[u8]) {
+    if let Ok(request) = request::parse(bytes) {
+        assert_eq!(request.to_string().into_bytes(), bytes);
+        let address = request.address().to_string();
+        let is_harmless = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
+        assert!(address.len() <= 13 && address.bytes().all(is_harmless));
+        assert!(!address.contains(".."));
+    }
+}
+
+/// What the helper says.
+pub fn reset_answer(bytes: &[u8]) {
+    match understand(bytes) {
+        Ok(None) => assert_eq!(bytes, b"ok\n"),
+        Ok(Some(text)) | Err(text) => assert_shown(&text, 2 * LONGEST_ANSWER),
+    }
 }

@@ -3,7 +3,7 @@
 
 use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, Symbols};
-use gpukill_proto::kill::{Ending, KillReport, Stage};
+use gpukill_proto::kill::{Ending, KillReport, Respawn, Stage};
 use gpukill_proto::reset::{
     Blocker, ResetEnding, ResetFate, ResetOutcome, ResetPlan, ResetReport, ResetTarget, Unblock,
 };
@@ -21,7 +21,10 @@ pub(crate) fn planned(plan: &ResetPlan, look: &Look) -> Vec<Line> {
         }
         if !target.peers.is_empty() {
             let peers: Vec<String> = target.peers.iter().map(u32::to_string).collect();
-            let what = format!("GPU {}, which shares its links", peers.join(", "));
+            let what = match peers.as_slice() {
+                [one] => format!("GPU {one}, which shares its links"),
+                several => format!("GPUs {}, which share its links", several.join(", ")),
+            };
             lines.extend(said("is reset too", &what, Tone::Doubtful, look));
         }
         for note in &target.notes {
@@ -138,7 +141,25 @@ fn ends(report: &KillReport, look: &Look) -> Vec<Line> {
             }
         }
     });
-    each.collect()
+    let again = report.respawned.iter();
+    let again =
+        again.flat_map(|respawn| said("started again", &anew(respawn), Tone::Doubtful, look));
+    each.chain(again).collect()
+}
+
+/// `52003 python, by vllm.service: stop that first`
+fn anew(respawn: &Respawn) -> String {
+    let what = format!("{} {}", respawn.key.pid, respawn.name);
+    let unit = respawn.unit.as_ref().map(|unit| unit.name.clone());
+    let parent = || {
+        let parent = respawn.parent.as_ref()?;
+        let name = parent.name.last_known().map_or("", String::as_str);
+        Some(format!("{} {name}", parent.pid))
+    };
+    match unit.or_else(parent) {
+        Some(by) => format!("{what}, by {by}: stop that first"),
+        None => what,
+    }
 }
 
 /// What is to be known of all together.
@@ -168,8 +189,12 @@ pub(crate) fn question(plan: &ResetPlan) -> String {
 }
 
 fn said(words: &str, what: &str, tone: Tone, look: &Look) -> Vec<Line> {
-    let text = format!("  {words:<WORDS$}{}", shown(what, look.symbols));
-    let texts = wrap(&text, 0, WORDS + 2, look.width).into_iter();
+    let indent = WORDS + 2;
+    let mut texts = wrap(&shown(what, look.symbols), indent, indent, look.width);
+    if let Some(first) = texts.first_mut() {
+        *first = format!("  {words:<WORDS$}{first}");
+    }
+    let texts = texts.into_iter();
     texts.map(|text| Line::toned(text, tone)).collect()
 }
 

@@ -8,9 +8,12 @@ mod held;
 
 mod kill;
 
+mod reset;
+
 pub(crate) use held::{explanations, free, gone, held};
 pub(crate) use kill::{interrupted, one_target, plan, report};
 pub(crate) use past::records;
+pub(crate) use reset::{held_by_one, reset_plan, reset_report};
 pub(crate) use state::status;
 
 use super::look::{Look, Symbols, Zone};

@@ -5,6 +5,8 @@ mod held;
 
 mod kill;
 
+mod reset;
+
 mod unlisted;
 
 use super::csv::Header;

@@ -70,7 +70,7 @@ fn where_all_is_one_terminal_what_is_asked_about_stands_there_once() {
 
 /// Runs on a terminal, types this at the question, and gives what the terminal
 /// showed from there to `until`, the exit code, and standard output.
-fn answered(
+pub(crate) fn answered(
     daemon: &Daemon,
     arguments: &str,
     question: &str,

@@ -3,7 +3,7 @@
 
 use crate::held;
 use crate::killed::Killed;
-use crate::resetting::Resets;
+use crate::resets::Resets;
 use crate::sample::{device, process, record};
 use futures::StreamExt as _;
 use gpukill_proto::audit::{AuditPage, AuditQuery};
@@ -376,7 +376,7 @@ impl Gpukill for Session {
     }
 
     async fn reset(self, _: Context, plan: PlanId) -> Result<OperationId, Refusal> {
-        Ok(Resets::begin(plan))
+        Ok(self.0.resets.begin(plan))
     }
 
     async fn follow_reset(

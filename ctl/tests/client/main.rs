@@ -6,6 +6,7 @@
 //! - `resetting`: `reset` while it is followed.
 //! - `holding`: `holders` and `explain`; `held` is what they are answered.
 //! - `quiescing`: `quiesce` and `resume`.
+//! - `resetting`: `reset`.
 //! - `waiting`: busy, silent, absent and foreign daemons.
 //! - `watching`: `list --watch`, on a stream and on a `terminal`.
 
@@ -29,6 +30,7 @@ mod progress;
 
 mod quiescing;
 
+mod resets;
 mod resetting;
 
 mod sample;

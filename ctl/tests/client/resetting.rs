@@ -1,103 +1,94 @@
-//! `reset` when it is followed: through a break of the connection, and to Ctrl-C.
+//! `reset`: what an answer does, and how it is followed: through a break of the
+//! connection, and to Ctrl-C.
 
+use crate::asking::answered;
 use crate::client;
-use crate::daemon::{Daemon, NOW, Script, take_one};
+use crate::daemon::{Daemon, Script};
+use crate::killing::said;
+use crate::resets::{one, report};
 use crate::watching::{PATIENCE, signal};
 use crate::{run, stderr, stdout};
-use gpukill_proto::kill::{OperationId, PlanId, Stage};
-use gpukill_proto::reading::Reading;
-use gpukill_proto::reset::{
-    ResetEnding, ResetFate, ResetOutcome, ResetPlan, ResetReport, ResetRequest, ResetTarget,
-};
-use gpukill_proto::snapshot::{DeviceId, Vendor};
+use gpukill_proto::kill::Stage;
 use rustix::process::Signal;
+use std::path::Path;
 use std::process::Stdio;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-const PLAN: PlanId = PlanId(8);
-const OPERATION: OperationId = OperationId(4);
+const PLANNED: &str = "\
+GPU 3 H100 80GB HBM3 at 0000:1b:00.0: would be reset
+  gpukill ends    gpukilld's own sensor
+";
+const QUESTION: &str = "Reset it? What it does now is lost. [y/N] ";
+const DONE: &str = "GPU 3: reset, and it answers, after 4.2 s\n";
 
-/// What the stand-in daemon resets: two GPUs, one after the other.
-pub(crate) struct Resets {
-    /// How it stands, one after another.
-    reports: Mutex<Vec<ResetReport>>,
-    /// Questions at which the connection breaks before one is answered.
-    pub hang_ups: AtomicU32,
-    /// How often it was asked how it stands.
-    followed: AtomicU64,
+fn daemon(directory: &Path) -> Daemon {
+    let daemon = Daemon::start(directory, Script::default());
+    *daemon.script.resets.reports.lock().expect("not poisoned") = one();
+    daemon
 }
 
-impl Default for Resets {
-    fn default() -> Self {
-        Self {
-            reports: Mutex::new(vec![report(1, Stage::Ending), report(2, Stage::Done)]),
-            hang_ups: AtomicU32::new(0),
-            followed: AtomicU64::new(0),
-        }
+fn begun(daemon: &Daemon) -> usize {
+    daemon.script.resets.begun.load(SeqCst)
+}
+
+#[test]
+fn on_a_terminal_a_reset_is_asked_about_and_only_yes_does_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = daemon(directory.path());
+    for (before, typed) in ["y\n", "YES\n"].into_iter().enumerate() {
+        let (shown, code, printed) = answered(&daemon, "reset --gpu 3", QUESTION, typed, "\n");
+        assert_eq!((code, begun(&daemon)), (Some(0), before + 1), "{typed:?}");
+        assert_eq!(shown, format!("{QUESTION}{typed}"));
+        assert_eq!(printed, format!("{PLANNED}{DONE}"));
+    }
+    let nothing = "gpukillctl: nothing was reset\n";
+    for (typed, echoed) in [
+        ("n\n", "n\n"),
+        ("\n", "\n"),
+        ("nyes\n", "nyes\n"),
+        // The end of the input.
+        ("\x04", "\n"),
+    ] {
+        let until = "nothing was reset\r\n";
+        let (shown, code, printed) = answered(&daemon, "reset --gpu 3", QUESTION, typed, until);
+        assert_eq!((code, begun(&daemon)), (Some(1), 2), "{typed:?}");
+        assert_eq!(shown, format!("{QUESTION}{echoed}{nothing}"), "{typed:?}");
+        assert_eq!(printed, PLANNED);
     }
 }
 
-/// So many are reset.
-fn report(reset: u32, stage: Stage) -> ResetReport {
-    let outcome = |index| ResetOutcome {
-        device: DeviceId(format!("GPU-{index}")),
-        index,
-        ended: None,
-        ending: ResetEnding::Reset(4_200),
-        note: None,
-    };
-    ResetReport {
-        version: reset.into(),
-        stage,
-        outcomes: (0..reset).map(outcome).collect(),
-        unrecorded: None,
-    }
+#[test]
+fn whoever_is_asked_sees_the_plan_where_a_program_reads_the_answer() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = daemon(directory.path());
+    let line = "reset --gpu 3 -o json";
+    let (shown, code, printed) = answered(&daemon, line, QUESTION, "y\n", "\n");
+    assert_eq!(code, Some(0));
+    assert_eq!(shown, format!("{PLANNED}{QUESTION}y\n"));
+    let document: serde_json::Value = serde_json::from_str(&printed).expect("it is JSON");
+    assert_eq!(document["outcomes"][0]["ending"], "reset");
 }
 
-impl Resets {
-    pub(crate) fn plan(request: ResetRequest) -> (Option<PlanId>, ResetPlan) {
-        let target = |index| ResetTarget {
-            device: DeviceId(format!("GPU-{index}")),
-            index,
-            name: Reading::Value("H100".into()),
-            vendor: Vendor::Nvidia,
-            pci: Reading::Unsupported,
-            blockers: Vec::new(),
-            peers: Vec::new(),
-            notes: Vec::new(),
-            fate: ResetFate::Reset,
-        };
-        let plan = ResetPlan {
-            at: NOW,
-            request,
-            devices: (0..2).map(target).collect(),
-        };
-        (Some(PLAN), plan)
+#[test]
+fn off_a_terminal_a_reset_needs_a_yes_and_a_dry_run_does_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = daemon(directory.path());
+    let nobody = "gpukillctl: nothing was reset: nobody can be asked here\n\
+                  hint: --yes does it without asking\n";
+    for (arguments, expected) in [
+        ("reset --gpu 3", (Some(3), PLANNED.into(), nobody.into())),
+        (
+            "reset --gpu 3 --dry-run",
+            (Some(0), PLANNED.into(), String::new()),
+        ),
+    ] {
+        assert_eq!(said(&run(&daemon.socket, arguments)), expected);
     }
-
-    pub(crate) fn begin(plan: PlanId) -> OperationId {
-        assert_eq!(plan, PLAN);
-        OPERATION
-    }
-
-    pub(crate) async fn report(&self, operation: OperationId, after: Option<u64>) -> ResetReport {
-        assert_eq!(operation, OPERATION);
-        self.followed.fetch_add(1, SeqCst);
-        loop {
-            let reports = self.reports.lock().expect("not poisoned").clone();
-            let newer = |report: &ResetReport| after.is_none_or(|after| report.version > after);
-            if let Some(report) = reports.into_iter().find(newer) {
-                return report;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    pub(crate) fn hangs_up(&self) -> bool {
-        take_one(&self.hang_ups)
-    }
+    assert_eq!(begun(&daemon), 0);
+    let output = run(&daemon.socket, "reset --gpu 3 --yes");
+    assert_eq!(said(&output), (Some(0), DONE.into(), String::new()));
+    assert_eq!(begun(&daemon), 1);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! other file is ever opened there, and no directory listed.
 
 use super::Args;
+use super::alone::Alone;
 use super::request::Address;
 use crate::procfs::file::read_at_most;
 use std::io::{self, ErrorKind};
@@ -16,13 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const ANSWER: u64 = 256;
 
 /// Resets the adapter.
-pub(super) fn reset(address: &Address, args: &Args) -> Result<(), String> {
+pub(super) fn reset(address: &Address, args: &Args, alone: &Alone) -> Result<(), String> {
     let directory = args.debugfs.join("dri");
     // Newer kernels call the directory by the address, all by the minor.
     let by_address = directory.join(address.to_string());
     let by_minor = minor(&args.sysfs, address).map(|minor| directory.join(minor.to_string()));
     for directory in [Some(by_address), by_minor].into_iter().flatten() {
-        match answer(directory.join("amdgpu_gpu_recover"))? {
+        match answer(directory.join("amdgpu_gpu_recover"), alone.shared()?)? {
             Ok(text) => return judge(&text),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(format!("the reset file cannot be read: {error}")),
@@ -31,16 +32,21 @@ pub(super) fn reset(address: &Address, args: &Args) -> Result<(), String> {
     Err("the kernel shows no reset file: debugfs is not mounted, or it is locked down".to_owned())
 }
 
-/// Reads the file on a thread of its own: it may never come back.
-fn answer(file: PathBuf) -> Result<io::Result<Vec<u8>>, String> {
+/// Reads the file on a thread of its own: it may never come back, and until then no
+/// other reset begins.
+fn answer(file: PathBuf, alone: Alone) -> Result<io::Result<Vec<u8>>, String> {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
+        let read = read_at_most(&file, ANSWER);
+        drop(alone);
         // Whoever asked may have stopped waiting.
-        let _ = tell.send(read_at_most(&file, ANSWER));
+        let _ = tell.send(read);
     });
     told.recv_timeout(PATIENCE).map_err(|_| {
         let seconds = PATIENCE.as_secs();
-        format!("the driver did not come back from the reset within {seconds} s")
+        format!(
+            "the driver did not come back from the reset within {seconds} s, and is still at it"
+        )
     })
 }
 

@@ -2,6 +2,7 @@
 //! the library has a reset). Each command line is fixed but for the address.
 
 use super::Args;
+use super::alone::Alone;
 use super::request::Address;
 use gpukill_proto::text::visible;
 use std::io::Read;
@@ -11,10 +12,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// How long a reset may take. One of a GPU with NVLinks takes some seconds.
-const RESET: Duration = Duration::from_secs(60);
+const RESET: Patience = Patience::ThenLeave(Duration::from_secs(60));
 
 /// How long the tool may take to ask for the persistence mode or to set it.
-const ASK: Duration = Duration::from_secs(15);
+const ASK: Patience = Patience::ThenKill(Duration::from_secs(15));
 
 /// How long a tool that was killed may take to end: one that is stuck in the
 /// driver never does.
@@ -25,81 +26,143 @@ const STEP: Duration = Duration::from_millis(5);
 /// As much of its output is read.
 const OUTPUT: u64 = 4 << 10;
 
+/// How long the tool is waited for, and what becomes of it then.
+#[derive(Debug, Clone, Copy)]
+enum Patience {
+    /// It is killed.
+    ThenKill(Duration),
+    /// It goes on: half a reset is worse than a late one.
+    ThenLeave(Duration),
+}
+
+/// How the tool failed.
+#[derive(Debug, PartialEq, Eq)]
+enum Failure {
+    /// It did not do it; says why.
+    Ended(String),
+    /// It goes on; says so.
+    GoesOn(String),
+}
+
 /// Takes the GPU out of persistence mode, has `nobody` look whether it is free
 /// then, resets it, and puts it back. What comes back says what was not restored.
 pub(super) fn reset(
     address: &Address,
     args: &Args,
+    alone: &Alone,
     nobody: impl Fn() -> Result<(), String>,
 ) -> Result<Option<String>, String> {
-    let tool = &args.nvidia_smi;
+    let tool = Tool {
+        path: &args.nvidia_smi,
+        alone,
+    };
     let address = address.to_string();
-    let was_on = is_persistent(tool, &address);
+    let was_on = tool.is_persistent(&address);
     if was_on {
         // In persistence mode the driver, or nvidia-persistenced, holds the GPU.
-        run(tool, &["-i", &address, "-pm", "0"], ASK)
-            .map_err(|why| format!("persistence mode cannot be switched off: {why}"))?;
+        tool.run(&["-i", &address, "-pm", "0"], ASK)
+            .map_err(|failure| {
+                let why = failure.why();
+                format!("persistence mode cannot be switched off: {why}")
+            })?;
     }
-    let done = nobody().and_then(|()| run(tool, &["--gpu-reset", "-i", &address], RESET));
-    let restored = if was_on {
-        run(tool, &["-i", &address, "-pm", "1"], ASK).map(drop)
-    } else {
-        Ok(())
+    let done = match nobody() {
+        Ok(()) => tool.run(&["--gpu-reset", "-i", &address], RESET),
+        Err(why) => Err(Failure::Ended(why)),
     };
-    let left = restored
-        .err()
-        .map(|why| format!("persistence mode is off now, and could not be switched on: {why}"));
-    match (done, left) {
+    let left = if !was_on {
+        None
+    } else if let Err(Failure::GoesOn(_)) = &done {
+        // To set it would be to open the GPU in the middle of its reset.
+        Some("persistence mode is off now".to_owned())
+    } else {
+        let restored = tool.run(&["-i", &address, "-pm", "1"], ASK).err();
+        restored.map(|failure| {
+            let why = failure.why();
+            format!("persistence mode is off now, and could not be switched on: {why}")
+        })
+    };
+    match (done.map_err(Failure::why), left) {
         (Ok(_), left) => Ok(left),
         (Err(why), None) => Err(why),
         (Err(why), Some(left)) => Err(format!("{why}; {left}")),
     }
 }
 
-/// Whether the GPU is in persistence mode. One that does not tell is not.
-fn is_persistent(tool: &Path, address: &str) -> bool {
-    let question = [
-        "--query-gpu=persistence_mode",
-        "--format=csv,noheader",
-        "-i",
-        address,
-    ];
-    run(tool, &question, ASK).is_ok_and(|said| said.trim() == "Enabled")
+impl Failure {
+    fn why(self) -> String {
+        match self {
+            Self::Ended(why) | Self::GoesOn(why) => why,
+        }
+    }
 }
 
-/// Runs the tool to its end, and no longer than that.
-fn run(tool: &Path, arguments: &[&str], patience: Duration) -> Result<String, String> {
-    let mut child = Command::new(tool)
-        .args(arguments)
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("{} cannot be run: {error}", tool.display()))?;
-    let said = [read(child.stdout.take()), read(child.stderr.take())];
-    let Some(status) = ended(&mut child, patience) else {
-        // Gone already is as good.
-        let _ = child.kill();
-        let end = match ended(&mut child, END) {
-            Some(_) => "was killed",
-            None => "cannot be killed: it is stuck in the driver",
-        };
-        let seconds = patience.as_secs();
-        return Err(format!(
-            "nvidia-smi did not end within {seconds} s, and {end}"
-        ));
-    };
-    let said: Vec<String> = said
-        .into_iter()
-        // Whoever keeps its output open holds nobody up.
-        .filter_map(|said| said.recv_timeout(END).ok())
-        .collect();
-    if status.success() {
-        return Ok(said.concat());
+/// What each of its runs has in common.
+struct Tool<'a> {
+    path: &'a Path,
+    alone: &'a Alone,
+}
+
+impl Tool<'_> {
+    /// Whether the GPU is in persistence mode. One that does not tell is not.
+    fn is_persistent(&self, address: &str) -> bool {
+        let question = [
+            "--query-gpu=persistence_mode",
+            "--format=csv,noheader",
+            "-i",
+            address,
+        ];
+        self.run(&question, ASK)
+            .is_ok_and(|said| said.trim() == "Enabled")
     }
-    Err(failure(status, &said.join(" ")))
+
+    /// Runs it to its end, and waits no longer than that.
+    fn run(&self, arguments: &[&str], patience: Patience) -> Result<String, Failure> {
+        let mut child = self.start(arguments).map_err(Failure::Ended)?;
+        let said = [read(child.stdout.take()), read(child.stderr.take())];
+        let (Patience::ThenKill(time) | Patience::ThenLeave(time)) = patience;
+        let Some(status) = ended(&mut child, time) else {
+            let late = format!("nvidia-smi did not end within {} s", time.as_secs());
+            return Err(match patience {
+                Patience::ThenLeave(_) => Failure::GoesOn(format!(
+                    "{late}, and goes on (pid {}): until it ends nothing else is reset",
+                    child.id()
+                )),
+                Patience::ThenKill(_) => Failure::Ended(format!("{late}, and {}", kill(child))),
+            });
+        };
+        let said: Vec<String> = said
+            .into_iter()
+            // Whoever keeps its output open holds nobody up.
+            .filter_map(|said| said.recv_timeout(END).ok())
+            .collect();
+        if status.success() {
+            return Ok(said.concat());
+        }
+        Err(Failure::Ended(failure(status, &said.join(" "))))
+    }
+
+    fn start(&self, arguments: &[&str]) -> Result<Child, String> {
+        let started = Command::new(self.path)
+            .args(arguments)
+            .env_clear()
+            .current_dir("/")
+            .stdin(self.alone.shared()?)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        started.map_err(|error| format!("{} cannot be run: {error}", self.path.display()))
+    }
+}
+
+/// What became of it.
+fn kill(mut child: Child) -> &'static str {
+    // Gone already is as good.
+    let _ = child.kill();
+    match ended(&mut child, END) {
+        Some(_) => "was killed",
+        None => "cannot be killed: it is stuck in the driver",
+    }
 }
 
 /// Reads as much as is wanted, and lets the rest go.
@@ -158,14 +221,59 @@ fn failure(status: ExitStatus, said: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::alone::alone;
     use super::*;
+    use rustix::process::{Pid, Signal, WaitOptions};
+
+    /// Of `sleep`, with a second of patience.
+    fn slept(patience: fn(Duration) -> Patience, directory: &Path) -> Result<String, Failure> {
+        let began = Instant::now();
+        let tool = Tool {
+            path: Path::new("/bin/sleep"),
+            alone: &alone(&directory.join("lock")).unwrap(),
+        };
+        let said = tool.run(&["1000"], patience(Duration::from_secs(1)));
+        assert!(began.elapsed() < Duration::from_secs(30));
+        said
+    }
+
+    /// Children of other tests have it open for a moment too, until they execute.
+    fn is_let_go(lock: &Path) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < deadline {
+            if alone(lock).is_ok() {
+                return true;
+            }
+            std::thread::sleep(STEP);
+        }
+        false
+    }
 
     #[test]
     fn a_tool_that_hangs_is_killed() {
-        let began = Instant::now();
-        let said = run(Path::new("/bin/sleep"), &["1000"], Duration::from_secs(1));
+        let directory = tempfile::tempdir().unwrap();
         let why = "nvidia-smi did not end within 1 s, and was killed";
-        assert_eq!(said, Err(why.into()));
-        assert!(began.elapsed() < Duration::from_secs(30));
+        let failure = Failure::Ended(why.into());
+        assert_eq!(slept(Patience::ThenKill, directory.path()), Err(failure));
+        assert!(is_let_go(&directory.path().join("lock")));
+    }
+
+    #[test]
+    fn a_reset_that_takes_too_long_goes_on_and_no_other_begins_before_it_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = directory.path().join("lock");
+        let Err(Failure::GoesOn(why)) = slept(Patience::ThenLeave, directory.path()) else {
+            panic!("it goes on");
+        };
+        let pid = why.strip_prefix("nvidia-smi did not end within 1 s, and goes on (pid ");
+        let (pid, rest) = pid.unwrap().split_once(')').unwrap();
+        assert_eq!(rest, ": until it ends nothing else is reset");
+        let earlier = "an earlier reset goes on, of this GPU or another: nothing was done; try \
+                       again when it has ended";
+        assert_eq!(alone(&lock).err(), Some(earlier.into()));
+        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        rustix::process::waitpid(Some(pid), WaitOptions::empty()).unwrap();
+        assert!(is_let_go(&lock));
     }
 }

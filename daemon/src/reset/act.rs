@@ -64,7 +64,7 @@ pub(super) fn act(
     let done = catch_unwind(AssertUnwindSafe(|| {
         let runtime = runtime();
         for target in &plan.devices {
-            if resetter.means.is_stopping() {
+            if resetter.kept.is_stopping() {
                 return false;
             }
             let outcome = match &runtime {
@@ -77,6 +77,10 @@ pub(super) fn act(
                 .outcome(target),
                 Err(why) => outcome(target, None, ResetEnding::Failed(why.clone())),
             };
+            // The daemon did not wait for it any longer: what comes of it is not known.
+            if resetter.means.is_stopping() {
+                return false;
+            }
             tell(&|report| report.outcomes.push(outcome.clone()));
         }
         true
@@ -246,6 +250,11 @@ impl Act<'_> {
             Ok(lock) => lock,
             Err(why) => return outcome(target, ended, ResetEnding::Failed(why)),
         };
+        // From here on it is waited for.
+        if self.resetter.kept.is_stopping() {
+            let why = "gpukilld stops: it was not reset".to_owned();
+            return outcome(target, ended, ResetEnding::Failed(why));
+        }
         tracing::info!(device = target.device.0, "a GPU is reset");
         let done = asking::ask(&socket, &request, || means.is_stopping());
         drop(lock);

@@ -89,7 +89,7 @@ pub(super) fn ask(
 }
 
 /// One line: `ok`, `ok` and what is not as before, or `failed` and why.
-fn understand(answer: &[u8]) -> Result<Option<String>, String> {
+pub(crate) fn understand(answer: &[u8]) -> Result<Option<String>, String> {
     let Some(line) = answer.strip_suffix(b"\n") else {
         return Err("gpukill-reset ended before it said how it went".to_owned());
     };

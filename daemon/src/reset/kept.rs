@@ -6,7 +6,7 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetPlan, ResetReport};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -18,10 +18,17 @@ const MOST: usize = 32;
 
 /// Clones share it.
 #[derive(Clone)]
-pub(super) struct Kept(Arc<Mutex<All>>);
+pub(super) struct Kept(Arc<Shared>);
+
+struct Shared {
+    all: Mutex<All>,
+    ended: Condvar,
+}
 
 struct All {
     next: u64,
+    /// Nothing is begun any more.
+    is_stopping: bool,
     plans: BTreeMap<PlanId, (u32, Arc<ResetPlan>, Instant)>,
     operations: BTreeMap<OperationId, One>,
 }
@@ -39,13 +46,18 @@ pub(super) struct Begun {
 
 impl Default for Kept {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(All {
+        let all = All {
             // By chance, so that what a client remembers of an earlier daemon names
             // nothing of this one; far below the end of the numbers.
             next: (RandomState::new().hash_one(0) >> 16) + 1,
+            is_stopping: false,
             plans: BTreeMap::new(),
             operations: BTreeMap::new(),
-        })))
+        };
+        Self(Arc::new(Shared {
+            all: Mutex::new(all),
+            ended: Condvar::new(),
+        }))
     }
 }
 
@@ -65,7 +77,8 @@ impl Kept {
     /// for each other's GPUs while they are gone.
     ///
     /// # Errors
-    /// [`Refusal::Expired`], and [`Refusal::Busy`] while another goes on.
+    /// [`Refusal::Expired`], [`Refusal::Busy`] while another goes on, and
+    /// [`Refusal::Unavailable`] after [`Self::stop`].
     pub(super) fn begin(
         &self,
         uid: u32,
@@ -77,7 +90,10 @@ impl Kept {
         if !is_theirs {
             return Err(Refusal::Expired);
         }
-        if all.operations.values().any(|one| one.ended.is_none()) {
+        if all.is_stopping {
+            return Err(Refusal::Unavailable("gpukilld stops".to_owned()));
+        }
+        if all.is_one_under_way() {
             return Err(Refusal::Busy);
         }
         let (_, plan, _) = all.plans.remove(&id).ok_or(Refusal::Expired)?;
@@ -101,6 +117,27 @@ impl Kept {
         if let Some(one) = self.lock(now).operations.get_mut(&id) {
             one.ended = Some(now);
         }
+        self.0.ended.notify_all();
+    }
+
+    /// Lets nothing begin from now on, and waits until nothing is under way, but not
+    /// past the deadline; whether that was in time.
+    pub(super) fn stop(&self, deadline: Instant) -> bool {
+        let mut all = self.lock(Instant::now());
+        all.is_stopping = true;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !all.is_one_under_way() || left.is_zero() {
+                return !all.is_one_under_way();
+            }
+            let waited = self.0.ended.wait_timeout(all, left);
+            all = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Whether [`Self::stop`] was called.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.lock(Instant::now()).is_stopping
     }
 
     /// It was not begun after all.
@@ -121,7 +158,7 @@ impl Kept {
     fn lock(&self, now: Instant) -> MutexGuard<'_, All> {
         // Nothing panics while it holds this lock; if something did, what is in it
         // is whole all the same.
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.all.lock().unwrap_or_else(PoisonError::into_inner);
         let is_old = |at: Instant| now.saturating_duration_since(at) >= KEEP;
         all.plans.retain(|_, (_, _, since)| !is_old(*since));
         all.operations
@@ -138,6 +175,10 @@ impl All {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    fn is_one_under_way(&self) -> bool {
+        self.operations.values().any(|one| one.ended.is_none())
     }
 }
 
@@ -195,6 +236,25 @@ mod tests {
         assert_eq!(refusal(kept.begin(8, second, now)), Some(Refusal::Busy));
         kept.end(operation, now);
         assert!(kept.begin(8, second, now).is_ok());
+    }
+
+    #[test]
+    fn the_end_waits_for_the_reset_under_way_and_begins_no_other() {
+        let (kept, now) = (Kept::default(), Instant::now());
+        assert!(kept.stop(now));
+        let kept = Kept::default();
+        let (first, second) = (kept.keep(7, plan(), now), kept.keep(7, plan(), now));
+        let (operation, _begun) = kept.begin(7, first, now).unwrap();
+        assert!(!kept.is_stopping());
+        // One that does not end in time is not waited for any longer.
+        assert!(!kept.stop(now + Duration::from_millis(10)));
+        assert!(kept.is_stopping());
+        let theirs = kept.clone();
+        let ends = std::thread::spawn(move || theirs.end(operation, Instant::now()));
+        assert!(kept.stop(now + KEEP));
+        ends.join().unwrap();
+        let stops = Refusal::Unavailable("gpukilld stops".to_owned());
+        assert_eq!(refusal(kept.begin(7, second, now)), Some(stops));
     }
 
     #[test]

@@ -119,6 +119,11 @@ fn of_holder(holder: &Holder, fates: &Fates) -> Blocker {
     let (why, remedy) = match fates.of(process) {
         // It lets go of a GPU whose persistence mode is switched off.
         _ if name == "nvidia-persistenced" => return of(process, who, Unblock::Daemon),
+        // Half a reset is worse than one that is waited for.
+        _ if is_at_a_reset(holder) => (
+            "it is resetting a GPU: try again when it has ended".to_owned(),
+            Unblock::Person,
+        ),
         Ok(Fate::End(_)) => return of(process, who, Unblock::Force),
         Ok(Fate::Protected(why) | Fate::Unclear(why)) => (why.clone(), Unblock::Person),
         Ok(Fate::Denied(ask)) => (format!("ask {ask}"), Unblock::Person),
@@ -130,6 +135,19 @@ fn of_holder(holder: &Holder, fates: &Fates) -> Blocker {
     };
     let advice = advice(name).map_or_else(String::new, |advice| format!("; {advice}"));
     of(process, format!("{who}: {why}{advice}"), remedy)
+}
+
+/// Whether this is NVIDIA's tool at a reset, such as one whose helper was killed.
+/// Root's alone: anybody can call a process so.
+fn is_at_a_reset(holder: &Holder) -> bool {
+    let is_reset = |word: &str| matches!(word, "--gpu-reset" | "-r");
+    let command = holder.command.last_known();
+    holder.uid.known() == Some(&0)
+        && holder
+            .name
+            .last_known()
+            .is_some_and(|it| it == "nvidia-smi")
+        && command.is_some_and(|command| command.split_whitespace().any(is_reset))
 }
 
 /// How what is known to hold every GPU of a box is ended in order.

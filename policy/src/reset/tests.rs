@@ -91,6 +91,25 @@ fn holders_are_named_and_end_with_force_alone_and_what_is_protected_never() {
 }
 
 #[test]
+fn roots_tool_at_a_reset_is_never_ended_and_another_of_that_name_is() {
+    let mut it = Box::new(&[Vendor::Nvidia]);
+    it.hold(0, 4711, "nvidia-smi");
+    let holder = &mut it.holders[0].holders[0];
+    holder.command = Reading::Value("nvidia-smi --gpu-reset -i 0000:1b:00.0".into());
+    assert_eq!(it.first(true).fate, ResetFate::Reset);
+    it.holders[0].holders[0].uid = Reading::Value(0);
+    let target = it.first(true);
+    assert_eq!(target.fate, ResetFate::Blocked);
+    assert_eq!(told(&target), [(Some(4711), Unblock::Person), SENSOR]);
+    assert_eq!(
+        target.blockers[0].what,
+        "alice's nvidia-smi (pid 4711): it is resetting a GPU: try again when it has ended"
+    );
+    it.holders[0].holders[0].command = Reading::Value("nvidia-smi --loop=1".into());
+    assert_eq!(it.first(true).fate, ResetFate::Reset);
+}
+
+#[test]
 fn who_has_only_files_open_that_all_gpus_share_is_not_in_the_way() {
     let mut it = Box::new(&[Vendor::Nvidia]);
     it.hold(0, 4711, "nvtop");

@@ -2,7 +2,7 @@
 //! systemd, which starts the helper for each connection. The real daemon, client
 //! and helper do the rest.
 
-use gpukill_tests::harness::{Daemon, Invented, Procfs, Ran, Related, Stage, built};
+use gpukill_tests::harness::{Daemon, Invented, Procfs, Ran, Related, Stage, built, eventually};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -23,6 +23,8 @@ mod alone;
 mod held;
 
 mod broken;
+
+mod late;
 
 mod vendors;
 
@@ -124,6 +126,26 @@ impl Box {
         std::fs::set_permissions(self.stage.path("nvidia-smi"), mode).unwrap();
     }
 
+    /// Its `nvidia-smi` is at the reset until [`Self::go_on`], and notes when it has
+    /// finished it.
+    fn slow_tool(&self) {
+        // Nor does it wait for a test that has gone.
+        let wait = "until [ -e go ] || [ ! -e nvidia-smi ]; do command -p sleep 0.05; done";
+        self.tool(&format!("{wait}; echo reset > finished"));
+    }
+
+    /// Lets the slow tool finish.
+    fn go_on(&self) {
+        self.write("go", "");
+    }
+
+    /// Waits until the tool is at a reset.
+    fn is_at_it(&self) {
+        eventually("the reset is under way", || {
+            (!self.called().is_empty()).then_some(())
+        });
+    }
+
     /// What that tool was called with, but for questions.
     fn called(&self) -> Vec<String> {
         let called = std::fs::read_to_string(self.stage.path("called")).unwrap_or_default();
@@ -140,6 +162,7 @@ impl Box {
             ("--sysfs", "sys"),
             ("--procfs", "proc"),
             ("--debugfs", "debug"),
+            ("--lock", "lock"),
         ] {
             command.arg(option).arg(self.stage.path(place));
         }

@@ -4,14 +4,14 @@ use super::{Box, FIRST, SECOND, Systemd};
 use gpukill_tests::harness::{NOBODY, acting_as, becomes, can_act_as_others};
 use serde_json::{Value, json};
 
-fn names(it: &Box) -> Value {
+pub(super) fn names(it: &Box) -> Value {
     let list = it.stage.list();
     let gpus = list["gpus"].as_array().unwrap().iter();
     gpus.map(|gpu| gpu["id"].clone()).collect()
 }
 
 /// What the record of acts says of resets: asked, and the last word.
-fn recorded(it: &Box) -> Vec<(String, Option<String>)> {
+pub(super) fn recorded(it: &Box) -> Vec<(String, Option<String>)> {
     let database = rusqlite::Connection::open(it.stage.path("state/audit.db")).unwrap();
     let mut statement = database
         .prepare("SELECT asked, word FROM action WHERE kind = 'reset' ORDER BY id")

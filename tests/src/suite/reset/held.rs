@@ -2,6 +2,7 @@
 
 use super::{Box, FIRST, Systemd};
 use gpukill_tests::harness::{Actor, becomes};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -60,6 +61,68 @@ fn force_ends_those_who_hold_it_and_then_resets_it() {
     );
     assert_eq!(it.called(), [format!("--gpu-reset -i {FIRST}")]);
     daemon.stop();
+}
+
+#[test]
+fn whoever_is_started_again_between_the_end_and_the_reset_is_named_and_not_reset_under() {
+    let it = Box::new();
+    // It asks for a successor when it is told to end, and ends when that is there:
+    // as a unit that starts again does, and in an order that does not depend on time.
+    let successor = format!(
+        "exec 5</dev/full; ln -s /proc/$$ {proc}/$$; echo $$ > {new}; : > {up}; exec sleep 1000",
+        proc = it.procfs.root().display(),
+        new = it.stage.path("successor").display(),
+        up = it.stage.path("up").display(),
+    );
+    let wanted = it.stage.path("wanted").display().to_string();
+    let unit = format!("until [ -e {wanted} ]; do sleep 0.05; done; sh -c '{successor}' & wait $!");
+    let unit = Actor::of(Command::new("sh").args(["-c", &unit]).process_group(0));
+    let actor = holder(&format!(
+        "trap ': > {wanted}; until [ -e {up} ]; do sleep 0.05; done; exit' TERM; \
+         while :; do sleep 0.05; done",
+        up = it.stage.path("up").display(),
+    ));
+    it.procfs.link(actor.pid());
+    it.procfs.link(unit.pid());
+    it.play(&json!({}), &json!({}));
+    let _systemd = Systemd::of(&it);
+    let daemon = it.start();
+    becomes(&json!([actor.pid()]), || holders(&it));
+    let ran = it.reset(&["--gpu", "0", "--force", "--yes", "-o", "json"]);
+    let new = std::fs::read_to_string(it.stage.path("successor")).unwrap();
+    let new: i32 = new.trim().parse().unwrap();
+    let _ended = Ended(new);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let outcome = &document["outcomes"][0];
+    let ended = &outcome["ended"]["outcomes"];
+    assert_eq!(
+        json!([ended[0]["pid"], ended[0]["ending"], ended[1]]),
+        json!([actor.pid(), "ended", null])
+    );
+    let blockers = outcome["blockers"].as_array().unwrap().iter();
+    let blockers: Value = blockers
+        .map(|it| json!([it["pid"], it["remedy"]]))
+        .collect();
+    assert_eq!(
+        json!([outcome["ending"], blockers]),
+        json!(["blocked", [[new, "force"]]])
+    );
+    assert_eq!(it.called(), [""; 0]);
+    // It lives: what a person asked for was an end of those before.
+    assert_eq!(holders(&it), json!([new]));
+    daemon.stop();
+}
+
+/// A process that is nobody's child here; killed when dropped.
+struct Ended(i32);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let pid = Pid::from_raw(self.0).unwrap();
+        // It may have ended by itself.
+        let _ = kill_process(pid, Signal::KILL);
+    }
 }
 
 #[test]
