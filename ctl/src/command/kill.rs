@@ -99,12 +99,12 @@ async fn end(
             print_lines(&carried_out(&outcome, &look), &look)?;
         }
     }
-    Ok(exit(&report))
+    Ok(exit(plan, &report))
 }
 
 /// How a kill ends the run.
-fn exit(report: &KillReport) -> Exit {
-    let success = Exit::from(success(report));
+fn exit(plan: &KillPlan, report: &KillReport) -> Exit {
+    let success = Exit::from(success(plan, report));
     match (report.stage, success) {
         // Those that are not settled are missing.
         (Stage::Interrupted, Exit::Done | Exit::PartlyDone) => Exit::PartlyDone,

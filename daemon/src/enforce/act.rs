@@ -74,7 +74,7 @@ pub(super) fn act(
         Stage::Done
     });
     // First of all: whoever sees the report finds it in the store, too.
-    settle(&report, recorded.ok());
+    settle(plan, &report, recorded.ok());
     act.told.publish();
 }
 
@@ -91,8 +91,8 @@ fn intend(plan: &KillPlan, caller: &Caller, means: &Means) -> Result<OpenAct, St
     means.store.intend(act)
 }
 
-fn settle(report: &KillReport, act: Option<OpenAct>) {
-    let word = word(report);
+fn settle(plan: &KillPlan, report: &KillReport, act: Option<OpenAct>) {
+    let word = word(plan, report);
     let outcome = serde_json::to_string(&KillReportDocument::from(report)).unwrap_or_default();
     match act {
         Some(act) => act.settle(word, outcome),
@@ -102,8 +102,8 @@ fn settle(report: &KillReport, act: Option<OpenAct>) {
 }
 
 /// How it went, in a word.
-fn word(report: &KillReport) -> &'static str {
-    match (report.stage, success(report)) {
+fn word(plan: &KillPlan, report: &KillReport) -> &'static str {
+    match (report.stage, success(plan, report)) {
         (Stage::Interrupted, _) => "interrupted",
         (_, Success::All) => "done",
         (_, Success::Part) => "partly",
@@ -199,13 +199,16 @@ impl<'a> Act<'a> {
             }
         }
         // What is read from here on is of the process that the handle is of, or
-        // shows another start: the pid can only be given to a later one.
+        // shows another start, which is objected to: the pid can only be given to a
+        // later one.
         let now = match self.means.crowds.one(target.key.pid) {
-            Ok(now) if now.kin.key == target.key => now,
-            Ok(_) => return Err(Ending::Gone),
+            Ok(now) => now,
             Err(_) if open.has_ended() => return Err(Ending::Gone),
             Err(error) => return Err(Ending::Unclear(format!("it cannot be read: {error}"))),
         };
+        // Each is looked at once more before its signal. But of one that came since
+        // the plan, and has ended or may not be ended, this says so before it counts
+        // as somebody to wait for.
         self.objection(target, &now).map_or(Ok(open), Err)
     }
 
@@ -229,8 +232,7 @@ impl<'a> Act<'a> {
     fn spares(&self, target: &Target) -> Option<Ending> {
         let key = target.key();
         match self.means.crowds.one(key.pid) {
-            Ok(now) if now.kin.key == key => self.objection(target.planned(), &now),
-            Ok(_) => Some(Ending::Gone),
+            Ok(now) => self.objection(target.planned(), &now),
             Err(error) => Some(Ending::Unclear(format!("it cannot be read: {error}"))),
         }
     }

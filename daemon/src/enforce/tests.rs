@@ -2,6 +2,8 @@
 
 mod kills;
 
+mod room;
+
 use super::*;
 use crate::authority::Settings;
 use crate::clock::SystemClock;

@@ -240,8 +240,13 @@ impl<'a> Planner<'a> {
                     && process.is_some_and(|process| !is_zombie(process, self.usage.get(*other)))
             };
             let others: Vec<&ProcessKey> = whole.iter().filter(goes_on).collect();
-            let uses_gpu = |other: &&&ProcessKey| self.usage.contains_key(**other);
-            let by = others.iter().find(uses_gpu).map_or(key, |other| **other);
+            // One that joined it by its process group may be of a job of its own.
+            let names_it = |other: &&&ProcessKey| {
+                let process = at(self.seen.crowd, ***other);
+                self.usage.contains_key(**other)
+                    && process.is_some_and(|process| process.job.known() == Some(job))
+            };
+            let by = others.iter().find(names_it).map_or(key, |other| **other);
             Some(KillRest {
                 pid: by.pid,
                 job: job.clone(),

@@ -1,6 +1,8 @@
 //! How a kill went as a whole.
 
-use gpukill_proto::kill::{Ending, KillReport};
+use gpukill_proto::kill::{Ending, KillPlan, KillReport};
+use gpukill_proto::snapshot::ProcessKey;
+use std::collections::BTreeSet;
 
 /// How it went as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,14 +19,18 @@ pub enum Success {
     Failed,
 }
 
-/// How it went. One that was gone by itself is no failure, and no success either.
+/// How it went. One that was gone by itself is no failure, and no success either;
+/// nor is a zombie that a scope reached and that holds no device: nobody can end
+/// it, and there is nothing to be had from it.
 #[must_use]
-pub fn success(report: &KillReport) -> Success {
+pub fn success(plan: &KillPlan, report: &KillReport) -> Success {
+    let wanted = wanted(plan);
     let (mut ended, mut refused, mut failed) = (0, 0, 0);
     for outcome in &report.outcomes {
         match outcome.ending {
             Ending::Ended(..) => ended += 1,
             Ending::Gone => {}
+            Ending::Zombie(_) if !wanted.contains(&outcome.key) => {}
             Ending::Protected(_) | Ending::Denied(_) => refused += 1,
             Ending::Survived(..)
             | Ending::Changed(_)
@@ -43,12 +49,82 @@ pub fn success(report: &KillReport) -> Success {
     }
 }
 
+/// Those for whose sake the plan was made: it names them, or a device is to be
+/// free of them.
+fn wanted(plan: &KillPlan) -> BTreeSet<ProcessKey> {
+    let targets = plan.targets.iter();
+    let wanted = targets.filter(|target| target.named || !target.holds.is_empty());
+    wanted.map(|target| target.key).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::kill::{KillOutcome, KillSignal, Stage};
+    use gpukill_proto::kill::{
+        Fate, KillHold, KillOutcome, KillRequest, KillSignal, KillTarget, Reaper, Stage,
+    };
     use gpukill_proto::reading::Reading;
-    use gpukill_proto::snapshot::ProcessKey;
+    use gpukill_proto::snapshot::DeviceId;
+    use gpukill_proto::units::Timestamp;
+
+    fn key(pid: u32) -> ProcessKey {
+        ProcessKey {
+            pid,
+            start_ticks: 1,
+        }
+    }
+
+    fn reaper() -> Reaper {
+        Reaper {
+            pid: 1,
+            name: Reading::Unsupported,
+        }
+    }
+
+    /// A plan of these: whether each is named, and whether it holds a device.
+    fn plan(targets: &[(bool, bool)]) -> KillPlan {
+        let hold = KillHold {
+            device: DeviceId("GPU-0".into()),
+            index: 0,
+            memory: Reading::Unsupported,
+        };
+        let targets = (0..).zip(targets).map(|(pid, (named, holds))| KillTarget {
+            key: key(pid),
+            name: "python".into(),
+            command: Reading::Unsupported,
+            uid: Reading::Unsupported,
+            owner: Reading::Unsupported,
+            holds: holds.then(|| hold.clone()).into_iter().collect(),
+            named: *named,
+            job: Reading::Unsupported,
+            fate: Fate::End(Vec::new()),
+        });
+        KillPlan {
+            at: Timestamp(0),
+            request: KillRequest::default(),
+            targets: targets.collect(),
+            unjudged: 0,
+            rest: Vec::new(),
+        }
+    }
+
+    /// What became of them, in the same order.
+    fn report(endings: Vec<Ending>) -> KillReport {
+        let outcome = |(pid, ending)| KillOutcome {
+            key: key(pid),
+            name: "python".into(),
+            command: Reading::Unsupported,
+            ending,
+        };
+        KillReport {
+            version: 1,
+            stage: Stage::Done,
+            outcomes: (0..).zip(endings).map(outcome).collect(),
+            memory: Vec::new(),
+            respawned: Vec::new(),
+            unrecorded: None,
+        }
+    }
 
     #[test]
     fn a_kill_is_as_good_as_its_worst_part() {
@@ -68,24 +144,29 @@ mod tests {
             (vec![], Success::Nobody),
         ];
         for (endings, expected) in cases {
-            let outcome = |ending| KillOutcome {
-                key: ProcessKey {
-                    pid: 7,
-                    start_ticks: 1,
-                },
-                name: "python".into(),
-                command: Reading::Unsupported,
-                ending,
-            };
-            let report = KillReport {
-                version: 1,
-                stage: Stage::Done,
-                outcomes: endings.into_iter().map(outcome).collect(),
-                memory: Vec::new(),
-                respawned: Vec::new(),
-                unrecorded: None,
-            };
-            assert_eq!(success(&report), expected, "{report:?}");
+            let plan = plan(&vec![(true, true); endings.len()]);
+            let report = report(endings);
+            assert_eq!(success(&plan, &report), expected, "{report:?}");
         }
+    }
+
+    #[test]
+    fn a_zombie_is_a_failure_where_it_was_meant_or_has_a_device() {
+        let cases = [
+            ((false, false), Success::All),
+            ((true, false), Success::Part),
+            ((false, true), Success::Part),
+            ((true, true), Success::Part),
+        ];
+        for (zombie, expected) in cases {
+            let plan = plan(&[(true, true), zombie]);
+            let ended = Ending::Ended(KillSignal::Terminate, 3);
+            let report = report(vec![ended, Ending::Zombie(reaper())]);
+            assert_eq!(success(&plan, &report), expected, "{zombie:?}");
+        }
+        // The one that was meant had gone, and only what was reached is there.
+        let plan = plan(&[(true, true), (false, false)]);
+        let report = report(vec![Ending::Gone, Ending::Zombie(reaper())]);
+        assert_eq!(success(&plan, &report), Success::Nobody);
     }
 }

@@ -14,6 +14,8 @@ mod refused;
 
 mod protected;
 
+mod admin;
+
 mod again;
 
 mod born;
@@ -21,5 +23,9 @@ mod born;
 mod consent;
 
 mod returned;
+
+mod respawned;
+
+mod usage;
 
 mod laws;

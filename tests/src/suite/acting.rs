@@ -21,6 +21,10 @@ mod recycled;
 
 mod many;
 
+mod stopped;
+
+mod zombies;
+
 use gpukill_tests::harness::{Daemon, Driver, Ran, Stage, eventually, skip};
 use serde_json::{Value, json};
 use std::process::Command;

@@ -375,6 +375,19 @@ mod tests {
     }
 
     #[test]
+    fn what_ended_by_its_signal_is_told_so_though_it_would_be_spared() {
+        let actor = Actor::run("echo; exec sleep 1000");
+        let mut target = actor.planned(TERM);
+        assert_eq!(target.send(0), Sent::Yes);
+        let mut target = waited(target);
+        let why = Ending::Protected("the admin says so".into());
+        assert!(matches!(
+            target.is_spared(why),
+            Ending::Ended(KillSignal::Terminate, _)
+        ));
+    }
+
+    #[test]
     fn a_pid_that_nobody_has_is_gone() {
         // Larger than any pid (`PID_MAX_LIMIT`), and what cannot be one.
         for pid in [0, (1 << 22) + 1, u32::MAX] {

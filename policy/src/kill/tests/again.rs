@@ -181,6 +181,40 @@ fn rights_and_protection_count_as_they_are_now() {
 }
 
 #[test]
+fn what_is_not_read_again_is_as_it_was_seen_before() {
+    let keeps_work = Ending::Changed("it is python now, which keeps people's work".into());
+    let protected = Ending::Protected("the admin protects session-3.scope".into());
+    let mut scene = scene();
+    let [named, reached] = [300, 301].map(|pid| target(&scene, pid));
+    let [now, other] = [300, 301].map(|pid| scene.crowd[&pid].clone());
+    let root = caller(0, &[]);
+    // Of a container of no name it would not be known whether it is protected.
+    scene.protection.containers = vec!["prod".into()];
+    scene.at(300).container = Reading::Value(Some(container('a', "dev", None)));
+    let mut nameless = now.clone();
+    nameless.container = Reading::Value(Some(Container {
+        name: Reading::Failed("x".into()),
+        ..container('a', "dev", None)
+    }));
+    assert_eq!(look(&scene, &named, &nameless, &root, true), None);
+    scene.at(301).kin.arguments = Some(["python", "-m", "jupyterlab"].map(str::to_owned).into());
+    let found = look(&scene, &reached, &other, &root, true);
+    assert_eq!(found, Some(keeps_work));
+    scene.protection.units = vec!["session-3.scope".into()];
+    let mut bare = now;
+    bare.kin.unit = None;
+    let found = look(&scene, &named, &bare, &root, true);
+    assert_eq!(found, Some(protected));
+    // And whose it is has to be known still, also to whoever may end anybody's.
+    scene.protection.units.clear();
+    let mut unknown = bare;
+    unknown.uids = Reading::Failed("x".into());
+    let unclear = Ending::Unclear("whose it is is not known".into());
+    let found = look(&scene, &named, &unknown, &root, true);
+    assert_eq!(found, Some(unclear));
+}
+
+#[test]
 fn what_the_plan_does_not_end_is_never_ended() {
     let scene = scene();
     let reaper = Reaper {

@@ -77,12 +77,46 @@ fn two_containers_of_one_id_are_two() {
     let mut scene = run();
     for (pid, manager) in [(400, None), (401, None), (402, Some(ALICE))] {
         let mut inside = process(pid, 1, ALICE, "python");
-        inside.container = Reading::Value(Some(container('a', "x", manager)));
+        let mut podmans = container('a', "x", manager);
+        podmans.id.runtime = "podman".into();
+        inside.container = Reading::Value(Some(podmans));
         scene.add(inside);
     }
     let scene = scene.with_jobs();
     assert_eq!(reached(&scene, 400, Container), Ok(vec![400, 401]));
     assert_eq!(reached(&scene, 402, Container), Ok(vec![402]));
+}
+
+#[test]
+fn a_schedulers_job_has_no_other_users() {
+    let mut scene = Scene::new();
+    for (pid, uid) in [(300, ALICE), (301, ALICE), (302, BOB)] {
+        scene.add(process(pid, 1, uid, "python"));
+        scene.slurm(pid, "1234", "0");
+    }
+    let scene = scene.with_jobs();
+    assert_eq!(reached(&scene, 300, Job), Ok(vec![300, 301]));
+}
+
+#[test]
+fn shells_and_runtimes_keep_work_where_people_are_at_them_and_where_they_are_real() {
+    let mut scene = Scene::new();
+    let mut add = |pid, name: &str| {
+        let mut inside = process(pid, 1, ALICE, name);
+        inside.container = Reading::Value(Some(container('a', "x", None)));
+        scene.add(inside).clone()
+    };
+    add(400, "python");
+    // The script of the container, and who came in by `docker exec -it`.
+    add(401, "bash");
+    add(402, "bash");
+    add(403, "sshd");
+    add(404, "conmon");
+    add(405, "conmon");
+    scene.at(402).kin.on_terminal = true;
+    scene.at(405).kin.executable = Some("/home/eve/conmon".into());
+    let scene = scene.with_jobs();
+    assert_eq!(reached(&scene, 400, Container), Ok(vec![400, 401, 405]));
 }
 
 fn keys(scene: &Scene, pids: &[u32]) -> BTreeSet<ProcessKey> {
@@ -120,7 +154,13 @@ fn those_below_a_member_are_born_to_it_and_those_that_were_there_are_not() {
 fn those_whose_parent_has_ended_are_known_by_its_group_or_session() {
     let orphans = |now: &mut Scene| {
         now.crowd.remove(&310);
-        for (pid, group, session) in [(500, 310, 7), (501, 501, 310), (502, 502, 502)] {
+        // The first one is older than 310: the group had the number before it.
+        for (pid, group, session) in [
+            (309, 310, 7),
+            (500, 310, 7),
+            (501, 501, 310),
+            (502, 502, 502),
+        ] {
             let orphan = now.add(process(pid, 1, ALICE, "python"));
             (orphan.kin.group, orphan.kin.session) = (group, session);
         }
@@ -222,6 +262,22 @@ fn what_came_to_a_job_since_it_was_planned_joins_it() {
     assert_eq!(joins(&plan(Job)), [312, 320]);
     assert_eq!(joins(&plan(Tree)), [320]);
     assert_eq!(joins(&plan(Process)), [0u32; 0]);
+    // A job of its own, in the group of another one, is looked at for itself.
+    let two = |with_child: bool| {
+        let mut scene = Scene::new();
+        scene.login(200, ALICE);
+        scene.command(300, 202, "python");
+        scene.fork(310, 202, "consumer").kin.group = 300;
+        if with_child {
+            scene.command(311, 310, "python");
+        }
+        scene.with_jobs()
+    };
+    let found = joined(
+        &planned(&two(false), Job, &[300, 310], &[]),
+        &two(true).crowd,
+    );
+    assert_eq!(found, keys(&two(true), &[311]));
     // Nothing joins what is not ended, nor a process that has the pid by now.
     let mut spared = plan(Job);
     spared.targets[0].fate = Fate::Protected("the admin says so".into());

@@ -54,6 +54,47 @@ pub(super) fn text(typed: &str) -> Option<String> {
     Some(typed.to_owned())
 }
 
+#[test]
+fn what_only_the_holders_tell_counts_too() {
+    let mut scene = scene();
+    // Not read as a process, and of a device that no backend lists.
+    scene.at(302).owner = Reading::Failed("x".into());
+    scene.at(302).kin.uid = None;
+    let by_user = KillSelector {
+        user: text("alice"),
+        ..KillSelector::default()
+    };
+    assert_eq!(asked(&scene, by_user), Ok((vec![300, 301, 302], 1)));
+    scene.snapshot.devices.remove(1);
+    let by_vendor = KillSelector {
+        vendors: [Vendor::Amd].into(),
+        ..KillSelector::default()
+    };
+    assert_eq!(asked(&scene, by_vendor), Ok((vec![301], 2)));
+}
+
+#[test]
+fn a_containers_whole_id_means_it_though_anothers_begins_so() {
+    let mut scene = scene();
+    for (pid, id) in [(320, "train"), (321, "train2")] {
+        let inside = scene.add(process(pid, 1, ALICE, "python"));
+        let mut container = container('a', "x", None);
+        container.id.id = id.into();
+        inside.container = Reading::Value(Some(container));
+        scene.uses(pid, 3, 1);
+    }
+    let called = |typed| KillSelector {
+        container: text(typed),
+        ..KillSelector::default()
+    };
+    let several = "\"trai\" begins the ids of several containers";
+    assert_eq!(
+        asked(&scene, called("trai")),
+        Err(Refusal::Invalid(several.into()))
+    );
+    assert!(asked(&scene, called("train")).is_ok());
+}
+
 /// The pids that are meant, and how many others may be.
 type Expected = (&'static [u32], u32);
 

@@ -7,28 +7,6 @@ use gpukill_proto::kill::KillScope::{Container, Job, Process, Tree};
 use gpukill_proto::kill::{Fate, KillRequest, KillSelector, KillSignal};
 use gpukill_proto::reading::Reading;
 
-fn alice() -> Caller {
-    caller(ALICE, &[ALICE])
-}
-
-fn bob() -> Caller {
-    caller(BOB, &[BOB])
-}
-
-fn by_user(name: &str) -> KillSelector {
-    KillSelector {
-        user: Some(name.to_owned()),
-        ..KillSelector::default()
-    }
-}
-
-fn by_gpu(gpu: &str) -> KillSelector {
-    KillSelector {
-        gpu: Some(gpu.to_owned()),
-        ..KillSelector::default()
-    }
-}
-
 #[test]
 fn torchrun_ends_with_its_workers_and_the_shell_above_goes_on() {
     let mut scene = Scene::new();
@@ -319,6 +297,21 @@ fn each_job_of_which_one_is_named_is_reached_whole() {
     let plan = scene.plan(&alice(), &request(by_user("alice"), Job));
     let pids: Vec<u32> = plan.unwrap().targets.iter().map(|t| t.key.pid).collect();
     assert_eq!(pids, [300, 310, 311]);
+}
+
+#[test]
+fn a_zombie_of_a_job_is_nothing_that_goes_on() {
+    let mut scene = Scene::new();
+    scene.login(200, ALICE);
+    scene.command(300, 202, "python");
+    scene.fork(301, 300, "python");
+    scene.fork(302, 300, "python").state = gpukill_proto::holders::ProcessState::Zombie;
+    scene.uses(300, 0, 1);
+    let scene = scene.with_jobs();
+    let plan = scene.plan(&alice(), &request(pids(&[300]), Process));
+    let rest = plan.unwrap().rest;
+    let others: Vec<u32> = rest.iter().map(|rest| rest.others).collect();
+    assert_eq!(others, [1]);
 }
 
 #[test]

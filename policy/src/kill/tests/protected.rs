@@ -159,7 +159,7 @@ fn a_process_that_only_looks_like_one_is_not_protected() {
 }
 
 /// Why process 300 is protected that is such, where the admin protects this.
-fn by_admin(
+pub(super) fn by_admin(
     protection: fn(&mut Protection),
     name: &str,
     change: impl FnOnce(&mut Candidate),
@@ -358,6 +358,11 @@ fn the_admin_protects_by_container_of_roots() {
             "of no name that is known",
             of(value(nameless('b')), None),
             doubt,
+        ),
+        (
+            "below a user's own systemd",
+            of(value(container('b', "prod", Some(1005))), None),
+            None,
         ),
         ("not known", of(Reading::Failed("x".into()), None), doubt),
         ("none", of(Reading::Value(None), None), None),

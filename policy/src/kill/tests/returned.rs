@@ -145,6 +145,22 @@ fn what_nobody_explained_was_theirs_who_had_the_device_open_without_being_listed
     assert_eq!(found(30, &ended), (1, Some((gibs(20), gibs(0), false))));
     // One that had nothing open had none of it.
     assert_eq!(found(0, &keys(&[303])), (0, None));
+    // Nor had one that was listed, or had only open what all devices share.
+    for (listed, holds_this_device) in [(true, true), (false, false)] {
+        let mut first = before();
+        unattributed(&mut first, 20);
+        let holder = first.opens(302, 0);
+        (holder.listed, holder.holds_this_device) = (listed, holds_this_device);
+        let none = BTreeSet::new();
+        let all = returned(
+            &ended,
+            &none,
+            &first.snapshot,
+            &first.holders,
+            &before().snapshot,
+        );
+        assert_eq!(all, [], "{listed} {holds_this_device}");
+    }
 }
 
 #[test]

@@ -34,6 +34,14 @@ pub(super) fn caller(uid: u32, groups: &[u32]) -> Caller {
     }
 }
 
+pub(super) fn alice() -> Caller {
+    caller(ALICE, &[ALICE])
+}
+
+pub(super) fn bob() -> Caller {
+    caller(BOB, &[BOB])
+}
+
 /// Olga is in the group of operators.
 pub(super) fn olga() -> Caller {
     caller(1002, &[OPERATORS])
@@ -344,5 +352,19 @@ pub(super) fn request(selector: KillSelector, scope: KillScope) -> KillRequest {
         scope,
         patience_ms: 5_000,
         ..KillRequest::default()
+    }
+}
+
+pub(super) fn by_user(name: &str) -> KillSelector {
+    KillSelector {
+        user: Some(name.to_owned()),
+        ..KillSelector::default()
+    }
+}
+
+pub(super) fn by_gpu(gpu: &str) -> KillSelector {
+    KillSelector {
+        gpu: Some(gpu.to_owned()),
+        ..KillSelector::default()
     }
 }

@@ -1,29 +1,10 @@
 //! Whole plans in which something is spared, each a golden file.
 
 use super::scene::*;
-use crate::access::Caller;
 use crate::golden::compare as golden;
 use gpukill_proto::kill::KillScope::{Job, Process, Tree};
 use gpukill_proto::kill::KillSelector;
 use gpukill_proto::reading::Reading;
-
-fn alice() -> Caller {
-    caller(ALICE, &[ALICE])
-}
-
-fn by_user(name: &str) -> KillSelector {
-    KillSelector {
-        user: Some(name.to_owned()),
-        ..KillSelector::default()
-    }
-}
-
-fn by_gpu(gpu: &str) -> KillSelector {
-    KillSelector {
-        gpu: Some(gpu.to_owned()),
-        ..KillSelector::default()
-    }
-}
 
 #[test]
 fn a_kernel_of_jupyter_ends_and_its_server_goes_on() {

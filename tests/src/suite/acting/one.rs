@@ -24,7 +24,7 @@ fn ignores_interrupts() -> bool {
     ignored & 0b10 != 0
 }
 
-fn letter(pid: u32) -> Option<char> {
+pub(super) fn letter(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
@@ -203,7 +203,7 @@ fn a_zombie_gets_nothing_and_its_parent_is_named() {
     // The parent never asks how its child ended.
     let troupe = Troupe::run(
         &it.stage,
-        "launcher -c 'sleep 0.01 & echo $!; echo $$; exec worker 1000' & wait",
+        "launcher -c 'sleep 0.5 & echo $!; echo $$; exec worker 1000' & wait",
     );
     let [child, parent] = troupe.pids();
     becomes(&Some('Z'), || letter(child));
