@@ -127,6 +127,8 @@ struct Act<'a> {
     members: BTreeSet<ProcessKey>,
     /// Those that get signals.
     targets: Vec<Target>,
+    /// Whether somebody came since the plan: it forks, and would fork on.
+    forks: bool,
     told: Told<'a>,
 }
 
@@ -147,6 +149,7 @@ impl<'a> Act<'a> {
             first: Arc::default(),
             members: plan.targets.iter().map(|target| target.key).collect(),
             targets: Vec::new(),
+            forks: false,
             told,
         }
     }
@@ -176,7 +179,9 @@ impl<'a> Act<'a> {
                 Err(ending) => self.told.ends(target, ending),
             }
         }
-        self.take_in_the_joined();
+        let came = self.take_in_the_joined();
+        // While handles were opened others may have been born.
+        self.forks = self.take_in_the_newborn() || came;
         self.told.publish();
     }
 
@@ -267,8 +272,8 @@ impl<'a> Act<'a> {
             if self.means.is_stopping() || !self.is_anybody_left() {
                 return;
             }
-            let kills = |target: &Target| target.signal(step) == Some(KillSignal::Kill);
-            if self.is_wide() && self.targets.iter().any(kills) {
+            let forks = self.forks;
+            if self.is_wide() && self.targets.iter().any(|it| it.awaits_stop(step, forks)) {
                 self.stop_all(step);
             }
             self.send(step);
@@ -289,6 +294,11 @@ impl<'a> Act<'a> {
                 Sent::Yes | Sent::Nothing => {}
                 Sent::Refused(why) => self.told.ended(target, Ending::Failed(why)),
             }
+        }
+        // Not before all have it: one that goes on may fork, and whose parent has
+        // ended is found by nothing.
+        for target in &mut self.targets {
+            target.goes_on();
         }
     }
 
@@ -319,13 +329,15 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// Stops everybody, so that nobody forks while they are killed.
+    /// Stops everybody who is killed in this step, and everybody of a job that
+    /// forks: so that nobody forks before all have their signal.
     fn stop_all(&mut self, step: usize) {
+        let forks = self.forks;
         let deadline = Instant::now() + STOPPED;
         for _ in 0..ROUNDS {
-            self.spare(|target| target.awaits_stop(step) && !target.is_stopped());
+            self.spare(|target| target.awaits_stop(step, forks) && !target.is_stopped());
             for target in &mut self.targets {
-                if target.awaits_stop(step) {
+                if target.awaits_stop(step, forks) {
                     target.stop(&self.means.frozen);
                 }
             }

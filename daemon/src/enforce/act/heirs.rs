@@ -13,9 +13,10 @@ use std::sync::Arc;
 impl Act<'_> {
     /// Makes targets of what came to what is ended since it was planned: a person
     /// may have thought about it for minutes.
-    pub(super) fn take_in_the_joined(&mut self) {
+    /// False where nothing may get a signal.
+    pub(super) fn take_in_the_joined(&mut self) -> bool {
         let first = Arc::clone(&self.first);
-        self.take_in(joined(self.plan, &first), &first);
+        self.take_in(joined(self.plan, &first), &first)
     }
 
     /// Makes targets of what was born to members; false where nothing was.

@@ -148,22 +148,27 @@ impl Target {
         }
         self.first_at.get_or_insert_with(Instant::now);
         self.last = Some(signal);
-        // One that is stopped takes a signal when it goes on, and not before.
-        if signal == KillSignal::Kill {
-            self.stopped = None;
-        } else {
+        // One that is stopped takes a signal when it goes on, and not before. One
+        // that we have stopped goes on with the others.
+        if signal != KillSignal::Kill && self.stopped.is_none() {
             // It may end meanwhile, which is as good.
             let _ = pidfd_send_signal(&*self.handle, Signal::CONT);
         }
         Sent::Yes
     }
 
-    /// Whether it is to be stopped before it is killed in this step.
-    pub(super) fn awaits_stop(&self, step: usize) -> bool {
-        self.awaits(step) && self.signal(step) == Some(KillSignal::Kill)
+    /// Lets it go on, where we have stopped it: it has its signal.
+    pub(super) fn goes_on(&mut self) {
+        self.stopped = None;
     }
 
-    /// Stops it, so that it does not fork before it is killed. It goes on when
+    /// Whether it is to be stopped before it gets the signal of this step: before it
+    /// is killed, and before any other where it is of a job that forks.
+    pub(super) fn awaits_stop(&self, step: usize, forks: bool) -> bool {
+        self.awaits(step) && (forks || self.signal(step) == Some(KillSignal::Kill))
+    }
+
+    /// Stops it, so that it does not fork before it has its signal. It goes on when
     /// nothing more is done to it, or the daemon ends.
     pub(super) fn stop(&mut self, frozen: &Frozen) {
         let stop = || frozen.stop(self.planned.key, &self.handle);

@@ -181,6 +181,24 @@ fn whoever_forks_for_ever_ends_whole_by_force() {
 }
 
 #[test]
+fn whoever_forks_sessions_of_their_own_ends_whole_without_force() {
+    let it = Box::new();
+    // Of one whose parent has ended before it was seen, nothing tells whose it was.
+    let script =
+        "launcher -c 'echo $$; while :; do setsid worker 20 & sleep 0.02; done' & wait; true";
+    let troupe = Troupe::run(&it.stage, script);
+    let [launcher] = troupe.pids();
+    it.lists(&[launcher]);
+    let (code, report) = it.kill(&[&launcher.to_string(), "--scope", "job", "--yes"]);
+    assert_eq!(code, 0, "{report:#}");
+    let outcomes = report["outcomes"].as_array().unwrap();
+    assert!(outcomes.len() > 5, "{report:#}");
+    let mut left = troupe.left();
+    left.retain(|pid| *pid != troupe.pid());
+    assert_eq!(left, Vec::<u32>::new());
+}
+
+#[test]
 fn what_was_born_to_a_member_meanwhile_ends_too() {
     let it = Box::new();
     // Its last wish: a child that is planned by nobody.
