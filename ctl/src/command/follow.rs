@@ -9,7 +9,10 @@ use crate::settings::Settings;
 use gpukill_proto::kill::{OperationId, PlanId, Stage};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::LONGEST_WAIT;
+use signal_hook::flag::register_conditional_default;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -211,20 +214,34 @@ fn lost<O: Operation>(failure: Failure) -> Failure {
     }
 }
 
-/// Ctrl-C, and what else asks a program to end.
+/// Ctrl-C, and what else asks a program to end. When this is dropped it ends the
+/// program again, as it did before: nobody may read what is printed then.
 struct Stop {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
+    /// Tokio never gives a signal back.
+    is_over: Arc<AtomicBool>,
 }
 
 impl Stop {
     fn listen() -> io::Result<Self> {
-        Ok(Self {
+        let stop = Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hangup: signal(SignalKind::hangup())?,
-        })
+            is_over: Arc::default(),
+        };
+        let kinds = [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+        ];
+        for kind in kinds {
+            let is_over = Arc::clone(&stop.is_over);
+            register_conditional_default(kind.as_raw_value(), is_over)?;
+        }
+        Ok(stop)
     }
 
     async fn heard(&mut self) {
@@ -233,5 +250,11 @@ impl Stop {
             _ = self.terminate.recv() => {}
             _ = self.hangup.recv() => {}
         }
+    }
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
     }
 }

@@ -3,12 +3,16 @@
 use crate::daemon::{Daemon, Script};
 use crate::killed::{end, ended, plan, report, under_way};
 use crate::killing::{begun, daemon, said};
-use crate::watching::signal;
+use crate::watching::{PATIENCE, signal};
 use crate::{client, run, stderr};
+use gpukill_proto::kill::Ending;
 use gpukill_proto::refusal::Refusal;
 use rustix::process::Signal;
+use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
 
 #[test]
 fn a_connection_that_breaks_is_made_anew_once_for_the_kill_goes_on() {
@@ -76,9 +80,9 @@ fn ctrl_c_leaves_and_says_that_it_goes_on() {
             .spawn()
             .expect("it runs");
         // Begun is not enough: the client may not have heard of it yet.
-        let since = std::time::Instant::now();
+        let since = Instant::now();
         while daemon.script.killed.followed.load(SeqCst) == 0 {
-            assert!(since.elapsed() < crate::watching::PATIENCE);
+            assert!(since.elapsed() < PATIENCE);
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         signal(&child, number);
@@ -93,5 +97,36 @@ fn ctrl_c_leaves_and_says_that_it_goes_on() {
                     .into()
             )
         );
+    }
+}
+
+#[test]
+fn a_report_that_nobody_reads_keeps_nobody_from_ending_the_client() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // More than a pipe holds.
+    let long = || Ending::Failed("x".repeat(15_000));
+    let (targets, outcomes): (Vec<_>, Vec<_>) =
+        (1..=8).map(|pid| ((pid, end()), (pid, long()))).unzip();
+    let daemon = daemon(directory.path(), plan(&targets), vec![report(&outcomes)]);
+    for end in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let mut child = client(&daemon.socket, "kill 1 2 3 4 5 6 7 8 --yes -o json")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let mut reader = child.stdout.take().expect("piped");
+        reader.read_exact(&mut [0]).expect("it prints");
+        signal(&child, end);
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            match child.try_wait().expect("known") {
+                None if Instant::now() < deadline => std::thread::yield_now(),
+                status => break status,
+            }
+        };
+        // One that did not end does now.
+        drop(reader);
+        child.wait().expect("it ends");
+        let by = status.and_then(|status| status.signal());
+        assert_eq!(by, Some(end.as_raw()));
     }
 }

@@ -3,9 +3,10 @@
 //! what the kernel has outlives the daemon, and nobody is stopped in another boot.
 
 use gpukill_proto::snapshot::ProcessKey;
-use std::fs::{File, OpenOptions};
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,15 +33,19 @@ impl Note {
     /// Opens the one in this directory, as it was left.
     ///
     /// # Errors
-    /// When it cannot be.
+    /// When it cannot be, or is no file of its own: it is emptied soon.
     pub(super) fn open(directory: &Path) -> io::Result<File> {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(directory.join(FILE))
+        // In a directory open to others a symbolic link could point anywhere, and
+        // nobody may ever write to a FIFO that is read to its end.
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let name = directory.join(FILE);
+        let file = rustix::fs::open(&name, flags | OFlags::NONBLOCK, Mode::from_raw_mode(0o600))?;
+        let file = File::from(file);
+        if !file.metadata()?.is_file() {
+            let why = format!("{} is no file", name.display());
+            return Err(io::Error::other(why));
+        }
+        Ok(file)
     }
 
     /// Empties it, for this boot of the box.
@@ -167,6 +172,20 @@ mod tests {
         ] {
             assert_eq!(name(place.as_bytes()), None, "{place:?}");
         }
+    }
+
+    #[test]
+    fn what_is_no_file_of_its_own_is_neither_emptied_nor_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let (name, others) = (directory.path().join(FILE), directory.path().join("others"));
+        std::fs::write(&others, "precious").unwrap();
+        std::os::unix::fs::symlink(&others, &name).unwrap();
+        assert!(Note::open(directory.path()).is_err());
+        assert_eq!(std::fs::read_to_string(&others).unwrap(), "precious");
+        std::fs::remove_file(&name).unwrap();
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &name, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(Note::open(directory.path()).is_err());
     }
 
     proptest! {

@@ -5,10 +5,11 @@ use super::Args;
 use super::alone::Alone;
 use super::request::Address;
 use gpukill_proto::text::visible;
-use std::io::Read;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// How long a reset may take. One of a GPU with NVLinks takes some seconds.
@@ -23,7 +24,7 @@ const END: Duration = Duration::from_secs(2);
 
 const STEP: Duration = Duration::from_millis(5);
 
-/// As much of its output is read.
+/// It may say as much.
 const OUTPUT: u64 = 4 << 10;
 
 /// How long the tool is waited for, and what becomes of it then.
@@ -118,8 +119,10 @@ impl Tool<'_> {
 
     /// Runs it to its end, and waits no longer than that.
     fn run(&self, arguments: &[&str], patience: Patience) -> Result<String, Failure> {
-        let mut child = self.start(arguments).map_err(Failure::Ended)?;
-        let said = [read(child.stdout.take()), read(child.stderr.take())];
+        let output = output().map_err(|error| {
+            Failure::Ended(format!("there is no place for its output: {error}"))
+        })?;
+        let mut child = self.start(arguments, &output).map_err(Failure::Ended)?;
         let (Patience::ThenKill(time) | Patience::ThenLeave(time)) = patience;
         let Some(status) = ended(&mut child, time) else {
             let late = format!("nvidia-smi did not end within {} s", time.as_secs());
@@ -131,27 +134,24 @@ impl Tool<'_> {
                 Patience::ThenKill(_) => Failure::Ended(format!("{late}, and {}", kill(child))),
             });
         };
-        let said: Vec<String> = said
-            .into_iter()
-            // Whoever keeps its output open holds nobody up.
-            .filter_map(|said| said.recv_timeout(END).ok())
-            .collect();
+        let said = said(&output);
         if status.success() {
-            return Ok(said.concat());
+            return Ok(said);
         }
-        Err(Failure::Ended(failure(status, &said.join(" "))))
+        Err(Failure::Ended(failure(status, &said)))
     }
 
-    fn start(&self, arguments: &[&str]) -> Result<Child, String> {
+    fn start(&self, arguments: &[&str], output: &File) -> Result<Child, String> {
+        let cannot = |error| format!("{} cannot be run: {error}", self.path.display());
         let started = Command::new(self.path)
             .args(arguments)
             .env_clear()
             .current_dir("/")
             .stdin(self.alone.shared()?)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stdout(output.try_clone().map_err(cannot)?)
+            .stderr(output.try_clone().map_err(cannot)?)
             .spawn();
-        started.map_err(|error| format!("{} cannot be run: {error}", self.path.display()))
+        started.map_err(cannot)
     }
 }
 
@@ -165,20 +165,25 @@ fn kill(mut child: Child) -> &'static str {
     }
 }
 
-/// Reads as much as is wanted, and lets the rest go.
-fn read(from: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut from) = from {
-            // As much as came.
-            let _ = from.by_ref().take(OUTPUT).read_to_end(&mut bytes);
-            let _ = tell.send(String::from_utf8_lossy(&bytes).into_owned());
-            // A tool that says more must not wait for somebody who reads it.
-            let _ = std::io::copy(&mut from, &mut std::io::sink());
-        }
-    });
-    told
+/// Where a tool writes, in memory. A tool that goes on when this program has ended
+/// would be ended by a pipe that nobody reads, in the middle of a reset.
+fn output() -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = File::from(memfd_create("output", flags)?);
+    file.set_len(OUTPUT)?;
+    // What is more than that is refused.
+    fcntl_add_seals(&file, SealFlags::GROW)?;
+    Ok(file)
+}
+
+/// What was written there by now.
+fn said(output: &File) -> String {
+    let mut bytes = Vec::new();
+    let mut at = output;
+    // As much as can be read.
+    let _ = at.rewind().and_then(|()| at.read_to_end(&mut bytes));
+    let text = String::from_utf8_lossy(&bytes);
+    text.trim_end_matches('\0').to_owned()
 }
 
 fn ended(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
@@ -275,5 +280,23 @@ mod tests {
         rustix::process::kill_process(pid, Signal::KILL).unwrap();
         rustix::process::waitpid(Some(pid), WaitOptions::empty()).unwrap();
         assert!(is_let_go(&lock));
+    }
+
+    #[test]
+    fn what_a_tool_says_is_heard_and_not_more_than_is_wanted() {
+        let directory = tempfile::tempdir().unwrap();
+        let tool = Tool {
+            path: Path::new("/bin/sh"),
+            alone: &alone(&directory.path().join("lock")).unwrap(),
+        };
+        let run = |script| tool.run(&["-c", script], ASK);
+        assert_eq!(run("echo one; echo two >&2"), Ok("one\ntwo\n".into()));
+        // One that goes on without this program would be ended by a pipe.
+        let is_pipe = "[ -p /proc/self/fd/1 ] || [ -p /proc/self/fd/2 ] || echo neither";
+        assert_eq!(run(is_pipe), Ok("neither\n".into()));
+        let failed = Failure::Ended("nvidia-smi ended with 7: it failed: no".into());
+        assert_eq!(run("echo no >&2; exit 7"), Err(failed));
+        let endless = "i=0; while [ $i -lt 9999 ]; do echo 12345678; i=$((i + 1)); done 2>&-; true";
+        assert!(run(endless).unwrap().len() as u64 <= OUTPUT);
     }
 }

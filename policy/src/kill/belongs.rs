@@ -148,6 +148,8 @@ pub(super) struct Kindred<'a> {
     sessions: BTreeMap<u32, Vec<&'a Candidate>>,
     jobs: BTreeMap<&'a Job, Vec<&'a Candidate>>,
     containers: BTreeMap<Whose<'a>, Vec<&'a Candidate>>,
+    /// The pids below which a server of sessions runs.
+    above_servers: BTreeSet<u32>,
 }
 
 impl<'a> Kindred<'a> {
@@ -158,6 +160,7 @@ impl<'a> Kindred<'a> {
             sessions: BTreeMap::new(),
             jobs: BTreeMap::new(),
             containers: BTreeMap::new(),
+            above_servers: above_servers(crowd),
         };
         for process in crowd.values() {
             let kin = &process.kin;
@@ -270,8 +273,16 @@ impl<'a> Kindred<'a> {
         if one_user {
             known_user(process)?;
         }
-        let is_part =
-            |other: &Candidate| (!one_user || is_same_user(process, other)) && !keeps_work(other);
+        // A container ends with its first process, and a scheduler's job and a unit
+        // with what they were given: with it a server of sessions would, too.
+        let keeps_a_server = |other: &Candidate| {
+            !matches!(job, Job::Tree(_)) && self.above_servers.contains(&other.kin.key.pid)
+        };
+        let is_part = |other: &Candidate| {
+            (!one_user || is_same_user(process, other))
+                && !keeps_work(other)
+                && !keeps_a_server(other)
+        };
         let parts = self.jobs.get(job).into_iter().flatten();
         let mut members: BTreeSet<ProcessKey> = parts
             .filter(|other| is_part(other))
@@ -302,6 +313,20 @@ impl<'a> Kindred<'a> {
         let parts = within.filter(|other| !keeps_work(other));
         Ok(parts.map(|other| other.kin.key).collect())
     }
+}
+
+/// The pids above what keeps the work of people who come and go.
+fn above_servers(crowd: &Crowd) -> BTreeSet<u32> {
+    let mut above = BTreeSet::new();
+    for server in crowd.values().filter(|process| is_server(&process.kin)) {
+        let mut next = server.parent;
+        // Above one that was seen all were. A crowd is not read all at once: a line
+        // of it may be a circle.
+        while above.insert(next) {
+            next = crowd.get(&next).map_or(0, |process| process.parent);
+        }
+    }
+    above
 }
 
 fn whose(container: &Container) -> Whose<'_> {

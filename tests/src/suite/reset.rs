@@ -131,7 +131,8 @@ impl Box {
     fn slow_tool(&self) {
         // Nor does it wait for a test that has gone.
         let wait = "until [ -e go ] || [ ! -e nvidia-smi ]; do command -p sleep 0.05; done";
-        self.tool(&format!("{wait}; echo reset > finished"));
+        // It says so, too: whoever had it may have gone, and that must not end it.
+        self.tool(&format!("{wait}; echo reset; echo reset > finished"));
     }
 
     /// Lets the slow tool finish.

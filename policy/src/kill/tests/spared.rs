@@ -33,6 +33,39 @@ fn a_kernel_of_jupyter_ends_and_its_server_goes_on() {
 }
 
 #[test]
+fn what_runs_a_jupyter_server_goes_on_with_it_when_a_kernels_job_ends() {
+    // As the first process of a container, and as a script that Slurm runs: with
+    // either the server would end, too.
+    let ended = |first: &str, module: &str, in_slurm: bool| {
+        let mut scene = Scene::new();
+        let first = scene.add(process(300, 1, ALICE, first));
+        first.container = Reading::Value((!in_slurm).then(|| container('a', "notebook", None)));
+        let server = scene.fork(301, 300, "python");
+        server.kin.arguments = Some(["python", "-m", module].map(str::to_owned).into());
+        scene.fork(302, 301, "python");
+        // What no server runs below is a part of the job.
+        scene.fork(303, 300, "sh");
+        if in_slurm {
+            (300..=303).for_each(|pid| scene.slurm(pid, "7", "batch"));
+        }
+        scene.uses(302, 0, 10);
+        let scene = scene.with_jobs();
+        let plan = scene.plan(&caller(0, &[]), &request(pids(&[302]), Job));
+        let targets = plan.unwrap().targets;
+        let pids = targets.iter().map(|target| target.key.pid);
+        pids.collect::<Vec<u32>>()
+    };
+    for (first, in_slurm) in [("sh", false), ("tini", false), ("sh", true)] {
+        assert_eq!(ended(first, "jupyterlab", in_slurm), [302, 303], "{first}");
+        assert_eq!(
+            ended(first, "launch", in_slurm),
+            [300, 301, 302, 303],
+            "{first}"
+        );
+    }
+}
+
+#[test]
 fn a_service_of_a_user_ends_and_their_systemd_goes_on() {
     let mut scene = Scene::new();
     let manager = scene.add(process(200, 1, ALICE, "systemd"));
