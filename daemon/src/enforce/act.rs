@@ -23,7 +23,7 @@ use gpukill_policy::kill::{Candidate, Crowd};
 use gpukill_proto::document::{KillPlanDocument, KillReportDocument};
 use gpukill_proto::holders::ProcessState;
 use gpukill_proto::kill::{
-    Ending, Fate, KillPlan, KillReport, KillScope, KillSignal, KillTarget, Stage,
+    Ending, Fate, KillPlan, KillReport, KillScope, KillTarget, Stage,
 };
 use gpukill_proto::snapshot::ProcessKey;
 use std::collections::{BTreeMap, BTreeSet};
