@@ -22,9 +22,7 @@ use gpukill_policy::kill::usage::users;
 use gpukill_policy::kill::{Candidate, Crowd};
 use gpukill_proto::document::{KillPlanDocument, KillReportDocument};
 use gpukill_proto::holders::ProcessState;
-use gpukill_proto::kill::{
-    Ending, Fate, KillPlan, KillReport, KillScope, KillTarget, Stage,
-};
+use gpukill_proto::kill::{Ending, Fate, KillPlan, KillReport, KillScope, KillTarget, Stage};
 use gpukill_proto::snapshot::ProcessKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
