@@ -36,7 +36,7 @@ fn a_daemon_that_stopped_leaves_whole_files_and_no_write_ahead_log() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     left.sort();
-    assert_eq!(left, ["audit.db", "lock", "samples.db"]);
+    assert_eq!(left, ["audit.db", "lock", "samples.db", "stopped"]);
 }
 
 #[test]
