@@ -18,7 +18,7 @@ use tarpc::{ClientMessage, Response};
 
 pub use gpukilld::untrusted::{
     cgroup, command, container, driver_files, fdinfo, gpu_metrics, hwmon, ids, ioreg, kfd,
-    login_uid, reset_answer, reset_request, sensor, stat, status,
+    login_uid, reset_answer, reset_request, sensor, sockets, stat, status,
 };
 
 /// Reads bytes of any kind, and panics where it must not.
@@ -53,6 +53,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ioreg", ioreg),
     ("reset_request", reset_request),
     ("reset_answer", reset_answer),
+    ("sockets", sockets),
 ];
 
 /// What either side says first.

@@ -1,6 +1,10 @@
 //! What can be typed. What it means, together with the environment and the
 //! settings file, is decided in `settings`.
 
+mod audit;
+
+mod audit_copies;
+
 mod kill;
 
 mod reset;
@@ -8,6 +12,8 @@ mod reset;
 mod number;
 
 use crate::settings::{Colors, Format, LogLevel, bounds};
+pub use audit::{Actions, Audit, AuditCommand, Period, Which};
+pub use audit_copies::{Backup, Export, ExportFormat, Prune};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpukill_proto::snapshot::Vendor;
@@ -74,7 +80,7 @@ pub enum Command {
     Kill(Kill),
     /// Reset GPUs that are stuck, one after the other
     Reset(Reset),
-    /// What the samples say of the past
+    /// What the samples say of the past, what it comes to, and what was done
     Audit(Audit),
     /// Let go of the NVIDIA driver, so that it can be unloaded, updated or reset,
     /// or MIG changed by hand; resumes by itself
@@ -154,35 +160,6 @@ pub struct Explain {
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<StatusFormat>,
-}
-
-/// `audit`
-#[derive(Debug, Args)]
-pub struct Audit {
-    /// Only processes of this user, by name or number
-    #[arg(long, value_name = "USER", value_parser = text())]
-    pub user: Option<String>,
-    /// Only processes whose name matches
-    #[arg(long, value_name = "REGEX", value_parser = text())]
-    pub process: Option<String>,
-    /// Only these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
-    #[arg(long, value_name = "SEL", value_parser = text())]
-    pub gpu: Option<String>,
-    /// The last N hours [default: 24]
-    #[arg(long, value_name = "N", value_parser = whole(1..=u32::MAX, 24), conflicts_with = "since")]
-    pub hours: Option<u32>,
-    /// From this time: 2h (that long ago), 2026-11-20, "2026-11-20 14:00", RFC 3339
-    #[arg(long, value_name = "TIME", value_parser = text())]
-    pub since: Option<String>,
-    /// Before this time, in the same forms [default: now]
-    #[arg(long, value_name = "TIME", value_parser = text(), conflicts_with = "hours")]
-    pub until: Option<String>,
-    /// At most so many records, the newest; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole(0..=u32::MAX, 100))]
-    pub limit: u32,
-    /// The form of the output [default: table]
-    #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
-    pub output: Option<Format>,
 }
 
 /// `quiesce`

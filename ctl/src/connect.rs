@@ -8,9 +8,12 @@ mod daemon;
 
 mod acting;
 
+mod copying;
+
 mod resetting;
 
 pub(crate) use acting::is_over;
+pub(crate) use copying::Doing;
 pub(crate) use daemon::Daemon;
 pub(crate) use patience::Patience;
 pub(crate) use socket::choose;

@@ -9,8 +9,10 @@
 //!   whose unexplained memory is.
 //! - [`kill`]: who is meant, and what became of each.
 //! - [`reset`]: what stands in the way of a reset, and what became of it.
-//! - [`status`], [`history`]: the other answers, for people.
+//! - [`status`], [`history`], [`actions`], [`summary`]: the other answers, for
+//!   people.
 //! - [`json`], [`csv`]: the same for programs.
+//! - [`export`]: records and copies in files; [`prune`]: what is deleted.
 //! - [`screen`]: the terminal while `list --watch` has it.
 //! - [`passing`]: one line on stderr while something is waited for.
 
@@ -49,6 +51,14 @@ pub(crate) mod reset;
 pub(crate) mod status;
 
 pub(crate) mod history;
+
+pub(crate) mod export;
+
+pub(crate) mod prune;
+
+mod actions;
+
+pub(crate) mod summary;
 
 pub(crate) mod json;
 

@@ -263,7 +263,7 @@ impl From<&Cli> for Flags {
             Command::Kill(kill) => flags.output_format = kill.output.map(Format::from),
             Command::Reset(reset) => flags.output_format = reset.output.map(Format::from),
             Command::Explain(explain) => flags.output_format = explain.output.map(Format::from),
-            Command::Audit(audit) => flags.output_format = audit.output,
+            Command::Audit(audit) => flags.output_format = audit.output(),
             Command::Quiesce(_) | Command::Resume | Command::Completions(_) => {}
         }
         flags

@@ -4,15 +4,29 @@
 
 mod acts;
 
+mod aside;
+
+mod asking;
+
+mod copy;
+
 mod cut;
 
 mod database;
 
 mod event_row;
 
+mod fault_log;
+
 mod inbox;
 
+mod killed;
+
+mod measured;
+
 mod open_act;
+
+mod packed;
 
 mod query;
 
@@ -20,25 +34,53 @@ mod reader;
 
 mod refusals;
 
+mod reserve;
+
+mod retention;
+
+mod rolling;
+
 mod row;
+
+mod sample;
 
 mod samples;
 
+mod space;
+
+mod standing;
+
 mod steady;
+
+#[cfg(test)]
+pub(crate) mod told;
+mod trouble;
+
+pub(crate) mod untrusted;
 
 mod writer;
 
+pub(crate) use copy::Made;
+pub(crate) use fault_log::FaultChange;
+pub(crate) use measured::Recording;
+pub(crate) use query::{Chosen, Whom};
+pub(crate) use retention::Keep;
+pub(crate) use sample::{Departed, Departure, Groups, Sample};
+
 use acts::End;
-use gpukill_proto::audit::{AuditPage, AuditQuery};
+use fault_log::FaultLog;
+use gpukill_proto::audit::{AuditFilter, AuditPage, AuditQuery, AuditSummary};
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::snapshot::{GpuEvent, Snapshot};
+use gpukill_proto::snapshot::GpuEvent;
 use gpukill_proto::status::StoreReport;
-use gpukill_proto::units::{Bytes, Timestamp};
+use gpukill_proto::units::Timestamp;
 use inbox::{Inbox, Intent};
 pub(crate) use open_act::OpenAct;
+use rusqlite::Connection;
+use standing::{Standing, lock};
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::oneshot;
 
@@ -66,10 +108,14 @@ const CLOSED: &str = "the store is closed";
 enum Order {
     /// There is something in the inbox.
     Look,
-    Sample(Arc<Snapshot>),
+    Sample(Box<Sample>),
     Record(Event),
     Devices(Vec<GpuEvent>),
-    Keep(Duration),
+    Faults(Vec<FaultChange>),
+    Keep(Keep),
+    /// Whether the wall clock can be relied on.
+    Clock(oneshot::Sender<bool>),
+    Prune(writer::Pruning),
     Close(SyncSender<()>),
 }
 
@@ -80,12 +126,18 @@ pub(crate) enum Event {
     Started(&'static str),
     /// The daemon stopped in order.
     Stopped,
+    /// The settings that are in force from now on, as JSON.
+    Settings(String),
+    /// A fault began, or is over.
+    Fault(FaultChange),
     /// Something happened to a device, so many times at once.
     Device(GpuEvent, u64),
     /// Somebody asked to let go of the driver: who, and until when.
     Quiesced(u32, Timestamp),
     /// Somebody ended that early: who.
     Resumed(u32),
+    /// A file of the store was broken and is set aside: as what, and why.
+    SetAside(String, String),
 }
 
 /// What a person has the daemon do, before it is done.
@@ -105,14 +157,22 @@ pub(crate) struct Act {
 pub(crate) enum ActKind {
     Kill,
     Reset,
+    /// What is old was deleted from the samples.
+    Prune,
+    /// A copy was put in the store's place.
+    Restore,
 }
 
 impl ActKind {
+    const ALL: [Self; 4] = [Self::Kill, Self::Reset, Self::Prune, Self::Restore];
+
     /// As it is recorded.
     const fn name(self) -> &'static str {
         match self {
             Self::Kill => "kill",
             Self::Reset => "reset",
+            Self::Prune => "prune",
+            Self::Restore => "restore",
         }
     }
 }
@@ -123,14 +183,16 @@ struct ActId(i64);
 
 /// What is told to the reading thread.
 enum Inquiry {
-    Question(Question),
+    Samples(Box<dyn Asked>),
+    Audit(Box<dyn Asked>),
     Close(SyncSender<()>),
 }
 
-/// A question, and where its answer goes.
-struct Question {
-    query: AuditQuery,
-    answer: oneshot::Sender<Result<AuditPage, Refusal>>,
+/// A question of any kind.
+trait Asked: Send {
+    /// Answers it from a file, or says why that cannot be read; false when the
+    /// file may not be the right one any more.
+    fn answer(self: Box<Self>, file: Result<&mut Connection, Refusal>) -> bool;
 }
 
 /// The store's near side. Clones share it.
@@ -140,17 +202,10 @@ pub(crate) struct Store {
     questions: SyncSender<Inquiry>,
     inbox: Arc<Mutex<Inbox>>,
     shared: Arc<Mutex<Standing>>,
+    faults: Arc<Mutex<FaultLog>>,
     directory: Arc<PathBuf>,
-}
-
-/// How the store stands.
-#[derive(Debug, Default)]
-struct Standing {
-    fault: Option<String>,
-    samples: Bytes,
-    audit: Bytes,
-    written_at: Option<Timestamp>,
-    dropped: u64,
+    /// One copy at a time.
+    copying: Arc<tokio::sync::Semaphore>,
 }
 
 impl Store {
@@ -163,7 +218,7 @@ impl Store {
     pub(crate) fn start(
         directory: PathBuf,
         boot: String,
-        keep: Duration,
+        keep: Keep,
         recovered: Option<String>,
     ) -> std::io::Result<Self> {
         let (orders, received) = sync_channel(QUEUE);
@@ -175,8 +230,12 @@ impl Store {
             questions,
             inbox: Arc::clone(&inbox),
             shared: Arc::clone(&shared),
+            faults: Arc::default(),
             directory: Arc::new(directory.clone()),
+            copying: Arc::new(tokio::sync::Semaphore::new(1)),
         };
+        let seen_by_reader = Arc::clone(&shared);
+        copy::clean(&directory);
         let writer = writer::Writer::new(directory.clone(), boot, keep, inbox, shared);
         let writer = writer.having(recovered);
         std::thread::Builder::new()
@@ -184,13 +243,13 @@ impl Store {
             .spawn(move || writer.run(&received))?;
         std::thread::Builder::new()
             .name("store-read".into())
-            .spawn(move || reader::run(&directory, &asked))?;
+            .spawn(move || reader::run(&directory, &asked, &seen_by_reader))?;
         Ok(store)
     }
 
     /// Keeps a sample, unless too many wait already.
-    pub(crate) fn sample(&self, snapshot: Arc<Snapshot>) {
-        match self.orders.try_send(Order::Sample(snapshot)) {
+    pub(crate) fn sample(&self, sample: Sample) {
+        match self.orders.try_send(Order::Sample(Box::new(sample))) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 lock(&self.shared).dropped += 1
@@ -201,6 +260,9 @@ impl Store {
     /// Records what the daemon did. Waits while the queue is full, but not for
     /// ever: a disk that hangs must not keep the daemon from stopping.
     pub(crate) fn record(&self, event: Event) {
+        if event == Event::Stopped {
+            self.record_rest_of_faults();
+        }
         let deadline = Instant::now() + RECORD_PATIENCE;
         let mut order = Order::Record(event);
         while let Err(error) = self.orders.try_send(order) {
@@ -260,6 +322,7 @@ impl Store {
         let end = End {
             at: SystemTime::now().into(),
             word,
+            ended: killed::ended(&outcome),
             outcome: Some(cut::json(outcome, cut::MOST_JSON)),
             why: None,
         };
@@ -311,28 +374,54 @@ impl Store {
         }
     }
 
-    /// Changes how long samples are kept.
-    pub(crate) fn keep(&self, length: Duration) {
+    /// Changes how long the history is kept.
+    pub(crate) fn keep(&self, length: Keep) {
         if self.orders.try_send(Order::Keep(length)).is_err() {
             tracing::warn!("the store is behind: the new retention waits for the next reload");
         }
     }
 
-    /// Answers a question about the past.
+    /// One page of the samples.
     ///
     /// # Errors
-    /// Why it cannot be answered.
-    pub(crate) async fn ask(&self, query: AuditQuery) -> Result<AuditPage, Refusal> {
+    /// Why it cannot be had.
+    pub(crate) async fn page(&self, query: AuditQuery) -> Result<AuditPage, Refusal> {
+        self.ask(Inquiry::Samples, move |file| query::page(file, &query))
+            .await
+    }
+
+    /// What the samples come to. `may_read` says whose command lines the asker
+    /// may see: of processes of this user, in this user's namespace.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub(crate) async fn summary(
+        &self,
+        filter: AuditFilter,
+        may_read: impl Fn(Option<u32>, Option<u32>) -> bool + Send + 'static,
+    ) -> Result<AuditSummary, Refusal> {
+        self.ask(Inquiry::Samples, move |file| {
+            query::summary(file, &filter, &may_read)
+        })
+        .await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        file: fn(Box<dyn Asked>) -> Inquiry,
+        ask: impl FnOnce(&mut Connection) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
         let (answer, answered) = oneshot::channel();
+        let question = reader::Question { ask, answer };
         self.questions
-            .try_send(Inquiry::Question(Question { query, answer }))
+            .try_send(file(Box::new(question)))
             .map_err(|_| Refusal::Busy)?;
         answered.await.map_err(|_| Refusal::Internal)?
     }
 
     /// What is wrong with the store now.
-    pub(crate) fn fault(&self) -> Option<String> {
-        lock(&self.shared).fault.clone()
+    pub(crate) fn faults(&self) -> Vec<String> {
+        lock(&self.shared).faults.clone()
     }
 
     /// How the store stands.
@@ -363,10 +452,4 @@ impl Store {
             tracing::warn!("the store did not close in time");
         }
     }
-}
-
-fn lock(shared: &Mutex<Standing>) -> MutexGuard<'_, Standing> {
-    // Nothing panics while it holds this lock; if something did, the values in
-    // it are whole all the same.
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,8 @@
 //! The daemon's settings: one table of keys, from defaults, file and
 //! environment, in this order. Every mistake is told at once.
 
+mod document;
+
 mod foreign_pids;
 
 mod keys;
@@ -84,6 +86,10 @@ pub struct Audit {
     pub sample_interval: Duration,
     /// How long samples are kept.
     pub keep_samples: Duration,
+    /// How long minutes are kept.
+    pub keep_minutes: Duration,
+    /// How long hours are kept, and with them which processes ran.
+    pub keep_hours: Duration,
 }
 
 /// What nobody ends, whoever asks, besides what the box itself needs.
@@ -321,6 +327,8 @@ mod tests {
             audit: Audit {
                 sample_interval: Duration::from_secs(10),
                 keep_samples: Duration::from_secs(7 * 86_400),
+                keep_minutes: Duration::from_secs(90 * 86_400),
+                keep_hours: Duration::from_secs(2 * 365 * 86_400),
             },
             reset: Reset {
                 helper: "/run/gpukill/reset.sock".into(),
@@ -451,6 +459,12 @@ mod tests {
             }),
             ("GPUKILLD_AUDIT_KEEP_SAMPLES", "7200s", |c| {
                 format!("{}s", c.audit.keep_samples.as_secs())
+            }),
+            ("GPUKILLD_AUDIT_KEEP_MINUTES", "7201s", |c| {
+                format!("{}s", c.audit.keep_minutes.as_secs())
+            }),
+            ("GPUKILLD_AUDIT_KEEP_HOURS", "7202s", |c| {
+                format!("{}s", c.audit.keep_hours.as_secs())
             }),
             ("GPUKILLD_DAEMON_FOREIGN_PIDS", "true", |c| {
                 c.daemon.foreign_pids.to_string()

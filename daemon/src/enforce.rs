@@ -30,6 +30,7 @@ use crate::look::{Look, Since, looked};
 use crate::state;
 use frozen::Frozen;
 use gpukill_policy::access::{Caller, rights};
+use gpukill_policy::kill::protected::protection;
 use gpukill_proto::kill::{KillPlan, KillReport, KillRequest, OperationId, PlanId};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::status::Right;
@@ -159,6 +160,25 @@ impl Enforcer {
             }
             Planned::Shown(plan) => Ok((None, plan)),
         }
+    }
+
+    /// Why nobody ends this process, whoever asks, by the rules of a kill. `None`
+    /// where somebody may, where there is no such process, and where nobody can say
+    /// that now: a kill looks again.
+    pub(crate) async fn protection(&self, caller: &Caller, pid: u32) -> Option<String> {
+        let (owner, is_privileged) = (Owner::of(caller), self.means.is_privileged(caller));
+        let slot = self
+            .planning
+            .wait(owner, is_privileged, FOR_A_PLACE)
+            .await?;
+        let means = self.means.clone();
+        let read = move || {
+            let crowd = means.crowds.everybody(&means.authority.users).ok();
+            drop(slot);
+            let crowd = crowd?;
+            protection(crowd.get(&pid)?, &crowd, &means.authority.protection())
+        };
+        tokio::task::spawn_blocking(read).await.ok().flatten()
     }
 
     async fn planned(

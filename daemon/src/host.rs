@@ -3,7 +3,7 @@
 //!
 //! In reading order: what is read at once (`status` to `namespace`), what may hang
 //! and is asked for (`asked` to `containers`), and who a pid is, put together from
-//! both (`family` to `process`).
+//! both (`family` to `crowd`); and who is connected to it (`connections`).
 
 mod status;
 
@@ -32,5 +32,7 @@ pub(crate) mod identity;
 pub(crate) mod process;
 
 pub(crate) mod crowd;
+
+pub(crate) mod connections;
 
 pub(crate) mod untrusted;

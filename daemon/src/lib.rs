@@ -33,6 +33,8 @@ mod quiesce;
 
 mod procfs;
 
+mod gather;
+
 mod holders;
 
 mod sensor;
@@ -71,5 +73,9 @@ pub mod untrusted;
 
 #[doc(hidden)]
 pub use holders::measured;
+
+#[doc(hidden)]
+pub use gather::measured as gathered;
+pub use host::connections::measured as sockets;
 
 pub use startup::{EXIT_USAGE, run};

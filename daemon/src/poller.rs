@@ -4,6 +4,7 @@
 use crate::audit::Store;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::gather::{Gatherer, Poll};
 use crate::state::{Published, Publisher, Wanted, whole_milliseconds};
 use crate::systemd;
 use crate::tick::{Ticked, Ticker};
@@ -12,7 +13,7 @@ use gpukill_proto::snapshot::{EventKind, GpuEvent, Snapshot};
 use gpukill_proto::status::PollingReport;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What can happen to the poller, besides its time.
 pub(crate) enum Event {
@@ -36,6 +37,7 @@ const LONG: Duration = Duration::from_secs(5);
 /// Everything a tick touches.
 pub(crate) struct Poller {
     pub(crate) ticker: Ticker,
+    pub(crate) gatherer: Gatherer,
     pub(crate) publisher: Publisher,
     pub(crate) store: Store,
     pub(crate) clock: Arc<dyn Clock>,
@@ -46,30 +48,33 @@ pub(crate) struct Poller {
 impl Poller {
     /// Polls until it is told to stop, or whoever could tell it is gone.
     pub(crate) fn run(mut self, events: &Receiver<Event>) {
-        let mut schedule = Schedule::starting(Instant::now());
-        let mut last_sample = None;
+        let mut schedule = Schedule::starting(self.clock.steady());
         loop {
-            let wait = schedule.wait(Instant::now(), systemd::watchdog_interval());
+            let wait = schedule.wait(self.clock.steady(), systemd::watchdog_interval());
             match events.recv_timeout(wait) {
                 Ok(Event::Reload(config)) => {
                     self.config = config;
-                    schedule.hurry(Instant::now(), self.config.daemon.poll_interval);
+                    schedule.hurry(self.clock.steady(), self.config.daemon.poll_interval);
                 }
-                Ok(Event::Hurry) => schedule.hurry(Instant::now(), Duration::ZERO),
+                Ok(Event::Hurry) => schedule.hurry(self.clock.steady(), Duration::ZERO),
                 Ok(Event::Late) => {
-                    let now = Instant::now();
+                    let now = self.clock.steady();
                     if schedule.wait(now, None) > LONG {
                         schedule.hurry(now, Duration::ZERO);
                     }
                 }
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    if let Some(sample) = self.gatherer.rest() {
+                        self.store.sample(sample);
+                    }
+                    return;
+                }
                 Err(RecvTimeoutError::Timeout) => {
-                    let now = Instant::now();
+                    let now = self.clock.steady();
                     let interval = self.config.daemon.poll_interval;
                     if schedule.is_due(now) {
                         schedule.begin(now, interval);
-                        let snapshot = self.tick(&schedule);
-                        self.sample(&snapshot, now, &mut last_sample);
+                        self.tick(&schedule);
                     }
                 }
             }
@@ -78,18 +83,25 @@ impl Poller {
         }
     }
 
-    fn tick(&mut self, schedule: &Schedule) -> Arc<Snapshot> {
+    fn tick(&mut self, schedule: &Schedule) {
         let interval = self.config.daemon.poll_interval;
-        let others = self.store.fault().map(|fault| ("store".to_owned(), fault));
+        let others = self
+            .store
+            .faults()
+            .into_iter()
+            .map(|fault| ("store".to_owned(), fault));
         let patience = (interval / 2).min(LONGEST_PATIENCE);
+        // Both of the same moment: a poll may take a while.
+        let (now, at) = (self.clock.now(), self.clock.steady());
         let Ticked {
             snapshot,
             sharing,
             held,
             events,
+            groups,
         } = self.ticker.tick(
             patience,
-            self.clock.now(),
+            now,
             others.into_iter().collect(),
             self.wanted.is_wanted(),
         );
@@ -97,6 +109,7 @@ impl Poller {
             log(event, &snapshot);
         }
         self.store.note(events);
+        self.store.follow_faults(&snapshot);
         let polling = PollingReport {
             interval_ms: whole_milliseconds(interval),
             last_at: Some(self.clock.now()),
@@ -113,16 +126,15 @@ impl Poller {
             holders: held,
             polling,
         });
-        snapshot
-    }
-
-    fn sample(&mut self, snapshot: &Arc<Snapshot>, now: Instant, last: &mut Option<Instant>) {
-        let interval = self.config.audit.sample_interval;
-        // Half a poll early is on time: the samples would drift by a whole poll.
-        let slack = self.config.daemon.poll_interval / 2;
-        if last.is_none_or(|last| now.saturating_duration_since(last) + slack >= interval) {
-            *last = Some(now);
-            self.store.sample(Arc::clone(snapshot));
+        let poll = Poll {
+            snapshot: &snapshot,
+            groups: &groups,
+            at,
+            interval,
+            sample_interval: self.config.audit.sample_interval,
+        };
+        for sample in self.gatherer.add(&poll) {
+            self.store.sample(sample);
         }
     }
 }
@@ -162,13 +174,14 @@ fn log(event: &GpuEvent, snapshot: &Snapshot) {
 
 /// When ticks are due, and how many began late.
 struct Schedule {
-    due: Instant,
+    /// By the steady clock.
+    due: Duration,
     begun: u64,
     late: u64,
 }
 
 impl Schedule {
-    fn starting(now: Instant) -> Self {
+    fn starting(now: Duration) -> Self {
         Self {
             due: now,
             begun: 0,
@@ -176,22 +189,22 @@ impl Schedule {
         }
     }
 
-    fn wait(&self, now: Instant, at_most: Option<Duration>) -> Duration {
-        let until_due = self.due.saturating_duration_since(now);
+    fn wait(&self, now: Duration, at_most: Option<Duration>) -> Duration {
+        let until_due = self.due.saturating_sub(now);
         at_most.map_or(until_due, |most| until_due.min(most))
     }
 
-    fn is_due(&self, now: Instant) -> bool {
+    fn is_due(&self, now: Duration) -> bool {
         now >= self.due
     }
 
     /// A shorter interval holds at once, and not when the longer one is over.
-    fn hurry(&mut self, now: Instant, interval: Duration) {
+    fn hurry(&mut self, now: Duration, interval: Duration) {
         self.due = self.due.min(now + interval);
     }
 
-    fn begin(&mut self, now: Instant, interval: Duration) {
-        let behind = now.saturating_duration_since(self.due);
+    fn begin(&mut self, now: Duration, interval: Duration) {
+        let behind = now.saturating_sub(self.due);
         self.begun += 1;
         self.late += u64::from(behind > interval / 2);
         // Ticks that were missed are not made up for.
@@ -211,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_shorter_interval_holds_at_once_and_a_longer_one_after_the_next_tick() {
-        let start = Instant::now();
+        let start = 3_600 * SECOND;
         let mut schedule = Schedule::starting(start);
         schedule.begin(start, 3_600 * SECOND);
         schedule.hurry(start + SECOND, 2 * SECOND);
@@ -222,7 +235,7 @@ mod tests {
 
     #[test]
     fn ticks_keep_their_rhythm_and_missed_ones_are_not_made_up_for() {
-        let start = Instant::now();
+        let start = 3_600 * SECOND;
         let mut schedule = Schedule::starting(start);
         schedule.begin(start, SECOND);
         // A little late: the next is due when it would have been.

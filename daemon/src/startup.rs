@@ -9,8 +9,10 @@ use crate::backend::Roots;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
 use crate::enforce::{Enforcer, Means, recover};
+use crate::gather::Gatherer;
 use crate::holders::Holders;
 use crate::host::commands::Commands;
+use crate::host::connections::Connections;
 use crate::host::containers::Containers;
 use crate::host::crowd::Crowds;
 use crate::host::namespace::has_the_hosts_pids;
@@ -95,6 +97,9 @@ fn daemon(args: &Args, config: Config, log: &Log) -> Result<(), String> {
     running
         .store
         .record(Recorded::Started(env!("CARGO_PKG_VERSION")));
+    running
+        .store
+        .record(Recorded::Settings(config.document().to_string()));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         socket = %config.daemon.socket.display(),
@@ -142,7 +147,7 @@ struct Running {
 impl Running {
     fn start(config: &Arc<Config>) -> Result<Self, String> {
         let thread = about("cannot start a thread");
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::starting());
         let host = rustix::system::uname()
             .nodename()
             .to_string_lossy()
@@ -162,7 +167,7 @@ impl Running {
         let (state_dir, boot) = (&config.daemon.state_dir, boot_id(procfs));
         // Before anybody can ask for another kill, and for the record of the last.
         let (frozen, recovered) = recover(state_dir, &boot, &crowds);
-        let keep = config.audit.keep_samples;
+        let keep = settings::keep(config);
         let store = Store::start(state_dir.clone(), boot, keep, recovered).map_err(&thread)?;
         let (publisher, published) = state::channel(host, config.daemon.poll_interval);
         let commands = Commands::start().map_err(&thread)?;
@@ -214,8 +219,10 @@ impl Running {
                 roots,
                 Processes::new(procfs.clone(), commands, containers),
                 users.clone(),
+                Connections::start(procfs.clone()).map_err(&thread)?,
                 Arc::clone(&published.borrow().snapshot),
             ),
+            gatherer: Gatherer::new(procfs.clone()),
             publisher,
             store: store.clone(),
             clock: Arc::clone(&clock),
@@ -363,3 +370,6 @@ fn exit_after<E: Display>(result: Result<(), E>, code: u8) -> ExitCode {
     }
     ExitCode::from(code)
 }
+
+#[cfg(test)]
+mod accounting;

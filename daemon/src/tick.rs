@@ -12,23 +12,28 @@ mod held;
 
 mod indices;
 
+mod memberships;
+
 mod slots;
 
+use crate::audit::Groups;
 use crate::backend::Roots;
 use crate::backend::reader::{Latest, Reader};
 use crate::faults::Faults;
 use crate::holders::{Found, Holders};
 use crate::host;
+use crate::host::connections::Connections;
 use crate::host::process::Processes;
 use crate::host::users::Users;
 use assemble::{Memory, People};
 use ended::Past;
 use gpukill_policy::memory::Shared;
 use gpukill_proto::holders::HeldDevice;
-use gpukill_proto::snapshot::{GpuEvent, ProcessKey, Snapshot};
+use gpukill_proto::snapshot::{GpuEvent, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
 use held::Sight;
 use indices::Indices;
+use memberships::Memberships;
 use slots::Bus;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -42,6 +47,8 @@ pub(crate) struct Ticker {
     procfs: PathBuf,
     processes: Processes,
     users: Users,
+    connections: Connections,
+    memberships: Memberships,
     memory: Memory,
     past: Past,
     held: Arc<Vec<HeldDevice>>,
@@ -61,10 +68,12 @@ pub(crate) struct Ticked {
     pub(crate) held: Arc<Vec<HeldDevice>>,
     /// What happened to devices since the poll before, the oldest first.
     pub(crate) events: Vec<GpuEvent>,
+    /// The names of the groups of those who own processes here.
+    pub(crate) groups: Arc<Groups>,
 }
 
 /// How long a poll waits for names, command lines and containers' files that it
-/// has just asked for.
+/// has just asked for, and then for sockets.
 /// Mostly they come within this, and else at the next poll.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -75,6 +84,7 @@ impl Ticker {
         roots: Roots,
         processes: Processes,
         users: Users,
+        connections: Connections,
         before: Arc<Snapshot>,
     ) -> Self {
         let Roots { sysfs, procfs, .. } = roots;
@@ -85,6 +95,8 @@ impl Ticker {
             holders,
             processes,
             users,
+            connections,
+            memberships: Memberships::default(),
             memory: Memory::new(host::memory::total(&procfs), indices),
             procfs,
             past: Past::default(),
@@ -116,6 +128,7 @@ impl Ticker {
         self.tick += 1;
         snapshot.tick = self.tick;
         snapshot.host.clone_from(&self.before.host);
+        self.count_connections(&mut snapshot);
         self.past.follow(&self.before, &snapshot, now);
         if self.suspicion.rises(&snapshot, Instant::now()) {
             self.holders.look_now();
@@ -146,8 +159,21 @@ impl Ticker {
         Ticked {
             events: events.collect(),
             sharing,
+            groups: self.memberships.of(&self.before, &self.users),
             held: Arc::clone(&self.held),
             snapshot: Arc::clone(&self.before),
+        }
+    }
+
+    /// Fills in how many are connected to each process, by the last look at it.
+    fn count_connections(&self, snapshot: &mut Snapshot) {
+        let keys = snapshot.processes.iter().filter_map(GpuProcess::key);
+        self.connections.want(keys.collect());
+        self.connections.settle(Instant::now() + PATIENCE);
+        for process in &mut snapshot.processes {
+            if let Some(key) = process.key() {
+                process.connections = self.connections.of(key);
+            }
         }
     }
 

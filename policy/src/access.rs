@@ -48,7 +48,8 @@ pub struct Roles {
     pub admin_group: Option<u32>,
     /// The person for whom the daemon runs (`--user`); they are its admin.
     pub owner: Option<u32>,
-    /// Whether plain users may not see others' command lines.
+    /// Whether plain users may not see others' command lines, and what others
+    /// asked for.
     pub hide_other_users: bool,
 }
 
@@ -59,6 +60,8 @@ pub enum Operation {
     Look,
     /// Let go of a driver, and take it again.
     Quiesce,
+    /// Copy the whole store, and delete what is old from it.
+    KeepStore,
     /// See the command line of a process. Who is not known is nobody.
     ReadCommand {
         /// The real user id of the process.
@@ -66,6 +69,12 @@ pub enum Operation {
         /// Who made its user namespace, where it is not the box's own: the
         /// kernel lets them do with it as they like.
         namespace_owner: Option<u32>,
+    },
+    /// See what somebody asked for, what was planned and what came of it; that it
+    /// was done is no secret. Who is not known is nobody.
+    ReadAct {
+        /// Who asked.
+        by: Option<u32>,
     },
     /// End a process. Who is not known is nobody.
     End {
@@ -129,19 +138,19 @@ pub fn rights(caller: &Caller, roles: &Roles) -> Vec<Right> {
 pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
     let rights = rights(caller, roles);
     let owns_some = rights.contains(&Right::EndOwn);
+    let is_trusted = [Right::EndAny, Right::EditRules]
+        .iter()
+        .any(|right| rights.contains(right));
+    let sees_all = !roles.hide_other_users || is_trusted;
     let allowed = match operation {
         Operation::Look => true,
         Operation::Quiesce => rights.contains(&Right::EndAny),
+        Operation::KeepStore => rights.contains(&Right::EditRules),
         Operation::ReadCommand {
             owner,
             namespace_owner,
-        } => {
-            let is_theirs = owns_some && [owner, namespace_owner].contains(&Some(caller.uid));
-            let sees_all = [Right::EndAny, Right::EditRules]
-                .iter()
-                .any(|right| rights.contains(right));
-            !roles.hide_other_users || sees_all || is_theirs
-        }
+        } => sees_all || (owns_some && [owner, namespace_owner].contains(&Some(caller.uid))),
+        Operation::ReadAct { by } => sees_all || (owns_some && by == Some(caller.uid)),
         Operation::End {
             uids,
             namespace_owner,
@@ -154,7 +163,19 @@ pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
     if allowed {
         Ruling::Allow
     } else {
-        Ruling::Deny(Right::EndAny)
+        Ruling::Deny(lacking(operation))
+    }
+}
+
+/// What whoever may not do this lacks.
+const fn lacking(operation: Operation) -> Right {
+    match operation {
+        Operation::KeepStore => Right::EditRules,
+        Operation::Look
+        | Operation::Quiesce
+        | Operation::ReadCommand { .. }
+        | Operation::ReadAct { .. }
+        | Operation::End { .. } => Right::EndAny,
     }
 }
 
@@ -361,6 +382,36 @@ mod tests {
     }
 
     #[test]
+    fn what_others_asked_for_is_hidden_only_when_the_admin_says_so_and_from_plain_users() {
+        let contained = Caller {
+            contained: true,
+            ..caller(1000, &[])
+        };
+        let callers = [
+            caller(1000, &[1000]),
+            contained,
+            caller(1002, &[OPERATORS]),
+            caller(1003, &[ADMINS]),
+            caller(0, &[]),
+        ];
+        let open = Roles {
+            hide_other_users: false,
+            ..roles()
+        };
+        let read = |caller: &Caller, by, roles: &Roles| {
+            check(caller, Operation::ReadAct { by }, roles) == Ruling::Allow
+        };
+        let own = callers.each_ref().map(|it| read(it, Some(1000), &roles()));
+        assert_eq!(own, [true, false, true, true, true]);
+        for by in [Some(1001), None] {
+            let hidden = callers.each_ref().map(|it| read(it, by, &roles()));
+            assert_eq!(hidden, [false, false, true, true, true], "{by:?}");
+            let shown = callers.each_ref().map(|it| read(it, by, &open));
+            assert_eq!(shown, [true; 5], "{by:?}");
+        }
+    }
+
+    #[test]
     fn who_made_a_rootless_container_sees_what_runs_in_it() {
         let read = |uid, namespace_owner| {
             let operation = Operation::ReadCommand {
@@ -372,6 +423,16 @@ mod tests {
         assert_eq!(read(1000, Some(1000)), Ruling::Allow);
         assert_eq!(read(1001, Some(1000)), Ruling::Deny(Right::EndAny));
         assert_eq!(read(1000, None), Ruling::Deny(Right::EndAny));
+    }
+
+    #[test]
+    fn the_store_is_kept_by_admins_alone() {
+        let keep = |caller: &Caller| check(caller, Operation::KeepStore, &roles());
+        assert_eq!(keep(&caller(1003, &[ADMINS])), Ruling::Allow);
+        assert_eq!(keep(&caller(0, &[])), Ruling::Allow);
+        let denied = Ruling::Deny(Right::EditRules);
+        assert_eq!(keep(&caller(1002, &[OPERATORS])), denied);
+        assert_eq!(keep(&caller(1000, &[1000])), denied);
     }
 
     #[test]
@@ -553,7 +614,20 @@ mod tests {
                 let rights = rights(&caller, roles);
                 let look = said(check(&caller, Operation::Look, roles));
                 let quiesce = said(check(&caller, Operation::Quiesce, roles));
-                writeln!(table, "  {who}: {rights:?}; look {look}, quiesce {quiesce}").unwrap();
+                let keep = said(check(&caller, Operation::KeepStore, roles));
+                let all = format!("look {look}, quiesce {quiesce}, keep the store {keep}");
+                writeln!(table, "  {who}: {rights:?}; {all}").unwrap();
+                let acts = [Some(1000), Some(1001), Some(0), None].map(|by| {
+                    let whose = by.map_or_else(|| "nobody".to_owned(), |uid| uid.to_string());
+                    let read = check(&caller, Operation::ReadAct { by }, roles);
+                    format!("{whose} {}", said(read))
+                });
+                writeln!(
+                    table,
+                    "    acts that were asked for by: {}",
+                    acts.join(", ")
+                )
+                .unwrap();
                 for (whose, uids, namespace_owner) in owners() {
                     let owner = uids.map(|uids| uids.real);
                     let read = Operation::ReadCommand {

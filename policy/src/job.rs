@@ -13,6 +13,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Container, Job, ProcessKey, SchedulerJob, Unit};
 pub(crate) use keepers::is_called_like_one as is_called_like_a_keeper;
 pub(crate) use keepers::{is_keeper, is_server, program};
+pub(crate) use script::{Ran, ran};
 use std::sync::Arc;
 use units::keeps;
 

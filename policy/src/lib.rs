@@ -10,6 +10,7 @@
 //! - [`holders`]: whose that memory is, and what frees it.
 //! - [`kill`]: who is ended, and how.
 //! - [`reset`]: which devices can be reset, and what stands in the way.
+//! - [`usage`]: how long each process used each device, in sums that add up.
 //! - [`health`], [`xid`]: what is wrong with a device by its own account.
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,8 @@ pub mod holders;
 pub mod kill;
 
 pub mod reset;
+
+pub mod usage;
 
 pub mod health;
 

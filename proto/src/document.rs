@@ -16,6 +16,10 @@ mod status;
 
 mod audit;
 
+mod actions;
+
+mod summary;
+
 mod holders;
 
 mod explain;
@@ -24,6 +28,7 @@ mod kill;
 
 mod reset;
 
+pub use actions::ActionDocument;
 pub use audit::AuditDocument;
 pub use explain::{ExplainDocument, FoundDocument, HoldDocument};
 pub use gpu::{GpuDocument, InstanceDocument, XidDocument};
@@ -40,6 +45,10 @@ pub use reset::{
     ResetTargetDocument,
 };
 pub use status::{BackendDocument, StatusDocument};
+pub use summary::{
+    DayDocument, GapDocument, HourDocument, OwnerTimeDocument, ProcessTimeDocument,
+    SummaryDocument, UsedGpuDocument, WeekDocument, WeeklyDocument,
+};
 
 use crate::snapshot::{Fault, Snapshot};
 use serde::Serialize;

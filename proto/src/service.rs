@@ -8,7 +8,10 @@
     reason = "tarpc's macro writes items that cannot carry comments"
 )]
 
-use crate::audit::{AuditPage, AuditQuery};
+use crate::audit::{
+    ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
+    PruneReport, RestoreReport,
+};
 use crate::holders::{Explanation, HoldersPage};
 use crate::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use crate::refusal::Refusal;
@@ -24,6 +27,10 @@ pub const LONGEST_WAIT: std::time::Duration = std::time::Duration::from_secs(30)
 /// The longest time for which the daemon lets go of a driver: nobody should find
 /// a box unwatched for ever because somebody forgot.
 pub const LONGEST_QUIESCE: std::time::Duration = std::time::Duration::from_secs(86_400);
+
+/// The longest part of a copy that travels at once, in bytes: a request has 64
+/// KiB in all.
+pub const LONGEST_PART: usize = 48 << 10;
 
 /// As much of a snapshot as one frame holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,4 +114,33 @@ pub trait Gpukill {
         operation: OperationId,
         after: Option<u64>,
     ) -> Result<ResetReport, Refusal>;
+
+    /// What a stretch of the past comes to. Answers within seconds, whatever the
+    /// stretch.
+    async fn audit_summary(filter: AuditFilter) -> Result<AuditSummary, Refusal>;
+
+    /// What was done, refused and broken. A plain user sees others' plans where
+    /// they may see their command lines.
+    async fn audit_actions(query: ActionQuery) -> Result<ActionPage, Refusal>;
+
+    /// Deletes samples, minutes, hours and processes of before this moment; the
+    /// record of what was done stays. For admins.
+    async fn prune(before: Timestamp, is_dry_run: bool) -> Result<PruneReport, Refusal>;
+
+    /// Makes a copy of the whole store, as it stands at one moment. For admins.
+    async fn backup() -> Result<Backup, Refusal>;
+
+    /// A part of that copy: at most [`LONGEST_PART`] bytes from `offset` on, and
+    /// none at its end.
+    async fn part_of_backup(copy: CopyId, offset: u64) -> Result<Vec<u8>, Refusal>;
+
+    /// Begins to take a copy of so many bytes. For admins.
+    async fn begin_restore(bytes: u64) -> Result<CopyId, Refusal>;
+
+    /// Takes the next part of it: at most [`LONGEST_PART`] bytes.
+    async fn part_of_restore(copy: CopyId, offset: u64, part: Vec<u8>) -> Result<(), Refusal>;
+
+    /// Puts the copy in the place of the store, which is set aside; of a dry run,
+    /// only says what it would.
+    async fn restore(copy: CopyId, is_dry_run: bool) -> Result<RestoreReport, Refusal>;
 }

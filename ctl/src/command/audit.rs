@@ -1,7 +1,18 @@
-//! `audit`: what the samples say of the past.
+//! `audit`: what the samples say of the past, and, a file each, what it comes to
+//! and what was done.
 
-use super::{connect, now};
-use crate::args::Audit;
+mod summary;
+
+mod actions;
+
+mod export;
+
+mod backup;
+
+mod prune;
+
+use super::{confirm, connect, now};
+use crate::args::{Audit, AuditCommand, Period, Which};
 use crate::connect::{Daemon, Patience};
 use crate::exit::{Exit, Failure};
 use crate::moment;
@@ -11,34 +22,66 @@ use crate::output::message::Messages;
 use crate::settings::Settings;
 use chrono::Local;
 use gpukill_policy::select::pattern;
-use gpukill_proto::audit::AuditQuery;
+use gpukill_proto::audit::{AuditFilter, AuditQuery, AuditRecord};
 use gpukill_proto::units::Timestamp;
 
 /// Without `--hours` and `--since`.
 const DEFAULT_HOURS: u32 = 24;
 
+/// The same, where a day says little: a week.
+const DEFAULT_HOURS_OF_A_WEEK: u32 = 168;
+
+/// Without `--limit`.
+const DEFAULT_LIMIT: u32 = 1000;
+
 /// The most records of one page; some hundred bytes each, so that a page stays
 /// far below the longest answer (4 MiB).
 const PAGE: u32 = 1000;
 
-/// Asks page by page and prints.
+/// Does what is asked with the past.
 pub(crate) async fn run(
     audit: &Audit,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
-    // Both sides speak the same expressions: a wrong one need not travel.
-    if let Some(process) = &audit.process {
-        pattern(process).map_err(Failure::Usage)?;
+    if let Some(option) = audit.stray() {
+        let what = format!("{option} stands before the command: type it behind");
+        return Err(Failure::Usage(what));
     }
-    let span = span(audit, now()).map_err(Failure::Usage)?;
+    match &audit.command {
+        Some(AuditCommand::Actions(wanted)) => actions::run(wanted, settings, messages).await,
+        Some(AuditCommand::Export(wanted)) => export::run(wanted, settings, messages).await,
+        Some(AuditCommand::Backup(wanted)) => backup::run(wanted, settings, messages).await,
+        Some(AuditCommand::Prune(wanted)) => prune::run(wanted, settings, messages).await,
+        None if audit.summary || audit.weekly => summary::run(audit, settings, messages).await,
+        None => records(audit, settings, messages).await,
+    }
+}
+
+/// Asks for records page by page and prints them.
+async fn records(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+    let span = span(&audit.period, DEFAULT_HOURS, now()).map_err(Failure::Usage)?;
+    let filter = filter(&audit.which, span)?;
+    let is_narrowed = !audit.which.typed().is_empty();
     let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
     let look = Look::of_stdout(settings);
-    let mut records = Records::begin(settings.output_format, span, look);
-    let outcome = pages(&daemon, audit, span, settings, &mut records).await;
+    let mut records = Records::<AuditRecord>::begin(settings.output_format, span, look);
+    let limit = audit.limit.unwrap_or(DEFAULT_LIMIT);
+    let outcome = pages(&daemon, &filter, limit, settings, &mut records).await;
+    end(records, outcome, is_narrowed, "record", messages)
+}
+
+/// Ends what was printed page by page, and tells how that went. `one` is what is
+/// counted.
+fn end<R: crate::output::history::Entry>(
+    records: Records<R>,
+    outcome: Result<Rest, Failure>,
+    is_narrowed: bool,
+    one: &str,
+    messages: Messages,
+) -> Result<Exit, Failure> {
     // A document that was begun is ended, whatever happened.
     let rest = *outcome.as_ref().unwrap_or(&Rest::More);
-    let is_narrowed = is_narrowed(audit);
     // A failure says that there is none.
     let if_empty = if is_narrowed && rest == Rest::None {
         IfEmpty::Nothing
@@ -49,65 +92,125 @@ pub(crate) async fn run(
     match outcome? {
         Rest::More => messages.warn("there are more records: --limit 0 shows all"),
         Rest::None if count == 0 && is_narrowed => {
-            return Err(Failure::NoMatch("no record matches".into()));
+            return Err(Failure::NoMatch(format!("no {one} matches")));
         }
         Rest::None => {}
     }
     Ok(Exit::Done)
 }
 
-fn is_narrowed(audit: &Audit) -> bool {
-    audit.user.is_some() || audit.process.is_some() || audit.gpu.is_some()
+/// What is asked for. Both sides speak the same expressions: a wrong one need not
+/// travel.
+fn filter(which: &Which, span: Span) -> Result<AuditFilter, Failure> {
+    let Which {
+        user,
+        process,
+        gpu,
+        container,
+        job,
+    } = which.clone();
+    if let Some(process) = &process {
+        pattern(process).map_err(Failure::Usage)?;
+    }
+    Ok(AuditFilter {
+        since: span.since,
+        until: span.until,
+        user,
+        process,
+        gpu,
+        container,
+        job,
+    })
 }
 
 async fn pages(
     daemon: &Daemon,
-    audit: &Audit,
-    span: Span,
+    filter: &AuditFilter,
+    limit: u32,
     settings: &Settings,
-    records: &mut Records,
+    records: &mut Records<AuditRecord>,
 ) -> Result<Rest, Failure> {
-    let mut left = match audit.limit {
-        0 => u64::MAX,
-        limit => u64::from(limit),
-    };
+    let mut left = Left::of(limit);
     let mut before = None;
     loop {
         let query = AuditQuery {
-            since: span.since,
-            until: span.until,
-            user: audit.user.clone(),
-            process: audit.process.clone(),
-            gpu: audit.gpu.clone(),
+            filter: filter.clone(),
             before,
-            limit: u32::try_from(left).map_or(PAGE, |left| left.min(PAGE)),
+            limit: left.of_a_page(),
         };
         let page = daemon
             .audit(&query, Patience::lasting(settings.timeout))
             .await?;
-        let count = page.records.len() as u64;
+        left.take(page.records.len());
         records.add(page.records)?;
-        left = left.saturating_sub(count);
-        match page.next {
-            None => return Ok(Rest::None),
-            Some(_) if left == 0 => return Ok(Rest::More),
-            Some(next) if before.is_some_and(|before| next >= before) => {
-                return Err(Failure::Broken("its pages do not advance".into()));
-            }
-            Some(next) => before = Some(next),
+        match next(page.next, before, left)? {
+            Next::Page(next) => before = Some(next),
+            Next::Over(rest) => return Ok(rest),
         }
     }
 }
 
+/// How many more are wanted.
+#[derive(Debug, Clone, Copy)]
+struct Left(u64);
+
+impl Left {
+    /// 0 is all.
+    fn of(limit: u32) -> Self {
+        Self(match limit {
+            0 => u64::MAX,
+            limit => u64::from(limit),
+        })
+    }
+
+    fn of_a_page(self) -> u32 {
+        u32::try_from(self.0).map_or(PAGE, |left| left.min(PAGE))
+    }
+
+    fn take(&mut self, count: usize) {
+        self.0 = self.0.saturating_sub(count as u64);
+    }
+}
+
+/// What follows a page.
+enum Next<P> {
+    Page(P),
+    Over(Rest),
+}
+
+/// Whether there is a next page and it is wanted. Pages go back in time.
+fn next<P: Ord>(next: Option<P>, before: Option<P>, left: Left) -> Result<Next<P>, Failure> {
+    match next {
+        None => Ok(Next::Over(Rest::None)),
+        Some(_) if left.0 == 0 => Ok(Next::Over(Rest::More)),
+        Some(next) if before.is_some_and(|before| next >= before) => {
+            Err(Failure::Broken("its pages do not advance".into()))
+        }
+        Some(next) => Ok(Next::Page(next)),
+    }
+}
+
 /// The time that is asked for.
-fn span(audit: &Audit, now: Timestamp) -> Result<Span, String> {
+fn span(period: &Period, default_hours: u32, now: Timestamp) -> Result<Span, String> {
+    let since = |until: Timestamp| {
+        let hours = i64::from(period.hours.unwrap_or(default_hours));
+        until.plus_seconds(-3600 * hours)
+    };
+    span_from(period, since, now)
+}
+
+/// The same, where it begins, unless that is typed, so long before its end.
+fn span_from(
+    period: &Period,
+    default: impl FnOnce(Timestamp) -> Timestamp,
+    now: Timestamp,
+) -> Result<Span, String> {
     let typed = |text: &Option<String>| {
         let parsed = text.as_deref().map(|text| moment::parse(text, now, &Local));
         parsed.transpose()
     };
-    let until = typed(&audit.until)?.unwrap_or(now);
-    let hours = i64::from(audit.hours.unwrap_or(DEFAULT_HOURS));
-    let since = typed(&audit.since)?.unwrap_or(until.plus_seconds(-3600 * hours));
+    let until = typed(&period.until)?.unwrap_or(now);
+    let since = typed(&period.since)?.unwrap_or_else(|| default(until));
     if since >= until {
         let (since, until) = (since.to_rfc3339(), until.to_rfc3339());
         return Err(format!("the time is empty: from {since} to {until}"));
@@ -128,9 +231,8 @@ mod tests {
     fn spanned(typed: &[&str]) -> Result<(String, String), String> {
         let words = ["gpukillctl", "audit"].iter().chain(typed);
         match Cli::try_parse_from(words).expect("it is right").command {
-            Command::Audit(audit) => {
-                span(&audit, NOW).map(|span| (span.since.to_rfc3339(), span.until.to_rfc3339()))
-            }
+            Command::Audit(audit) => span(&audit.period, DEFAULT_HOURS, NOW)
+                .map(|span| (span.since.to_rfc3339(), span.until.to_rfc3339())),
             other => panic!("{other:?}"),
         }
     }

@@ -4,7 +4,9 @@
 use super::patience::{Backoff, Patience, Pause};
 use crate::exit::Failure;
 use crate::output::message::Messages;
-use gpukill_proto::audit::{AuditPage, AuditQuery};
+use gpukill_proto::audit::{
+    ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary,
+};
 use gpukill_proto::holders::{Explanation, HoldersReport};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{GpukillClient, SnapshotPage};
@@ -172,6 +174,30 @@ impl Daemon {
     ) -> Result<AuditPage, Failure> {
         self.ask(patience, async |context| {
             self.client.audit(context, query.clone()).await
+        })
+        .await
+    }
+
+    /// What a stretch of the past comes to.
+    pub(crate) async fn audit_summary(
+        &self,
+        filter: &AuditFilter,
+        patience: Patience,
+    ) -> Result<AuditSummary, Failure> {
+        self.ask(patience, async |context| {
+            self.client.audit_summary(context, filter.clone()).await
+        })
+        .await
+    }
+
+    /// One page of what was done.
+    pub(crate) async fn audit_actions(
+        &self,
+        query: &ActionQuery,
+        patience: Patience,
+    ) -> Result<ActionPage, Failure> {
+        self.ask(patience, async |context| {
+            self.client.audit_actions(context, query.clone()).await
         })
         .await
     }

@@ -1,8 +1,11 @@
 //! Rows for spreadsheets and scripts: the fields of a document as columns. An
 //! unknown value is an empty field, and the last column says why.
 
+use super::json;
 use crate::exit::Failure;
-use gpukill_proto::document::{AuditDocument, GpuDocument, ListDocument, ProcessDocument};
+use gpukill_proto::document::{
+    ActionDocument, AuditDocument, GpuDocument, ListDocument, ProcessDocument, WeekDocument,
+};
 use gpukill_proto::text::visible;
 use serde::Serialize;
 use serde_json::Value;
@@ -84,9 +87,37 @@ pub(crate) fn processes(list: &ListDocument, header: Header) -> Result<String, F
     rows(&columns, &list.procs, Some(&list.ts), header)
 }
 
+/// The columns of a record.
+pub(crate) fn columns_of_records() -> Vec<&'static str> {
+    let columns = columns(AuditDocument::FIELDS, &[]);
+    columns.into_iter().map(|(name, ..)| name).collect()
+}
+
 /// A row for each record.
 pub(crate) fn records(records: &[AuditDocument], header: Header) -> Result<String, Failure> {
     rows(&columns(AuditDocument::FIELDS, &[]), records, None, header)
+}
+
+/// A row for each week.
+pub(crate) fn weeks(weeks: &[WeekDocument], header: Header) -> Result<String, Failure> {
+    rows(&columns(WeekDocument::FIELDS, &[]), weeks, None, header)
+}
+
+/// A row for each entry of the record; its plan and its outcome are JSON still.
+pub(crate) fn actions(actions: &[ActionDocument], header: Header) -> Result<String, Failure> {
+    let as_json = |value: &Option<Value>| -> Result<Option<Value>, Failure> {
+        let text = value.as_ref().map(json::on_one_line).transpose()?;
+        Ok(text.map(|text| Value::String(text.trim_end().to_owned())))
+    };
+    let flat = actions.iter().map(|action| {
+        Ok(ActionDocument {
+            plan: as_json(&action.plan)?,
+            outcome: as_json(&action.outcome)?,
+            ..action.clone()
+        })
+    });
+    let flat = flat.collect::<Result<Vec<_>, Failure>>()?;
+    rows(&columns(ActionDocument::FIELDS, &[]), &flat, None, header)
 }
 
 fn rows(
@@ -119,7 +150,8 @@ fn rows(
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn text(value: &Value) -> String {
+/// A value as one text.
+pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::Bool(truth) => truth.to_string(),

@@ -57,6 +57,11 @@ impl Line {
         self.0.push((text.into(), tone));
     }
 
+    /// Adds another line at the end.
+    pub(crate) fn append(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     /// How many columns it takes.
     pub(crate) fn width(&self) -> usize {
         self.0.iter().map(|(text, _)| width(text)).sum()

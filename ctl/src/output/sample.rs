@@ -12,7 +12,7 @@ mod reset;
 
 pub(crate) use held::{explanations, free, gone, held};
 pub(crate) use kill::{interrupted, one_target, plan, report};
-pub(crate) use past::records;
+pub(crate) use past::{actions, older_records, records, summary};
 pub(crate) use reset::{held_by_one, reset_plan, reset_report};
 pub(crate) use state::status;
 

@@ -1,6 +1,8 @@
 //! Whole screens against golden files in `testdata`. `GPUKILL_BLESS=1` writes
 //! them anew; look at the difference before it is kept.
 
+mod audit;
+
 mod held;
 
 mod kill;
@@ -10,11 +12,12 @@ mod reset;
 mod unlisted;
 
 use super::csv::Header;
-use super::history::{self, Span};
+use super::history::{Entry as _, Span};
 use super::look::{Look, Symbols};
 use super::sample::{NOW, look, records, snapshot, status};
 use super::view::{Rows, View};
 use super::*;
+use gpukill_proto::audit::AuditRecord;
 use gpukill_proto::document::{AuditDocument, ListDocument, StatusDocument};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
@@ -188,19 +191,6 @@ fn status_names_what_is_broken_and_what_the_caller_may_do() {
 }
 
 #[test]
-fn audit_shows_the_newest_record_first() {
-    let span = Span {
-        since: NOW.plus_seconds(-86_400),
-        until: NOW,
-    };
-    for width in [100, 60] {
-        let look = look(Some(width));
-        let shown = text(&history::lines(&records(), span, &look), &look);
-        check(&format!("audit-{width}.txt"), &shown);
-    }
-}
-
-#[test]
 fn programs_get_every_value_and_why_one_is_missing() {
     let list = ListDocument::from(&snapshot());
     let records: Vec<AuditDocument> = records().iter().map(AuditDocument::from).collect();
@@ -360,7 +350,7 @@ fn nothing_that_a_process_is_called_can_steer_the_terminal() {
     };
     let mut printed = vec![
         text(&status::lines(&state, &look), &look),
-        text(&history::lines(&audit, span, &look), &look),
+        text(&AuditRecord::lines(&audit, span, &look), &look),
     ];
     for rows in [Rows::Gpus, Rows::Processes] {
         let view = View {

@@ -125,12 +125,26 @@ fn on_a_day(moment: Timestamp, now: Timestamp, today: &str, look: &Look) -> Stri
     formatted(moment, form, look.zone)
 }
 
+/// The day of the week and the minute of a moment of the last six days, `Fri 14:02`;
+/// of another, the date and the minute.
+pub(crate) fn day_and_clock(moment: Timestamp, now: Timestamp, look: &Look) -> String {
+    const LATELY: std::time::Duration = std::time::Duration::from_secs(6 * 86_400);
+    let is_lately = moment <= now && now.since(moment) < LATELY;
+    let form = if is_lately {
+        "%a %H:%M"
+    } else {
+        "%Y-%m-%d %H:%M"
+    };
+    formatted(moment, form, look.zone)
+}
+
 /// Date and clock time of a moment.
 pub(crate) fn date_and_clock(moment: Timestamp, look: &Look) -> String {
     formatted(moment, "%Y-%m-%d %H:%M:%S", look.zone)
 }
 
-fn formatted(moment: Timestamp, form: &str, zone: Zone) -> String {
+/// A moment in a form of chrono's.
+pub(crate) fn formatted(moment: Timestamp, form: &str, zone: Zone) -> String {
     civil(moment, zone).map_or_else(
         || moment.to_rfc3339(),
         |civil| civil.format(form).to_string(),

@@ -3,10 +3,14 @@
 
 use crate::held;
 use crate::killed::Killed;
+use crate::past;
 use crate::resets::Resets;
-use crate::sample::{device, process, record};
-use futures::StreamExt as _;
-use gpukill_proto::audit::{AuditPage, AuditQuery};
+use crate::sample::{device, process};
+pub(crate) use crate::serving::Daemon;
+use gpukill_proto::audit::{
+    ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
+    PruneReport, RestoreReport,
+};
 use gpukill_proto::holders::{Explanation, HeldDevice, HoldersPage};
 use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use gpukill_proto::reading::Reading;
@@ -15,17 +19,12 @@ use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
 use gpukill_proto::service::{Gpukill, SnapshotPage};
 use gpukill_proto::snapshot::{BackendReport, BackendState, DeviceId, Snapshot};
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
-use gpukill_proto::transport::preface::{self, Preface};
-use gpukill_proto::transport::{MAX_REQUEST, codec};
 use gpukill_proto::units::{Bytes, Timestamp};
 use gpukill_proto::{PROTOCOL_VERSION, ProtocolVersion};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tarpc::context::Context;
-use tarpc::server::{BaseChannel, Channel as _};
-use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 
 /// 2026-11-21 14:02:31.250 UTC.
@@ -90,90 +89,6 @@ pub(crate) fn backend(state: BackendState) -> BackendReport {
     }
 }
 
-/// A daemon in a thread; it goes away when dropped.
-pub(crate) struct Daemon {
-    pub script: Arc<Script>,
-    pub socket: PathBuf,
-    stop: Option<tokio::sync::oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Daemon {
-    pub(crate) fn start(directory: &Path, script: Script) -> Self {
-        let socket = directory.join("gpukilld.sock");
-        let _ = std::fs::remove_file(&socket);
-        let script = Arc::new(script);
-        let (stop, stopped) = tokio::sync::oneshot::channel();
-        let (ready, is_ready) = mpsc::channel();
-        let (place, shared) = (socket.clone(), Arc::clone(&script));
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
-            runtime.block_on(async {
-                let listener = UnixListener::bind(place).expect("bound");
-                ready.send(()).expect("somebody waits");
-                tokio::select! {
-                    () = accept(listener, shared) => {}
-                    _ = stopped => {}
-                }
-            });
-        });
-        is_ready.recv().expect("it starts");
-        Self {
-            script,
-            socket,
-            stop: Some(stop),
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("it ends well");
-        }
-    }
-}
-
-async fn accept(listener: UnixListener, script: Arc<Script>) {
-    loop {
-        let (stream, _) = listener.accept().await.expect("a connection");
-        tokio::spawn(converse(stream, Arc::clone(&script)));
-    }
-}
-
-async fn converse(mut stream: UnixStream, script: Arc<Script>) {
-    let is_busy = take_one(&script.busy_connections);
-    let status = if is_busy {
-        preface::Status::Busy
-    } else {
-        preface::Status::Welcome
-    };
-    let mut ours = Preface::ours(status, MAX_REQUEST);
-    ours.version = script.version;
-    let sent = ours.send(&mut stream).await;
-    if is_busy || sent.is_err() || Preface::receive(&mut stream).await.is_err() {
-        return;
-    }
-    let hang_up = Arc::new(Notify::new());
-    let session = Session(script, Arc::clone(&hang_up));
-    let serving = BaseChannel::with_defaults(codec::server(stream))
-        .execute(session.serve())
-        .for_each(|answer| async {
-            tokio::spawn(answer);
-        });
-    tokio::select! {
-        () = serving => {}
-        () = hang_up.notified() => {}
-    }
-}
-
 pub(crate) fn take_one(counter: &AtomicU32) -> bool {
     counter
         .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
@@ -182,7 +97,7 @@ pub(crate) fn take_one(counter: &AtomicU32) -> bool {
 
 /// What is asked on one connection, and how to end that.
 #[derive(Clone)]
-struct Session(Arc<Script>, Arc<Notify>);
+pub(crate) struct Session(pub(crate) Arc<Script>, pub(crate) Arc<Notify>);
 
 /// Processes of one page.
 const PAGE: u32 = 2;
@@ -317,18 +232,7 @@ impl Gpukill for Session {
     }
 
     async fn audit(self, _: Context, query: AuditQuery) -> Result<AuditPage, Refusal> {
-        // 2500 records, of which only alice has any.
-        let newest = query.before.unwrap_or(2501) - 1;
-        let count = match query.user.as_deref() {
-            None | Some("alice") => newest.min(query.limit.into()),
-            Some(_) => 0,
-        };
-        let records = (0..count).map(|back| record(newest - back)).collect();
-        let next = newest + 1 - count;
-        Ok(AuditPage {
-            records,
-            next: (next > 1 && count > 0).then_some(next),
-        })
+        Ok(past::records(&query))
     }
 
     async fn plan_kill(self, _: Context, request: KillRequest) -> Result<KillPlanPage, Refusal> {
@@ -390,5 +294,43 @@ impl Gpukill for Session {
             std::future::pending::<()>().await;
         }
         Ok(self.0.resets.report(operation, after).await)
+    }
+
+    async fn audit_summary(self, _: Context, filter: AuditFilter) -> Result<AuditSummary, Refusal> {
+        Ok(past::summary(&filter))
+    }
+
+    async fn audit_actions(self, _: Context, query: ActionQuery) -> Result<ActionPage, Refusal> {
+        Ok(past::actions(&query))
+    }
+
+    async fn prune(self, _: Context, _: Timestamp, _: bool) -> Result<PruneReport, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn backup(self, _: Context) -> Result<Backup, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn part_of_backup(self, _: Context, _: CopyId, _: u64) -> Result<Vec<u8>, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn begin_restore(self, _: Context, _: u64) -> Result<CopyId, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn part_of_restore(
+        self,
+        _: Context,
+        _: CopyId,
+        _: u64,
+        _: Vec<u8>,
+    ) -> Result<(), Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn restore(self, _: Context, _: CopyId, _: bool) -> Result<RestoreReport, Refusal> {
+        Err(Refusal::Internal)
     }
 }

@@ -5,6 +5,7 @@
 //!   end; `killed` is what it is answered.
 //! - `resetting`: `reset` while it is followed.
 //! - `holding`: `holders` and `explain`; `held` is what they are answered.
+//! - `remembering`: `audit`; `past` is what it is answered.
 //! - `quiescing`: `quiesce` and `resume`.
 //! - `resetting`: `reset`.
 //! - `waiting`: busy, silent, absent and foreign daemons.
@@ -26,14 +27,21 @@ mod killed;
 
 mod killing;
 
+mod past;
+
 mod progress;
 
 mod quiescing;
 
+mod remembering;
+
 mod resets;
+
 mod resetting;
 
 mod sample;
+
+mod serving;
 
 mod terminal;
 

@@ -1,7 +1,6 @@
-//! What the stand-in daemon reads and remembers.
+//! What the stand-in daemon reads.
 
 use crate::daemon::NOW;
-use gpukill_proto::audit::{AuditRecord, AuditSubject};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, Vendor};
 use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent};
@@ -40,26 +39,4 @@ pub(crate) fn process(at: u32) -> GpuProcess {
     };
     process.place.container = Reading::Value(None);
     process
-}
-
-pub(crate) fn record(id: u64) -> AuditRecord {
-    AuditRecord {
-        id,
-        at: NOW,
-        device: DeviceId("GPU-8f3c0000".into()),
-        gpu_index: 0,
-        gpu_name: None,
-        memory: Reading::Value(Bytes::mib(1024)),
-        utilization: Reading::Value(Percent(9)),
-        subject: AuditSubject::Process {
-            pid: 100,
-            uid: Some(1000),
-            user: Some("alice".into()),
-            owner: None,
-            namespace_owner: None,
-            name: Some("python".into()),
-            command: Reading::Withheld,
-            container: None,
-        },
-    }
 }

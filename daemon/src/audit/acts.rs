@@ -5,6 +5,7 @@
 use super::refusals::Refused;
 use super::row::count;
 use super::{Act, ActId, ActKind};
+use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use std::collections::BTreeMap;
@@ -22,6 +23,15 @@ pub(super) struct End {
     pub(super) outcome: Option<String>,
     /// Why it is not known, where it is not.
     pub(super) why: Option<String>,
+    /// Whom it ended, where it is a kill's.
+    pub(super) ended: Vec<ProcessKey>,
+}
+
+/// A kill whose end is on the disk.
+pub(super) struct Kill {
+    pub(super) row: i64,
+    pub(super) at: Timestamp,
+    pub(super) ended: Vec<ProcessKey>,
 }
 
 impl End {
@@ -33,6 +43,7 @@ impl End {
             word: "unrecorded",
             outcome: None,
             why: Some(why.into()),
+            ended: Vec::new(),
         }
     }
 
@@ -43,6 +54,7 @@ impl End {
             word: "failed",
             outcome: None,
             why: Some("a fault of gpukilld broke it off: the log has it".into()),
+            ended: Vec::new(),
         }
     }
 
@@ -52,6 +64,7 @@ impl End {
             word: "interrupted",
             outcome: None,
             why: Some(why),
+            ended: Vec::new(),
         }
     }
 }
@@ -120,20 +133,30 @@ impl Acts {
         }
     }
 
-    /// Writes the ends that are known.
-    pub(super) fn write_ends(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+    /// Writes the ends that are known; kills among them that ended somebody are added
+    /// to these.
+    pub(super) fn write_ends(
+        &mut self,
+        connection: &Connection,
+        kills: &mut Vec<Kill>,
+    ) -> rusqlite::Result<()> {
         let all = &mut self.under_way;
         while let Some((&id, it, end)) = all
             .iter()
             .find_map(|(id, it)| Some((id, it, it.end.as_ref()?)))
         {
-            match is_there(connection, &self.run, it)? {
-                Some(Standing::UnderWay) => settle(connection, it.row, end)?,
-                // An error that was none.
-                Some(Standing::Settled) => {}
-                None => {
-                    insert(connection, &self.run, &it.act, it.at, Some(end))?;
+            let row = match is_there(connection, &self.run, it)? {
+                Some(Standing::UnderWay) => {
+                    settle(connection, it.row, end)?;
+                    it.row
                 }
+                // An error that was none.
+                Some(Standing::Settled) => it.row,
+                None => insert(connection, &self.run, &it.act, it.at, Some(end))?,
+            };
+            if !end.ended.is_empty() {
+                let (at, ended) = (it.at, end.ended.clone());
+                kills.push(Kill { row, at, ended });
             }
             all.remove(&id);
         }
@@ -204,12 +227,13 @@ impl Acts {
         &mut self,
         connection: &Connection,
         at: Timestamp,
+        kills: &mut Vec<Kill>,
     ) -> rusqlite::Result<()> {
         for it in self.under_way.values_mut() {
             let why = "gpukilld was stopped before it was done".to_owned();
             it.end.get_or_insert(End::interrupted(at, why));
         }
-        self.write_ends(connection)
+        self.write_ends(connection, kills)
     }
 }
 

@@ -1,9 +1,11 @@
 //! Opens a database file: ours and no other, brought to this version's schema.
 
-use rusqlite::{Connection, OpenFlags};
+use super::aside;
+use super::trouble::Unusable;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One of the two files.
 pub(super) struct Kind {
@@ -13,6 +15,8 @@ pub(super) struct Kind {
     application: i32,
     /// `NORMAL` may lose the last commits when the power fails, `FULL` none.
     synchronous: &'static str,
+    /// How long it is looked over when it is opened.
+    look: Duration,
     /// Each brings the schema one version further. They never change once
     /// released; new ones are added at the end.
     migrations: &'static [&'static str],
@@ -20,7 +24,7 @@ pub(super) struct Kind {
 
 impl Kind {
     /// The version of the schema after all migrations.
-    fn newest(&self) -> i64 {
+    pub(super) fn newest(&self) -> i64 {
         i64::try_from(self.migrations.len()).unwrap_or(i64::MAX)
     }
 }
@@ -30,7 +34,8 @@ pub(super) const SAMPLES: Kind = Kind {
     file: "samples.db",
     application: 0x6770_6b01,
     synchronous: "NORMAL",
-    migrations: &[include_str!("samples.1.sql")],
+    look: Duration::from_millis(100),
+    migrations: &[include_str!("samples.1.sql"), include_str!("samples.2.sql")],
 };
 
 /// The record of what was done: little, and none may be lost.
@@ -38,7 +43,12 @@ pub(super) const AUDIT: Kind = Kind {
     file: "audit.db",
     application: 0x6770_6b02,
     synchronous: "FULL",
-    migrations: &[include_str!("audit.1.sql"), include_str!("audit.2.sql")],
+    look: Duration::from_secs(1),
+    migrations: &[
+        include_str!("audit.1.sql"),
+        include_str!("audit.2.sql"),
+        include_str!("audit.3.sql"),
+    ],
 };
 
 /// An open database, and the file it is in.
@@ -74,115 +84,155 @@ fn file_at(path: &Path) -> Option<(u64, u64)> {
 /// How long a statement waits for a lock that another process holds.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
+/// What SQLite's write-ahead log is cut to when it is emptied.
+pub(super) const WAL_LIMIT: u32 = 4 << 20;
+
+/// How long a file is looked over that somebody could not read. No act waits
+/// longer for the store.
+pub(super) const LONG_LOOK: Duration = Duration::from_millis(1_500);
+
 /// Opens for writing, and creates or migrates what is missing.
 ///
 /// # Errors
-/// Why the file cannot be used, in words for an admin.
-pub(super) fn open(directory: &Path, kind: &Kind) -> Result<Opened, String> {
+/// Why the file cannot be used.
+pub(super) fn open(directory: &Path, kind: &Kind) -> Result<Opened, Unusable> {
+    open_after(kind.look, directory, kind)
+}
+
+/// Opens for writing after it was looked over for so long at most.
+///
+/// # Errors
+/// As [`open`].
+pub(super) fn open_after(
+    look: Duration,
+    directory: &Path,
+    kind: &Kind,
+) -> Result<Opened, Unusable> {
     let path = directory.join(kind.file);
-    let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let by_sqlite = |error: &rusqlite::Error| Unusable::by_sqlite(&path, error);
     let mut make = std::fs::DirBuilder::new();
-    make.recursive(true)
-        .mode(0o750)
-        .create(directory)
-        .map_err(|error| format!("cannot make the directory {}: {error}", directory.display()))?;
-    // Created here so that nobody else may read it; SQLite's other files take
-    // its mode.
-    let mut create = std::fs::OpenOptions::new();
-    create.create(true).append(true).mode(0o640);
-    drop(create.open(&path).map_err(|error| about(&error))?);
-    let mut connection = Connection::open_with_flags(
-        &path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )
-    .map_err(|error| about(&error))?;
-    prepare(&mut connection, kind).map_err(|error| about(&error))?;
+    let made = make.recursive(true).mode(0o750).create(directory);
+    made.map_err(|error| Unusable {
+        why: format!("cannot make the directory {}: {error}", directory.display()),
+        ..Unusable::by_system(&path, &error)
+    })?;
+    aside::finish(directory, kind);
+    create(&path).map_err(|error| Unusable::by_system(&path, &error))?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(&path, flags);
+    let mut connection = connection.map_err(|error| by_sqlite(&error))?;
+    let version = version(&path, &connection, kind)?;
+    let found = look_over(&mut connection, look).map_err(|error| by_sqlite(&error))?;
+    if let Some(found) = found {
+        return Err(Unusable::broken(&path, &found));
+    }
+    prepare(&mut connection, kind, version).map_err(|error| by_sqlite(&error))?;
     Ok(Opened::new(connection, path))
 }
+
+/// Creates the file so that nobody else may read it; SQLite's other files take
+/// its mode. One that is there is not opened: to close it again would take the
+/// locks from a connection to it.
+fn create(path: &Path) -> std::io::Result<()> {
+    let mut create = std::fs::OpenOptions::new();
+    create.create_new(true).write(true).mode(0o640);
+    match create.open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Looks a file over, for so long at most; returns the first thing that is wrong.
+fn look_over(connection: &mut Connection, patience: Duration) -> rusqlite::Result<Option<String>> {
+    let deadline = Instant::now() + patience;
+    connection.progress_handler(LOOK_STEPS, Some(move || Instant::now() > deadline))?;
+    let looked = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
+    connection.progress_handler(0, None::<fn() -> bool>)?;
+    match looked {
+        Ok(found) => Ok(Some(found).filter(|found| found != "ok")),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// So many steps of SQLite's machine between two looks at the clock.
+const LOOK_STEPS: i32 = 1_000;
 
 /// Opens for reading only.
 ///
 /// # Errors
-/// Why the file cannot be used, in words for an admin.
-pub(super) fn open_for_reading(directory: &Path, kind: &Kind) -> Result<Opened, String> {
+/// Why the file cannot be used.
+pub(super) fn open_for_reading(directory: &Path, kind: &Kind) -> Result<Opened, Unusable> {
     let path = directory.join(kind.file);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let opened = Connection::open_with_flags(&path, flags);
     // SQLite's own words have the path already.
-    let connection = opened.map_err(|error| error.to_string())?;
-    let version = version(&connection, kind).map_err(|error| about(&error))?;
+    let connection = opened.map_err(|error| Unusable {
+        why: error.to_string(),
+        ..Unusable::by_sqlite(&path, &error)
+    })?;
+    let version = version(&path, &connection, kind)?;
     if version < kind.newest() {
-        return Err(about(&"is not ready yet"));
+        return Err(Unusable::other(&path, "is not ready yet"));
     }
     Ok(Opened::new(connection, path))
 }
 
 /// The version of a file's schema, which this one can use or migrate; 0 of a
 /// file that is empty.
-fn version(connection: &Connection, kind: &Kind) -> Result<i64, String> {
-    let text = |error: rusqlite::Error| error.to_string();
-    connection.busy_timeout(LOCK_PATIENCE).map_err(text)?;
-    let number = |pragma: &str| -> Result<i64, String> {
-        connection
-            .pragma_query_value(None, pragma, |row| row.get(0))
-            .map_err(text)
+fn version(path: &Path, connection: &Connection, kind: &Kind) -> Result<i64, Unusable> {
+    let read = || -> rusqlite::Result<(i64, i64, i64)> {
+        connection.busy_timeout(LOCK_PATIENCE)?;
+        let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get(0));
+        let tables = "SELECT count(*) FROM sqlite_schema";
+        let tables = connection.query_row(tables, [], |row| row.get(0))?;
+        Ok((tables, number("application_id")?, number("user_version")?))
     };
-    let tables: i64 = connection
-        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-        .map_err(text)?;
+    let (tables, application, version) =
+        read().map_err(|error| Unusable::by_sqlite(path, &error))?;
     if tables == 0 {
         return Ok(0);
     }
-    if number("application_id")? != i64::from(kind.application) {
-        return Err("is not a file of gpukill: move it away".into());
+    if application != i64::from(kind.application) {
+        let what = "is not a file of gpukill: move it away";
+        return Err(Unusable::other(path, what));
     }
-    let (version, known) = (number("user_version")?, kind.newest());
+    let known = kind.newest();
     if version > known {
-        return Err(format!(
+        let what = format!(
             "was written by a newer gpukilld (schema {version}, this one knows {known}): upgrade gpukilld"
-        ));
+        );
+        return Err(Unusable::other(path, what));
     }
     Ok(version)
 }
 
-fn prepare(connection: &mut Connection, kind: &Kind) -> Result<(), String> {
-    let text = |error: rusqlite::Error| error.to_string();
-    let version = version(connection, kind)?;
+fn prepare(connection: &mut Connection, kind: &Kind, version: i64) -> rusqlite::Result<()> {
     if version == 0 {
         // Must come before the first table, and before WAL.
-        connection
-            .pragma_update(None, "auto_vacuum", "INCREMENTAL")
-            .map_err(text)?;
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }
-    connection
-        .pragma_update(None, "journal_mode", "WAL")
-        .map_err(text)?;
-    connection
-        .pragma_update(None, "synchronous", kind.synchronous)
-        .map_err(text)?;
-    connection
-        .pragma_update(None, "journal_size_limit", 4 << 20)
-        .map_err(text)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", kind.synchronous)?;
+    connection.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
     let done = usize::try_from(version).unwrap_or(0);
     for (position, migration) in kind.migrations.iter().enumerate().skip(done) {
-        let step = connection.transaction().map_err(text)?;
-        step.execute_batch(migration).map_err(text)?;
-        step.pragma_update(None, "application_id", kind.application)
-            .map_err(text)?;
-        step.pragma_update(
-            None,
-            "user_version",
-            i64::try_from(position + 1).unwrap_or(i64::MAX),
-        )
-        .map_err(text)?;
-        step.commit().map_err(text)?;
+        let step = connection.transaction()?;
+        step.execute_batch(migration)?;
+        step.pragma_update(None, "application_id", kind.application)?;
+        let version = i64::try_from(position + 1).unwrap_or(i64::MAX);
+        step.pragma_update(None, "user_version", version)?;
+        step.commit()?;
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::trouble::Trouble;
     use super::*;
 
     #[test]
@@ -205,12 +255,14 @@ mod tests {
 
     #[test]
     fn foreign_newer_and_broken_files_are_refused_and_left_as_they_are() {
+        use Trouble::{Broken, Other};
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(SAMPLES.file);
-        let refused = |expected: &str| {
+        let refused = |trouble: Trouble, expected: &str| {
             let before = std::fs::read(&path).unwrap();
             let error = open(directory.path(), &SAMPLES).err().unwrap();
-            assert_eq!(error, format!("{}: {expected}", path.display()));
+            let why = format!("{}: {expected}", path.display());
+            assert_eq!(error, Unusable { trouble, why });
             assert_eq!(std::fs::read(&path).unwrap(), before);
         };
 
@@ -218,7 +270,7 @@ mod tests {
             .unwrap()
             .execute_batch("CREATE TABLE theirs(x)")
             .unwrap();
-        refused("is not a file of gpukill: move it away");
+        refused(Other, "is not a file of gpukill: move it away");
 
         std::fs::remove_file(&path).unwrap();
         drop(open(directory.path(), &SAMPLES).unwrap());
@@ -226,9 +278,12 @@ mod tests {
             .unwrap()
             .pragma_update(None, "user_version", 99)
             .unwrap();
-        refused("was written by a newer gpukilld (schema 99, this one knows 1): upgrade gpukilld");
+        refused(
+            Other,
+            "was written by a newer gpukilld (schema 99, this one knows 2): upgrade gpukilld",
+        );
 
         std::fs::write(&path, vec![b'x'; 4096]).unwrap();
-        refused("file is not a database");
+        refused(Broken, "file is not a database");
     }
 }

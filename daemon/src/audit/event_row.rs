@@ -1,9 +1,29 @@
 //! An event as a row of the record.
 
-use super::Event;
+use super::database::{AUDIT, SAMPLES};
+use super::{Event, cut};
 use gpukill_proto::snapshot::GpuEvent;
 use gpukill_proto::units::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde_json::json;
+
+/// Every kind of event.
+pub(super) const KINDS: [&str; 11] = [
+    "broken",
+    "started",
+    "stopped",
+    "booted",
+    "settings",
+    "fault",
+    "fault_over",
+    "xid",
+    "device",
+    "quiesced",
+    "resumed",
+];
+
+/// The most of a fault's words, in bytes.
+const MOST_OF_FAULT: usize = 1 << 10;
 
 /// The columns of one row.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,6 +35,58 @@ pub(super) struct EventRow {
     pub(super) device: Option<String>,
     pub(super) number: Option<i64>,
     pub(super) times: i64,
+    /// JSON.
+    pub(super) content: Option<String>,
+}
+
+/// Writes an event down, and with a start, that the box was started anew since the
+/// one before, where it was. All of it or nothing.
+pub(super) fn insert(
+    connection: &Connection,
+    at: Timestamp,
+    event: &Event,
+    boot: &str,
+) -> rusqlite::Result<()> {
+    let whole = connection.unchecked_transaction()?;
+    match event {
+        Event::Started(_) => {
+            let before = last_boot(&whole)?.filter(|before| before != boot);
+            if let Some(before) = before {
+                let booted = EventRow {
+                    detail: Some(format!("boot {boot}, after {before}")),
+                    ..EventRow::new(at, "booted")
+                };
+                booted.insert(&whole)?;
+            }
+        }
+        Event::Stopped
+        | Event::Settings(_)
+        | Event::Fault(_)
+        | Event::Device(..)
+        | Event::Quiesced(..)
+        | Event::SetAside(..)
+        | Event::Resumed(_) => {}
+    }
+    EventRow::of(at, event, boot).insert(&whole)?;
+    whole.commit()
+}
+
+/// In which boot of the box the daemon started last, where that was recorded.
+fn last_boot(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    let select = "SELECT CASE WHEN json_valid(content) THEN json_extract(content, '$.boot') END
+        FROM event WHERE kind = 'started' ORDER BY id DESC LIMIT 1";
+    let mut found = connection.prepare_cached(select)?;
+    Ok(found.query_row([], |row| row.get(0)).optional()?.flatten())
+}
+
+/// Tells one text from another at a glance: 64 bits of FNV-1a, as in
+/// <https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>. No proof against
+/// somebody who wants two to look alike; the text stands beside it.
+fn fingerprint(text: &str) -> String {
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
+    format!("{:016x}", text.bytes().fold(BASIS, mix))
 }
 
 /// Repeats at once are one, with their number: a storm must not fill the record.
@@ -34,25 +106,8 @@ pub(super) fn folded(events: Vec<GpuEvent>) -> Vec<(GpuEvent, u64)> {
 }
 
 impl EventRow {
-    /// Writes it down.
-    pub(super) fn insert(&self, connection: &Connection) -> rusqlite::Result<()> {
-        let insert = "INSERT INTO event (at, kind, detail, uid, device, number, times)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-        connection.prepare_cached(insert)?.execute(params![
-            self.at.0,
-            self.kind,
-            self.detail,
-            self.uid,
-            self.device,
-            self.number,
-            self.times
-        ])?;
-        Ok(())
-    }
-
-    /// The row of an event that was handed over at this moment.
-    pub(super) fn of(at: Timestamp, event: &Event) -> Self {
-        let row = |kind| Self {
+    fn new(at: Timestamp, kind: &'static str) -> Self {
+        Self {
             at,
             kind,
             detail: None,
@@ -60,12 +115,64 @@ impl EventRow {
             device: None,
             number: None,
             times: 1,
-        };
+            content: None,
+        }
+    }
+
+    /// Writes it down.
+    fn insert(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let insert = "INSERT INTO event (at, kind, detail, uid, device, number, times, content)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        connection.prepare_cached(insert)?.execute(params![
+            self.at.0,
+            self.kind,
+            self.detail,
+            self.uid,
+            self.device,
+            self.number,
+            self.times,
+            self.content
+        ])?;
+        Ok(())
+    }
+
+    /// The row of an event that was handed over at this moment, in this boot of the
+    /// box.
+    fn of(at: Timestamp, event: &Event, boot: &str) -> Self {
+        let row = |kind| Self::new(at, kind);
         match event {
-            Event::Started(version) => Self {
-                detail: Some((*version).to_owned()),
-                ..row("started")
+            Event::Started(version) => {
+                let content = json!({
+                    "version": version,
+                    "boot": boot,
+                    "samples_schema": SAMPLES.newest(),
+                    "audit_schema": AUDIT.newest(),
+                });
+                Self {
+                    detail: Some((*version).to_owned()),
+                    content: Some(content.to_string()),
+                    ..row("started")
+                }
+            }
+            Event::Settings(settings) => Self {
+                detail: Some(fingerprint(settings)),
+                content: Some(cut::json(settings.clone(), cut::MOST_JSON)),
+                ..row("settings")
             },
+            Event::Fault(change) => {
+                let words = format!("{}: {}", change.part, change.what);
+                let kind = if change.is_over {
+                    "fault_over"
+                } else {
+                    "fault"
+                };
+                Self {
+                    at: change.at,
+                    detail: Some(cut::text(words, MOST_OF_FAULT)),
+                    times: i64::try_from(change.times).unwrap_or(i64::MAX),
+                    ..row(kind)
+                }
+            }
             Event::Stopped => row("stopped"),
             Event::Quiesced(uid, until) => Self {
                 uid: Some(*uid),
@@ -75,6 +182,10 @@ impl EventRow {
             Event::Resumed(uid) => Self {
                 uid: Some(*uid),
                 ..row("resumed")
+            },
+            Event::SetAside(name, why) => Self {
+                detail: Some(format!("{name}: {why}")),
+                ..row("broken")
             },
             Event::Device(event, times) => {
                 let xid = event.kind.xid();
@@ -115,10 +226,49 @@ mod tests {
 
     #[test]
     fn an_xid_can_be_found_by_device_and_number() {
-        let row = EventRow::of(Timestamp(9), &Event::Device(xid(79), 3));
+        let row = EventRow::of(Timestamp(9), &Event::Device(xid(79), 3), "b");
         assert_eq!((row.at, row.kind), (Timestamp(7), "xid"));
         assert_eq!(row.device.as_deref(), Some("GPU-0"));
         assert_eq!((row.number, row.times), (Some(79), 3));
         assert_eq!(row.detail.as_deref(), Some("XID 79 in instance 2/0"));
+    }
+
+    #[test]
+    fn a_start_tells_version_schemas_and_boot_and_a_new_boot_is_told_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = super::super::database::open(directory.path(), &AUDIT).unwrap();
+        let started = Event::Started("1.2.3");
+        for (at, boot) in [(1, "a"), (2, "a"), (3, "b"), (4, "b")] {
+            insert(&opened.connection, Timestamp(at), &started, boot).unwrap();
+        }
+        let mut select = opened
+            .connection
+            .prepare("SELECT at || ' ' || kind || ' ' || detail FROM event ORDER BY id")
+            .unwrap();
+        let told = select.query_map([], |row| row.get(0)).unwrap();
+        let told: Vec<String> = told.map(Result::unwrap).collect();
+        let expected = [
+            "1 started 1.2.3",
+            "2 started 1.2.3",
+            "3 booted boot b, after a",
+            "3 started 1.2.3",
+            "4 started 1.2.3",
+        ];
+        assert_eq!(told, expected);
+        let row = EventRow::of(Timestamp(1), &started, "a");
+        let content: serde_json::Value = serde_json::from_str(&row.content.unwrap()).unwrap();
+        let schemas = (SAMPLES.newest(), AUDIT.newest());
+        assert_eq!(
+            content,
+            json!({"version": "1.2.3", "boot": "a", "samples_schema": schemas.0, "audit_schema": schemas.1})
+        );
+    }
+
+    #[test]
+    fn settings_are_told_apart_at_a_glance() {
+        // The values of the draft's own table.
+        assert_eq!(fingerprint(""), "cbf29ce484222325");
+        assert_eq!(fingerprint("a"), "af63dc4c8601ec8c");
+        assert_eq!(fingerprint("foobar"), "85944171f73967e8");
     }
 }

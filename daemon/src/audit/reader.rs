@@ -1,38 +1,92 @@
-//! The thread that answers questions, over a connection that can only read.
+//! The thread that answers questions, over connections that can only read.
 
-use super::database::{Opened, SAMPLES, open_for_reading};
-use super::{Inquiry, Question, query};
+use super::database::{AUDIT, Kind, Opened, SAMPLES, open_for_reading};
+use super::trouble::Trouble;
+use super::{Asked, Inquiry, Standing, lock};
 use gpukill_proto::refusal::Refusal;
+use rusqlite::Connection;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::mpsc::Receiver;
 
-/// Answers until it is told to close, or nobody can ask any more.
-pub(super) fn run(directory: &Path, inquiries: &Receiver<Inquiry>) {
-    let mut kept: Option<Opened> = None;
+/// The files, as far as they are open.
+#[derive(Default)]
+struct Files {
+    samples: Option<Opened>,
+    audit: Option<Opened>,
+}
+
+/// Answers until it is told to close, or nobody can ask any more. A file that it
+/// cannot read is to be looked over by who writes it.
+pub(super) fn run(directory: &Path, inquiries: &Receiver<Inquiry>, shared: &Mutex<Standing>) {
+    let mut files = Files::default();
+    let suspect = |kind: &Kind| {
+        lock(shared).suspected.insert(kind.file);
+    };
+    let answer = |kind, kept: &mut _, asked| answer(directory, kind, kept, asked, &suspect);
     while let Ok(inquiry) = inquiries.recv() {
-        let Question { query, answer } = match inquiry {
-            Inquiry::Question(question) if question.answer.is_closed() => continue,
-            Inquiry::Question(question) => question,
+        match inquiry {
+            Inquiry::Samples(asked) => answer(&SAMPLES, &mut files.samples, asked),
+            Inquiry::Audit(asked) => answer(&AUDIT, &mut files.audit, asked),
             Inquiry::Close(done) => {
-                drop(kept);
+                drop(files);
                 // The asker may have gone on already.
                 let _ = done.try_send(());
                 return;
             }
-        };
-        let opened = match kept.take().filter(Opened::is_in_place) {
-            Some(opened) => Ok(opened),
-            None => open_for_reading(directory, &SAMPLES),
-        };
-        let result = opened.map_err(Refusal::Unavailable).and_then(|mut opened| {
-            let result = query::page(&mut opened.connection, &query);
+        }
+    }
+}
+
+fn answer(
+    directory: &Path,
+    kind: &'static Kind,
+    kept: &mut Option<Opened>,
+    asked: Box<dyn Asked>,
+    suspect: &impl Fn(&Kind),
+) {
+    let opened = match kept.take().filter(Opened::is_in_place) {
+        Some(opened) => Ok(opened),
+        None => open_for_reading(directory, kind),
+    };
+    match opened {
+        Ok(mut opened) => {
             // One that failed may be of a file that was replaced.
-            if !matches!(result, Err(Refusal::Unavailable(_))) {
-                kept = Some(opened);
+            if asked.answer(Ok(&mut opened.connection)) {
+                *kept = Some(opened);
+            } else {
+                suspect(kind);
             }
-            result
-        });
+        }
+        Err(fault) => {
+            if fault.trouble == Trouble::Broken {
+                suspect(kind);
+            }
+            asked.answer(Err(Refusal::Unavailable(fault.why)));
+        }
+    }
+}
+
+/// A question, and where its answer goes.
+pub(super) struct Question<T, F> {
+    pub(super) ask: F,
+    pub(super) answer: tokio::sync::oneshot::Sender<Result<T, Refusal>>,
+}
+
+impl<T, F> Asked for Question<T, F>
+where
+    T: Send,
+    F: FnOnce(&mut Connection) -> Result<T, Refusal> + Send,
+{
+    fn answer(self: Box<Self>, file: Result<&mut Connection, Refusal>) -> bool {
+        if self.answer.is_closed() {
+            return true;
+        }
+        let ask = self.ask;
+        let result = file.and_then(ask);
+        let is_whole = !matches!(result, Err(Refusal::Unavailable(_)));
         // The asker may have gone away.
-        let _ = answer.send(result);
+        let _ = self.answer.send(result);
+        is_whole
     }
 }

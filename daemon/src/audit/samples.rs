@@ -1,27 +1,30 @@
-//! Writes one sample, and deletes old ones.
+//! Writes one sample: the devices, processes and runs in it, and what was used.
 
-use super::row::{MOST_ROWS, count, encode, id, kind_number};
-use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, Owner, ProcessKey, Snapshot};
+use super::packed::{Stored, pack};
+use super::rolling::Rolling;
+use super::row::{count, kind_number};
+use super::sample::{Departed, Groups, Sample};
+use gpukill_policy::usage::{Run, Usage};
+use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, InstanceId, Owner, ProcessKey};
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, Transaction, params};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// What was written of devices and processes, so that they are written again
-/// only when they change.
+#[cfg(test)]
+mod tests;
+
+/// What was written of devices, processes and runs, so that they are written
+/// again only when they change.
 #[derive(Default)]
 pub(super) struct Written {
     devices: BTreeMap<DeviceId, (i64, DeviceRow)>,
     processes: BTreeMap<ProcessKey, (i64, ProcessRow)>,
+    runs: BTreeMap<Run, i64>,
+    /// `None` until it is read from the file.
+    rolling: Option<Rolling>,
+    /// Whether runs of which no end was seen are marked.
+    are_old_runs_ended: bool,
 }
-
-/// So many rows are deleted in one go: under 12 ms as measured.
-const DELETE_CHUNK: i64 = 5_000;
-
-/// So many pages are given back in one go: 34 ms as measured.
-const VACUUM_PAGES: u32 = 2_000;
-
-/// And so many samples: their rows are mostly fewer than the chunk.
-const DELETE_SAMPLES: i64 = 100;
 
 #[derive(PartialEq, Eq)]
 struct DeviceRow {
@@ -32,14 +35,22 @@ struct DeviceRow {
 
 #[derive(PartialEq, Eq)]
 struct ProcessRow {
+    started_at: Option<i64>,
     uid: Option<u32>,
     user: Option<String>,
+    login_uid: Option<u32>,
     owner: Option<Owner>,
+    groups: Option<String>,
     namespace_owner: Option<u32>,
     name: Option<String>,
     executable: Option<String>,
     command: Option<String>,
     container: Option<String>,
+    container_name: Option<String>,
+    image: Option<String>,
+    unit: Option<String>,
+    job: Option<String>,
+    place: Option<String>,
 }
 
 impl Written {
@@ -48,12 +59,11 @@ impl Written {
         &mut self,
         connection: &mut Connection,
         boot: &str,
-        snapshot: &Snapshot,
+        sample: &Sample,
     ) -> rusqlite::Result<()> {
         let transaction = connection.transaction()?;
-        self.forget_what_ended(snapshot);
         let result = self
-            .write_rows(&transaction, boot, snapshot)
+            .write_rows(&transaction, boot, sample)
             .and_then(|()| transaction.commit());
         if result.is_err() {
             // The ids of rows that were rolled back are not to be used again.
@@ -62,55 +72,97 @@ impl Written {
         result
     }
 
+    /// Forgets what is written; nothing of it is lost.
+    pub(super) fn forget(&mut self) {
+        *self = Self {
+            are_old_runs_ended: self.are_old_runs_ended,
+            ..Self::default()
+        };
+    }
+
     fn write_rows(
         &mut self,
         transaction: &Transaction<'_>,
         boot: &str,
-        snapshot: &Snapshot,
+        sample: &Sample,
     ) -> rusqlite::Result<()> {
+        let mut rolling = match self.rolling.take() {
+            Some(rolling) => rolling,
+            None => Rolling::restore(transaction)?,
+        };
+        let id = rolling.last_sample(transaction)? + 1;
+        let stored = self.name_rows(transaction, boot, sample, id)?;
         transaction
-            .prepare_cached("INSERT INTO sample (at) VALUES (?1)")?
-            .execute([snapshot.taken_at.0])?;
-        let sample = transaction.last_insert_rowid();
-        let mut rows = 0..MOST_ROWS;
-        for device in &snapshot.devices {
-            let Some(row) = rows.next() else { break };
-            let device_row = self.device(transaction, device)?;
-            transaction
-                .prepare_cached("INSERT INTO device_sample VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
-                .execute(params![
-                    id(sample, row),
-                    device_row,
-                    device.index,
-                    encode(&device.memory_used, |bytes| count(bytes.0)),
-                    encode(&device.vitals.utilization, |percent| i64::from(percent.0)),
-                    encode(&device.vitals.temperature, |celsius| i64::from(celsius.0)),
-                    encode(&device.vitals.power, |power| count(power.0)),
-                ])?;
+            .prepare_cached("INSERT INTO sample (id, at, usage) VALUES (?1, ?2, ?3)")?
+            .execute(params![id, stored.from.0, pack(&stored)])?;
+        rolling.add(transaction, id, &stored)?;
+        for departed in &sample.departed {
+            depart(transaction, boot, departed, id)?;
         }
-        for process in &snapshot.processes {
-            let Some(device) = snapshot
-                .devices
-                .iter()
-                .find(|device| device.id == process.device)
-            else {
+        if !self.are_old_runs_ended {
+            end_old_runs(transaction, self.runs.values().copied(), id)?;
+            self.are_old_runs_ended = true;
+        }
+        self.rolling = Some(rolling);
+        self.forget_what_departed(sample);
+        Ok(())
+    }
+
+    /// Gives each device and process the number of its row, writing those that
+    /// are new or have changed.
+    fn name_rows(
+        &mut self,
+        transaction: &Transaction<'_>,
+        boot: &str,
+        sample: &Sample,
+        id: i64,
+    ) -> rusqlite::Result<Stored> {
+        let Usage {
+            from,
+            until,
+            seen_ms,
+            devices,
+            runs,
+        } = &sample.usage;
+        let mut stored = Stored {
+            from: *from,
+            until: *until,
+            seen_ms: *seen_ms,
+            devices: BTreeMap::new(),
+            runs: BTreeMap::new(),
+        };
+        let known = sample.snapshot.devices.iter();
+        let known: BTreeMap<&DeviceId, &Device> = known.map(|it| (&it.id, it)).collect();
+        let mut device_rows = BTreeMap::new();
+        for (device, usage) in devices {
+            let row = match (known.get(device), self.devices.get(device)) {
+                (Some(device), _) => self.device(transaction, device)?,
+                // It went away within the sample.
+                (None, Some((row, _))) => *row,
+                (None, None) => unknown_device(transaction, device, usage.index)?,
+            };
+            stored.devices.insert(row, usage.clone());
+            device_rows.insert(device, row);
+        }
+        let departed = sample.departed.iter().map(|departed| &departed.process);
+        let present = sample.snapshot.processes.iter();
+        // Who is there last is told of last.
+        let people: BTreeMap<Run, &GpuProcess> = departed
+            .chain(present)
+            .map(|process| (Run::of(process), process))
+            .collect();
+        for (run, usage) in runs {
+            let Some(process) = people.get(run) else {
                 continue;
             };
-            let Some(row) = rows.next() else { break };
-            let device_row = self.device(transaction, device)?;
-            let process_row = self.process(transaction, boot, process)?;
-            transaction
-                .prepare_cached("INSERT INTO process_sample VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-                .execute(params![
-                    id(sample, row),
-                    device_row,
-                    device.index,
-                    process_row,
-                    encode(&process.memory, |bytes| count(bytes.0)),
-                    encode(&process.utilization, |percent| i64::from(percent.0)),
-                ])?;
+            let row = self.process(transaction, boot, process, &sample.groups)?;
+            let Some(device) = device_rows.get(&run.device) else {
+                continue;
+            };
+            let run_row = self.run(transaction, run, (row, *device), (*from, *until), id)?;
+            stored.runs.insert(run_row, usage.clone());
         }
-        Ok(())
+        Ok(stored)
     }
 
     fn device(&mut self, transaction: &Transaction<'_>, device: &Device) -> rusqlite::Result<i64> {
@@ -142,246 +194,225 @@ impl Written {
         transaction: &Transaction<'_>,
         boot: &str,
         process: &GpuProcess,
+        groups: &Groups,
     ) -> rusqlite::Result<i64> {
-        let now = ProcessRow {
-            uid: process.uid.last_known().copied(),
-            user: process.user.last_known().cloned(),
-            owner: process.owner.last_known().cloned(),
-            namespace_owner: process.namespace_owner.last_known().copied().flatten(),
-            name: process.name.last_known().cloned(),
-            executable: process.executable.last_known().cloned(),
-            command: process.command.last_known().cloned(),
-            container: process
-                .place
-                .container
-                .last_known()
-                .and_then(|container| container.as_ref())
-                .map(|container| container.id.to_string()),
-        };
+        let now = ProcessRow::of(process, groups);
         let key = process.key();
         if let Some((row, written)) = key.and_then(|key| self.processes.get(&key))
             && *written == now
         {
             return Ok(*row);
         }
-        let start_ticks = key.map_or(-1, |key| count(key.start_ticks));
-        let row = transaction
-            .prepare_cached(
-                // What belongs to a user is kept while they are the same.
-                "INSERT INTO process (boot, pid, start_ticks, uid, user, name, executable, command,
-                 container, owner, owner_uid, owner_kind, namespace_owner)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
-                 ON CONFLICT (boot, pid, start_ticks) DO UPDATE SET
-                 user = CASE WHEN coalesce(?4, uid) IS uid THEN coalesce(?5, user) ELSE ?5 END,
-                 owner = CASE WHEN ?10 IS NULL AND coalesce(?4, uid) IS uid THEN owner ELSE ?10 END,
-                 owner_uid = CASE WHEN ?10 IS NULL AND coalesce(?4, uid) IS uid THEN owner_uid ELSE ?11 END,
-                 owner_kind = CASE WHEN ?10 IS NULL AND coalesce(?4, uid) IS uid THEN owner_kind ELSE ?12 END,
-                 uid = coalesce(?4, uid), name = coalesce(?6, name),
-                 executable = coalesce(?7, executable), command = coalesce(?8, command),
-                 container = coalesce(?9, container),
-                 namespace_owner = coalesce(?13, namespace_owner) RETURNING id",
-            )?
-            .query_row(
-                params![
-                    boot,
-                    process.pid,
-                    start_ticks,
-                    now.uid,
-                    now.user,
-                    now.name,
-                    now.executable,
-                    now.command,
-                    now.container,
-                    now.owner.as_ref().map(|owner| &owner.name),
-                    now.owner.as_ref().and_then(|owner| owner.uid),
-                    now.owner.as_ref().map(|owner| kind_number(owner.kind)),
-                    now.namespace_owner
-                ],
-                |row| row.get(0),
-            )?;
+        let row = now.write(transaction, boot, process.pid, key)?;
         if let Some(key) = key {
             self.processes.insert(key, (row, now));
         }
         Ok(row)
     }
 
-    fn forget_what_ended(&mut self, snapshot: &Snapshot) {
-        let present: std::collections::BTreeSet<ProcessKey> = snapshot
-            .processes
-            .iter()
-            .filter_map(GpuProcess::key)
-            .collect();
-        self.processes.retain(|key, _| present.contains(key));
+    fn run(
+        &mut self,
+        transaction: &Transaction<'_>,
+        run: &Run,
+        (process, device): (i64, i64),
+        (from, until): (Timestamp, Timestamp),
+        sample: i64,
+    ) -> rusqlite::Result<i64> {
+        if let Some(row) = self.runs.get(run) {
+            return Ok(*row);
+        }
+        let row = transaction
+            .prepare_cached(
+                // It may have left the device and come back.
+                "INSERT INTO run
+                 (process, device, instance, first_at, last_at, first_sample, last_sample)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)
+                 ON CONFLICT (process, device, instance) DO UPDATE SET ended_at = NULL, ending = NULL
+                 RETURNING id",
+            )?
+            .query_row(
+                params![
+                    process,
+                    device,
+                    instance(run.instance),
+                    from.0,
+                    until.0,
+                    sample,
+                ],
+                |row| row.get(0),
+            )?;
+        self.runs.insert(run.clone(), row);
+        Ok(row)
+    }
+
+    fn forget_what_departed(&mut self, sample: &Sample) {
+        let processes = || sample.snapshot.processes.iter();
+        let keys: BTreeSet<ProcessKey> = processes().filter_map(GpuProcess::key).collect();
+        self.processes.retain(|key, _| keys.contains(key));
+        let runs: BTreeSet<Run> = processes().map(Run::of).collect();
+        self.runs.retain(|run, _| runs.contains(run));
     }
 }
 
-/// Deletes some of the samples taken before `oldest`; true when there may be
-/// more to delete.
-pub(super) fn delete_before(
-    connection: &mut Connection,
-    oldest: Timestamp,
-) -> rusqlite::Result<bool> {
-    let transaction = connection.transaction()?;
-    let mut left = DELETE_CHUNK;
-    // Each by its own time: a clock that was wrong for a while gave old times
-    // to samples that came after young ones.
-    let old: Vec<i64> = transaction
-        .prepare_cached("SELECT id FROM sample WHERE at < ?1 ORDER BY at LIMIT ?2")?
-        .query_map([oldest.0, DELETE_SAMPLES], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
-    for sample in &old {
-        for table in ["device_sample", "process_sample"] {
-            left -= delete_rows(&transaction, table, *sample, left)?;
+impl ProcessRow {
+    fn of(process: &GpuProcess, groups: &Groups) -> Self {
+        let place = &process.place;
+        let container = place.container.last_known().and_then(Option::as_ref);
+        let owner = process.owner.last_known().cloned();
+        let uid = owner.as_ref().and_then(|owner| owner.uid);
+        let groups = uid.and_then(|uid| groups.get(&uid));
+        Self {
+            started_at: process.started_at.last_known().map(|at| at.0),
+            uid: process.uid.last_known().copied(),
+            user: process.user.last_known().cloned(),
+            login_uid: process.login_uid.last_known().copied().flatten(),
+            owner,
+            groups: groups.and_then(|names| serde_json::to_string(names).ok()),
+            namespace_owner: process.namespace_owner.last_known().copied().flatten(),
+            name: process.name.last_known().cloned(),
+            executable: process.executable.last_known().cloned(),
+            command: process.command.last_known().cloned(),
+            container: container.map(|container| container.id.to_string()),
+            container_name: container.and_then(|it| it.name.last_known().cloned()),
+            image: container.and_then(|it| it.image.last_known().cloned()),
+            unit: place
+                .unit
+                .last_known()
+                .and_then(Option::as_ref)
+                .map(|unit| unit.name.clone()),
+            job: process.job.last_known().map(ToString::to_string),
+            place: serde_json::to_string(place).ok(),
         }
-        if left <= 0 {
-            break;
-        }
+    }
+
+    fn write(
+        &self,
+        transaction: &Transaction<'_>,
+        boot: &str,
+        pid: u32,
+        key: Option<ProcessKey>,
+    ) -> rusqlite::Result<i64> {
         transaction
-            .prepare_cached("DELETE FROM sample WHERE id = ?1")?
-            .execute([sample])?;
+            .prepare_cached(
+                // What belongs to a user is kept while they are the same.
+                "INSERT INTO process (boot, pid, start_ticks, uid, user, name, executable, command,
+                 container, owner, owner_uid, owner_kind, namespace_owner, started_at, login_uid,
+                 groups, container_name, image, unit, job, place)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,
+                 ?17, ?18, ?19, ?20, ?21)
+                 ON CONFLICT (boot, pid, start_ticks) DO UPDATE SET
+                 user = CASE WHEN coalesce(?4, uid) IS uid THEN coalesce(?5, user) ELSE ?5 END,
+                 owner = CASE WHEN ?10 IS NULL AND coalesce(?4, uid) IS uid THEN owner ELSE ?10 END,
+                 owner_uid = CASE WHEN ?10 IS NULL AND coalesce(?4, uid) IS uid THEN owner_uid ELSE ?11 END,
+                 owner_kind = CASE WHEN ?10 IS NULL AND coalesce(?4, uid) IS uid THEN owner_kind ELSE ?12 END,
+                 groups = CASE WHEN ?16 IS NULL AND coalesce(?4, uid) IS uid THEN groups ELSE ?16 END,
+                 uid = coalesce(?4, uid), name = coalesce(?6, name),
+                 executable = coalesce(?7, executable), command = coalesce(?8, command),
+                 container = coalesce(?9, container),
+                 namespace_owner = coalesce(?13, namespace_owner),
+                 started_at = coalesce(?14, started_at), login_uid = coalesce(?15, login_uid),
+                 container_name = coalesce(?17, container_name), image = coalesce(?18, image),
+                 unit = coalesce(?19, unit), job = coalesce(?20, job), place = coalesce(?21, place)
+                 RETURNING id",
+            )?
+            .query_row(
+                params![
+                    boot,
+                    pid,
+                    start_ticks(key),
+                    self.uid,
+                    self.user,
+                    self.name,
+                    self.executable,
+                    self.command,
+                    self.container,
+                    self.owner.as_ref().map(|owner| &owner.name),
+                    self.owner.as_ref().and_then(|owner| owner.uid),
+                    self.owner.as_ref().map(|owner| kind_number(owner.kind)),
+                    self.namespace_owner,
+                    self.started_at,
+                    self.login_uid,
+                    self.groups,
+                    self.container_name,
+                    self.image,
+                    self.unit,
+                    self.job,
+                    self.place,
+                ],
+                |row| row.get(0),
+            )
     }
-    transaction.commit()?;
-    Ok(left <= 0 || i64::try_from(old.len()) == Ok(DELETE_SAMPLES))
 }
 
-/// Deletes processes and devices of which no sample is left, and gives the room
-/// that nothing uses back to the disk.
-pub(super) fn delete_unused(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute(
-        "DELETE FROM process WHERE id NOT IN (SELECT process FROM process_sample)",
-        [],
-    )?;
-    connection.execute(
-        "DELETE FROM device WHERE id NOT IN (SELECT device FROM device_sample)",
-        [],
-    )?;
-    // Each step frees a page, and the pragma has no rows to show for it.
-    let mut statement =
-        connection.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
-    let mut rows = statement.query([])?;
-    while rows.next()?.is_some() {}
+fn unknown_device(
+    transaction: &Transaction<'_>,
+    device: &DeviceId,
+    index: u32,
+) -> rusqlite::Result<i64> {
+    transaction
+        .prepare_cached(
+            "INSERT INTO device (uuid, gpu_index) VALUES (?1, ?2)
+             ON CONFLICT (uuid) DO UPDATE SET gpu_index = ?2 RETURNING id",
+        )?
+        .query_row(params![device.0, index], |row| row.get(0))
+}
+
+/// Marks the run of a process that does not use its device any more.
+fn depart(
+    transaction: &Transaction<'_>,
+    boot: &str,
+    departed: &Departed,
+    sample: i64,
+) -> rusqlite::Result<()> {
+    let Departed {
+        process,
+        departure,
+        last_seen,
+    } = departed;
+    transaction
+        .prepare_cached(
+            "UPDATE run SET ended_at = ?1, last_at = ?1, last_sample = ?2, ending = ?3
+             WHERE process = (SELECT id FROM process
+                              WHERE boot = ?4 AND pid = ?5 AND start_ticks = ?6)
+             AND device = (SELECT id FROM device WHERE uuid = ?7) AND instance = ?8
+             AND ended_at IS NULL",
+        )?
+        .execute(params![
+            last_seen.0,
+            sample,
+            departure.name(),
+            boot,
+            process.pid,
+            start_ticks(process.key()),
+            process.device.0,
+            instance(process.instance),
+        ])?;
     Ok(())
 }
 
-/// Deletes at most so many rows of a sample, and counts them.
-fn delete_rows(
-    transaction: &Transaction<'_>,
-    table: &str,
-    sample: i64,
-    at_most: i64,
-) -> rusqlite::Result<i64> {
-    let some = format!(
-        "DELETE FROM {table} WHERE id IN
-         (SELECT id FROM {table} WHERE id >= ?1 AND id < ?2 LIMIT ?3)"
-    );
-    let deleted =
-        transaction
-            .prepare_cached(&some)?
-            .execute([id(sample, 0), id(sample + 1, 0), at_most])?;
-    Ok(i64::try_from(deleted).unwrap_or(i64::MAX))
+/// As it is stored: there may be no such process.
+fn start_ticks(key: Option<ProcessKey>) -> i64 {
+    key.map_or(-1, |key| count(key.start_ticks))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::database::{SAMPLES, open};
-    use super::super::query::page;
-    use super::*;
-    use gpukill_proto::audit::{AuditQuery, AuditSubject};
-    use gpukill_proto::reading::Reading;
-    use gpukill_proto::snapshot::{OwnerKind, Vendor};
+/// How a part of a device is stored.
+pub(super) fn instance(instance: Option<InstanceId>) -> String {
+    instance.map_or_else(String::new, |it| it.to_string())
+}
 
-    fn owner(name: &str, uid: Option<u32>, kind: OwnerKind) -> Reading<Owner> {
-        let name = name.to_owned();
-        Reading::Value(Owner { name, uid, kind })
-    }
-
-    /// What is told of process 7 after these samples of it.
-    fn told(samples: &[GpuProcess]) -> AuditSubject {
-        let directory = tempfile::tempdir().unwrap();
-        let mut opened = open(directory.path(), &SAMPLES).unwrap();
-        let why = Reading::Unsupported;
-        let device = Device::unknown(DeviceId("GPU-0".into()), 0, Vendor::Nvidia, &why);
-        for (second, process) in (1..).zip(samples) {
-            let snapshot = Snapshot {
-                host: String::new(),
-                taken_at: Timestamp(second * 1000),
-                tick: 1,
-                devices: vec![device.clone()],
-                processes: vec![process.clone()],
-                backends: Vec::new(),
-                faults: Vec::new(),
-            };
-            // Each as the first of a daemon that was started anew.
-            let written = Written::default().write(&mut opened.connection, "boot", &snapshot);
-            written.unwrap();
-        }
-        let query = AuditQuery {
-            since: Timestamp(0),
-            until: Timestamp(i64::MAX),
-            user: None,
-            process: Some(String::new()),
-            gpu: None,
-            before: None,
-            limit: 1,
-        };
-        let records = page(&mut opened.connection, &query).unwrap().records;
-        records.into_iter().next().unwrap().subject
-    }
-
-    #[test]
-    fn whose_a_process_was_is_told_as_long_as_its_user_is_the_same() {
-        let unknown = Reading::<()>::Failed("x".into());
-        let nothing = GpuProcess {
-            start_ticks: Reading::Value(9),
-            name: Reading::Value("python".into()),
-            ..GpuProcess::unknown(DeviceId("GPU-0".into()), 7, Timestamp(0), &unknown)
-        };
-        let known = GpuProcess {
-            uid: Reading::Value(100_999),
-            user: Reading::Value("sub".into()),
-            owner: owner("alice", Some(1000), OwnerKind::Namespace),
-            namespace_owner: Reading::Value(Some(1000)),
-            ..nothing.clone()
-        };
-        let labelled = GpuProcess {
-            owner: owner("bob", None, OwnerKind::Label),
-            ..known.clone()
-        };
-        let other_user = GpuProcess {
-            uid: Reading::Value(5),
-            ..nothing.clone()
-        };
-        let whose =
-            |uid, user: Option<&str>, owner: &GpuProcess, namespace_owner| AuditSubject::Process {
-                pid: 7,
-                uid,
-                user: user.map(Into::into),
-                owner: owner.owner.known().cloned(),
-                namespace_owner,
-                name: Some("python".into()),
-                command: Reading::Unsupported,
-                container: None,
-            };
-        let (alices, sub) = (Some(1000), Some("sub"));
-        let cases = [
-            (vec![&nothing], whose(None, None, &nothing, None)),
-            (vec![&known], whose(Some(100_999), sub, &known, alices)),
-            (
-                vec![&known, &nothing],
-                whose(Some(100_999), sub, &known, alices),
-            ),
-            (
-                vec![&known, &labelled],
-                whose(Some(100_999), sub, &labelled, alices),
-            ),
-            (
-                vec![&known, &other_user],
-                whose(Some(5), None, &nothing, alices),
-            ),
-        ];
-        for (samples, expected) in cases {
-            let samples: Vec<GpuProcess> = samples.into_iter().cloned().collect();
-            assert_eq!(told(&samples), expected);
-        }
-    }
+/// Runs whose end nobody saw: the daemon was not there. They were in the sample
+/// before, or their end would have been seen.
+fn end_old_runs(
+    transaction: &Transaction<'_>,
+    present: impl Iterator<Item = i64>,
+    sample: i64,
+) -> rusqlite::Result<()> {
+    let present: Vec<i64> = present.collect();
+    transaction.execute(
+        "UPDATE run SET ending = 'unseen', last_sample = ?2,
+         ended_at = max(last_at, coalesce((SELECT max(at) FROM sample WHERE id = ?2 - 1), 0))
+         WHERE ended_at IS NULL AND id NOT IN (SELECT value FROM json_each(?1))",
+        params![super::row::json(&present), sample],
+    )?;
+    Ok(())
 }

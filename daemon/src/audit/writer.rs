@@ -3,18 +3,27 @@
 
 mod acting;
 
+mod healing;
+
+mod pruning;
+
+pub(super) use pruning::{Pruning, UNSTEADY};
+
 use super::acts::{Acts, refuse};
-use super::database::{AUDIT, Kind, Opened, SAMPLES, open};
-use super::event_row::{EventRow, folded};
+use super::database::Opened;
+use super::event_row::{self, folded};
 use super::inbox::{self, Inbox};
+use super::killed::Killed;
 use super::refusals::Refused;
-use super::samples::{Written, delete_before, delete_unused};
+use super::reserve::Reserve;
+use super::retention::{Keep, delete_before, delete_unused};
+use super::sample::Sample;
+use super::samples::Written;
 use super::steady::SteadyClock;
 use super::{Event, Order, Standing, lock};
-use gpukill_proto::snapshot::Snapshot;
-use gpukill_proto::units::{Bytes, Timestamp};
+use gpukill_proto::units::Timestamp;
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -48,11 +57,12 @@ enum Pending {
 pub(super) struct Writer {
     directory: PathBuf,
     boot: String,
-    keep: Duration,
+    keep: Keep,
     shared: Arc<Mutex<Standing>>,
     samples: Option<Opened>,
     audit: Option<Opened>,
     written: Written,
+    killed: Killed,
     pending: VecDeque<Pending>,
     inbox: Arc<Mutex<Inbox>>,
     acts: Acts,
@@ -65,19 +75,37 @@ pub(super) struct Writer {
     prune_at: Instant,
     tidy_at: Instant,
     clock: SteadyClock,
+    reserve: Reserve,
+    /// Whether samples pause for lack of room, and whether there is so little
+    /// that not even what is too old is deleted.
+    are_paused: bool,
+    may_delete: bool,
+    /// When the directory is looked at again.
+    look_at: Instant,
+    /// What is told of files that were set aside.
+    told_aside: Vec<String>,
+    /// When files were set aside.
+    set_aside_at: Vec<Instant>,
+    /// When a file that somebody could not read is looked over again.
+    suspect_at: Option<Instant>,
+    /// Whether what is opened next is looked over at length.
+    look_long: bool,
+    /// What is deleted because somebody asked for it.
+    pruning: Option<Pruning>,
 }
 
 impl Writer {
     pub(super) fn new(
         directory: PathBuf,
         boot: String,
-        keep: Duration,
+        keep: Keep,
         inbox: Arc<Mutex<Inbox>>,
         shared: Arc<Mutex<Standing>>,
     ) -> Self {
         let started = Timestamp::from(SystemTime::now());
         let daemon_run = format!("{boot}/{}", started.0);
         Self {
+            reserve: Reserve::of(&directory),
             directory,
             boot,
             keep,
@@ -85,6 +113,7 @@ impl Writer {
             samples: None,
             audit: None,
             written: Written::default(),
+            killed: Killed::default(),
             pending: VecDeque::new(),
             inbox,
             acts: Acts::new(daemon_run.clone()),
@@ -95,6 +124,14 @@ impl Writer {
             prune_at: Instant::now(),
             tidy_at: Instant::now() + TIDY_EVERY,
             clock: SteadyClock::starting(SystemTime::now().into(), Instant::now()),
+            are_paused: false,
+            may_delete: true,
+            look_at: Instant::now(),
+            told_aside: Vec::new(),
+            set_aside_at: Vec::new(),
+            suspect_at: None,
+            look_long: false,
+            pruning: None,
         }
     }
 
@@ -107,22 +144,31 @@ impl Writer {
     /// Writes until it is told to close, or whoever could tell it is gone.
     pub(super) fn run(mut self, orders: &Receiver<Order>) {
         self.open_what_is_closed();
+        self.look_around();
         self.tell();
         loop {
             let order = orders.recv_timeout(self.wait());
             self.close_what_was_taken_away();
+            self.close_what_is_suspected();
             self.open_what_is_closed();
             self.look();
             match order {
                 Ok(Order::Look) => {}
-                Ok(Order::Sample(snapshot)) => self.sample(&snapshot),
+                Ok(Order::Sample(sample)) => self.sample(&sample),
                 Ok(Order::Record(event)) => self.record(event),
                 Ok(Order::Devices(events)) => {
                     for (event, times) in folded(events) {
                         self.record(Event::Device(event, times));
                     }
                 }
+                Ok(Order::Faults(changes)) => {
+                    for change in changes {
+                        self.record(Event::Fault(change));
+                    }
+                }
                 Ok(Order::Keep(length)) => self.keep = length,
+                Ok(Order::Clock(answer)) => self.tell_of_the_clock(answer),
+                Ok(Order::Prune(pruning)) => self.begin_pruning(pruning),
                 Ok(Order::Close(done)) => {
                     self.finish();
                     // Closing the last connection empties the write-ahead log.
@@ -136,6 +182,7 @@ impl Writer {
             }
             self.flush_events();
             self.prune();
+            self.look_around();
             self.tell();
         }
     }
@@ -145,64 +192,36 @@ impl Writer {
         // Pruning waits for the file it prunes.
         let prune = self.samples.is_some().then_some(self.prune_at);
         let told = inbox::open(&self.inbox).refusals.due_at();
-        let next = [retry, prune, told].into_iter().flatten().min();
+        let next = [retry, prune, told, self.looks_again_at()];
+        let next = next.into_iter().flatten().min();
         next.map_or(PRUNE_EVERY, |next| {
             next.saturating_duration_since(Instant::now())
         })
     }
 
-    /// A file that an admin moved or deleted gets a successor at once.
-    fn close_what_was_taken_away(&mut self) {
-        for (opened, kind) in [(&mut self.samples, &SAMPLES), (&mut self.audit, &AUDIT)] {
-            if opened.take_if(|opened| !opened.is_in_place()).is_some() {
-                tracing::warn!(file = kind.file, "was moved or deleted, begins anew");
-                self.retry_at = Instant::now();
-            }
-        }
+    fn sample(&mut self, sample: &Sample) {
+        self.look_at_room();
+        self.write(sample);
     }
 
-    fn open_what_is_closed(&mut self) {
-        if (self.samples.is_some() && self.audit.is_some()) || Instant::now() < self.retry_at {
-            return;
-        }
-        self.retry_at = Instant::now() + RETRY;
-        if self.samples.is_none() {
-            (self.samples, self.samples_fault) = split(open(&self.directory, &SAMPLES));
-            // It may be another file, with other ids.
-            self.written = Written::default();
-        }
-        if self.audit.is_none() {
-            (self.audit, self.audit_fault) = split(self.open_audit());
-        }
-    }
-
-    fn open_audit(&mut self) -> Result<Opened, String> {
-        let mut opened = open(&self.directory, &AUDIT)?;
-        let now = SystemTime::now().into();
-        self.acts
-            .adopt(&mut opened.connection, now)
-            .map_err(|error| explain(&self.directory, &AUDIT, &error))?;
-        Ok(opened)
-    }
-
-    fn sample(&mut self, snapshot: &Snapshot) {
-        let Some(Opened { connection, .. }) = &mut self.samples else {
+    /// One that cannot be written is lost, and counted.
+    fn write(&mut self, sample: &Sample) {
+        let opened = self.samples.as_mut().filter(|_| !self.are_paused);
+        let Some(Opened { connection, .. }) = opened else {
             lock(&self.shared).dropped += 1;
             return;
         };
-        match self.written.write(connection, &self.boot, snapshot) {
-            Ok(()) => lock(&self.shared).written_at = Some(SystemTime::now().into()),
+        match self.written.write(connection, &self.boot, sample) {
+            Ok(()) => {
+                lock(&self.shared).written_at = Some(SystemTime::now().into());
+                self.mark();
+                self.killed.sampled(Instant::now());
+            }
             Err(error) => {
                 lock(&self.shared).dropped += 1;
                 self.close_samples(&error);
             }
         }
-    }
-
-    fn close_samples(&mut self, error: &rusqlite::Error) {
-        self.samples_fault = Some(explain(&self.directory, &SAMPLES, error));
-        self.samples = None;
-        self.retry_at = Instant::now() + RETRY;
     }
 
     fn record(&mut self, event: Event) {
@@ -216,40 +235,35 @@ impl Writer {
     }
 
     fn flush_events(&mut self) {
-        while let (Some(opened), Some(pending)) = (&self.audit, self.pending.front()) {
-            let inserted = match pending {
-                Pending::Event(at, event) => EventRow::of(*at, event).insert(&opened.connection),
-                Pending::Refused(it) => refuse(&opened.connection, &self.daemon_run, it),
-            };
-            if let Err(error) = inserted {
-                self.close_audit(&error);
+        while !self.pending.is_empty() {
+            let written = self.on_audit(|writer, connection| match writer.pending.front() {
+                Some(Pending::Event(at, event)) => {
+                    event_row::insert(connection, *at, event, &writer.boot)
+                }
+                Some(Pending::Refused(it)) => refuse(connection, &writer.daemon_run, it),
+                None => Ok(()),
+            });
+            if written.is_none() {
                 return;
             }
             self.pending.pop_front();
         }
     }
 
-    fn close_audit(&mut self, error: &rusqlite::Error) {
-        self.audit_fault = Some(explain(&self.directory, &AUDIT, error));
-        self.audit = None;
-        self.retry_at = Instant::now() + RETRY;
-    }
-
     fn prune(&mut self) {
         let now = Instant::now();
+        if self.prune_as_asked(now) {
+            return;
+        }
         let Some(opened) = self.samples.as_mut().filter(|_| now >= self.prune_at) else {
             return;
         };
-        let keep = i64::try_from(self.keep.as_secs()).unwrap_or(i64::MAX);
         let wall = Timestamp::from(SystemTime::now());
-        if !self.clock.is_steady(wall, now) {
+        if !self.clock.is_steady(wall, now) || !self.may_delete {
             self.prune_at = now + PRUNE_EVERY;
             return;
         }
-        match delete_before(
-            &mut opened.connection,
-            wall.plus_seconds(keep.saturating_neg()),
-        ) {
+        match delete_before(&mut opened.connection, self.keep.oldest(wall)) {
             Ok(true) => self.prune_at = now + PRUNE_STEP,
             Ok(false) => {
                 self.prune_at = now + PRUNE_EVERY;
@@ -273,41 +287,8 @@ impl Writer {
             self.close_samples(&error);
         }
         // Rows that are gone are not to be named by new samples.
-        self.written = Written::default();
+        self.written.forget();
     }
-
-    /// Makes the store's standing known.
-    fn tell(&self) {
-        let mut faults: Vec<&str> = [&self.samples_fault, &self.audit_fault]
-            .into_iter()
-            .flatten()
-            .map(String::as_str)
-            .collect();
-        // Both files may lack the same directory.
-        faults.dedup();
-        let mut standing = lock(&self.shared);
-        standing.fault = (!faults.is_empty()).then(|| faults.join("; "));
-        standing.samples = size(&self.directory, &SAMPLES);
-        standing.audit = size(&self.directory, &AUDIT);
-    }
-}
-
-fn split<T>(result: Result<T, String>) -> (Option<T>, Option<String>) {
-    match result {
-        Ok(value) => (Some(value), None),
-        Err(fault) => (None, Some(fault)),
-    }
-}
-
-fn explain(directory: &Path, kind: &Kind, error: &rusqlite::Error) -> String {
-    format!("{}: {error}", directory.join(kind.file).display())
-}
-
-/// The file and its write-ahead log.
-fn size(directory: &Path, kind: &Kind) -> Bytes {
-    let of =
-        |name: String| std::fs::metadata(directory.join(name)).map_or(0, |metadata| metadata.len());
-    Bytes(of(kind.file.to_owned()) + of(format!("{}-wal", kind.file)))
 }
 
 #[cfg(test)]

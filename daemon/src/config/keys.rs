@@ -143,11 +143,31 @@ pub const KEYS: &[Key<Config>] = &[
         },
     },
     Key {
+        section: "audit",
+        name: "keep_minutes",
+        variable: "GPUKILLD_AUDIT_KEEP_MINUTES",
+        default: "\"90d\"",
+        help: "How long sums by the minute are kept.",
+        set: |config, v| {
+            value::duration(v, HOUR, 10 * YEAR).map(|length| config.audit.keep_minutes = length)
+        },
+    },
+    Key {
+        section: "audit",
+        name: "keep_hours",
+        variable: "GPUKILLD_AUDIT_KEEP_HOURS",
+        default: "\"2y\"",
+        help: "How long sums by the hour are kept, and with them which processes ran.",
+        set: |config, v| {
+            value::duration(v, HOUR, 10 * YEAR).map(|length| config.audit.keep_hours = length)
+        },
+    },
+    Key {
         section: "protect",
         name: "names",
         variable: "GPUKILLD_PROTECT_NAMES",
         default: "[]",
-        help: "Names of processes that nobody ends through gpukilld, whoever asks, besides what\nthe box itself needs.",
+        help: "Names of processes that nobody ends through gpukilld, whoever asks, besides what\nthe box itself needs. A name counts for programs where root alone writes (/usr,\n/opt); one that lies elsewhere is named by its whole path.",
         set: |config, v| names(v).map(|names| config.protect.names = names),
     },
     Key {

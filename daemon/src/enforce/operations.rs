@@ -304,8 +304,13 @@ mod tests {
     #[test]
     fn one_that_panics_is_recorded_as_failed_before_whoever_follows_it_is_told() {
         let directory = tempfile::tempdir().unwrap();
-        let keep = Duration::from_secs(3_600);
-        let store = Store::start(directory.path().into(), "boot".into(), keep, None).unwrap();
+        let store = Store::start(
+            directory.path().into(),
+            "boot".into(),
+            crate::audit::Keep::HOUR,
+            None,
+        )
+        .unwrap();
         let operations = Operations::default();
         let (recorded, panics) = (store.clone(), |_: &OpenAct| panic!("on purpose"));
         let id = begin(&operations, 1000, move |_| {

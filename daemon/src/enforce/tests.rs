@@ -5,6 +5,7 @@ mod kills;
 mod room;
 
 use super::*;
+use crate::audit::Keep;
 use crate::authority::Settings;
 use crate::clock::SystemClock;
 use crate::host::users::{System, Users};
@@ -49,7 +50,7 @@ fn enforcer(will_not_act: Option<&str>) -> Parts {
 fn enforcer_below(procfs: std::path::PathBuf, will_not_act: Option<&str>) -> Parts {
     let directory = tempfile::tempdir().unwrap();
     let hour = Duration::from_secs(3_600);
-    let store = Store::start(directory.path().to_owned(), "boot".into(), hour, None).unwrap();
+    let store = Store::start(directory.path().to_owned(), "boot".into(), Keep::HOUR, None).unwrap();
     let (_, state) = state::channel("box".into(), hour);
     let (settings, authority) = Settings::read_with(Users::start(System).unwrap());
     let means = Means {
@@ -58,7 +59,7 @@ fn enforcer_below(procfs: std::path::PathBuf, will_not_act: Option<&str>) -> Par
         look: Arc::new(|_| Box::pin(async { Looked::Whole })),
         crowds: Crowds::new(procfs, "/".into(), String::new()),
         store,
-        clock: Arc::new(SystemClock),
+        clock: Arc::new(SystemClock::starting()),
         hurry: Arc::new(|| ()),
         will_not_act: will_not_act.map(str::to_owned),
         stopping: Arc::default(),

@@ -5,6 +5,7 @@ use super::asked::{Answer, Asked, Manner};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::visible;
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +23,12 @@ pub(crate) trait NameService: Send + Sync + 'static {
     /// # Errors
     /// What the service says.
     fn group(&self, name: &str) -> Result<Option<Group>, String>;
+
+    /// The names of all groups a user is in; `None` when nobody has this number.
+    ///
+    /// # Errors
+    /// What the service says.
+    fn groups_of(&self, uid: u32) -> Result<Option<Vec<String>>, String>;
 }
 
 /// A user of the name service.
@@ -59,13 +66,33 @@ impl NameService for System {
             members: group.mem.into_iter().collect(),
         }))
     }
+
+    fn groups_of(&self, uid: u32) -> Result<Option<Vec<String>>, String> {
+        use nix::unistd::{Group, User, getgrouplist};
+        let said = |errno: nix::errno::Errno| errno.desc().to_owned();
+        let Some(user) = User::from_uid(uid.into()).map_err(said)? else {
+            return Ok(None);
+        };
+        // A name with a NUL byte is nobody's.
+        let name = CString::new(user.name).map_err(|error| error.to_string())?;
+        let gids = getgrouplist(&name, user.gid).map_err(said)?;
+        let names = gids.into_iter().take(MOST_GROUPS).map(|gid| {
+            let group = Group::from_gid(gid).map_err(said)?;
+            Ok(group.map_or_else(|| gid.to_string(), |group| group.name))
+        });
+        names.collect::<Result<_, String>>().map(Some)
+    }
 }
+
+/// So many groups of a user are told of: each may be a question to a server.
+const MOST_GROUPS: usize = 64;
 
 /// What is known of users and groups by now. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Users {
     users: Asked<u32, (), Option<User>>,
     groups: Asked<String, (), Option<Group>>,
+    memberships: Asked<u32, (), Option<Arc<[String]>>>,
 }
 
 const USERS: Manner = Manner {
@@ -86,6 +113,13 @@ const GROUPS: Manner = Manner {
     ..USERS
 };
 
+const MEMBERSHIPS: Manner = Manner {
+    thread: "memberships",
+    // It asks for many groups each time.
+    slow: Duration::from_secs(30),
+    ..USERS
+};
+
 impl Users {
     /// Starts the threads that ask.
     ///
@@ -94,6 +128,7 @@ impl Users {
     pub(crate) fn start(service: impl NameService) -> std::io::Result<Self> {
         let for_users = Arc::new(service);
         let for_groups = Arc::clone(&for_users);
+        let for_memberships = Arc::clone(&for_users);
         let user = move |uid: &u32, ()| {
             let found = for_users.user(*uid)?;
             Ok(found.map(|user| User {
@@ -102,9 +137,23 @@ impl Users {
             }))
         };
         let group = move |name: &String, ()| for_groups.group(name);
+        let membership = move |uid: &u32, ()| {
+            let names = for_memberships.groups_of(*uid)?;
+            Ok(names.map(|names| {
+                let mut names: Vec<String> = names
+                    .into_iter()
+                    .take(MOST_GROUPS)
+                    .map(|name| visible(name.as_bytes(), 64))
+                    .collect();
+                names.sort();
+                names.dedup();
+                names.into()
+            }))
+        };
         Ok(Self {
             users: Asked::start(USERS, user)?,
             groups: Asked::start(GROUPS, group)?,
+            memberships: Asked::start(MEMBERSHIPS, membership)?,
         })
     }
 
@@ -141,7 +190,17 @@ impl Users {
         }
     }
 
-    /// Waits until everything asked so far is answered, but not past `deadline`.
+    /// The names of the groups a user is in, in order, if they are known. Asks for
+    /// them where they are not or are old, and never waits.
+    pub(crate) fn groups_of(&self, uid: u32) -> Option<Arc<[String]>> {
+        match self.memberships.of(&uid, || ()) {
+            Answer::Given(names) => names,
+            Answer::Failed | Answer::Pending => None,
+        }
+    }
+
+    /// Waits until every user and group asked for so far is answered, but not past
+    /// `deadline`.
     pub(crate) fn settle(&self, deadline: Instant) {
         self.users.settle(deadline);
         self.groups.settle(deadline);
@@ -157,7 +216,12 @@ impl Users {
         if !self.users.stuck().is_empty() || !self.groups.stuck().is_empty() {
             return Some("the name service does not answer: users are shown by number".into());
         }
+        if !self.memberships.stuck().is_empty() {
+            let what = "the name service does not answer: groups of users are not known";
+            return Some(what.into());
+        }
         let failure = self.users.failure().or_else(|| self.groups.failure());
+        let failure = failure.or_else(|| self.memberships.failure());
         failure.map(|failure| format!("the name service fails: {failure}"))
     }
 }
@@ -187,6 +251,11 @@ mod tests {
                 members: ["alice".to_owned()].into(),
             }))
         }
+
+        fn groups_of(&self, uid: u32) -> Result<Option<Vec<String>>, String> {
+            let names = (0..100).map(|number| format!("g\u{1b}{:02}", 99 - number));
+            Ok((uid == 1000).then(|| names.collect()))
+        }
     }
 
     fn soon() -> Instant {
@@ -211,6 +280,23 @@ mod tests {
         assert_eq!(users.name(1000), Reading::Value("ali\\x1bce".into()));
         assert_eq!(users.home(1000), Reading::Value("/home/alice".into()));
         assert!(!users.is_asking_for(1000));
+    }
+
+    #[test]
+    fn the_groups_of_a_user_are_told_in_order_and_not_without_end() {
+        let (_tell, told) = channel();
+        let users = Users::start(Slow(Mutex::new(told))).unwrap();
+        let groups = |uid| {
+            users.groups_of(uid);
+            users.memberships.settle(soon());
+            users.groups_of(uid)
+        };
+        let expected: Vec<String> = (36..100).map(|at| format!("g\\x1b{at}")).collect();
+        assert_eq!(groups(1000).as_deref(), Some(expected.as_slice()));
+        assert_eq!(groups(1001), None);
+        // They are shared, and not copied, while they are the same.
+        let (one, other) = (groups(1000).unwrap(), groups(1000).unwrap());
+        assert!(Arc::ptr_eq(&one, &other));
     }
 
     #[test]
@@ -245,5 +331,9 @@ mod tests {
         users.name(0);
         users.settle(soon());
         assert_eq!(users.name(0), Reading::Value("root".into()));
+        users.groups_of(0);
+        users.memberships.settle(soon());
+        let groups = users.groups_of(0).unwrap();
+        assert!(groups.iter().any(|name| name == "root"), "{groups:?}");
     }
 }

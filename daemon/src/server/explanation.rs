@@ -5,7 +5,7 @@ use super::snapshot_pages;
 use crate::host::condition::Condition;
 use crate::state::Published;
 use gpukill_policy::access::{Caller, Operation, Person, Roles, Ruling, Uids, check, who_may_end};
-use gpukill_policy::holders::{findings, protection, role};
+use gpukill_policy::holders::{findings, role};
 use gpukill_policy::memory::{Sharing, held_at_least};
 use gpukill_proto::holders::{
     DeviceLabel, Explanation, Finding, HeldDevice, Holder, MayEnd, ProcessState, Role,
@@ -27,6 +27,8 @@ pub(super) struct Asker<'a> {
     pub(super) roles: &'a Roles,
     /// Why this daemon may end no process, whoever asks.
     pub(super) will_not_act: Option<&'a str>,
+    /// Why nobody ends this process, whoever asks.
+    pub(super) protected: Option<&'a str>,
 }
 
 /// What is known of this process; `None` where it uses no device and has none
@@ -71,7 +73,7 @@ pub(super) fn explain(
         pid,
         frees: held_at_least(own.map(|(_, process)| alone(published, process))),
         shared_with,
-        may_end: may_end(pid, &uses, &holds, asker, called),
+        may_end: may_end(&uses, &holds, asker, called),
         findings: that_name(pid, &published.holders, now),
         uses,
         holds,
@@ -176,7 +178,6 @@ fn that_name(pid: u32, devices: &[HeldDevice], now: Timestamp) -> Vec<(u32, Find
 }
 
 fn may_end(
-    pid: u32,
     uses: &[(DeviceLabel, GpuProcess)],
     holds: &[(DeviceLabel, Holder, Role)],
     asker: &Asker<'_>,
@@ -197,14 +198,12 @@ fn may_end(
         uids,
         namespace_owner: maker,
     };
-    let name = listed
-        .and_then(|process| process.name.last_known())
-        .or(open.and_then(|holder| holder.name.last_known()));
     let gone = listed
         .map(|p| &p.start_ticks)
         .or(open.map(|h| &h.start_ticks));
     let gone = gone.and_then(Reading::failure).is_some();
-    let never = protection(pid, name.map_or("", String::as_str))
+    let never = asker
+        .protected
         .or(gone.then_some("there is no such process here"))
         .or(asker.will_not_act);
     MayEnd {

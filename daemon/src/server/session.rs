@@ -2,6 +2,10 @@
 
 mod acting;
 
+mod auditing;
+
+mod copying;
+
 mod looking;
 
 mod resetting;
@@ -18,10 +22,12 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use gpukill_policy::access::{Caller, Operation, Ruling, check};
 use gpukill_proto::PROTOCOL_VERSION;
-use gpukill_proto::audit::{AuditPage, AuditQuery, AuditSubject};
+use gpukill_proto::audit::{
+    ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
+    PruneReport, RestoreReport,
+};
 use gpukill_proto::holders::{Explanation, HoldersPage};
 use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
-use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
 use gpukill_proto::service::{Gpukill, LONGEST_QUIESCE, LONGEST_WAIT, SnapshotPage};
@@ -66,6 +72,7 @@ pub(super) async fn run(mut stream: UnixStream, caller: Caller, shared: Shared) 
         asked_last: Arc::default(),
         holders_asked_last: Arc::default(),
         acts_asked_last: acting::Asked::default(),
+        copies: copying::Copies::default(),
     };
     let channel = BaseChannel::new(
         Config {
@@ -111,6 +118,7 @@ struct Session {
     /// The answer on holders of which it may.
     holders_asked_last: Arc<Mutex<Option<Arc<Answer>>>>,
     acts_asked_last: acting::Asked,
+    copies: copying::Copies,
 }
 
 impl Gpukill for Session {
@@ -165,33 +173,7 @@ impl Gpukill for Session {
     }
 
     async fn audit(self, _: Context, query: AuditQuery) -> Result<AuditPage, Refusal> {
-        whole(async {
-            let mut page = self.shared.store.ask(query).await?;
-            let roles = self.shared.roles();
-            for record in &mut page.records {
-                if let AuditSubject::Process {
-                    uid,
-                    namespace_owner,
-                    command,
-                    ..
-                } = &mut record.subject
-                {
-                    match check(
-                        &self.caller,
-                        Operation::ReadCommand {
-                            owner: *uid,
-                            namespace_owner: *namespace_owner,
-                        },
-                        &roles,
-                    ) {
-                        Ruling::Allow => {}
-                        Ruling::Deny(_) => *command = Reading::Withheld,
-                    }
-                }
-            }
-            Ok(page)
-        })
-        .await
+        whole(self.audit_page(query)).await
     }
 
     async fn quiesce(self, _: Context, seconds: u64) -> Result<Timestamp, Refusal> {
@@ -299,6 +281,59 @@ impl Gpukill for Session {
         after: Option<u64>,
     ) -> Result<ResetReport, Refusal> {
         whole(self.reset_report(operation, after)).await
+    }
+
+    async fn audit_summary(self, _: Context, filter: AuditFilter) -> Result<AuditSummary, Refusal> {
+        whole(self.summary(filter)).await
+    }
+
+    async fn audit_actions(self, _: Context, query: ActionQuery) -> Result<ActionPage, Refusal> {
+        whole(self.actions(query)).await
+    }
+
+    async fn prune(
+        self,
+        _: Context,
+        before: Timestamp,
+        is_dry_run: bool,
+    ) -> Result<PruneReport, Refusal> {
+        whole(self.prune_store(before, is_dry_run)).await
+    }
+
+    async fn backup(self, _: Context) -> Result<Backup, Refusal> {
+        whole(self.make_backup()).await
+    }
+
+    async fn part_of_backup(
+        self,
+        _: Context,
+        copy: CopyId,
+        offset: u64,
+    ) -> Result<Vec<u8>, Refusal> {
+        whole(self.give_part(copy, offset)).await
+    }
+
+    async fn begin_restore(self, _: Context, bytes: u64) -> Result<CopyId, Refusal> {
+        whole(self.take_copy(bytes)).await
+    }
+
+    async fn part_of_restore(
+        self,
+        _: Context,
+        copy: CopyId,
+        offset: u64,
+        part: Vec<u8>,
+    ) -> Result<(), Refusal> {
+        whole(self.take_part(copy, offset, part)).await
+    }
+
+    async fn restore(
+        self,
+        _: Context,
+        copy: CopyId,
+        is_dry_run: bool,
+    ) -> Result<RestoreReport, Refusal> {
+        whole(self.put_in_place(copy, is_dry_run)).await
     }
 }
 

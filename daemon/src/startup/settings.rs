@@ -1,7 +1,7 @@
 //! Settings, when the daemon starts and when it is told to read them again.
 
 use crate::args::Args;
-use crate::audit::Store;
+use crate::audit::{Event as Recorded, Keep, Store};
 use crate::config::{self, Config, Scope};
 use crate::poller::Event;
 use crate::systemd;
@@ -32,7 +32,8 @@ pub(super) fn reload(
                 );
             }
             let new = Arc::new(new);
-            store.keep(new.audit.keep_samples);
+            store.keep(keep(&new));
+            store.record(Recorded::Settings(new.document().to_string()));
             // A poller that has ended needs no settings.
             let _ = events.send(Event::Reload(Arc::clone(&new)));
             current.send_replace(new);
@@ -77,4 +78,12 @@ pub(super) fn settings(args: &Args) -> Result<Config, config::Invalid> {
     let mut invalid = loaded.err().unwrap_or_default();
     invalid.mistakes.append(&mut unreadable);
     Err(invalid)
+}
+/// How long each kind of history is kept.
+pub(super) fn keep(config: &Config) -> Keep {
+    Keep {
+        samples: config.audit.keep_samples,
+        minutes: config.audit.keep_minutes,
+        hours: config.audit.keep_hours,
+    }
 }

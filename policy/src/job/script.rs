@@ -12,17 +12,32 @@ const WITH_ARGUMENT: &[&str] = &[
     "title",
 ];
 
-/// The module of `-m`, or the first argument that is no option. `None` where the
-/// code is among the arguments itself, or comes from elsewhere.
+/// What an interpreter runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ran<'a> {
+    /// The module of `-m`.
+    Module(&'a str),
+    /// The first argument that is no option.
+    Script(&'a str),
+}
+
+/// The name of the module or script. `None` where the code is among the arguments
+/// itself, or comes from elsewhere.
 pub(super) fn script(arguments: &[String]) -> Option<&str> {
-    let mut words = arguments.iter().map(String::as_str).skip(1);
+    match ran(arguments.iter().map(String::as_str).skip(1))? {
+        Ran::Module(name) | Ran::Script(name) => Some(name),
+    }
+}
+
+/// What an interpreter with these arguments runs.
+pub(crate) fn ran<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Ran<'a>> {
     loop {
         let word = words.next()?;
         let Some(option) = word.strip_prefix('-') else {
-            return Some(word);
+            return Some(Ran::Script(word));
         };
         match option.strip_prefix('-') {
-            Some("") => return words.next(),
+            Some("") => return words.next().map(Ran::Script),
             Some(long) => {
                 if WITH_ARGUMENT.contains(&long) {
                     words.next();
@@ -34,8 +49,8 @@ pub(super) fn script(arguments: &[String]) -> Option<&str> {
                 Letters::TakesNext => {
                     words.next();
                 }
-                Letters::Module("") => return words.next(),
-                Letters::Module(name) => return Some(name),
+                Letters::Module("") => return words.next().map(Ran::Module),
+                Letters::Module(name) => return Some(Ran::Module(name)),
                 Letters::Code => return None,
             },
         }

@@ -4,7 +4,7 @@ use super::fields::{bytes, document, mib, part, percent};
 use super::process::owner_kind;
 use crate::audit::{AuditRecord, AuditSubject};
 use crate::reading::Reading;
-use crate::snapshot::Owner;
+use crate::snapshot::{InstanceId, Owner};
 use crate::units::{Celsius, Milliwatts};
 
 document! {
@@ -32,6 +32,16 @@ document! {
         temperature_c: Option<i32> = part(&subject.temperature, |celsius| celsius.map(|c| c.0)),
         power_w: Option<f64> = part(&subject.power, |power| power.map(Milliwatts::as_watts)),
         container: Option<String> = subject.container,
+        /// As `list` shows it.
+        job: Option<String> = subject.job,
+        /// How long the record's time is, in seconds.
+        covers_secs: f64 = seconds(record.covers_ms),
+        /// How long the process held the device within that.
+        held_secs: Option<f64> = subject.held_ms.map(seconds),
+        /// Connections of clients to the ports it listened on.
+        connections: Option<u32> = subject.connections,
+        /// Which part of the device, where it was divided.
+        instance: Option<String> = subject.instance.map(|it| it.to_string()),
     }
 }
 
@@ -45,6 +55,10 @@ pub(super) struct Subject {
     name: Option<String>,
     command: Reading<Option<String>>,
     container: Option<String>,
+    job: Option<String>,
+    held_ms: Option<u64>,
+    connections: Reading<Option<u32>>,
+    instance: Option<InstanceId>,
     temperature: Reading<Option<Celsius>>,
     power: Reading<Option<Milliwatts>>,
 }
@@ -60,6 +74,10 @@ impl From<&AuditSubject> for Subject {
             name: None,
             command: Reading::Value(None),
             container: None,
+            job: None,
+            held_ms: None,
+            connections: Reading::Value(None),
+            instance: None,
             temperature: Reading::Value(None),
             power: Reading::Value(None),
         };
@@ -71,6 +89,7 @@ impl From<&AuditSubject> for Subject {
             },
             AuditSubject::Process {
                 pid,
+                instance,
                 uid,
                 user,
                 owner,
@@ -78,6 +97,9 @@ impl From<&AuditSubject> for Subject {
                 name,
                 command,
                 container,
+                job,
+                held_ms,
+                connections,
             } => Self {
                 pid: Some(pid),
                 uid,
@@ -87,10 +109,19 @@ impl From<&AuditSubject> for Subject {
                 name,
                 command: command.map(Some),
                 container,
+                job,
+                held_ms: Some(held_ms),
+                connections: connections.map(Some),
+                instance,
                 ..none
             },
         }
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^53 ms are 285,000 years")]
+fn seconds(milliseconds: u64) -> f64 {
+    milliseconds as f64 / 1000.0
 }
 
 impl From<&AuditRecord> for AuditDocument {

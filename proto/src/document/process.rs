@@ -49,6 +49,8 @@ document! {
         host_mem_bytes: Option<u64> = bytes(&process.host_memory),
         /// Of one core: 800 for eight.
         cpu_pct: Option<u32> = percent(&process.cpu),
+        /// Connections of clients to the ports it listens on.
+        connections: Option<u32> = process.connections.clone(),
         /// Whom to ask.
         owner: Option<String> = part(&process.owner, |owner| owner.name.clone()),
         owner_uid: Option<u32> = part(&process.owner, |owner| owner.uid),

@@ -87,6 +87,9 @@ pub struct GpuProcess {
     pub host_memory: Reading<Bytes>,
     /// Processor time since the last poll, of one core: 800 for eight.
     pub cpu: Reading<Percent>,
+    /// Connections of clients to the ports it listens on; unsupported where it
+    /// listens on none.
+    pub connections: Reading<u32>,
 }
 
 impl GpuProcess {
@@ -120,6 +123,7 @@ impl GpuProcess {
             job: why.because(),
             parents: Vec::new(),
             host_memory: why.because(),
+            connections: why.because(),
             cpu: why.because(),
         }
     }

@@ -1,7 +1,7 @@
 //! Every call and every answer.
 
 use super::sample::snapshot;
-use super::{acts, audit_subjects, held, record, status};
+use super::{acts, audit, audit_subjects, held, record, status};
 use gpukill_proto::audit::{AuditPage, AuditQuery};
 use gpukill_proto::kill::{OperationId, PlanId};
 use gpukill_proto::refusal::Refusal;
@@ -26,6 +26,14 @@ pub(super) fn request_name(request: &GpukillRequest) -> &'static str {
         GpukillRequest::PlanReset { .. } => "request plan_reset",
         GpukillRequest::Reset { .. } => "request reset",
         GpukillRequest::FollowReset { .. } => "request follow_reset",
+        GpukillRequest::AuditSummary { .. } => "request audit_summary",
+        GpukillRequest::AuditActions { .. } => "request audit_actions",
+        GpukillRequest::Prune { .. } => "request prune",
+        GpukillRequest::Backup { .. } => "request backup",
+        GpukillRequest::PartOfBackup { .. } => "request part_of_backup",
+        GpukillRequest::BeginRestore { .. } => "request begin_restore",
+        GpukillRequest::PartOfRestore { .. } => "request part_of_restore",
+        GpukillRequest::Restore { .. } => "request restore",
     }
 }
 
@@ -40,11 +48,7 @@ pub(super) fn requests() -> Vec<GpukillRequest> {
         GpukillRequest::Status {},
         GpukillRequest::Audit {
             query: AuditQuery {
-                since: Timestamp(-1),
-                until: Timestamp(1_763_700_000_000),
-                user: Some("alice".into()),
-                process: Some("^python".into()),
-                gpu: Some("0,2-5".into()),
+                filter: audit::filter(),
                 before: Some(1 << 40),
                 limit: 1000,
             },
@@ -81,6 +85,31 @@ pub(super) fn requests() -> Vec<GpukillRequest> {
             operation: OperationId(300),
             after: None,
         },
+        GpukillRequest::AuditSummary {
+            filter: audit::filter(),
+        },
+        GpukillRequest::AuditActions {
+            query: audit::action_query(),
+        },
+        GpukillRequest::Prune {
+            before: Timestamp(1),
+            is_dry_run: true,
+        },
+        GpukillRequest::Backup {},
+        GpukillRequest::PartOfBackup {
+            copy: audit::COPY,
+            offset: 70_000,
+        },
+        GpukillRequest::BeginRestore { bytes: 1 << 36 },
+        GpukillRequest::PartOfRestore {
+            copy: audit::COPY,
+            offset: 70_000,
+            part: vec![1, 2, 255],
+        },
+        GpukillRequest::Restore {
+            copy: audit::COPY,
+            is_dry_run: false,
+        },
     ]
 }
 
@@ -101,6 +130,14 @@ pub(super) fn response_name(response: &GpukillResponse) -> &'static str {
         GpukillResponse::PlanReset(_) => "response plan_reset",
         GpukillResponse::Reset(_) => "response reset",
         GpukillResponse::FollowReset(_) => "response follow_reset",
+        GpukillResponse::AuditSummary(_) => "response audit_summary",
+        GpukillResponse::AuditActions(_) => "response audit_actions",
+        GpukillResponse::Prune(_) => "response prune",
+        GpukillResponse::Backup(_) => "response backup",
+        GpukillResponse::PartOfBackup(_) => "response part_of_backup",
+        GpukillResponse::BeginRestore(_) => "response begin_restore",
+        GpukillResponse::PartOfRestore(_) => "response part_of_restore",
+        GpukillResponse::Restore(_) => "response restore",
     }
 }
 
@@ -129,5 +166,13 @@ pub(super) fn responses() -> Vec<GpukillResponse> {
             records: audit_subjects().map(record).to_vec(),
             next: Some(9),
         })),
+        GpukillResponse::AuditSummary(Ok(audit::summary())),
+        GpukillResponse::AuditActions(Ok(audit::actions())),
+        GpukillResponse::Prune(Ok(audit::pruned())),
+        GpukillResponse::Backup(Ok(audit::backup())),
+        GpukillResponse::PartOfBackup(Ok(vec![1, 2, 255])),
+        GpukillResponse::BeginRestore(Ok(audit::COPY)),
+        GpukillResponse::PartOfRestore(Ok(())),
+        GpukillResponse::Restore(Ok(audit::restored())),
     ]
 }

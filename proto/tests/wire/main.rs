@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod acts;
+mod audit;
 mod calls;
 mod held;
 mod sample;
@@ -13,7 +14,7 @@ use gpukill_proto::audit::{AuditRecord, AuditSubject};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{
-    BackendState, DeviceId, Job, Owner, OwnerKind, ProcessKey, Scheduler, Vendor,
+    BackendState, DeviceId, InstanceId, Job, Owner, OwnerKind, ProcessKey, Scheduler, Vendor,
 };
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
 use gpukill_proto::transport::codec::{decode, encode};
@@ -210,6 +211,7 @@ fn audit_subjects() -> [AuditSubject; 2] {
         },
         AuditSubject::Process {
             pid: 48_213,
+            instance: Some(InstanceId { gpu: 2, compute: 0 }),
             uid: Some(1000),
             user: Some("alice".into()),
             owner: Some(Owner {
@@ -221,6 +223,9 @@ fn audit_subjects() -> [AuditSubject; 2] {
             name: Some("python".into()),
             command: Reading::Value("python train.py".into()),
             container: Some("docker/0123456789ab".into()),
+            job: Some("slurm 1234.0".into()),
+            held_ms: 9_000,
+            connections: Reading::Value(3),
         },
     ]
 }
@@ -229,6 +234,7 @@ fn record(subject: AuditSubject) -> AuditRecord {
     AuditRecord {
         id: 1 << 40,
         at: Timestamp(1_763_700_000_000),
+        covers_ms: 10_000,
         device: DeviceId("GPU-0".into()),
         gpu_index: 3,
         gpu_name: Some("H100".into()),

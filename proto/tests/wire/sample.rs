@@ -84,6 +84,7 @@ pub(super) fn snapshot() -> Snapshot {
                 },
                 name: "torchrun".into(),
             }],
+            connections: Reading::Value(2),
             host_memory: Reading::Value(Bytes(2 << 30)),
             cpu: Reading::Value(Percent(740)),
         }],

@@ -1,8 +1,16 @@
 //! What the daemon remembers, and what becomes of it when things go wrong.
 
+mod actions;
+
 mod broken;
 
+mod connections;
+
+mod copies;
+
 mod endings;
+
+mod full;
 
 mod history;
 
@@ -45,11 +53,15 @@ fn database(stage: &Stage, file: &str) -> Connection {
     Connection::open(stage.path("state").join(file)).unwrap()
 }
 
-/// What the daemon says it did: kind and detail, oldest first.
+/// What the daemon says it did, but for its settings and for faults: kind and
+/// detail, oldest first.
 fn events(stage: &Stage) -> Vec<(String, Option<String>)> {
     let database = database(stage, "audit.db");
     let mut statement = database
-        .prepare("SELECT kind, detail FROM event ORDER BY id")
+        .prepare(
+            "SELECT kind, detail FROM event
+                  WHERE kind NOT IN ('settings', 'fault', 'fault_over') ORDER BY id",
+        )
         .unwrap();
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
     rows.unwrap().map(Result::unwrap).collect()

@@ -64,10 +64,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("audit", &[]),
     ("sensor", &["backend"]),
     ("backend", &["holders", "procfs", "quiesce", "sensor"]),
-    ("tick", &["backend", "faults", "holders", "host"]),
+    ("tick", &["audit", "backend", "faults", "holders", "host"]),
+    ("gather", &["audit", "procfs"]),
     (
         "poller",
-        &["audit", "clock", "config", "state", "systemd", "tick"],
+        &[
+            "audit", "clock", "config", "gather", "state", "systemd", "tick",
+        ],
     ),
     ("look", &["holders", "state"]),
     ("authority", &["config", "host"]),

@@ -4,69 +4,122 @@ use super::super::age::{AgeColumn, age};
 use super::super::line::{Line, Tone, shown};
 use super::super::look::{Look, Symbols};
 use super::super::table::{Cell, Column, Row, Table, WhenNarrow};
-use super::super::value::{date_and_clock, reading, size, thousands};
-use super::Span;
+use super::super::value::{date_and_clock, reading, size};
+use super::{Span, heading};
 use gpukill_proto::audit::{AuditRecord, AuditSubject};
 
 /// The table of records, with its heading.
 pub(crate) fn lines(records: &[AuditRecord], span: Span, look: &Look) -> Vec<Line> {
-    let mut lines = vec![heading(records.len(), span, look)];
+    let mut lines = vec![heading(records.len(), ["record", "records"], span, look)];
     if records.is_empty() {
         return lines;
     }
     lines.push(Line::default());
     let age_column = AgeColumn::for_ages(records.iter().flat_map(ages));
-    let mut table = Table::new(columns(age_column));
+    let length_column = LengthColumn::of(records);
+    let mut table = Table::new(columns(length_column, age_column));
     for record in records {
-        table.push(row(record, age_column, look));
+        table.push(row(record, length_column, age_column, look));
     }
     lines.extend(table.lines(look));
     lines.extend(age_column.legend(look));
     lines
 }
 
-fn heading(records: usize, span: Span, look: &Look) -> Line {
-    let dot = look.symbols.dot();
-    let records = match records {
-        0 => "no records".to_owned(),
-        1 => "1 record".to_owned(),
-        several => {
-            let several = thousands(u64::try_from(several).unwrap_or(u64::MAX));
-            format!("{several} records, newest first")
-        }
-    };
-    let [since, until] = [span.since, span.until].map(|moment| date_and_clock(moment, look));
-    Line::plain(format!("{records}{dot}{since} to {until}")).cut(look.width, look.symbols)
+/// Whether a table says of how much time each record tells: where one is older than
+/// samples are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LengthColumn {
+    Needed,
+    Needless,
 }
 
-fn columns(age_column: AgeColumn) -> Vec<Column> {
-    let mut columns = vec![
-        Column::left("TIME", WhenNarrow::Stays),
+/// The shortest time of which what samples are added up to tells.
+const A_MINUTE_MS: u64 = 60_000;
+
+impl LengthColumn {
+    fn of(records: &[AuditRecord]) -> Self {
+        // A minute of polls that began a little late is a minute still.
+        let is_long = |record: &AuditRecord| record.covers_ms > A_MINUTE_MS * 3 / 4;
+        if records.iter().any(is_long) {
+            Self::Needed
+        } else {
+            Self::Needless
+        }
+    }
+
+    fn column(self) -> Option<Column> {
+        match self {
+            Self::Needed => Some(Column::right("SPAN", WhenNarrow::Stays)),
+            Self::Needless => None,
+        }
+    }
+
+    /// The kernel's names have at most 15 bytes; beside one more column they may be
+    /// cut to half of that.
+    const fn least_of_a_name(self) -> usize {
+        match self {
+            Self::Needed => 8,
+            Self::Needless => 15,
+        }
+    }
+
+    fn cell(self, covers_ms: u64, symbols: Symbols) -> Option<Cell> {
+        match self {
+            Self::Needed => Some(Cell::plain(length(covers_ms, symbols))),
+            Self::Needless => None,
+        }
+    }
+}
+
+/// A length of time in whole units: `10 s`, `1 min`, `1 h`.
+fn length(milliseconds: u64, symbols: Symbols) -> String {
+    let seconds = milliseconds.saturating_add(500) / 1000;
+    match seconds {
+        0 => symbols.none().to_owned(),
+        1..45 => format!("{seconds} s"),
+        45..2700 => format!("{} min", (seconds + 30) / 60),
+        _ => format!("{} h", seconds.saturating_add(1800) / 3600),
+    }
+}
+
+fn columns(length_column: LengthColumn, age_column: AgeColumn) -> Vec<Column> {
+    let mut columns = vec![Column::left("TIME", WhenNarrow::Stays)];
+    columns.extend(length_column.column());
+    columns.extend([
         Column::right("GPU", WhenNarrow::Stays),
         Column::right("PID", WhenNarrow::Goes(3)),
         Column::left("USER", WhenNarrow::Stays),
-        // The kernel's names have at most 15 bytes.
-        Column::left("PROCESS", WhenNarrow::Shrinks(15)),
+        Column::left(
+            "PROCESS",
+            WhenNarrow::Shrinks(length_column.least_of_a_name()),
+        ),
         Column::right("MEMORY", WhenNarrow::Stays),
         Column::right("UTIL", WhenNarrow::Goes(2)),
-    ];
+    ]);
     columns.extend(age_column.column());
     columns.push(Column::left("CONTAINER", WhenNarrow::Goes(1)));
     columns
 }
 
-fn row(record: &AuditRecord, age_column: AgeColumn, look: &Look) -> Row {
+fn row(
+    record: &AuditRecord,
+    length_column: LengthColumn,
+    age_column: AgeColumn,
+    look: &Look,
+) -> Row {
     let symbols = look.symbols;
     let [pid, user, process, container] = subject(&record.subject, symbols);
-    let mut cells = vec![
-        Cell::plain(date_and_clock(record.at, look)),
+    let mut cells = vec![Cell::plain(date_and_clock(record.at, look))];
+    cells.extend(length_column.cell(record.covers_ms, symbols));
+    cells.extend([
         Cell::plain(record.gpu_index.to_string()),
         pid,
         user,
         process,
         reading(&record.memory, |bytes| size(*bytes)),
         reading(&record.utilization, |percent| format!("{}%", percent.0)),
-    ];
+    ]);
     cells.extend(age_column.cell(ages(record), symbols));
     cells.push(container);
     Row::Cells(cells)
@@ -84,6 +137,7 @@ fn subject(subject: &AuditSubject, symbols: Symbols) -> [Cell; 4] {
         ],
         AuditSubject::Process {
             pid,
+            instance: _,
             uid,
             user,
             owner: _,
@@ -91,6 +145,9 @@ fn subject(subject: &AuditSubject, symbols: Symbols) -> [Cell; 4] {
             name,
             command: _,
             container,
+            job: _,
+            held_ms: _,
+            connections: _,
         } => {
             let text = |text: &Option<String>, otherwise: &str| {
                 let text = text.as_deref().unwrap_or(otherwise);

@@ -1,6 +1,6 @@
 //! What people have the daemon do, written down by the thread that writes.
 
-use super::super::acts::End;
+use super::super::acts::{End, Kill};
 use super::super::inbox::{self, Intent};
 use super::super::refusals::Refused;
 use super::super::{Act, ActId};
@@ -30,7 +30,7 @@ impl Writer {
         if Instant::now() >= intent.deadline {
             return;
         }
-        let answer = match self.begin(intent.act, intent.at) {
+        let answer = match self.begin(&intent.act, intent.at) {
             Ok(id) => intent.answer.send(Ok(id)).map_err(|_| Some(id)),
             Err((why, id)) => {
                 // Whoever gave up has another reason already.
@@ -45,28 +45,22 @@ impl Writer {
     }
 
     /// Records an act; or says why not, and what was recorded in vain.
-    fn begin(&mut self, act: Act, at: Timestamp) -> Result<ActId, (String, Option<ActId>)> {
+    fn begin(&mut self, act: &Act, at: Timestamp) -> Result<ActId, (String, Option<ActId>)> {
         if !self.acts.have_room() {
             return Err(("too many acts are under way".into(), None));
         }
-        let Some(opened) = &self.audit else {
+        let begun =
+            self.on_audit(|writer, connection| writer.acts.begin(connection, act.clone(), at));
+        let Some(id) = begun else {
             return Err((self.why_no_audit(), None));
         };
-        match self.acts.begin(&opened.connection, act, at) {
-            Ok(id) => {
-                // It may have been moved away just before. The next one gets what
-                // is under way as it is opened.
-                self.close_what_was_taken_away();
-                self.open_what_is_closed();
-                match self.audit {
-                    Some(_) => Ok(id),
-                    None => Err((self.why_no_audit(), Some(id))),
-                }
-            }
-            Err(error) => {
-                self.close_audit(&error);
-                Err((self.why_no_audit(), None))
-            }
+        // It may have been moved away just before. The next one gets what is
+        // under way as it is opened.
+        self.close_what_was_taken_away();
+        self.open_what_is_closed();
+        match self.audit {
+            Some(_) => Ok(id),
+            None => Err((self.why_no_audit(), Some(id))),
         }
     }
 
@@ -76,10 +70,30 @@ impl Writer {
     }
 
     fn write_ends(&mut self) {
-        if let Some(opened) = &self.audit
-            && let Err(error) = self.acts.write_ends(&opened.connection)
+        let mut kills = Vec::new();
+        self.on_audit(|writer, connection| writer.acts.write_ends(connection, &mut kills));
+        self.mark_killed(&kills);
+    }
+
+    /// The runs of processes that these kills ended are told to be killed. Those that
+    /// are not over yet are as soon as they are.
+    fn mark_killed(&mut self, kills: &[Kill]) {
+        if kills.is_empty() {
+            return;
+        }
+        for kill in kills {
+            self.killed
+                .take(kill.row, kill.at, &kill.ended, Instant::now());
+        }
+        self.mark();
+    }
+
+    /// Marks the runs that are over by now.
+    pub(super) fn mark(&mut self) {
+        if let Some(opened) = &mut self.samples
+            && let Err(error) = self.killed.mark(&mut opened.connection, &self.boot)
         {
-            self.close_audit(&error);
+            self.close_samples(&error);
         }
     }
 
@@ -102,12 +116,8 @@ impl Writer {
         let rest = inbox::open(&self.inbox).refusals.rest();
         self.refuse(rest);
         self.flush_events();
-        if let Some(opened) = &self.audit
-            && let Err(error) = self
-                .acts
-                .interrupt(&opened.connection, SystemTime::now().into())
-        {
-            self.close_audit(&error);
-        }
+        let (now, mut kills) = (SystemTime::now().into(), Vec::new());
+        self.on_audit(|writer, connection| writer.acts.interrupt(connection, now, &mut kills));
+        self.mark_killed(&kills);
     }
 }

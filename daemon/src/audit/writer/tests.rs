@@ -1,6 +1,12 @@
 //! The record outlives what happens to the daemon and to the file.
 
+mod aside;
+
 mod broken;
+
+mod clock;
+
+mod full;
 
 mod killed;
 
@@ -11,13 +17,13 @@ use crate::audit::inbox::Intent;
 use proptest::prelude::*;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 
 /// Longer than any box needs.
 const LONG: Duration = Duration::from_secs(60);
 
-const KEEP: Duration = Duration::from_secs(3_600);
+const KEEP: Keep = Keep::HOUR;
 
 /// A writer whose thread is the test's.
 fn writer(directory: &Path, boot: &str) -> Writer {
@@ -77,6 +83,7 @@ fn settle(writer: &mut Writer, id: ActId, outcome: &str) {
         word: "done",
         outcome: Some(outcome.into()),
         why: None,
+        ended: Vec::new(),
     };
     inbox::open(&writer.inbox).end(id, end);
     writer.look();
@@ -202,7 +209,9 @@ fn whoever_asks_waits_no_longer_than_they_want_for_a_store_that_hangs() {
         questions: sync_channel(1).0,
         inbox: Arc::default(),
         shared: Arc::default(),
+        faults: Arc::default(),
         directory: Arc::new(directory.path().into()),
+        copying: Arc::new(tokio::sync::Semaphore::new(1)),
     };
     // Nobody reads its orders, and its queue is full.
     store.record(Event::Stopped);
@@ -278,6 +287,7 @@ fn the_writer_wakes_up_to_tell_of_repeats() {
     let directory = tempfile::tempdir().unwrap();
     let mut writer = writer(directory.path(), "boot");
     writer.prune_at = Instant::now() + 2 * LONG;
+    writer.look_around();
     assert!(writer.wait() > LONG);
     let mut inbox = inbox::open(&writer.inbox);
     let now = Instant::now();

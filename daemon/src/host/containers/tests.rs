@@ -13,13 +13,15 @@ pub(super) struct Homes;
 
 impl NameService for Homes {
     fn user(&self, _: u32) -> Result<Option<User>, String> {
-        Ok(Some(User {
-            name: "u".into(),
-            home: "/home/u".into(),
-        }))
+        let (name, home) = ("u".into(), "/home/u".into());
+        Ok(Some(User { name, home }))
     }
 
     fn group(&self, _: &str) -> Result<Option<Group>, String> {
+        Ok(None)
+    }
+
+    fn groups_of(&self, _: u32) -> Result<Option<Vec<String>>, String> {
         Ok(None)
     }
 }

@@ -82,6 +82,10 @@ impl NameService for Alice {
     fn group(&self, _: &str) -> Result<Option<Group>, String> {
         Ok(None)
     }
+
+    fn groups_of(&self, _: u32) -> Result<Option<Vec<String>>, String> {
+        Ok(None)
+    }
 }
 
 fn everybody(crowds: &Crowds) -> Crowd {

@@ -333,6 +333,10 @@ impl NameService for Slow {
     fn group(&self, _: &str) -> Result<Option<Group>, String> {
         Ok(None)
     }
+
+    fn groups_of(&self, _: u32) -> Result<Option<Vec<String>>, String> {
+        Ok(None)
+    }
 }
 
 #[test]

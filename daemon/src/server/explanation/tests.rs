@@ -50,6 +50,9 @@ fn published() -> Published {
     published
 }
 
+/// Who is protected by the rules of a kill.
+const PROTECTED: u32 = 73;
+
 fn asked(pid: u32, uid: u32, groups: &[u32], will_not_act: Option<&str>) -> Option<Explanation> {
     asked_of(&published(), pid, uid, groups, will_not_act)
 }
@@ -75,6 +78,7 @@ fn asked_of(
         caller: &caller,
         roles: &roles,
         will_not_act,
+        protected: (pid == PROTECTED).then_some("it watches the devices"),
     };
     let called = |person| match person {
         Person::User(uid) => format!("user {uid}"),
@@ -133,10 +137,10 @@ fn a_process_that_only_has_a_device_open_is_explained_by_what_is_found_of_it() {
 
 #[test]
 fn what_is_never_ended_says_why() {
-    let monitor = asked(73, 0, &[], None).unwrap();
+    let monitor = asked(PROTECTED, 0, &[], None).unwrap();
     assert_eq!(
         monitor.may_end.never.as_deref(),
-        Some("it watches the devices, and holds no memory")
+        Some("it watches the devices")
     );
     let elsewhere = asked(71, 0, &[], Some("pids would name others")).unwrap();
     assert_eq!(

@@ -43,16 +43,21 @@ impl Session {
     pub(super) async fn explanation(&self, pid: u32) -> Result<Explanation, Refusal> {
         self.may_look()?;
         let asked = Instant::now();
+        let protected = self.shared.enforcer.protection(&self.caller, pid).await;
+        let protected = protected.as_deref();
         // It may have come to a GPU since a look that is news to others.
         for since in [Since::Lately, Since::After(asked)] {
             let published = self.looked(since).await?;
-            let (explained, people) = self.explained(&published, pid);
+            let (explained, people) = self.explained(&published, pid, protected);
             let Some(explained) = explained else {
                 continue;
             };
             // They were asked for just now, perhaps for the first time.
             self.learn_names(&people).await;
-            return Ok(self.explained(&published, pid).0.unwrap_or(explained));
+            return Ok(self
+                .explained(&published, pid, protected)
+                .0
+                .unwrap_or(explained));
         }
         let published = self.looked(Since::Lately).await?;
         let procfs = {
@@ -64,12 +69,18 @@ impl Session {
     }
 
     /// What is known of it now, and the users who are named in it.
-    fn explained(&self, published: &Published, pid: u32) -> (Option<Explanation>, Vec<u32>) {
+    fn explained(
+        &self,
+        published: &Published,
+        pid: u32,
+        protected: Option<&str>,
+    ) -> (Option<Explanation>, Vec<u32>) {
         let roles = self.shared.roles();
         let asker = Asker {
             caller: &self.caller,
             roles: &roles,
             will_not_act: self.shared.will_not_act.as_deref(),
+            protected,
         };
         let now = self.shared.clock.now();
         let people = RefCell::new(Vec::new());

@@ -2,13 +2,16 @@
 
 use super::held::{explained, holders};
 use super::{NOW, device, listed, process, snapshot};
-use crate::audit::{AuditRecord, AuditSubject};
+use crate::audit::{
+    ActionRecord, AuditRecord, AuditSubject, AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime,
+    Times, UsedBy, WeekTime,
+};
 use crate::document::kill::tests::{plan, report};
 use crate::document::{
-    AuditDocument, GpuDocument, InstanceDocument, KillPlanDocument, KillReportDocument,
-    ProcessDocument, StatusDocument,
+    ActionDocument, AuditDocument, GpuDocument, InstanceDocument, KillPlanDocument,
+    KillReportDocument, ProcessDocument, StatusDocument, SummaryDocument, WeeklyDocument,
 };
-use crate::reading::Reading::Value;
+use crate::reading::Reading::{Unsupported, Value};
 use crate::snapshot::Snapshot;
 use crate::status::{CallerReport, PollingReport, Status, StoreReport};
 use crate::units::{Bytes, Celsius, Milliwatts, Percent};
@@ -58,7 +61,8 @@ fn fields(document: &Json) -> BTreeSet<String> {
             // These have tables of their own.
             (
                 "gpus" | "procs" | "backends" | "faults" | "held_gpus" | "holders" | "findings"
-                | "targets" | "outcomes" | "memory",
+                | "targets" | "outcomes" | "memory" | "used_gpus" | "owners" | "processes"
+                | "weeks",
                 Json::Array(_),
             ) => {
                 names.insert(format!("{field}[]"));
@@ -84,6 +88,7 @@ fn the_page_describes_every_field_and_no_other() {
     let record = AuditDocument::from(&AuditRecord {
         id: 1,
         at: NOW,
+        covers_ms: 10_000,
         device: device().id,
         gpu_index: 0,
         gpu_name: None,
@@ -97,6 +102,10 @@ fn the_page_describes_every_field_and_no_other() {
     let held = holders();
     let plan = serde_json::to_value(KillPlanDocument::from(&plan())).unwrap();
     let report = serde_json::to_value(KillReportDocument::from(&report())).unwrap();
+    let summary = serde_json::to_value(SummaryDocument::from(&summary())).unwrap();
+    let weekly = serde_json::to_value(WeeklyDocument::from(&self::summary())).unwrap();
+    let of_weekly: Vec<&String> = weekly.as_object().unwrap().keys().collect();
+    assert_eq!(of_weekly, ["schema", "since", "until", "weeks"]);
     let documents = [
         ("document", list.clone()),
         ("gpus[]", list["gpus"][0].clone()),
@@ -115,9 +124,72 @@ fn the_page_describes_every_field_and_no_other() {
         ("report", report.clone()),
         ("outcomes[]", report["outcomes"][0].clone()),
         ("memory[]", report["memory"][0].clone()),
+        ("actions[]", action()),
+        ("summary", summary.clone()),
+        ("used_gpus[]", summary["used_gpus"][0].clone()),
+        ("owners[]", summary["owners"][0].clone()),
+        ("processes[]", summary["processes"][0].clone()),
+        ("weeks[]", summary["weeks"][0].clone()),
     ];
     let documents = documents.map(|(title, json)| (title.to_owned(), fields(&json)));
     assert_eq!(documented(), BTreeMap::from(documents));
+}
+
+fn action() -> Json {
+    let action = ActionDocument::from(&ActionRecord {
+        id: 1,
+        at: NOW,
+        kind: "kill".into(),
+        uid: None,
+        user: None,
+        device: None,
+        what: None,
+        times: 1,
+        word: None,
+        finished_at: None,
+        why: None,
+        // A plan is described where the command is.
+        plan: Unsupported,
+        outcome: Unsupported,
+    });
+    serde_json::to_value(action).unwrap()
+}
+
+/// One of everything.
+fn summary() -> AuditSummary {
+    let (times, used) = (Times::default(), UsedBy::default());
+    AuditSummary {
+        since: NOW,
+        until: NOW,
+        devices: vec![DeviceTime {
+            device: device().id,
+            index: 0,
+            name: None,
+            times,
+            memory_most: None,
+            memory_most_at: None,
+            hottest: None,
+            energy_j: None,
+        }],
+        owners: vec![OwnerTime { owner: None, used }],
+        more_owners: 0,
+        processes: vec![ProcessTime {
+            label: "python".into(),
+            used,
+        }],
+        more_processes: 0,
+        hours: vec![times],
+        days: vec![times],
+        weeks: vec![WeekTime {
+            monday: "2026-11-16".into(),
+            times,
+            most: None,
+        }],
+        gaps: vec![Gap {
+            from: NOW,
+            until: NOW,
+        }],
+    }
 }
 
 fn status() -> StatusDocument {

@@ -3,6 +3,7 @@
 use super::{Box, all, endings, is_inside};
 use gpukill_tests::harness::{Actor, becomes, eventually, is_over};
 use rustix::process::{Signal, geteuid};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,6 +24,12 @@ fn refusal(it: &Box, pid: u32) -> String {
     why.unwrap_or_else(|| panic!("{ran:?}"))
         .trim_end()
         .to_owned()
+}
+
+/// What `explain` says of why nobody ends it.
+fn never_ended(it: &Box, pid: u32) -> Value {
+    let pid = pid.to_string();
+    it.stage.json(&["explain", &pid, "-o", "json"])["never_ended"].take()
 }
 
 #[test]
@@ -103,9 +110,11 @@ fn what_the_admin_protects_is_spared_from_the_next_reading_of_the_settings_on() 
         eventually("the settings are read", || {
             it.daemon.log().contains("settings reloaded").then_some(())
         });
+        assert_eq!(never_ended(&it, actor.pid()), why.as_str());
         assert_eq!(refusal(&it, actor.pid()), why);
         if settings.contains("names") {
             // What lies where anybody may write can call itself anything.
+            assert_eq!(never_ended(&it, impostor.pid()), Value::Null);
             assert_eq!(it.says(&[&impostor.pid().to_string()]).code, 0);
         }
         it.stage.configure("");

@@ -4,9 +4,10 @@
 use super::super::raw::Raw;
 use super::{database, events, records};
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
-use gpukill_tests::harness::{Daemon, Stage, eventually};
+use gpukill_tests::harness::{Daemon, Stage, becomes, eventually};
 use rusqlite::Connection;
 use serde_json::{Value, json};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 /// One box whose store is broken in one way.
@@ -94,8 +95,7 @@ fn make_state(stage: &Stage) {
 #[test]
 fn a_broken_store_is_said_left_alone_and_healed() {
     let foreign = "DIR/samples.db: is not a file of gpukill: move it away";
-    let newer = "DIR/samples.db: was written by a newer gpukilld (schema 99, this one knows 1): upgrade gpukilld";
-    let garbage = "DIR/samples.db: file is not a database";
+    let newer = "DIR/samples.db: was written by a newer gpukilld (schema 99, this one knows 2): upgrade gpukilld";
     let boxes = [
         Broken::new(
             "state",
@@ -108,10 +108,6 @@ fn a_broken_store_is_said_left_alone_and_healed() {
             let theirs = Connection::open(path).unwrap();
             theirs.execute_batch("CREATE TABLE theirs(x)").unwrap();
         }),
-        Broken::new("state/samples.db", garbage, Some(garbage), |stage, path| {
-            make_state(stage);
-            std::fs::write(path, vec![b'x'; 8192]).unwrap();
-        }),
         Broken::new("state/samples.db", newer, Some(newer), |stage, path| {
             stage.start().stop();
             let newer = database(stage, "samples.db");
@@ -121,15 +117,6 @@ fn a_broken_store_is_said_left_alone_and_healed() {
             assert!(path.exists());
             std::fs::remove_file(stage.path("state/audit.db")).unwrap();
         }),
-        Broken::new(
-            "state/audit.db",
-            "DIR/audit.db: file is not a database",
-            None,
-            |stage, path| {
-                make_state(stage);
-                std::fs::write(path, "no database").unwrap();
-            },
-        ),
     ];
     for broken in &boxes {
         broken.degrades_alone();
@@ -140,6 +127,72 @@ fn a_broken_store_is_said_left_alone_and_healed() {
     for broken in boxes {
         broken.heals();
     }
+}
+
+#[test]
+fn a_broken_file_is_set_aside_and_told_of_until_somebody_takes_it_away() {
+    for file in ["samples.db", "audit.db"] {
+        let stage = Stage::new();
+        stage.play(&json!({"gpus": [{}]}));
+        make_state(&stage);
+        let bytes = vec![b'x'; 8_192];
+        std::fs::write(stage.path("state").join(file), &bytes).unwrap();
+        let daemon = stage.start();
+        let aside = eventually("it is set aside", || aside(&stage, file));
+        assert_eq!(std::fs::read(&aside).unwrap(), bytes);
+        let what = format!(
+            "{file} was broken and begun anew; it is set aside as {}: move it away",
+            aside.display()
+        );
+        becomes(&vec![("store".to_owned(), what)], || stage.faults());
+        eventually("a sample", || records(&stage, &[]).pop());
+        std::fs::rename(aside, stage.path("taken away")).unwrap();
+        becomes(&Vec::new(), || stage.faults());
+        daemon.stop();
+        let kinds: Vec<String> = events(&stage).into_iter().map(|(kind, _)| kind).collect();
+        let mut sorted = kinds.clone();
+        sorted.sort();
+        assert_eq!(sorted, ["broken", "started", "stopped"], "{kinds:?}");
+    }
+}
+
+/// The file of this name that was set aside.
+fn aside(stage: &Stage, file: &str) -> Option<PathBuf> {
+    let prefix = format!("{file}.broken-");
+    let entries = std::fs::read_dir(stage.path("state")).unwrap();
+    let mut paths = entries.map(|entry| entry.unwrap().path());
+    paths.find(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with(&prefix) && name.ends_with('Z')
+    })
+}
+
+/// Its pages go bad under the daemon that has it open, as on a disk that fails.
+#[test]
+fn a_file_that_breaks_under_a_running_daemon_is_set_aside_too() {
+    let stage = Stage::new();
+    stage.play(&json!({"gpus": [{}]}));
+    stage.start().stop();
+    let daemon = stage.start();
+    eventually("a sample", || records(&stage, &[]).pop());
+    let path = stage.path("state/samples.db");
+    let length = std::fs::metadata(&path).unwrap().len();
+    let garbage = vec![0xA5; usize::try_from(length).unwrap()];
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&garbage, 0).unwrap();
+    let aside = eventually("it is set aside", || {
+        // Whoever reads finds it as whoever writes does.
+        let _ = stage.ctl(&["audit"]);
+        aside(&stage, "samples.db")
+    });
+    eventually("a sample in a new file", || {
+        let ran = stage.ctl(&["audit", "-o", "ndjson"]);
+        (ran.code == 0 && !ran.stdout.is_empty()).then_some(())
+    });
+    assert_eq!(stage.ctl(&["list"]).code, 0);
+    std::fs::remove_file(aside).unwrap();
+    becomes(&Vec::new(), || stage.faults());
+    daemon.stop();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What is left when the daemon ends, well or badly.
 
 use super::{database, events, number, records};
+use gpukill_proto::units::Timestamp;
 use gpukill_tests::harness::{Stage, eventually};
 use rusqlite::Connection;
 use serde_json::json;
@@ -36,7 +37,10 @@ fn a_daemon_that_stopped_leaves_whole_files_and_no_write_ahead_log() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     left.sort();
-    assert_eq!(left, ["audit.db", "lock", "samples.db", "stopped"]);
+    assert_eq!(
+        left,
+        ["audit.db", "lock", "reserve", "samples.db", "stopped"]
+    );
 }
 
 #[test]
@@ -102,31 +106,26 @@ fn sound(stage: &Stage) -> i64 {
 fn a_clock_that_was_wrong_for_a_while_costs_no_history() {
     let stage = Stage::new();
     stage.play(&json!({"gpus": [{}]}));
-    stage.start().stop();
-    let now = i64::try_from(
-        SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap()
-            .as_millis(),
-    )
-    .unwrap();
+    let daemon = stage.start();
+    eventually("a sample", || records(&stage, &[]).pop());
+    daemon.stop();
+    let now = Timestamp::from(SystemTime::now()).0;
     let hour = 3_600_000;
     // An hour ago; then the box booted with its clock at 1970.
     let past = [(1_000, now - hour), (1_001, 60_000), (1_002, 70_000)];
     let samples = database(&stage, "samples.db");
-    let device = "SELECT min(id) FROM device";
-    let device: i64 = samples.query_row(device, [], |row| row.get(0)).unwrap();
     for (id, at) in past {
+        // As a daemon wrote one that has the GPU in it, and as if minutes had it.
+        let copy = "INSERT INTO sample SELECT ?1, ?2, usage FROM sample
+                    ORDER BY length(usage) DESC LIMIT 1";
+        assert_eq!(samples.execute(copy, [id, at]), Ok(1));
         samples
-            .execute("INSERT INTO sample VALUES (?1, ?2)", [id, at])
-            .unwrap();
-        samples
-            .execute(
-                "INSERT INTO device_sample VALUES (?1, ?2, 0, 1, 1, 1, 1)",
-                [id << 20, device],
-            )
+            .execute("UPDATE rolled SET sample = ?1", [id])
             .unwrap();
     }
+    // As if all of them were in minutes already.
+    let rolled = "UPDATE rolled SET sample = 1002";
+    samples.execute(rolled, []).unwrap();
     drop(samples);
     let daemon = stage.start();
     eventually("what is too old is deleted", || {
@@ -152,7 +151,7 @@ fn an_id_is_not_given_twice_when_all_samples_were_deleted() {
     daemon.stop();
     // As if the daemon had been off for longer than samples are kept.
     let samples = database(&stage, "samples.db");
-    let all = "DELETE FROM device_sample; DELETE FROM sample;";
+    let all = "DELETE FROM sample; DELETE FROM minute; DELETE FROM hour;";
     samples.execute_batch(all).unwrap();
     drop(samples);
     let daemon = stage.start();

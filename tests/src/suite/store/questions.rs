@@ -1,12 +1,14 @@
 //! Questions about a long history, and absurd ones.
 
 use super::super::raw::Raw;
-use super::{database, ids, number, records};
-use gpukill_proto::audit::{AuditPage, AuditQuery};
+use super::{database, ids, records};
+use gpukill_proto::audit::{AuditFilter, AuditPage, AuditQuery, AuditRecord};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
 use gpukill_proto::units::Timestamp;
-use gpukill_tests::harness::{Daemon, Stage};
+use gpukill_tests::harness::{Actor, Daemon, Stage, eventually};
+use rusqlite::params;
+use serde_json::json;
 use std::time::SystemTime;
 
 /// Samples of the past, each of one device and three processes: more than one
@@ -14,47 +16,79 @@ use std::time::SystemTime;
 const SAMPLES: i64 = 1_500;
 const ROWS: i64 = 4;
 
+/// So many bits of a record's id number it within its sample.
+const ROW_BITS: u32 = 20;
+
 /// A box that remembers more than any page holds.
 struct Past {
     stage: Stage,
     daemon: Daemon,
     /// Nothing of the invented past is younger.
     until: Timestamp,
+    /// From a sample's beginning to its end.
+    length_ms: i64,
 }
 
 impl Past {
+    /// One sample as a daemon wrote it, and told many times over.
     fn new() -> Self {
         let stage = Stage::new();
-        stage.start().stop();
+        let actors = ["a", "b", "c"].map(Actor::start);
+        let processes = actors.iter().map(Actor::pid);
+        let processes: Vec<_> = processes
+            .map(|pid| json!({"pid": pid, "memory": 5}))
+            .collect();
+        stage.play(&json!({"gpus": [{"processes": processes}]}));
+        let daemon = stage.start();
+        let (whole, ended) = eventually("a whole sample", || {
+            let page = ask(&stage, &everything(Timestamp(i64::MAX))).ok()?;
+            let newest = page.records.first()?;
+            let of_newest = |record: &&AuditRecord| record.id >> ROW_BITS == newest.id >> ROW_BITS;
+            let rows = page.records.iter().filter(of_newest).count();
+            (rows == usize::try_from(ROWS).unwrap()).then_some((newest.id >> ROW_BITS, newest.at))
+        });
+        daemon.stop();
+        drop(actors);
+        stage.play(&json!({"gpus": [{}]}));
         let until = Timestamp::from(SystemTime::now()).plus_seconds(-60);
         let mut database = database(&stage, "samples.db");
         let all = database.transaction().unwrap();
-        all.execute_batch(
-            "DELETE FROM sample;
-             INSERT INTO device (id, uuid, gpu_index, name) VALUES (1, 'GPU-1', 0, 'H100');
-             INSERT INTO process (id, boot, pid, start_ticks, uid, user, name, command) VALUES
-             (1, 'b', 11, 1, 1001, 'ann', 'python', 'python a.py'),
-             (2, 'b', 12, 1, 1002, 'bob', 'python', 'python b.py'),
-             (3, 'b', 13, 1, 1002, 'bob', 'julia', 'julia');",
+        let select = "SELECT usage, at FROM sample WHERE id = ?1";
+        let (blob, began): (Vec<u8>, i64) = all
+            .query_row(select, [whole.cast_signed()], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .unwrap();
+        let length_ms = ended.0 - began;
+        all.execute_batch("DELETE FROM sample; DELETE FROM minute; DELETE FROM hour;")
+            .unwrap();
+        let people = [
+            (1001, "ann", "python"),
+            (1002, "bob", "python"),
+            (1002, "bob", "julia"),
+        ];
+        for (place, (uid, user, name)) in (0_i64..).zip(people) {
+            let changed = all.execute(
+                "UPDATE process SET boot = 'b', uid = ?2, user = ?3, owner = ?3, owner_uid = ?2,
+                 name = ?4 WHERE id = (SELECT process FROM run ORDER BY id LIMIT 1 OFFSET ?1)",
+                params![place, uid, user, name],
+            );
+            assert_eq!(changed, Ok(1));
+        }
+        all.execute(
+            "UPDATE run SET first_at = 0, first_sample = 1, last_sample = ?1",
+            [SAMPLES],
         )
         .unwrap();
+        all.execute("UPDATE rolled SET sample = ?1", [SAMPLES])
+            .unwrap();
         for sample in 1..=SAMPLES {
-            let at = until.plus_seconds(10 * (sample - SAMPLES) - 1).0;
-            all.execute("INSERT INTO sample VALUES (?1, ?2)", [sample, at])
-                .unwrap();
-            let id = sample << 20;
+            let at = at(until, sample).0;
             all.execute(
-                "INSERT INTO device_sample VALUES (?1, 1, 0, ?1, 50, 60, 70000)",
-                [id],
+                "INSERT INTO sample VALUES (?1, ?2, ?3)",
+                params![sample, at, blob],
             )
             .unwrap();
-            for process in 1..ROWS {
-                all.execute(
-                    "INSERT INTO process_sample VALUES (?1, 1, 0, ?2, ?1, 5)",
-                    [id + process, process],
-                )
-                .unwrap();
-            }
         }
         all.commit().unwrap();
         drop(database);
@@ -63,29 +97,23 @@ impl Past {
             stage,
             daemon,
             until,
+            length_ms,
         }
     }
 
     fn query(&self) -> AuditQuery {
-        AuditQuery {
-            since: Timestamp(0),
-            until: self.until,
-            user: None,
-            process: None,
-            gpu: None,
-            before: None,
-            limit: u32::MAX,
-        }
+        everything(self.until)
+    }
+
+    /// The same, with other conditions.
+    fn narrowed(&self, change: impl FnOnce(&mut AuditFilter)) -> AuditQuery {
+        let mut query = self.query();
+        change(&mut query.filter);
+        query
     }
 
     fn ask(&self, query: &AuditQuery) -> Result<AuditPage, Refusal> {
-        let call = GpukillRequest::Audit {
-            query: query.clone(),
-        };
-        match Raw::welcomed(&self.stage.socket()).call(&call) {
-            GpukillResponse::Audit(answer) => answer,
-            other => panic!("{other:?}"),
-        }
+        ask(&self.stage, query)
     }
 
     /// All pages of a question.
@@ -102,6 +130,38 @@ impl Past {
     }
 }
 
+/// All records before this moment.
+fn everything(until: Timestamp) -> AuditQuery {
+    AuditQuery {
+        filter: AuditFilter {
+            since: Timestamp(0),
+            until,
+            user: None,
+            process: None,
+            gpu: None,
+            container: None,
+            job: None,
+        },
+        before: None,
+        limit: u32::MAX,
+    }
+}
+
+fn ask(stage: &Stage, query: &AuditQuery) -> Result<AuditPage, Refusal> {
+    let call = GpukillRequest::Audit {
+        query: query.clone(),
+    };
+    match Raw::welcomed(&stage.socket()).call(&call) {
+        GpukillResponse::Audit(answer) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// When a sample began.
+fn at(until: Timestamp, sample: i64) -> Timestamp {
+    until.plus_seconds(10 * (sample - SAMPLES) - 1)
+}
+
 #[test]
 fn pages_come_newest_first_without_gaps_and_without_repeats() {
     let past = Past::new();
@@ -109,16 +169,20 @@ fn pages_come_newest_first_without_gaps_and_without_repeats() {
     let all = records(&past.stage, &["--limit", "0", "--until", &until]);
     let expected: Vec<u64> = (1..=SAMPLES)
         .rev()
-        .flat_map(|sample| (0..ROWS).rev().map(move |row| (sample << 20) + row))
+        .flat_map(|sample| (0..ROWS).rev().map(move |row| (sample << ROW_BITS) + row))
         .map(|id| u64::try_from(id).unwrap())
         .collect();
     assert_eq!(ids(&all), expected);
-    for record in &all {
-        assert_eq!(
-            number(record, "memory_used_bytes") & !0xf_ffff,
-            number(record, "id") & !0xf_ffff
-        );
-    }
+    // Each tells of its own time.
+    let ends: Vec<&str> = all
+        .iter()
+        .map(|record| record["timestamp"].as_str().unwrap())
+        .collect();
+    let expected_ends = (1..=SAMPLES).rev().flat_map(|sample| {
+        let end = Timestamp(at(past.until, sample).0 + past.length_ms).to_rfc3339();
+        std::iter::repeat_n(end, usize::try_from(ROWS).unwrap())
+    });
+    assert_eq!(ends, expected_ends.collect::<Vec<_>>());
 
     let pages = past.pages(past.query());
     assert!(pages.len() > 2, "{}", pages.len());
@@ -127,10 +191,11 @@ fn pages_come_newest_first_without_gaps_and_without_repeats() {
 
     // Of one user and one name: every fourth record, in pages of seven.
     let narrow = AuditQuery {
-        user: Some("bob".into()),
-        process: Some("^jul".into()),
         limit: 700,
-        ..past.query()
+        ..past.narrowed(|filter| {
+            filter.user = Some("bob".into());
+            filter.process = Some("^jul".into());
+        })
     };
     let pages = past.pages(narrow);
     let sizes: Vec<usize> = pages.iter().map(|page| page.records.len()).collect();
@@ -211,16 +276,8 @@ fn the_daemon_itself_bears_what_its_client_would_not_send() {
     let past = Past::new();
     let whole = past.query();
     let answered = [
-        AuditQuery {
-            since: Timestamp(i64::MIN),
-            until: Timestamp(i64::MAX),
-            ..whole.clone()
-        },
-        AuditQuery {
-            since: Timestamp(i64::MAX),
-            until: Timestamp(i64::MIN),
-            ..whole.clone()
-        },
+        past.narrowed(|it| (it.since, it.until) = (Timestamp(i64::MIN), Timestamp(i64::MAX))),
+        past.narrowed(|it| (it.since, it.until) = (Timestamp(i64::MAX), Timestamp(i64::MIN))),
         AuditQuery {
             before: Some(0),
             ..whole.clone()
@@ -229,23 +286,16 @@ fn the_daemon_itself_bears_what_its_client_would_not_send() {
             before: Some(u64::MAX),
             ..whole.clone()
         },
-        AuditQuery {
-            process: Some("(((((a*)*)*)*)*)*$".into()),
-            ..whole.clone()
-        },
-        AuditQuery {
-            user: Some("x".repeat(60_000)),
-            ..whole.clone()
-        },
+        past.narrowed(|it| it.process = Some("(((((a*)*)*)*)*)*$".into())),
+        past.narrowed(|it| it.user = Some("x".repeat(60_000))),
+        past.narrowed(|it| it.container = Some("x".repeat(60_000))),
+        past.narrowed(|it| it.job = Some("x".repeat(60_000))),
     ];
     for query in &answered {
         assert!(past.ask(query).is_ok(), "{query:?}");
     }
     for process in ["[", "(?:(?:a{999}){999}){999}", &"(".repeat(60_000)] {
-        let query = AuditQuery {
-            process: Some(process.into()),
-            ..whole.clone()
-        };
+        let query = past.narrowed(|it| it.process = Some(process.into()));
         let answer = past.ask(&query);
         assert!(matches!(answer, Err(Refusal::Invalid(_))), "{answer:?}");
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Makes the open record fail as a statement says.
-fn spoil(writer: &Writer, pragma: &str, value: i64) {
+pub(super) fn spoil(writer: &Writer, pragma: &str, value: i64) {
     let connection = &writer.audit.as_ref().unwrap().connection;
     // It answers with its new value.
     let spoilt = connection.pragma_update_and_check(None, pragma, value, |_| Ok(()));

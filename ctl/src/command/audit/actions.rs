@@ -1,0 +1,58 @@
+//! `audit actions`: what was done, refused and broken.
+
+use super::{DEFAULT_HOURS_OF_A_WEEK, Left, Next, connect, end, next, now, span};
+use crate::args::Actions;
+use crate::connect::{Daemon, Patience};
+use crate::exit::{Exit, Failure};
+use crate::output::history::{Records, Rest, Span};
+use crate::output::look::Look;
+use crate::output::message::Messages;
+use crate::settings::Settings;
+use gpukill_proto::audit::{ActionQuery, ActionRecord};
+
+/// Asks page by page and prints.
+pub(super) async fn run(
+    wanted: &Actions,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    let span = span(&wanted.period, DEFAULT_HOURS_OF_A_WEEK, now()).map_err(Failure::Usage)?;
+    let narrowing = [&wanted.user, &wanted.kind, &wanted.gpu];
+    let is_narrowed = narrowing.iter().any(|it| it.is_some());
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
+    let look = Look::of_stdout(settings);
+    let mut records = Records::<ActionRecord>::begin(settings.output_format, span, look);
+    let outcome = pages(&daemon, wanted, span, settings, &mut records).await;
+    end(records, outcome, is_narrowed, "entry", messages)
+}
+
+async fn pages(
+    daemon: &Daemon,
+    wanted: &Actions,
+    span: Span,
+    settings: &Settings,
+    records: &mut Records<ActionRecord>,
+) -> Result<Rest, Failure> {
+    let mut left = Left::of(wanted.limit);
+    let mut before = None;
+    loop {
+        let query = ActionQuery {
+            since: span.since,
+            until: span.until,
+            user: wanted.user.clone(),
+            kind: wanted.kind.clone(),
+            gpu: wanted.gpu.clone(),
+            before,
+            limit: left.of_a_page(),
+        };
+        let page = daemon
+            .audit_actions(&query, Patience::lasting(settings.timeout))
+            .await?;
+        left.take(page.records.len());
+        records.add(page.records)?;
+        match next(page.next, before, left)? {
+            Next::Page(next) => before = Some(next),
+            Next::Over(rest) => return Ok(rest),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! `audit backup`: has a copy of the store made, and fetches it into a file.
+
+use super::connect;
+use crate::args::Backup;
+use crate::connect::Patience;
+use crate::exit::{Exit, Failure};
+use crate::output::export::partial::{IfThere, Partial};
+use crate::output::export::{fetched, progress};
+use crate::output::message::Messages;
+use crate::output::passing::Passing;
+use crate::output::print;
+use crate::settings::Settings;
+use gpukill_proto::service::LONGEST_PART;
+use std::time::Duration;
+
+/// How long the copy may take to be made: 200 MB take a few seconds on a disk. The
+/// daemon takes no longer deadline than two minutes.
+const COPYING: Duration = Duration::from_secs(110);
+
+/// It holds what everybody ran: for nobody else.
+const MODE: u32 = 0o600;
+
+/// Fetches it, whole or not at all.
+pub(super) async fn run(
+    wanted: &Backup,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    let mut file = Partial::create(&wanted.file, IfThere::with(wanted.force), MODE)?;
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
+    let mut line = Passing::on_stderr(settings);
+    let patience = Patience::lasting(settings.timeout.max(COPYING));
+    let copy = daemon.backup(patience).await?;
+    let mut offset = 0;
+    while offset < copy.bytes {
+        let patience = Patience::lasting(settings.timeout);
+        let part = daemon.part_of_backup(copy.id, offset, patience).await?;
+        let left = copy.bytes - offset;
+        let length = part.len() as u64;
+        if part.is_empty() || part.len() > LONGEST_PART || length > left {
+            return Err(Failure::Broken(
+                "its parts are not as long as it said".into(),
+            ));
+        }
+        file.write(&part)?;
+        offset += length;
+        if let Some(line) = &mut line {
+            line.say(progress(offset, copy.bytes, line.symbols()));
+        }
+    }
+    file.finish()?;
+    drop(line);
+    print(&fetched(copy.bytes, &wanted.file))?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,151 @@
+//! `audit --summary` and `--weekly`, for people: how the GPUs were used, by whom,
+//! when, and what was not seen.
+
+mod number;
+
+mod share;
+
+mod top;
+
+mod shape;
+
+mod devices;
+
+mod gaps;
+
+mod weeks;
+
+use super::history::Span;
+use super::line::{Line, Tone};
+use super::look::Look;
+use super::value::{counted, date_and_clock, day_and_clock};
+use gpukill_proto::audit::AuditSummary;
+use gpukill_proto::text::duration;
+use gpukill_proto::units::Timestamp;
+use std::time::Duration;
+
+/// A summary, and what was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Shown<'a> {
+    /// What it comes to.
+    pub summary: &'a AuditSummary,
+    /// The time that was asked for.
+    pub span: Span,
+    /// The conditions, each as an option and its value.
+    pub only: Vec<(&'static str, &'a str)>,
+    /// When it is shown.
+    pub now: Timestamp,
+}
+
+/// The screen of `audit --summary`.
+pub(crate) fn lines(shown: &Shown<'_>, look: &Look) -> Vec<Line> {
+    let summary = shown.summary;
+    if is_empty(summary) {
+        return nothing(shown, look);
+    }
+    let mut lines = vec![heading(shown, None, look)];
+    lines.extend(share::lines(summary.all(), look));
+    for part in [
+        top::lines(summary, look),
+        shape::lines(summary, look),
+        devices::lines(summary, shown.now, look),
+        gaps::lines(&summary.gaps, shown.now, look),
+    ] {
+        if !part.is_empty() {
+            lines.push(Line::default());
+            lines.extend(part);
+        }
+    }
+    lines
+}
+
+/// The screen of `audit --weekly`.
+pub(crate) fn weekly(shown: &Shown<'_>, look: &Look) -> Vec<Line> {
+    let summary = shown.summary;
+    if is_empty(summary) {
+        return nothing(shown, look);
+    }
+    let weeks = counted(summary.weeks.len(), "week");
+    let mut lines = vec![heading(shown, Some(&weeks), look), Line::default()];
+    lines.extend(weeks::lines(&summary.weeks, look));
+    lines
+}
+
+fn is_empty(summary: &AuditSummary) -> bool {
+    summary.all().all_ms() == 0 && summary.owners.is_empty() && summary.processes.is_empty()
+}
+
+/// Where nothing is recorded: that, and what to do.
+fn nothing(shown: &Shown<'_>, look: &Look) -> Vec<Line> {
+    let Span { since, until } = shown.span;
+    let [since, until] = [since, until].map(|moment| date_and_clock(moment, look));
+    let texts = [
+        format!("nothing is recorded from {since} to {until}"),
+        "whether samples are written: gpukillctl status".to_owned(),
+        "further back: gpukillctl audit --summary --since 30d".to_owned(),
+    ];
+    let texts = texts.into_iter();
+    texts
+        .map(|text| Line::plain(text).cut(look.width, look.symbols))
+        .collect()
+}
+
+/// `7 days to Fri 14:02 · 8 GPUs, 1,344 GPU-hours`
+fn heading(shown: &Shown<'_>, instead: Option<&str>, look: &Look) -> Line {
+    let Shown {
+        summary,
+        span,
+        only,
+        now,
+    } = shown;
+    let dot = look.symbols.dot();
+    // Samples are seconds apart: that the first is not quite at the beginning says
+    // nothing.
+    let whole = span.until.since(span.since);
+    let is_near = |a: Timestamp, b: Timestamp| a.since(b).max(b.since(a)) <= whole / 100;
+    let begins_late = !is_near(summary.since, span.since);
+    let since = if begins_late {
+        summary.since
+    } else {
+        span.since
+    };
+    let until = if is_near(summary.until, span.until) {
+        span.until
+    } else {
+        summary.until
+    };
+    let length = instead.map_or_else(|| length(until.since(since)), str::to_owned);
+    let mut line = Line::toned(
+        format!("{length} to {}", day_and_clock(until, *now, look)),
+        Tone::Strong,
+    );
+    let gpus = counted(summary.devices.len(), "GPU");
+    let hours = number::whole_hours(summary.all().all_ms());
+    line.push(format!("{dot}{gpus}, {hours} GPU-hours"), Tone::Plain);
+    if begins_late {
+        line.push(format!("{dot}nothing recorded before"), Tone::Doubtful);
+    }
+    for (option, value) in only {
+        let value = super::line::shown(value, look.symbols);
+        line.push(format!("{dot}{option} {value}"), Tone::Plain);
+    }
+    line.cut(look.width, look.symbols)
+}
+
+/// `7 days`, `12 hours`, `3d 4h`
+fn length(length: Duration) -> String {
+    const MINUTES_OF_AN_HOUR: u64 = 60;
+    const MINUTES_OF_A_DAY: u64 = 1440;
+    let minutes = length.as_secs().saturating_add(30) / 60;
+    let units = |of: u64| usize::try_from(minutes / of).unwrap_or(usize::MAX);
+    if minutes > 0 && minutes.is_multiple_of(MINUTES_OF_A_DAY) {
+        counted(units(MINUTES_OF_A_DAY), "day")
+    } else if minutes > 0
+        && minutes < MINUTES_OF_A_DAY
+        && minutes.is_multiple_of(MINUTES_OF_AN_HOUR)
+    {
+        counted(units(MINUTES_OF_AN_HOUR), "hour")
+    } else {
+        duration(length)
+    }
+}

@@ -1,0 +1,96 @@
+//! How the GPUs' time was used: a bar for each kind of time.
+
+use super::super::line::{Line, Tone};
+use super::super::look::{Look, Symbols};
+use super::number::percent;
+use gpukill_proto::audit::Times;
+
+/// So many characters are the whole.
+const CELLS: usize = 30;
+
+/// As long as the longest name, and a share.
+const LABEL: usize = " held idle  100 %  ".len();
+
+/// All on one line, or on one each where the width does not allow that.
+pub(super) fn lines(times: Times, look: &Look) -> Vec<Line> {
+    let whole = times.all_ms();
+    let parts = [
+        ("busy", times.busy_ms, Tone::Busy),
+        ("held idle", times.held_ms, Tone::Doubtful),
+        ("free", times.free_ms, Tone::Plain),
+        ("unknown", times.unknown_ms, Tone::Doubtful),
+    ];
+    // That all of it is known need not be said.
+    let parts = || {
+        parts
+            .iter()
+            .filter(|(name, part, _)| *name != "unknown" || *part > 0)
+    };
+    let mut together = Line::default();
+    for (at, (name, part, tone)) in parts().enumerate() {
+        let gap = if at == 0 { " " } else { "   " };
+        together.push(
+            format!("{gap}{name} {}  ", percent(*part, whole)),
+            Tone::Plain,
+        );
+        together.push(blocks(*part, whole, CELLS, look.symbols), *tone);
+    }
+    let together = together.trimmed();
+    let Some(most) = look.width.filter(|most| together.width() > *most) else {
+        return vec![together];
+    };
+    let cells = most.saturating_sub(LABEL).clamp(1, CELLS);
+    parts()
+        .map(|(name, part, tone)| {
+            let share = percent(*part, whole);
+            let mut line = Line::plain(format!(" {name:<9}  {share:>5}  "));
+            line.push(blocks(*part, whole, cells, look.symbols), *tone);
+            line.trimmed().cut(Some(most), look.symbols)
+        })
+        .collect()
+}
+
+/// A part of a whole that is so many cells long, in eighths of one where the
+/// terminal has such characters. What is not nothing is seen.
+fn blocks(part: u64, whole: u64, cells: usize, symbols: Symbols) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let steps = |of_a_cell: usize| -> usize {
+        if part == 0 || whole == 0 {
+            return 0;
+        }
+        let steps = cells.saturating_mul(of_a_cell) as u128;
+        let (part, whole) = (u128::from(part.min(whole)), u128::from(whole));
+        let nearest = (part * steps * 2 + whole) / (whole * 2);
+        usize::try_from(nearest).unwrap_or(0).max(1)
+    };
+    match symbols {
+        Symbols::Ascii => "#".repeat(steps(1)),
+        Symbols::Unicode => {
+            let eighths = steps(8);
+            "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_as_long_as_its_part_and_what_is_not_nothing_is_seen() {
+        let cases = [
+            (0, 100, "", ""),
+            (1, 1_000_000, "▏", "#"),
+            (61, 100, "██████████████████▎", "##################"),
+            (22, 100, "██████▋", "#######"),
+            (100, 100, &"█".repeat(30), &"#".repeat(30)),
+            (200, 100, &"█".repeat(30), &"#".repeat(30)),
+            (u64::MAX, u64::MAX, &"█".repeat(30), &"#".repeat(30)),
+            (1, 0, "", ""),
+        ];
+        for (part, whole, unicode, ascii) in cases {
+            assert_eq!(blocks(part, whole, 30, Symbols::Unicode), unicode);
+            assert_eq!(blocks(part, whole, 30, Symbols::Ascii), ascii);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Week by week: a row for each.
+
+use super::super::line::{Line, shown};
+use super::super::look::Look;
+use super::super::table::{Cell, Column, Row, Table, WhenNarrow};
+use super::number::{hours, percent};
+use gpukill_proto::audit::WeekTime;
+
+/// Narrower than this, hours have no shares beside them.
+const ROOM_FOR_SHARES: usize = 64;
+
+/// The oldest first.
+pub(super) fn lines(weeks: &[WeekTime], look: &Look) -> Vec<Line> {
+    let has_shares = look.width.is_none_or(|width| width >= ROOM_FOR_SHARES);
+    let some_unknown = weeks.iter().any(|week| week.times.unknown_ms > 0);
+    let mut columns = vec![
+        Column::left("WEEK OF", WhenNarrow::Stays),
+        Column::right("BUSY", WhenNarrow::Stays),
+        Column::right("HELD IDLE", WhenNarrow::Stays),
+        Column::right("FREE", WhenNarrow::Goes(1)),
+    ];
+    if some_unknown {
+        columns.push(Column::right("UNKNOWN", WhenNarrow::Goes(2)));
+    }
+    columns.push(Column::left("HELD MOST BY", WhenNarrow::Shrinks(12)));
+    let mut table = Table::new(columns);
+    for week in weeks {
+        let times = &week.times;
+        let whole = times.all_ms();
+        let part = |part| {
+            let mut text = hours(part);
+            if has_shares {
+                text.push_str(&format!(" {:>5}", percent(part, whole)));
+            }
+            Cell::plain(text)
+        };
+        let mut cells = vec![
+            Cell::plain(shown(&week.monday, look.symbols)),
+            part(times.busy_ms),
+            part(times.held_ms),
+            part(times.free_ms),
+        ];
+        if some_unknown {
+            cells.push(part(times.unknown_ms));
+        }
+        cells.push(Cell::plain(match &week.most {
+            Some((owner, held_ms)) => {
+                format!("{} {}", shown(owner, look.symbols), hours(*held_ms))
+            }
+            None => look.symbols.none().to_owned(),
+        }));
+        table.push(Row::Cells(cells));
+    }
+    table.lines(look)
+}

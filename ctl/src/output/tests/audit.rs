@@ -1,0 +1,228 @@
+//! The screens of `audit`.
+
+use super::*;
+use crate::output::sample::{actions, older_records, summary};
+use crate::output::summary::{Shown, lines as summary_lines, weekly};
+use gpukill_proto::audit::{ActionRecord, AuditSummary, Times};
+use gpukill_proto::document::{ActionDocument, SummaryDocument, WeekDocument, WeeklyDocument};
+use gpukill_proto::snapshot::DeviceId;
+use gpukill_proto::units::Timestamp;
+
+const DAY: Span = Span {
+    since: Timestamp(NOW.0 - 86_400_000),
+    until: NOW,
+};
+
+const WEEK: Span = Span {
+    since: Timestamp(NOW.0 - 7 * 86_400_000),
+    until: NOW,
+};
+
+fn ascii(width: usize) -> Look {
+    Look {
+        symbols: Symbols::Ascii,
+        ..look(Some(width))
+    }
+}
+
+fn colored(width: usize) -> Look {
+    Look {
+        color: true,
+        ..look(Some(width))
+    }
+}
+
+fn of_a_week(summary: &AuditSummary) -> Shown<'_> {
+    Shown {
+        summary,
+        span: WEEK,
+        only: vec![],
+        now: NOW,
+    }
+}
+
+fn check_width(text: &str, width: usize) {
+    let too_wide = text.lines().find(|line| line::width(line) > width);
+    assert_eq!(too_wide, None, "{width}");
+}
+
+#[test]
+fn audit_shows_the_newest_record_first() {
+    for width in [100, 60] {
+        let look = look(Some(width));
+        let shown = text(&AuditRecord::lines(&records(), DAY, &look), &look);
+        check(&format!("audit-{width}.txt"), &shown);
+    }
+}
+
+#[test]
+fn a_record_that_is_older_than_samples_says_of_how_much_time_it_tells() {
+    for width in [100, 60] {
+        let look = look(Some(width));
+        let shown = text(&AuditRecord::lines(&older_records(), DAY, &look), &look);
+        check_width(&shown, width);
+        check(&format!("audit-older-{width}.txt"), &shown);
+    }
+}
+
+#[test]
+fn a_summary_shows_how_the_gpus_were_used_and_by_whom_at_every_width() {
+    let summary = summary();
+    let shown = of_a_week(&summary);
+    for width in [120, 80, 40] {
+        let look = look(Some(width));
+        let screen = text(&summary_lines(&shown, &look), &look);
+        check_width(&screen, width);
+        check(&format!("summary-{width}.txt"), &screen);
+    }
+    let look = colored(120);
+    let screen = text(&summary_lines(&shown, &look), &look);
+    check("summary-colored.txt", &screen);
+    let look = ascii(80);
+    let of_alice = Shown {
+        only: vec![("--user", "alice"), ("--gpu", "0-3")],
+        ..shown
+    };
+    let screen = text(&summary_lines(&of_alice, &look), &look);
+    assert!(screen.is_ascii(), "{screen}");
+    check_width(&screen, 80);
+    check("summary-ascii.txt", &screen);
+}
+
+#[test]
+fn where_little_is_recorded_the_screen_says_from_when_on_and_where_nothing_what_to_do() {
+    let mut summary = summary();
+    summary.since = NOW.plus_seconds(-3 * 3600);
+    summary.until = NOW.plus_seconds(-2 * 3600);
+    summary.devices.truncate(1);
+    summary.devices[0].times = Times {
+        free_ms: 3_590_000,
+        ..Times::default()
+    };
+    summary.owners.clear();
+    summary.processes.clear();
+    summary.hours.clear();
+    summary.days.clear();
+    summary.gaps.clear();
+    let look = look(None);
+    let mut screen = text(&summary_lines(&of_a_week(&summary), &look), &look);
+    summary.devices.clear();
+    screen += "\n";
+    screen += &text(&summary_lines(&of_a_week(&summary), &look), &look);
+    check("summary-little.txt", &screen);
+}
+
+#[test]
+fn weeks_are_a_line_each() {
+    let summary = summary();
+    let shown = of_a_week(&summary);
+    for (name, look) in [
+        ("80", look(Some(80))),
+        ("40", look(Some(40))),
+        ("ascii", ascii(100)),
+    ] {
+        let screen = text(&weekly(&shown, &look), &look);
+        check(&format!("weekly-{name}.txt"), &screen);
+    }
+}
+
+#[test]
+fn what_was_done_is_shown_with_who_asked_and_what_came_of_it() {
+    for (name, look, width) in [
+        ("120", look(Some(120)), 120),
+        ("80", look(Some(80)), 80),
+        ("ascii", ascii(120), 120),
+    ] {
+        let screen = text(&ActionRecord::lines(&actions(), WEEK, &look), &look);
+        check_width(&screen, width);
+        assert!(name != "ascii" || screen.is_ascii(), "{screen}");
+        check(&format!("actions-{name}.txt"), &screen);
+    }
+    let look = colored(120);
+    let screen = text(&ActionRecord::lines(&actions(), WEEK, &look), &look);
+    check("actions-colored.txt", &screen);
+}
+
+#[test]
+fn programs_get_all_of_a_summary_and_of_what_was_done() {
+    let summary = summary();
+    let document = json::pretty(&SummaryDocument::from(&summary));
+    check("summary.json", &document.expect("plain values"));
+    let document = json::pretty(&WeeklyDocument::from(&summary));
+    check("weekly.json", &document.expect("plain values"));
+    let weeks: Vec<WeekDocument> = summary.weeks.iter().map(WeekDocument::from).collect();
+    let rows = csv::weeks(&weeks, Header::First);
+    check("weekly.csv", &rows.expect("texts"));
+    let documents: Vec<ActionDocument> = actions().iter().map(ActionDocument::from).collect();
+    let document = json::pretty(&documents);
+    check("actions.json", &document.expect("plain values"));
+    let rows = csv::actions(&documents, Header::First);
+    check("actions.csv", &rows.expect("texts"));
+}
+
+const HOSTILE: &str = "a\x1b[2J\x1b]0;x\x07\u{9b}31m\r\n\u{202e}\u{200b}\u{7f}b";
+
+fn hostile_summary() -> AuditSummary {
+    let mut summary = summary();
+    for device in &mut summary.devices {
+        device.name = Some(HOSTILE.into());
+        device.device.0 = HOSTILE.into();
+    }
+    for owner in &mut summary.owners {
+        if let Some(owner) = &mut owner.owner {
+            owner.name = HOSTILE.into();
+        }
+    }
+    for process in &mut summary.processes {
+        process.label = HOSTILE.into();
+    }
+    for week in &mut summary.weeks {
+        week.monday = HOSTILE.into();
+        week.most = Some((HOSTILE.into(), 1));
+    }
+    summary
+}
+
+fn hostile_actions() -> Vec<ActionRecord> {
+    let hostile = || Some(HOSTILE.to_owned());
+    let entries = actions().into_iter();
+    let entries = entries.map(|entry| ActionRecord {
+        kind: HOSTILE.into(),
+        user: hostile(),
+        what: hostile(),
+        word: hostile(),
+        why: hostile(),
+        device: Some(DeviceId(HOSTILE.into())),
+        plan: Reading::Value(HOSTILE.into()),
+        outcome: Reading::Value(serde_json::json!({ HOSTILE: [HOSTILE] }).to_string()),
+        ..entry
+    });
+    entries.collect()
+}
+
+#[test]
+fn nothing_in_the_record_can_steer_the_terminal() {
+    let (summary, entries) = (hostile_summary(), hostile_actions());
+    let look = look(None);
+    let shown = Shown {
+        only: vec![("--user", HOSTILE)],
+        ..of_a_week(&summary)
+    };
+    let documents: Vec<ActionDocument> = entries.iter().map(ActionDocument::from).collect();
+    let weeks: Vec<WeekDocument> = summary.weeks.iter().map(WeekDocument::from).collect();
+    let printed = [
+        text(&summary_lines(&shown, &look), &look),
+        text(&weekly(&shown, &look), &look),
+        text(&ActionRecord::lines(&entries, WEEK, &look), &look),
+        json::pretty(&SummaryDocument::from(&summary)).expect("plain values"),
+        json::pretty(&documents).expect("plain values"),
+        csv::weeks(&weeks, Header::First).expect("texts"),
+        csv::actions(&documents, Header::First).expect("texts"),
+    ];
+    for text in printed {
+        let steering = text
+            .chars()
+            .find(|c| *c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{200b}')));
+        assert_eq!(steering, None, "{text}");
+    }
+}

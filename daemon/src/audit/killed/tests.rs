@@ -1,0 +1,122 @@
+//! Runs that kills ended are told so, whatever is known first.
+
+use super::super::database::{SAMPLES, open};
+use super::*;
+use serde_json::json;
+
+const KEY: ProcessKey = ProcessKey {
+    pid: 7,
+    start_ticks: 9,
+};
+
+/// A file with one process, and its run on two devices.
+fn file() -> (tempfile::TempDir, Connection) {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = open(directory.path(), &SAMPLES).unwrap().connection;
+    connection
+        .execute_batch(
+            "INSERT INTO process (id, boot, pid, start_ticks) VALUES
+             (1, 'boot', 7, 9), (2, 'boot', 7, 10), (3, 'before', 7, 9);
+             INSERT INTO run (process, device, instance, first_at, last_at, first_sample, last_sample)
+             VALUES (1, 1, '', 0, 0, 1, 1), (1, 2, '', 0, 0, 1, 1),
+                    (2, 1, '', 0, 0, 1, 1), (3, 1, '', 0, 0, 1, 1);",
+        )
+        .unwrap();
+    (directory, connection)
+}
+
+fn depart(connection: &Connection, device: i64, ending: &str, at: i64) {
+    let update = "UPDATE run SET ended_at = ?3, ending = ?2 WHERE device = ?1";
+    let departed = rusqlite::params![device, ending, at];
+    connection.execute(update, departed).unwrap();
+}
+
+/// How each run ended, and by which kill.
+fn endings(connection: &Connection) -> Vec<(Option<String>, Option<i64>)> {
+    let mut select = connection
+        .prepare("SELECT ending, action FROM run ORDER BY id")
+        .unwrap();
+    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+fn was(ending: &str) -> (Option<String>, Option<i64>) {
+    (Some(ending.into()), None)
+}
+
+fn killed() -> (Option<String>, Option<i64>) {
+    (Some("killed".into()), Some(42))
+}
+
+fn taken() -> Killed {
+    let mut all = Killed::default();
+    all.take(42, Timestamp(500), &[KEY], Instant::now());
+    all
+}
+
+#[test]
+fn those_that_a_kill_says_to_have_ended_are_found_in_what_it_says() {
+    let outcome = |pid: u32, ending: &str| json!({"pid": pid, "start_ticks": 9, "ending": ending});
+    let report = json!({"stage": "done", "outcomes": [
+        outcome(7, "ended"), outcome(8, "survived"), outcome(9, "gone"), outcome(10, "zombie"),
+    ]});
+    assert_eq!(ended(&report.to_string()), [KEY]);
+    for nothing in ["", "[]", "{\"outcomes\": [{}]}", "{\"stage\": \"done\"}"] {
+        assert_eq!(ended(nothing), [], "{nothing}");
+    }
+}
+
+#[test]
+fn a_process_that_departed_before_its_kills_outcome_came_is_killed() {
+    let (_directory, mut connection) = file();
+    for device in [1, 2] {
+        depart(&connection, device, "ended", 1_000);
+    }
+    taken().mark(&mut connection, "boot").unwrap();
+    // Neither another process of the same pid nor one of another boot.
+    let expected = [killed(), killed(), was("ended"), was("ended")];
+    assert_eq!(endings(&connection), expected);
+}
+
+#[test]
+fn a_process_that_departs_after_its_kills_outcome_came_is_killed() {
+    let (_directory, mut connection) = file();
+    let mut all = taken();
+    all.mark(&mut connection, "boot").unwrap();
+    assert_eq!(endings(&connection), vec![(None, None); 4]);
+    all.sampled(Instant::now());
+    depart(&connection, 1, "ended", 1_000);
+    all.mark(&mut connection, "boot").unwrap();
+    assert_eq!(endings(&connection)[..2], [killed(), (None, None)]);
+    all.sampled(Instant::now());
+    depart(&connection, 2, "left", 1_010);
+    all.mark(&mut connection, "boot").unwrap();
+    assert_eq!(endings(&connection)[..2], [killed(), killed()]);
+}
+
+#[test]
+fn a_device_that_a_process_left_before_the_kill_was_left() {
+    let (_directory, mut connection) = file();
+    depart(&connection, 1, "left", 499);
+    depart(&connection, 2, "unseen", 499);
+    taken().mark(&mut connection, "boot").unwrap();
+    assert_eq!(endings(&connection)[..2], [was("left"), was("unseen")]);
+}
+
+#[test]
+fn a_process_that_is_not_to_be_found_is_looked_for_for_a_while() {
+    let mut all = taken();
+    let now = Instant::now();
+    for _ in 0..2 * LOOKS {
+        all.sampled(now);
+    }
+    assert_eq!(all.waiting.len(), 1);
+    all.sampled(now + LONG + Duration::from_secs(1));
+    assert!(all.waiting.is_empty());
+    // Where samples are far apart, so many of them.
+    all.take(42, Timestamp(500), &[KEY], now);
+    all.sampled(now + 2 * LONG);
+    assert_eq!(all.waiting.len(), 1);
+    all.take(43, Timestamp(500), &vec![KEY; MOST], now);
+    assert_eq!(all.waiting.len(), MOST);
+}

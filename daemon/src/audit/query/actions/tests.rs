@@ -1,0 +1,314 @@
+//! Pages of the record, joined, are the whole record.
+
+use super::super::super::database::{AUDIT, Opened, open};
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// An entry: when, of which table, and how long its document is.
+type Entry = (i64, bool, usize);
+
+fn file(entries: &[Entry]) -> (tempfile::TempDir, Opened) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut opened = open(directory.path(), &AUDIT).unwrap();
+    let all = opened.connection.transaction().unwrap();
+    for (at, is_act, length) in entries {
+        let document = json!({"long": "x".repeat(*length)}).to_string();
+        if *is_act {
+            let insert = "INSERT INTO action (at, run, kind, uid, asked, plan, finished_at, word)
+                VALUES (?1, 'r', 'kill', 1000, '--pid 7', ?2, ?1, 'done')";
+            all.execute(insert, params![at, document]).unwrap();
+        } else {
+            let insert =
+                "INSERT INTO event (at, kind, device, content) VALUES (?1, 'xid', 'GPU-0', ?2)";
+            all.execute(insert, params![at, document]).unwrap();
+        }
+    }
+    all.commit().unwrap();
+    (directory, opened)
+}
+
+fn whole() -> ActionQuery {
+    ActionQuery {
+        since: Timestamp(i64::MIN),
+        until: Timestamp(i64::MAX),
+        user: None,
+        kind: None,
+        gpu: None,
+        before: None,
+        limit: u32::MAX,
+    }
+}
+
+fn ask(opened: &mut Opened, query: &ActionQuery, whom: &Whom) -> ActionPage {
+    actions(&mut opened.connection, query, whom, &|_| true).unwrap()
+}
+
+fn pages(opened: &mut Opened, mut query: ActionQuery) -> Vec<ActionPage> {
+    let mut pages = Vec::new();
+    loop {
+        let page = ask(opened, &query, &Whom::default());
+        query.before = page.next;
+        pages.push(page);
+        if query.before.is_none() {
+            return pages;
+        }
+    }
+}
+
+fn ids(page: &ActionPage) -> Vec<u64> {
+    page.records.iter().map(|record| record.id).collect()
+}
+
+proptest! {
+    #[test]
+    fn pages_joined_are_the_whole_record_newest_first_and_nothing_twice(
+        // Many at the same moment, and clocks that jump.
+        entries in prop::collection::vec((0..5_i64, any::<bool>(), 0..40_usize), 0..60),
+        limit in 1..8_u32,
+        (since, until) in (0..5_i64, 0..6_i64),
+    ) {
+        let (_directory, mut opened) = file(&entries);
+        let query = ActionQuery {
+            since: Timestamp(since),
+            until: Timestamp(until),
+            limit,
+            ..whole()
+        };
+        let pages = pages(&mut opened, query);
+        prop_assert!(pages.iter().all(|page| page.records.len() <= limit as usize));
+        let places: Vec<ActionPlace> = pages.iter().flat_map(|page| &page.records).map(place).collect();
+        let (mut events, mut acts) = (0, 0);
+        let mut expected: Vec<ActionPlace> = entries
+            .iter()
+            .map(|(at, is_act, _)| {
+                let (number, odd) = if *is_act { (&mut acts, 1) } else { (&mut events, 0) };
+                *number += 1;
+                ActionPlace { at: Timestamp(*at), id: *number * 2 + odd }
+            })
+            .filter(|place| (since..until).contains(&place.at.0))
+            .collect();
+        expected.sort_unstable();
+        expected.reverse();
+        prop_assert_eq!(places, expected);
+    }
+}
+
+#[test]
+fn a_page_is_bounded_in_bytes_and_the_longest_entry_is_one_by_itself() {
+    let longest = 256 << 10;
+    let (_directory, mut opened) = file(&[
+        (1, false, 10),
+        (2, true, longest),
+        (3, true, longest),
+        (4, true, 100 << 10),
+        (5, false, 100 << 10),
+        (6, true, 100 << 10),
+    ]);
+    let pages = pages(&mut opened, whole());
+    let ids: Vec<Vec<u64>> = pages.iter().map(ids).collect();
+    assert_eq!(ids, [vec![9, 4], vec![7], vec![5], vec![3], vec![2]]);
+    for page in &pages {
+        let bytes = bincode::serialized_size(page).unwrap();
+        assert!(bytes < 2 * MOST_BYTES, "{bytes}");
+    }
+}
+
+#[test]
+fn a_page_has_at_most_a_thousand_entries() {
+    let entries: Vec<Entry> = (0..1_500).map(|at| (at, at % 2 == 0, 0)).collect();
+    let (_directory, mut opened) = file(&entries);
+    let sizes: Vec<usize> = pages(&mut opened, whole())
+        .iter()
+        .map(|page| page.records.len())
+        .collect();
+    assert_eq!(sizes, [1_000, 500]);
+}
+
+#[test]
+fn absurd_places_and_times_are_answered() {
+    let (_directory, mut opened) = file(&[(1, false, 0), (1, true, 0)]);
+    let place = |at, id| {
+        Some(ActionPlace {
+            at: Timestamp(at),
+            id,
+        })
+    };
+    let cases = [
+        (place(i64::MAX, u64::MAX), 2),
+        (place(i64::MIN, 0), 0),
+        (place(1, 0), 0),
+        (place(1, 3), 1),
+        (place(1, u64::MAX), 2),
+        (None, 2),
+    ];
+    for (before, expected) in cases {
+        let query = ActionQuery { before, ..whole() };
+        let page = ask(&mut opened, &query, &Whom::default());
+        assert_eq!(page.records.len(), expected, "{before:?}");
+    }
+    let nothing = ActionQuery {
+        limit: 0,
+        ..whole()
+    };
+    let odd = ActionQuery {
+        kind: Some("klil".into()),
+        ..whole()
+    };
+    let kinds = "kill, reset, prune, restore, broken, started, stopped, booted, settings, fault, \
+                 fault_over, xid, device, quiesced, resumed";
+    let no_kind = format!("\"klil\" is no kind of entry: there are {kinds}");
+    for (query, why) in [(nothing, "a limit of 0 asks for nothing"), (odd, &no_kind)] {
+        let answer = actions(&mut opened.connection, &query, &Whom::default(), &|_| true);
+        assert_eq!(answer, Err(Refusal::Invalid(why.into())));
+    }
+}
+
+/// Two people's acts, a device's event and the daemon's own.
+fn of_two_people() -> (tempfile::TempDir, Opened) {
+    let (directory, opened) = file(&[]);
+    let plan = |device: &str| json!({"targets": [{"holds": [{"gpu_id": device}]}]}).to_string();
+    let reset = json!({"gpus": [{"gpu_id": "GPU-1"}]}).to_string();
+    opened
+        .connection
+        .execute_batch(&format!(
+            "INSERT INTO event (at, kind, detail, device, number, uid, content) VALUES
+             (1, 'started', '1.2.3', NULL, NULL, NULL, '{{}}'),
+             (2, 'settings', 'abcd', NULL, NULL, NULL, '{{\"a\":1}}'),
+             (3, 'xid', 'XID 79', 'GPU-1', 79, NULL, NULL),
+             (4, 'quiesced', NULL, NULL, 1000, 1001, NULL);
+             INSERT INTO action
+             (at, run, kind, uid, times, asked, plan, finished_at, word, why, outcome) VALUES
+             (5, 'r', 'kill', 1000, 1, '--process secret', '{}', 9, 'done', NULL, '{{\"b\":2}}'),
+             (6, 'r', 'reset', 1001, 3, '--gpu 1', '{reset}', 8, 'refused', 'it is held', NULL),
+             (7, 'r', 'kill', NULL, 9, '', NULL, 8, 'refused', 'more', NULL),
+             (8, 'r', 'kill', 1001, 1, '--pid 7', '{}', NULL, NULL, NULL, NULL);",
+            plan("GPU-0"),
+            plan("GPU-1")
+        ))
+        .unwrap();
+    (directory, opened)
+}
+
+#[test]
+fn entries_are_found_by_user_by_kind_and_by_device() {
+    let (_directory, mut opened) = of_two_people();
+    let mut ids_of = |kind: Option<&str>, uids: Option<&[u32]>, devices: Option<Chosen>| {
+        let query = ActionQuery {
+            kind: kind.map(Into::into),
+            ..whole()
+        };
+        let uids = uids.map(|uids| uids.iter().copied().collect::<BTreeSet<u32>>());
+        ids(&ask(&mut opened, &query, &Whom { uids, devices }))
+    };
+    let these = |id: &str| Some(Chosen::These(vec![id.into()]));
+    assert_eq!(ids_of(None, None, None), [9, 7, 5, 3, 8, 6, 4, 2]);
+    assert_eq!(ids_of(Some("kill"), None, None), [9, 7, 3]);
+    assert_eq!(ids_of(None, Some(&[1_001]), None), [9, 5, 8]);
+    assert_eq!(ids_of(None, Some(&[]), None), Vec::<u64>::new());
+    assert_eq!(ids_of(Some("kill"), Some(&[1_001]), None), [9]);
+    assert_eq!(ids_of(None, None, these("GPU-1")), [9, 5, 6]);
+    assert_eq!(ids_of(None, None, these("GPU-0")), [3]);
+    let mistake = Refusal::NoMatch("no such GPU".into());
+    let gone = |id: &str| Some(Chosen::Gone(id.into(), mistake.clone()));
+    assert_eq!(ids_of(None, None, gone("GPU-1")), [9, 5, 6]);
+    let whom = Whom {
+        uids: None,
+        devices: gone("7"),
+    };
+    let answer = actions(&mut opened.connection, &whole(), &whom, &|_| true);
+    assert_eq!(answer, Err(mistake.clone()));
+    assert_eq!(who_acted(&mut opened.connection), Ok(vec![1_000, 1_001]));
+}
+
+#[test]
+fn what_others_asked_for_is_withheld_and_that_they_did_is_told() {
+    let (_directory, mut opened) = of_two_people();
+    let only_own = |uid: Option<u32>| uid == Some(1_001);
+    let page = actions(
+        &mut opened.connection,
+        &whole(),
+        &Whom::default(),
+        &only_own,
+    )
+    .unwrap();
+    let told: Vec<_> = page
+        .records
+        .iter()
+        .map(|it| {
+            let documents = (it.plan.known().is_some(), it.outcome == Reading::Withheld);
+            let device = it.device.as_ref().map(|id| id.0.as_str());
+            let (what, why) = (it.what.as_deref(), it.why.as_deref());
+            (it.id, it.times, device, what, why, documents)
+        })
+        .collect();
+    let until = Some("until 1970-01-01T00:00:01.000Z");
+    let expected = [
+        (9, 1, None, Some("--pid 7"), None, (true, false)),
+        (7, 9, None, None, None, (false, true)),
+        (
+            5,
+            3,
+            Some("GPU-1"),
+            Some("--gpu 1"),
+            Some("it is held"),
+            (true, false),
+        ),
+        (3, 1, None, None, None, (false, true)),
+        (8, 1, None, until, None, (false, false)),
+        (6, 1, Some("GPU-1"), Some("XID 79"), None, (false, false)),
+        (4, 1, None, Some("abcd"), None, (false, false)),
+        (2, 1, None, Some("1.2.3"), None, (true, false)),
+    ];
+    assert_eq!(told, expected);
+    // That it was done, how, and when it was over is told of everybody's.
+    let others = &page.records[3];
+    assert_eq!(
+        (others.word.as_deref(), others.finished_at, others.uid),
+        (Some("done"), Some(Timestamp(9)), Some(1_000))
+    );
+    assert_eq!(page.records[6].plan, Reading::Withheld);
+    // Nor does a question for a device say which another's kill was about.
+    let whom = Whom {
+        uids: None,
+        devices: Some(Chosen::These(vec!["GPU-0".into()])),
+    };
+    let page = actions(&mut opened.connection, &whole(), &whom, &only_own).unwrap();
+    assert_eq!(page.records, []);
+}
+
+#[test]
+fn the_record_is_only_added_to() {
+    let (_directory, opened) = of_two_people();
+    for change in [
+        "DELETE FROM event",
+        "DELETE FROM action",
+        "UPDATE event SET times = 2",
+        "UPDATE action SET asked = ''",
+        "UPDATE action SET why = '' WHERE word IS NOT NULL",
+    ] {
+        assert!(opened.connection.execute(change, []).is_err(), "{change}");
+    }
+}
+
+#[test]
+fn pages_are_read_by_an_index() {
+    let (_directory, opened) = of_two_people();
+    for (select, index) in [(EVENTS, "event_at"), (ACTS, "action_at")] {
+        let mut explain = opened
+            .connection
+            .prepare(&format!("EXPLAIN QUERY PLAN {select}"))
+            .unwrap();
+        let asked = params![0, 1, 2, 3, None::<String>, None::<String>, None::<String>];
+        let steps = explain
+            .query_map(asked, |row| row.get::<_, String>(3))
+            .unwrap();
+        let steps: Vec<String> = steps.map(Result::unwrap).collect();
+        let first = format!("USING INDEX {index} (at>? AND at<?)");
+        assert!(steps[0].ends_with(&first), "{steps:?}");
+        assert!(
+            !steps.iter().any(|step| step.contains("B-TREE")),
+            "{steps:?}"
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! A box whose history is written as the daemon writes it.
+
+use super::super::super::super::database::{Opened, SAMPLES, open};
+use super::super::super::super::sample::Sample;
+use super::super::super::super::samples::Written;
+use super::super::super::{Deadline, Failure};
+use super::super::summarize;
+use chrono::{FixedOffset, TimeZone};
+use gpukill_policy::usage::Usage;
+use gpukill_proto::audit::{AuditFilter, AuditSummary};
+use gpukill_proto::reading::Reading::{Unsupported, Value};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, Owner, OwnerKind, Snapshot, Vendor};
+use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A Monday, midnight in UTC: 2026-11-16.
+pub(super) const MONDAY: i64 = 1_794_787_200_000;
+pub(super) const MINUTE: i64 = 60_000;
+pub(super) const HOUR: i64 = 60 * MINUTE;
+
+pub(super) struct Stage {
+    pub(super) opened: Opened,
+    written: Written,
+    _directory: tempfile::TempDir,
+}
+
+pub(super) fn id(gpu: u32) -> DeviceId {
+    DeviceId(format!("GPU-{gpu}"))
+}
+
+/// A device that works so much, and draws a watt for each percent.
+pub(super) fn device(gpu: u32, percent: u32, memory: u64) -> Device {
+    let mut device = Device::unknown(id(gpu), gpu, Vendor::Nvidia, &Unsupported);
+    device.vitals.utilization = Value(Percent(percent));
+    device.vitals.power = Value(Milliwatts(u64::from(percent) * 1000));
+    device.vitals.temperature = Value(Celsius(40));
+    device.memory_used = Value(Bytes::mib(memory));
+    device.memory_unattributed = Value(Bytes(0));
+    device
+}
+
+pub(super) fn owner(name: &str) -> Owner {
+    Owner {
+        name: name.into(),
+        uid: Some(u32::try_from(name.len()).unwrap()),
+        kind: OwnerKind::User,
+    }
+}
+
+/// A process of theirs that works so much, with a MiB for each percent.
+pub(super) fn process(gpu: u32, pid: u32, name: &str, percent: u32) -> GpuProcess {
+    GpuProcess {
+        start_ticks: Value(9),
+        uid: Value(owner(name).uid.unwrap()),
+        user: Value(name.into()),
+        owner: Value(owner(name)),
+        name: Value("python".into()),
+        command: Value(format!("python /home/{name}/train.py")),
+        utilization: Value(Percent(percent)),
+        memory: Value(Bytes::mib(u64::from(percent))),
+        ..GpuProcess::unknown(id(gpu), pid, Timestamp(0), &Unsupported)
+    }
+}
+
+impl Stage {
+    pub(super) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self::over(directory)
+    }
+
+    fn over(directory: tempfile::TempDir) -> Self {
+        let opened = open(directory.path(), &SAMPLES).unwrap();
+        opened
+            .connection
+            .pragma_update(None, "synchronous", "OFF")
+            .unwrap();
+        Self {
+            opened,
+            written: Written::default(),
+            _directory: directory,
+        }
+    }
+
+    /// Another one with the same history.
+    pub(super) fn copy(&self) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(SAMPLES.file);
+        let path = path.to_str().unwrap();
+        self.opened
+            .connection
+            .execute("VACUUM INTO ?1", [path])
+            .unwrap();
+        Self::over(directory)
+    }
+
+    /// Writes a sample that began then, in milliseconds since 1970.
+    pub(super) fn sample(
+        &mut self,
+        from: i64,
+        length: i64,
+        devices: Vec<Device>,
+        processes: Vec<GpuProcess>,
+    ) {
+        let snapshot = Snapshot {
+            host: String::new(),
+            taken_at: Timestamp(from + length),
+            tick: 1,
+            devices,
+            processes,
+            backends: Vec::new(),
+            faults: Vec::new(),
+        };
+        let mut usage = Usage::starting(Timestamp(from));
+        usage.add(&snapshot, Duration::from_millis(length.unsigned_abs()));
+        let sample = Sample {
+            usage,
+            snapshot: Arc::new(snapshot),
+            departed: Vec::new(),
+            groups: Arc::default(),
+        };
+        self.written
+            .write(&mut self.opened.connection, "boot", &sample)
+            .unwrap();
+    }
+
+    /// The same sample over and over.
+    pub(super) fn samples(
+        &mut self,
+        from: i64,
+        until: i64,
+        length: i64,
+        devices: &[Device],
+        processes: &[GpuProcess],
+    ) {
+        let mut at = from;
+        while at < until {
+            self.sample(at, length, devices.to_vec(), processes.to_vec());
+            at += length;
+        }
+    }
+
+    pub(super) fn execute(&self, statement: &str) {
+        self.opened.connection.execute_batch(statement).unwrap();
+    }
+
+    /// What is told to an admin, in UTC.
+    pub(super) fn summary(&self, filter: &AuditFilter) -> AuditSummary {
+        self.summary_in(filter, &FixedOffset::east_opt(0).unwrap())
+    }
+
+    pub(super) fn summary_in(&self, filter: &AuditFilter, zone: &impl TimeZone) -> AuditSummary {
+        self.try_summary(filter, &|_, _| true, zone, soon())
+            .ok()
+            .unwrap()
+    }
+
+    pub(super) fn try_summary(
+        &self,
+        filter: &AuditFilter,
+        may_read: &dyn Fn(Option<u32>, Option<u32>) -> bool,
+        zone: &impl TimeZone,
+        deadline: Deadline,
+    ) -> Result<AuditSummary, Refusal> {
+        let told = summarize(&self.opened.connection, filter, may_read, zone, deadline);
+        told.map_err(|failure| match failure {
+            Failure::Asked(refusal) => refusal,
+            Failure::Store(error) => Refusal::Unavailable(error.to_string()),
+        })
+    }
+}
+
+pub(super) fn soon() -> Deadline {
+    Deadline(Instant::now() + Duration::from_secs(600))
+}
+
+pub(super) fn between(since: i64, until: i64) -> AuditFilter {
+    AuditFilter {
+        since: Timestamp(since),
+        until: Timestamp(until),
+        user: None,
+        process: None,
+        gpu: None,
+        container: None,
+        job: None,
+    }
+}
+
+pub(super) fn always() -> AuditFilter {
+    between(i64::MIN, i64::MAX)
+}

@@ -1,0 +1,143 @@
+//! The calls by which admins copy the store and make it smaller.
+
+use super::Session;
+use crate::audit::{Act, ActKind, Made};
+use gpukill_policy::access::{Operation, Ruling, check};
+use gpukill_proto::audit::{Backup, CopyId, PruneReport, RestoreReport};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::units::Timestamp;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The copy that a connection reads. It goes with the connection.
+#[derive(Clone, Default)]
+pub(super) struct Copies(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    last: u64,
+    made: Option<Arc<Made>>,
+}
+
+impl Copies {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        // Nothing panics while it holds this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// Deletes what is older.
+    pub(super) async fn prune_store(
+        &self,
+        before: Timestamp,
+        is_dry_run: bool,
+    ) -> Result<PruneReport, Refusal> {
+        let act = Act {
+            kind: ActKind::Prune,
+            uid: self.caller.uid,
+            asked: format!("--before {}", before.to_rfc3339()),
+            plan: "{}".into(),
+        };
+        let allowed = self.may_keep_store("delete from the store");
+        let sensible = allowed.and_then(|()| is_past(before, self.shared.clock.now()));
+        if let Err(refusal) = sensible {
+            if !is_dry_run {
+                self.shared.store.refuse(act, refusal.to_string());
+            }
+            return Err(refusal);
+        }
+        let report = self.shared.store.weigh(before).await?;
+        if is_dry_run {
+            return Ok(report);
+        }
+        self.shared.store.prune(act, before, report).await
+    }
+
+    /// Makes a copy, in the place of the one that this connection had.
+    pub(super) async fn make_backup(&self) -> Result<Backup, Refusal> {
+        self.may_keep_store("copy the store")?;
+        self.copies.lock().made = None;
+        let host = self.shared.state.borrow().snapshot.host.clone();
+        let made = Arc::new(self.shared.store.copy(host).await?);
+        let bytes = made.bytes();
+        let uid = self.caller.uid;
+        tracing::info!(uid, bytes, "a copy of the store is made on request");
+        let mut kept = self.copies.lock();
+        kept.last += 1;
+        kept.made = Some(made);
+        Ok(Backup {
+            id: CopyId(kept.last),
+            bytes,
+        })
+    }
+
+    /// Gives a part of it.
+    pub(super) async fn give_part(&self, id: CopyId, offset: u64) -> Result<Vec<u8>, Refusal> {
+        let made = {
+            let kept = self.copies.lock();
+            let made = kept.made.clone();
+            made.filter(|_| kept.last == id.0)
+        };
+        let made = made.ok_or(Refusal::Expired)?;
+        let part = tokio::task::spawn_blocking(move || made.part(offset)).await;
+        let part = part.map_err(|_| Refusal::Internal)?;
+        part.map_err(|error| Refusal::Unavailable(format!("the copy cannot be read: {error}")))
+    }
+
+    /// Begins to take one.
+    pub(super) async fn take_copy(&self, _bytes: u64) -> Result<CopyId, Refusal> {
+        Err(takes_none())
+    }
+
+    /// Takes a part of it.
+    pub(super) async fn take_part(
+        &self,
+        _: CopyId,
+        _offset: u64,
+        _part: Vec<u8>,
+    ) -> Result<(), Refusal> {
+        Err(takes_none())
+    }
+
+    /// Puts it in place.
+    pub(super) async fn put_in_place(
+        &self,
+        _: CopyId,
+        _is_dry_run: bool,
+    ) -> Result<RestoreReport, Refusal> {
+        Err(takes_none())
+    }
+
+    /// May the caller copy the store, and delete from it?
+    fn may_keep_store(&self, asked: &str) -> Result<(), Refusal> {
+        match check(&self.caller, Operation::KeepStore, &self.shared.roles()) {
+            Ruling::Allow => Ok(()),
+            Ruling::Deny(_) => {
+                let group = &self.shared.authority.config.borrow().access.admin_group;
+                Err(Refusal::Denied {
+                    asked: asked.to_owned(),
+                    ask: format!("root, or someone in group {group}"),
+                })
+            }
+        }
+    }
+}
+
+/// Nothing is older than what comes: whoever types that means something else.
+fn is_past(before: Timestamp, now: Timestamp) -> Result<(), Refusal> {
+    if before <= now {
+        return Ok(());
+    }
+    let (before, now) = (before.to_rfc3339(), now.to_rfc3339());
+    Err(Refusal::Invalid(format!(
+        "{before} is yet to come: it is {now}"
+    )))
+}
+
+/// A copy is put back by hand.
+fn takes_none() -> Refusal {
+    Refusal::Unavailable(
+        "this gpukilld takes no copies: stop it, unpack the copy in its state directory, and start it"
+            .into(),
+    )
+}

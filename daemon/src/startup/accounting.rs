@@ -1,0 +1,188 @@
+//! An hour of which the truth is written down, polled by the daemon's own `run` on a
+//! clock that a hand turns, with a restart and a gap in it: what the store says
+//! afterwards is the truth within one sample.
+
+mod script;
+
+mod stage;
+
+use gpukill_proto::units::Percent;
+use script::{Load, Task};
+use stage::Stage;
+use std::collections::BTreeMap;
+
+const ANN: u32 = 1001;
+const BOB: u32 = 1002;
+const CID: u32 = 1003;
+const DOT: u32 = 1004;
+
+/// A process on a GPU from one second of the hour to another, and what it does.
+const fn task(pid: u32, uid: u32, gpu: u32, from: u64, until: u64, load: Load) -> Task {
+    Task {
+        pid,
+        uid,
+        gpu,
+        from,
+        until,
+        load,
+    }
+}
+
+/// The daemon is off from 1200 to 1230, and hangs from 1800 to 2400.
+const HOUR: &[Task] = &[
+    task(101, ANN, 0, 0, 3_602, Load::Busy),
+    task(102, BOB, 0, 100, 1_700, Load::Idle),
+    // Two of one person on one GPU: the second works until 1000 and then idles.
+    task(103, CID, 1, 300, 900, Load::Busy),
+    task(104, CID, 1, 600, 1_500, Load::BusyUntil(1_000)),
+    task(105, DOT, 1, 1_000, 1_003, Load::Busy),
+    // It ends while the daemon hangs.
+    task(106, DOT, 1, 1_650, 2_100, Load::Idle),
+    // Nobody knows whether it works, on a GPU where another does.
+    task(107, DOT, 0, 2_500, 3_602, Load::Unknown),
+    // One ends while the daemon is off, and one begins.
+    task(108, BOB, 1, 1_150, 1_210, Load::Idle),
+    task(109, ANN, 1, 1_220, 1_400, Load::Busy),
+];
+
+/// Busy, idle and unknown seconds of each person on each GPU: the time they held it,
+/// once, however many processes they had there, while the daemon looked.
+const PEOPLE: [(u32, u32, [u64; 3]); 7] = [
+    // 0–1200, 1230–1800, 2400–3600.
+    (ANN, 0, [1_200 + 570 + 1_200, 0, 0]),
+    // 1230–1400.
+    (ANN, 1, [170, 0, 0]),
+    // 100–1200, 1230–1700.
+    (BOB, 0, [0, 1_100 + 470, 0]),
+    // 1150–1200.
+    (BOB, 1, [0, 50, 0]),
+    // Busy 300–1000; idle 1000–1200, 1230–1500.
+    (CID, 1, [700, 200 + 270, 0]),
+    // 2500–3600.
+    (DOT, 0, [0, 0, 1_100]),
+    // Busy 1000–1003; idle 1650–1800.
+    (DOT, 1, [3, 150, 0]),
+];
+
+/// Seconds that each process held its GPU, and how it ended.
+const PROCESSES: [(u32, u64, &str); 9] = [
+    (101, 2_970, "unseen"),
+    (102, 1_570, "ended"),
+    (103, 600, "ended"),
+    (104, 600 + 270, "ended"),
+    (105, 3, "ended"),
+    (106, 150, "ended"),
+    (107, 1_100, "unseen"),
+    (108, 50, "unseen"),
+    (109, 170, "ended"),
+];
+
+/// Busy, held, free and unknown seconds of each GPU.
+const GPUS: [[u64; 4]; 2] = [
+    [2_970, 0, 0, 0],
+    // Busy 300–1003, 1230–1400; held 1003–1200, 1400–1500, 1650–1800; free 0–300,
+    // 1500–1650, 2400–3600.
+    [703 + 170, 197 + 100 + 150, 300 + 150 + 1_200, 0],
+];
+
+/// The length of a sample.
+const WITHIN: u64 = 10;
+
+fn assert_near(found: &[u64], truth: &[u64], what: &str) {
+    let is_near = |(found, truth): (&u64, &u64)| found.abs_diff(truth * 1_000) <= WITHIN * 1_000;
+    assert_eq!(found.len(), truth.len(), "{what}");
+    assert!(
+        found.iter().zip(truth).all(is_near),
+        "{what}: {found:?} ms, and not {truth:?} s"
+    );
+}
+
+#[test]
+fn an_hour_of_which_the_truth_is_known_sums_to_it_across_a_restart_and_a_gap() {
+    let mut stage = Stage::new(HOUR);
+    stage.start();
+    stage.poll_until(1_200);
+    stage.stop();
+    stage.go_to(1_230);
+    stage.start();
+    stage.poll_until(1_800);
+    stage.hang_until(2_400);
+    stage.poll_until(3_600);
+    stage.stop();
+    // Long after, so that the last minutes and hours are over.
+    stage.go_to(7_300);
+    stage.start();
+    stage.hang_until(7_400);
+    stage.hang_until(7_500);
+    stage.stop();
+
+    for (uid, gpu, truth) in PEOPLE {
+        let what = format!("user {uid} on GPU {gpu}");
+        assert_near(&stage.shares_of(uid, gpu), &truth, &what);
+    }
+    let runs = stage.runs();
+    let expected: Vec<_> = PROCESSES.iter().map(|(pid, _, end)| (*pid, *end)).collect();
+    let found: Vec<_> = runs
+        .iter()
+        .map(|run| (run.pid, run.ending.as_str()))
+        .collect();
+    assert_eq!(found, expected);
+    for ((pid, truth, _), run) in PROCESSES.iter().zip(&runs) {
+        assert_near(&[run.held_ms], &[*truth], &format!("process {pid}"));
+        let task = HOUR.iter().find(|task| task.pid == *pid).unwrap();
+        // It was last seen before the daemon was away.
+        let last = match task.until {
+            1_210 => 1_200,
+            2_100 => 1_800,
+            3_602 => 3_600,
+            until => until,
+        };
+        let first = if *pid == 109 { 1_230 } else { task.from };
+        assert!(run.first_at.abs_diff(first) <= WITHIN, "{run:?}");
+        assert!(run.last_at.abs_diff(last) <= WITHIN, "{run:?}");
+    }
+
+    // Samples, minutes and hours tell of the same time, to the millisecond.
+    let held: BTreeMap<(u32, u32), u64> = runs
+        .iter()
+        .map(|run| ((run.pid, run.gpu), run.held_ms))
+        .collect();
+    for table in ["sample", "minute", "hour"] {
+        let told = stage.told_by(table);
+        assert_eq!(told.held, held, "{table}");
+        for (gpu, truth) in (0..).zip(&GPUS) {
+            let what = format!("GPU {gpu}, by {table}");
+            assert_near(&told.devices[&gpu], truth, &what);
+        }
+    }
+    assert_eq!(stage.dropped(), 0);
+}
+
+#[test]
+fn what_the_script_says_is_what_a_poll_sees() {
+    let busy = Percent(90);
+    let at = |second| {
+        let tasks = HOUR.iter().filter(move |task| task.is_there(second));
+        tasks
+            .map(move |task| (task.pid, task.load.at(second).known().copied()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        at(999),
+        [
+            (101, Some(busy)),
+            (102, Some(Percent(0))),
+            (104, Some(busy))
+        ]
+    );
+    assert_eq!(
+        at(1_002),
+        [
+            (101, Some(busy)),
+            (102, Some(Percent(0))),
+            (104, Some(Percent(0))),
+            (105, Some(busy)),
+        ]
+    );
+    assert_eq!(at(2_500), [(101, Some(busy)), (107, None)]);
+}

@@ -1,0 +1,135 @@
+//! A made-up box that people use for a month: 8 GPUs, 8 processes on each. A
+//! process lives two hours on average. Three of four work, with use that changes
+//! at each poll; the others hold memory and do nothing.
+
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, Owner, OwnerKind, Snapshot, Vendor};
+use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
+
+const GPUS: u32 = 8;
+const EACH: u32 = 8;
+
+/// A poll is every 2 s: so many are two hours.
+const LIFE: u32 = 3_600;
+
+/// The box.
+pub(crate) struct Box8 {
+    random: Random,
+    next_pid: u32,
+    processes: Vec<Running>,
+}
+
+struct Running {
+    process: GpuProcess,
+    works: bool,
+    utilization: u32,
+}
+
+impl Box8 {
+    pub(crate) fn new() -> Self {
+        let mut people = Self {
+            random: Random(0x9e37_79b9_7f4a_7c15),
+            next_pid: 1_000,
+            processes: Vec::new(),
+        };
+        for slot in 0..GPUS * EACH {
+            let process = people.begin(slot / EACH, Timestamp(0));
+            people.processes.push(process);
+        }
+        people
+    }
+
+    /// What a poll sees then.
+    pub(crate) fn poll(&mut self, at: Timestamp) -> Snapshot {
+        for slot in 0..self.processes.len() {
+            if self.random.below(LIFE) == 0 {
+                let gpu = u32::try_from(slot).unwrap() / EACH;
+                self.processes[slot] = self.begin(gpu, at);
+            }
+            let step = self.random.below(11);
+            let grows = self.random.below(300) == 0;
+            let running = &mut self.processes[slot];
+            if running.works {
+                running.utilization = (running.utilization + step).saturating_sub(5).min(12);
+                running.process.utilization = Reading::Value(Percent(running.utilization));
+                if grows && let Reading::Value(memory) = &mut running.process.memory {
+                    memory.0 += Bytes::mib(2).0;
+                }
+            }
+        }
+        Snapshot {
+            host: "box".into(),
+            taken_at: at,
+            tick: 1,
+            devices: (0..GPUS).map(|gpu| self.device(gpu)).collect(),
+            processes: self.processes.iter().map(|it| it.process.clone()).collect(),
+            backends: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    fn begin(&mut self, gpu: u32, at: Timestamp) -> Running {
+        self.next_pid += 1;
+        let works = self.random.below(4) > 0;
+        let user = self.random.below(20);
+        let why = Reading::Unsupported;
+        let process = GpuProcess {
+            start_ticks: Reading::Value(u64::from(self.next_pid) * 7),
+            started_at: Reading::Value(at),
+            memory: Reading::Value(Bytes::mib(512 + u64::from(self.random.below(8_000)))),
+            utilization: Reading::Value(Percent(0)),
+            uid: Reading::Value(1_000 + user),
+            user: Reading::Value(format!("user{user}")),
+            owner: Reading::Value(Owner {
+                name: format!("user{user}"),
+                uid: Some(1_000 + user),
+                kind: OwnerKind::User,
+            }),
+            name: Reading::Value("python".into()),
+            executable: Reading::Value("/usr/bin/python3.11".into()),
+            command: Reading::Value(format!(
+                "python train_{}.py --model llama-70b --batch-size 32 --lr 0.0003",
+                self.random.below(40)
+            )),
+            ..GpuProcess::unknown(id(gpu), self.next_pid, at, &why)
+        };
+        Running {
+            process,
+            works,
+            utilization: 0,
+        }
+    }
+
+    fn device(&mut self, gpu: u32) -> Device {
+        let mut device = Device::unknown(id(gpu), gpu, Vendor::Nvidia, &Reading::Unsupported);
+        let here = self.processes.iter().map(|it| &it.process);
+        let here = here.filter(|process| process.device == device.id);
+        let memory: u64 = here.filter_map(|it| it.memory.known()).map(|it| it.0).sum();
+        device.name = Reading::Value("NVIDIA H100 80GB HBM3".into());
+        device.memory_total = Reading::Value(Bytes(80 << 30));
+        device.memory_used = Reading::Value(Bytes(memory + (600 << 20)));
+        device.memory_unattributed = Reading::Value(Bytes(0));
+        device.vitals.utilization = Reading::Value(Percent(90 + self.random.below(11)));
+        let celsius = 65 + self.random.below(8);
+        device.vitals.temperature = Reading::Value(Celsius(celsius.cast_signed()));
+        let milliwatts = 600_000 + self.random.below(90_000);
+        device.vitals.power = Reading::Value(Milliwatts(milliwatts.into()));
+        device
+    }
+}
+
+fn id(gpu: u32) -> DeviceId {
+    DeviceId(format!("GPU-8f3c0000-0000-0000-0000-00000000000{gpu}"))
+}
+
+/// The same at each run: xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        u32::try_from((self.0 >> 33) % u64::from(end)).unwrap()
+    }
+}

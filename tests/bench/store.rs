@@ -1,0 +1,249 @@
+//! `cargo bench -p gpukill-tests --bench store`: what 30 days of 8 GPUs with 64
+//! processes leave on the disk, and how long questions about them take. Polls
+//! every 2 s, samples every 10 s, through the code that gathers and writes; then
+//! a daemon over the file, and whole clients.
+//!
+//! Beside it, of one day of the same samples: one JSON object a record, as
+//! gpu-kill writes them, and one row a record in a plain table.
+//!
+//! A number after `--` is how many days instead.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::cast_precision_loss,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "it prints its measurements, and ends where it cannot"
+)]
+
+#[path = "people.rs"]
+mod people;
+
+use gpukill_proto::snapshot::Snapshot;
+use gpukill_proto::units::Timestamp;
+use gpukill_tests::harness::Stage;
+use gpukilld::gathered::Measured;
+use people::Box8;
+use rusqlite::{Connection, params};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+const POLL: u64 = 2;
+const SAMPLE: u64 = 10;
+const DAY: u64 = 86_400;
+
+/// So often each question is asked.
+const ROUNDS: usize = 20;
+
+fn main() {
+    let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
+    let days: u64 = numbers.next_back().unwrap_or(30);
+    let stage = Stage::new();
+    // A whole minute ago: the daemon deletes by its own clock.
+    let now = Timestamp::from(SystemTime::now());
+    let seconds = days * DAY;
+    let start = now.plus_seconds(-i64::try_from(seconds).unwrap());
+    let state = stage.path("state");
+    write(&state, start, seconds);
+    println!();
+    beside(start);
+    println!();
+    ask(&stage, days);
+}
+
+/// Writes the history, and tells of each day that doubles it.
+fn write(state: &Path, start: Timestamp, seconds: u64) {
+    let mut people = Box8::new();
+    let mut measured = Measured::open(state).unwrap();
+    let begun = Instant::now();
+    let mut tell_at = DAY;
+    println!(
+        "{:>5} {:>10} {:>12} {:>12} {:>10}",
+        "days", "MB", "B a sample", "B a record", "written in"
+    );
+    for second in (0..seconds).step_by(usize::try_from(POLL).unwrap()) {
+        let at = start.plus_seconds(i64::try_from(second).unwrap());
+        let snapshot = Arc::new(people.poll(at));
+        let steady = Duration::from_secs(second);
+        measured.poll(&snapshot, steady).unwrap();
+        let after = second + POLL;
+        if after >= tell_at || after >= seconds {
+            tell_at *= 2;
+            let bytes = size(state);
+            let samples = (after / SAMPLE) as f64;
+            println!(
+                "{:>5.1} {:>10.1} {:>12.0} {:>12.2} {:>8.0} s",
+                after as f64 / DAY as f64,
+                bytes as f64 / 1e6,
+                bytes as f64 / samples,
+                bytes as f64 / samples / 72.0,
+                begun.elapsed().as_secs_f64()
+            );
+        }
+    }
+}
+
+/// The file and its write-ahead log.
+fn size(state: &Path) -> u64 {
+    ["samples.db", "samples.db-wal"]
+        .iter()
+        .filter_map(|name| std::fs::metadata(state.join(name)).ok())
+        .map(|metadata| metadata.len())
+        .sum()
+}
+
+/// What a day comes to in other forms.
+fn beside(start: Timestamp) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("plain.db");
+    let mut plain = Connection::open(&path).unwrap();
+    plain
+        .execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;
+             CREATE TABLE record (id INTEGER PRIMARY KEY, at INTEGER, gpu INTEGER, pid INTEGER,
+             user TEXT, name TEXT, memory INTEGER, utilization INTEGER, temperature INTEGER,
+             power INTEGER) STRICT;",
+        )
+        .unwrap();
+    let mut people = Box8::new();
+    let (mut lines, mut records) = (0, 0_u64);
+    for samples in 0..(DAY / SAMPLE / 60) {
+        let transaction = plain.transaction().unwrap();
+        for sample in 0..60 {
+            let second = (samples * 60 + sample) * SAMPLE;
+            let at = start.plus_seconds(i64::try_from(second).unwrap());
+            let snapshot = people.poll(at);
+            for record in flat(&snapshot) {
+                records += 1;
+                lines += record.to_string().len() as u64 + 1;
+                let number = |key: &str| record[key].as_i64();
+                transaction
+                    .prepare_cached("INSERT INTO record VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)")
+                    .unwrap()
+                    .execute(params![
+                        i64::try_from(records).unwrap(),
+                        at.0,
+                        number("gpu_index"),
+                        number("pid"),
+                        record["user"].as_str(),
+                        record["process_name"].as_str(),
+                        number("memory_used_mb"),
+                        number("utilization_pct"),
+                        number("temperature_c"),
+                        number("power_w"),
+                    ])
+                    .unwrap();
+            }
+        }
+        transaction.commit().unwrap();
+    }
+    plain
+        .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
+        .unwrap();
+    let table = std::fs::metadata(&path).unwrap().len();
+    for (what, bytes) in [("JSON lines", lines), ("plain rows", table)] {
+        println!(
+            "{what}: {:.1} MB a day, {:.0} B a record: 30 days of it are {:.0} MB",
+            bytes as f64 / 1e6,
+            bytes as f64 / records as f64,
+            bytes as f64 * 30.0 / 1e6
+        );
+    }
+}
+
+/// The fields of a record that gpu-kill's documents name.
+fn flat(snapshot: &Snapshot) -> Vec<serde_json::Value> {
+    let record =
+        |pid: Option<u32>, user: Option<&str>, name: Option<&str>, memory, index: usize| {
+            serde_json::json!({
+                "id": snapshot.taken_at.0, "timestamp": snapshot.taken_at.to_rfc3339(),
+                "gpu_index": index, "gpu_name": "NVIDIA H100 80GB HBM3", "pid": pid, "user": user,
+                "process_name": name, "memory_used_mb": memory, "utilization_pct": 97,
+                "temperature_c": 71, "power_w": 688.0, "container": null,
+            })
+        };
+    let index = |id: &gpukill_proto::snapshot::DeviceId| {
+        let found = snapshot.devices.iter().position(|device| device.id == *id);
+        found.unwrap_or(0)
+    };
+    let devices = snapshot.devices.iter().map(|device| {
+        let memory = device.memory_used.known().map(|it| it.as_mib());
+        record(None, None, None, memory, index(&device.id))
+    });
+    let processes = snapshot.processes.iter().map(|process| {
+        let owner = process.owner.known().map(|owner| owner.name.as_str());
+        let memory = process.memory.known().map(|it| it.as_mib());
+        let name = process.name.known().map(String::as_str);
+        record(
+            Some(process.pid),
+            owner,
+            name,
+            memory,
+            index(&process.device),
+        )
+    });
+    devices.chain(processes).collect()
+}
+
+/// Whole clients, which ask a daemon over this store.
+fn ask(stage: &Stage, days: u64) {
+    stage.configure("");
+    let mut command = stage.daemon();
+    command
+        .env("GPUKILLD_DAEMON_STATE_DIR", stage.path("state"))
+        .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
+        .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
+    let daemon = stage.start_with(&mut command);
+    println!("{:<52} {:>9} {:>9}", "whole client", "median", "longest");
+    let since = |days: u64| format!("{days}d");
+    let (all, week) = (since(days), since(7.min(days)));
+    let questions: [(&str, Vec<&str>); 7] = [
+        ("list", vec!["list"]),
+        (
+            "--summary, 1 day",
+            vec!["audit", "--summary", "--since", "1d"],
+        ),
+        (
+            "--summary, 7 days",
+            vec!["audit", "--summary", "--since", &week],
+        ),
+        (
+            "--summary, all",
+            vec!["audit", "--summary", "--since", &all],
+        ),
+        (
+            "--summary --user, all",
+            vec!["audit", "--summary", "--user", "user3", "--since", &all],
+        ),
+        (
+            "a page of 1000 of the last day",
+            vec!["audit", "--limit", "1000"],
+        ),
+        (
+            "a page of 1000 of one user, all",
+            vec![
+                "audit", "--user", "user3", "--limit", "1000", "--since", &all,
+            ],
+        ),
+    ];
+    for (what, arguments) in questions {
+        let mut times: Vec<Duration> = (0..ROUNDS)
+            .map(|_| {
+                let mut client = stage.client(&arguments);
+                client.stdout(Stdio::null());
+                let begun = Instant::now();
+                let status = client.status().unwrap();
+                assert!(status.success(), "{what}: {status}");
+                begun.elapsed()
+            })
+            .collect();
+        times.sort_unstable();
+        println!(
+            "{what:<52} {:>6.1} ms {:>6.1} ms",
+            times[ROUNDS / 2].as_secs_f64() * 1e3,
+            times[ROUNDS - 1].as_secs_f64() * 1e3
+        );
+    }
+    daemon.stop();
+}

@@ -1,0 +1,270 @@
+//! The store as a whole: records in files, copied, made smaller.
+
+use super::super::raw::Raw;
+use super::{database, records};
+use gpukill_proto::audit::CopyId;
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::service::{GpukillRequest, GpukillResponse};
+use gpukill_proto::units::Timestamp;
+use gpukill_tests::harness::{NOBODY, Stage, acting_as, can_act_as_others, eventually};
+use serde_json::{Value, json};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::SystemTime;
+
+fn one_gpu() -> Stage {
+    let stage = Stage::new();
+    stage.play(&json!({"gpus": [{"processes": [{"pid": 5_000_000, "memory": 1}]}]}));
+    stage
+}
+
+/// Puts samples of these ten seconds into a store that no daemon has open: three
+/// samples, two minutes and an hour.
+fn remember(stage: &Stage, from: Timestamp) {
+    let file = database(stage, "samples.db");
+    let rows = "INSERT INTO sample (id, at, usage) VALUES
+             (1001, FROM + 1000, x''), (1002, FROM + 2000, x''), (1003, FROM + 3000, x'');
+         INSERT INTO minute (id, at, usage) VALUES
+             (1001, FROM + 1000, x''), (1003, FROM + 2000, x'');
+         INSERT INTO hour (id, at, usage) VALUES (1003, FROM + 1000, x'');
+         UPDATE rolled SET sample = 1003, minute = 1003;";
+    file.execute_batch(&rows.replace("FROM", &from.0.to_string()))
+        .unwrap();
+}
+
+/// How many rows of these ten seconds there are.
+fn old_rows(stage: &Stage, from: Timestamp) -> i64 {
+    let select = "SELECT (SELECT count(*) FROM sample WHERE at < ?1)
+        + (SELECT count(*) FROM minute WHERE at < ?1)
+        + (SELECT count(*) FROM hour WHERE at < ?1)";
+    let file = database(stage, "samples.db");
+    file.query_row(select, [from.plus_seconds(10).0], |row| row.get(0))
+        .unwrap()
+}
+
+/// The acts in the record: kind, what was asked for, word.
+fn acts(stage: &Stage) -> Vec<(String, String, Option<String>)> {
+    let file = database(stage, "audit.db");
+    let mut statement = file
+        .prepare("SELECT kind, asked, word FROM action ORDER BY id")
+        .unwrap();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn what_is_old_is_counted_then_deleted_and_that_is_recorded() {
+    let stage = one_gpu();
+    stage.start().stop();
+    // Long ago, and not so long that it goes by itself.
+    let from = Timestamp::from(SystemTime::now()).plus_seconds(-3 * 3_600);
+    remember(&stage, from);
+    let before = from.plus_seconds(10).to_rfc3339();
+    let daemon = stage.start();
+    eventually("a sample", || records(&stage, &[]).pop());
+    let prune = |more: &[&str]| {
+        let arguments = ["audit", "prune", "--before", &before];
+        stage.ctl(&[&arguments, more].concat())
+    };
+    let goes = "3 samples, 2 minutes, 1 hour of before ";
+    for arguments in [&["--dry-run"][..], &[]] {
+        let ran = prune(arguments);
+        let first = ran.stdout.lines().next().unwrap_or_default();
+        assert!(first.starts_with(goes), "{ran:?}");
+        assert!(first.ends_with(" would be deleted"), "{ran:?}");
+        // Nobody can be asked.
+        assert_eq!(
+            ran.code,
+            if arguments.is_empty() { 3 } else { 0 },
+            "{ran:?}"
+        );
+        assert_eq!(old_rows(&stage, from), 6);
+    }
+    assert_eq!(acts(&stage), []);
+
+    let ran = prune(&["--yes"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let first = ran.stdout.lines().next().unwrap_or_default();
+    assert!(first.starts_with(goes) && first.ends_with(" are deleted"));
+    assert_eq!(old_rows(&stage, from), 0);
+    let asked = || format!("--before {before}");
+    let word = |word: &str| Some(word.to_owned());
+    let done = ("prune".to_owned(), asked(), word("done"));
+    eventually("the end is recorded", || {
+        (acts(&stage) == [done.clone()]).then_some(())
+    });
+
+    // What comes is nobody's to delete, and plain users delete nothing.
+    let ran = stage.ctl(&[
+        "audit",
+        "prune",
+        "--before",
+        "2100-01-01T00:00:00Z",
+        "--yes",
+    ]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(
+        ran.stderr
+            .contains("2100-01-01T00:00:00.000Z is yet to come")
+    );
+    assert!(!records(&stage, &[]).is_empty());
+    if can_act_as_others() {
+        stage.open_to_all();
+        let ran = acting_as(NOBODY, &[], || prune(&["--yes"]));
+        let expected = "gpukillctl: cannot delete from the store\n\
+             hint: ask root, or someone in group gpukill-admin\n";
+        assert_eq!((ran.code, ran.stderr.as_str()), (4, expected));
+    }
+    daemon.stop();
+}
+
+fn unpacked(file: &Path, into: &Path) {
+    std::fs::create_dir(into).unwrap();
+    let done = Command::new("tar")
+        .arg("-xf")
+        .arg(file)
+        .arg("-C")
+        .arg(into)
+        .status();
+    assert!(done.unwrap().success());
+}
+
+#[test]
+fn a_copy_made_while_the_daemon_runs_is_a_store() {
+    let stage = one_gpu();
+    let daemon = stage.start();
+    eventually("a sample", || records(&stage, &[]).pop());
+    let file = stage.path("copy.tar");
+    let name = file.to_str().unwrap();
+    let ran = stage.ctl(&["audit", "backup", name]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    let metadata = std::fs::metadata(&file).unwrap();
+    assert_eq!(metadata.mode() & 0o777, 0o600);
+    let before = std::fs::read(&file).unwrap();
+    let ran = stage.ctl(&["audit", "backup", name]);
+    let expected = format!("gpukillctl: {name} is there already\nhint: --force replaces it\n");
+    assert_eq!((ran.code, ran.stderr), (1, expected));
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    assert_eq!(stage.ctl(&["audit", "backup", name, "--force"]).code, 0);
+    // Nothing of it is left beside the store, nor beside the file.
+    assert!(!stage.path("state/copying").exists());
+    assert!(!stage.path("copy.tar.partial").exists());
+    daemon.stop();
+
+    let other = one_gpu();
+    unpacked(&file, &other.path("state"));
+    let manifest = std::fs::read_to_string(other.path("state/manifest.json")).unwrap();
+    let manifest: Value = serde_json::from_str(&manifest).unwrap();
+    for database in ["samples.db", "audit.db"] {
+        let length = std::fs::metadata(other.path("state").join(database)).unwrap();
+        assert_eq!(manifest[database]["bytes"], json!(length.len()));
+        let schema = if database == "audit.db" { 3 } else { 2 };
+        assert_eq!(manifest[database]["schema"], json!(schema));
+    }
+    let rows = "SELECT (SELECT count(*) FROM sample), (SELECT min(id) FROM sample)";
+    let (count, first): (i64, i64) = database(&other, "samples.db")
+        .query_row(rows, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    assert!(count > 0);
+    let daemon = other.start();
+    let last = eventually("the history goes on", || records(&other, &[]).pop());
+    assert_eq!(other.faults(), []);
+    daemon.stop();
+    assert!(!last.is_null());
+    let still: i64 = database(&other, "samples.db")
+        .query_row("SELECT min(id) FROM sample", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(still, first);
+}
+
+#[test]
+fn one_copy_is_on_its_way_at_a_time_and_goes_with_its_connection() {
+    let stage = one_gpu();
+    let daemon = stage.start();
+    eventually("a sample", || records(&stage, &[]).pop());
+    let backup = |raw: &mut Raw| match raw.call(&GpukillRequest::Backup {}) {
+        GpukillResponse::Backup(made) => made,
+        other => panic!("{other:?}"),
+    };
+    let part = |raw: &mut Raw, copy: u64| {
+        let (copy, offset) = (CopyId(copy), 0);
+        match raw.call(&GpukillRequest::PartOfBackup { copy, offset }) {
+            GpukillResponse::PartOfBackup(part) => part.map(|part| part.len()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut one = Raw::welcomed(&stage.socket());
+    let first = backup(&mut one).unwrap();
+    let mut other = Raw::welcomed(&stage.socket());
+    let busy = "another copy is on its way: one at a time".to_owned();
+    assert_eq!(backup(&mut other), Err(Refusal::Unavailable(busy)));
+    assert_eq!(part(&mut other, first.id.0), Err(Refusal::Expired));
+    assert_eq!(part(&mut one, first.id.0), Ok(48 << 10));
+    // One's own next takes the place of the one before.
+    let second = backup(&mut one).unwrap();
+    assert_eq!(part(&mut one, first.id.0), Err(Refusal::Expired));
+    assert_eq!(part(&mut one, second.id.0), Ok(48 << 10));
+    drop(one);
+    eventually("the place is free", || backup(&mut other).ok());
+    daemon.stop();
+}
+
+#[test]
+fn a_file_has_what_is_printed_whole_or_is_not_there() {
+    let stage = one_gpu();
+    let daemon = stage.start();
+    eventually("records", || (records(&stage, &[]).len() > 3).then_some(()));
+    // Of a time that is over, so that nothing is added.
+    let until = records(&stage, &[])[0]["timestamp"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let of = |arguments: &[&str]| {
+        let ran = stage.ctl(&[&["audit"], arguments, &["--until", &until]].concat());
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+        ran.stdout
+    };
+    let export = |name: &str| {
+        let path = stage.path(name);
+        let said = of(&["export", path.to_str().unwrap()]);
+        assert!(said.contains("newest first"), "{said}");
+        std::fs::read(path).unwrap()
+    };
+    let csv = of(&["-o", "csv", "--limit", "0"]);
+    assert!(csv.lines().count() > 1);
+    assert_eq!(String::from_utf8(export("a.csv")).unwrap(), csv);
+    assert_eq!(of(&["export", "-", "--format", "csv"]), csv);
+    let lines = of(&["-o", "ndjson", "--limit", "0"]);
+    assert_eq!(String::from_utf8(export("a.jsonl")).unwrap(), lines);
+    let columns = export("a.parquet");
+    assert!(columns.starts_with(b"PAR1") && columns.ends_with(b"PAR1"));
+
+    // Nobody's records are no file.
+    let nobody = stage.path("nobody.csv");
+    let ran = stage.ctl(&[
+        "audit",
+        "export",
+        nobody.to_str().unwrap(),
+        "--process",
+        "^no such$",
+    ]);
+    assert_eq!(ran.code, 8, "{ran:?}");
+    daemon.stop();
+    let gone = stage.path("gone.csv");
+    assert_eq!(
+        stage.ctl(&["audit", "export", gone.to_str().unwrap()]).code,
+        6
+    );
+    let left = std::fs::read_dir(stage.path("")).unwrap();
+    let mut left: Vec<_> = left
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| {
+            [".csv", ".jsonl", ".parquet", ".partial"]
+                .iter()
+                .any(|end| name.ends_with(end))
+        })
+        .collect();
+    left.sort();
+    assert_eq!(left, ["a.csv", "a.jsonl", "a.parquet"]);
+}
