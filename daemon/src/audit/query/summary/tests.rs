@@ -4,8 +4,6 @@ mod always;
 
 mod clocks;
 
-mod figures;
-
 mod stage;
 
 use super::super::Deadline;
