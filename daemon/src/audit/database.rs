@@ -13,6 +13,9 @@ pub(super) struct Kind {
     pub(super) file: &'static str,
     /// What SQLite stores as application id, so that no foreign file is taken.
     application: i32,
+    /// Of a file that is made anew. A row that does not fit beside the others of a
+    /// page leaves the rest of it empty: long rows want long pages.
+    page_bytes: u32,
     /// `NORMAL` may lose the last commits when the power fails, `FULL` none.
     synchronous: &'static str,
     /// How long it is looked over when it is opened.
@@ -33,6 +36,7 @@ impl Kind {
 pub(super) const SAMPLES: Kind = Kind {
     file: "samples.db",
     application: 0x6770_6b01,
+    page_bytes: 16 << 10,
     synchronous: "NORMAL",
     look: Duration::from_millis(100),
     migrations: &[include_str!("samples.1.sql"), include_str!("samples.2.sql")],
@@ -42,6 +46,7 @@ pub(super) const SAMPLES: Kind = Kind {
 pub(super) const AUDIT: Kind = Kind {
     file: "audit.db",
     application: 0x6770_6b02,
+    page_bytes: 4 << 10,
     synchronous: "FULL",
     look: Duration::from_secs(1),
     migrations: &[
@@ -213,8 +218,11 @@ fn version(path: &Path, connection: &Connection, kind: &Kind) -> Result<i64, Unu
 fn prepare(connection: &mut Connection, kind: &Kind, version: i64) -> rusqlite::Result<()> {
     if version == 0 {
         // Must come before the first table, and before WAL.
+        connection.pragma_update(None, "page_size", kind.page_bytes)?;
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }
+    let log_pages = WAL_LIMIT / kind.page_bytes;
+    connection.pragma_update(None, "wal_autocheckpoint", log_pages)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", kind.synchronous)?;
     connection.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
