@@ -183,7 +183,8 @@ mod tests {
         fill(&writer);
         let (rows, full) = samples(&writer);
         assert_eq!(rows, 2_600);
-        assert!(full > 2_600);
+        // Five of them on a page.
+        assert!(full >= empty + 2_600 / 5, "{full}");
         let (outcome, steps) = prune(&mut writer);
         assert_eq!(outcome, Ok(()));
         assert!(steps > 5, "{steps}");
