@@ -40,7 +40,7 @@ fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
     let days: u64 = numbers.next_back().unwrap_or(30);
     let stage = Stage::new();
-    // A whole minute ago: the daemon deletes by its own clock.
+    // Up to now: the daemon that is asked deletes what is old by its own clock.
     let now = Timestamp::from(SystemTime::now());
     let seconds = days * DAY;
     let start = now.plus_seconds(-i64::try_from(seconds).unwrap());

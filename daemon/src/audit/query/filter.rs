@@ -1,5 +1,6 @@
 //! Which devices and runs a question is about.
 
+use super::super::retention::samples_of;
 use super::super::row::kind_of;
 use super::Failure;
 use gpukill_policy::select::{DeviceName, NoSuchDevice, devices, is_user, pattern};
@@ -277,9 +278,6 @@ impl<'a> Wanted<'a> {
 /// So many runs that were looked up are kept: several times those of a sample.
 const MOST_KEPT: usize = 1 << 14;
 
-/// The most samples that an hour has: one a second.
-const SAMPLES_OF_AN_HOUR: i64 = 3_600;
-
 /// The ids of samples in which something wanted may be: where one user is asked
 /// for, most samples need not be read.
 fn stretches(connection: &Connection, scope: &Scope<'_>) -> Result<Vec<(i64, i64)>, Failure> {
@@ -299,7 +297,7 @@ fn stretches(connection: &Connection, scope: &Scope<'_>) -> Result<Vec<(i64, i64
     let mut joined: Vec<(i64, i64)> = Vec::new();
     for (first, last) in of_runs {
         // A minute has the id of its last sample, an hour that of its last minute.
-        let last = last.saturating_add(SAMPLES_OF_AN_HOUR);
+        let last = last.saturating_add(samples_of("hour"));
         match joined.last_mut() {
             Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
             Some(_) | None => joined.push((first, last)),
