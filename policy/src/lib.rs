@@ -10,6 +10,7 @@
 //! - [`holders`]: whose that memory is, and what frees it.
 //! - [`kill`]: who is ended, and how.
 //! - [`reset`]: which devices can be reset, and what stands in the way.
+//! - [`guard`]: who breaks which of the admin's rules, and what comes of it?
 //! - [`usage`]: how long each process used each device, in sums that add up.
 //! - [`health`], [`xid`]: what is wrong with a device by its own account.
 #![forbid(unsafe_code)]
@@ -31,6 +32,8 @@ pub mod kill;
 pub mod reset;
 
 pub mod usage;
+
+pub mod guard;
 
 pub mod health;
 

@@ -31,6 +31,8 @@ pub mod status;
 
 pub mod audit;
 
+pub mod guard;
+
 pub mod refusal;
 
 pub mod service;

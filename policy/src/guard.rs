@@ -1,0 +1,14 @@
+//! Who breaks which of the admin's rules, and what comes of it?
+//!
+//! In reading order: what the [`rules`] say; what is judged, a [`bucket`] of time;
+//! at what times of the day and week ([`schedule`]); which [`limits`] hold for whom;
+//! [`judge()`], which takes what it remembers and gives it back.
+//!
+//! The same code judges live, in a test and in a replay: what it decides depends on
+//! the rules, on what came before, and on the bucket, and on nothing else.
+
+pub mod rules;
+
+pub mod bucket;
+
+pub mod schedule;

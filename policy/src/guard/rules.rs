@@ -1,0 +1,325 @@
+//! What the admin's file of rules says, once it is understood. How that is written,
+//! `read` knows.
+
+use super::schedule::Hours;
+use gpukill_proto::guard::{GuardAction, GuardMode};
+use gpukill_proto::units::{Bytes, Percent};
+use regex::Regex;
+use std::time::Duration;
+
+/// The whole file.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// How far the guard goes.
+    pub mode: GuardMode,
+    /// How far it would go, of which dry run is the rehearsal: soft or enforce.
+    pub rehearsed: Rehearsed,
+    /// What holds for whomever nothing else is said of.
+    pub defaults: Limits,
+    /// Everything about warnings and their clocks.
+    pub enforcement: Enforcement,
+    /// Whom no rule is about.
+    pub protect: Protect,
+    /// One person each.
+    pub users: Vec<UserPolicy>,
+    /// Several persons each, or what is not a person: a project.
+    pub groups: Vec<GroupPolicy>,
+    /// One device each, or several.
+    pub gpus: Vec<GpuPolicy>,
+    /// Hours of the week.
+    pub times: Vec<TimePolicy>,
+    /// What processes do.
+    pub behaviours: Vec<Behaviour>,
+}
+
+/// What a dry run rehearses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rehearsed {
+    /// [`GuardMode::Soft`]
+    #[default]
+    Soft,
+    /// [`GuardMode::Enforce`]
+    Enforce,
+}
+
+/// Warnings and their clocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enforcement {
+    /// From the first warning to the end.
+    pub grace: Duration,
+    /// So many warnings within the grace, evenly spread.
+    pub max_warnings: u32,
+    /// Utilisation is judged by its mean over so long.
+    pub utilization_window: Duration,
+    /// A process below this does nothing.
+    pub idle_below: Percent,
+    /// A violation that was not seen for so long is over, and its clock with it.
+    pub settled_after: Duration,
+}
+
+impl Default for Enforcement {
+    fn default() -> Self {
+        Self {
+            // gpu-kill's own default, of which users of it may have heard.
+            grace: Duration::from_secs(300),
+            max_warnings: 3,
+            utilization_window: Duration::from_secs(300),
+            idle_below: crate::usage::BUSY_FROM,
+            settled_after: Duration::from_secs(300),
+        }
+    }
+}
+
+/// Whom no rule is about: they are not judged, and count for nobody.
+#[derive(Debug, Clone, Default)]
+pub struct Protect {
+    /// Names or numbers of users.
+    pub users: Vec<String>,
+    /// Whole names of processes, with `*` and `?`.
+    pub processes: Vec<Glob>,
+    /// On command lines.
+    pub command: Option<Pattern>,
+    /// Images of containers.
+    pub images: Vec<Glob>,
+    /// Names of systemd units of the system's own systemd.
+    pub units: Vec<String>,
+}
+
+/// How much one person may use. `None` is no limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// On all devices together.
+    pub memory: Option<Bytes>,
+    /// Of any one device.
+    pub utilization: Option<Percent>,
+    /// Each process on a device.
+    pub duration: Option<Duration>,
+    /// Processes, however many devices each uses.
+    pub processes: Option<u32>,
+    /// How long a process may do nothing.
+    pub idle: Option<Duration>,
+    /// Only a process that holds so much of a device is idle.
+    pub idle_min_memory: Option<Bytes>,
+}
+
+/// What comes of a violation of a policy, where it says so itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Measures {
+    /// Warn alone, or end.
+    pub action: Option<GuardAction>,
+    /// How far the guard goes for this; never further than the whole does.
+    pub mode: Option<GuardMode>,
+    /// In place of [`Enforcement::grace`].
+    pub grace: Option<Duration>,
+    /// The admin's own words to whoever broke it.
+    pub message: Option<String>,
+}
+
+/// What is said of one person. What it says replaces what groups and defaults say
+/// of the same.
+#[derive(Debug, Clone, Default)]
+pub struct UserPolicy {
+    /// Their name, or their number.
+    pub name: String,
+    /// How much.
+    pub limits: Limits,
+    /// Who is ended first: the lowest. `None` is [`PRIORITY`].
+    pub priority: Option<u8>,
+    /// The only devices they may use; all where this is empty.
+    pub allowed_gpus: Vec<GpuSelector>,
+    /// Devices they may not use.
+    pub blocked_gpus: Vec<GpuSelector>,
+    /// Other limits at some times.
+    pub overrides: Vec<Override>,
+    /// What comes of it.
+    pub measures: Measures,
+}
+
+/// Where no rule says another. The higher, the longer it is spared.
+pub const PRIORITY: u8 = 5;
+
+/// The highest there is.
+pub const HIGHEST_PRIORITY: u8 = 100;
+
+/// Other limits of a person at some times. What it says replaces what the person's
+/// policy says of the same.
+#[derive(Debug, Clone, Default)]
+pub struct Override {
+    /// When.
+    pub hours: Hours,
+    /// How much.
+    pub limits: Limits,
+}
+
+/// Who belongs to a group: whoever is meant by any of these.
+#[derive(Debug, Clone, Default)]
+pub struct Members {
+    /// Names or numbers of users.
+    pub users: Vec<String>,
+    /// Names of groups of the box.
+    pub unix_groups: Vec<String>,
+    /// Accounts of Slurm, as the job's own environment names them.
+    pub slurm_accounts: Vec<String>,
+    /// Namespaces of Kubernetes.
+    pub kubernetes_namespaces: Vec<String>,
+    /// Images of containers.
+    pub images: Vec<Glob>,
+}
+
+/// What is said of a group of persons, or of a project.
+#[derive(Debug, Clone, Default)]
+pub struct GroupPolicy {
+    /// What to call it.
+    pub name: String,
+    /// Who belongs to it.
+    pub members: Members,
+    /// All of them together, on all devices.
+    pub total_memory: Option<Bytes>,
+    /// All of them together, of any one device.
+    pub total_utilization: Option<Percent>,
+    /// All of them together.
+    pub total_processes: Option<u32>,
+    /// Each of them. Replaces the defaults.
+    pub limits: Limits,
+    /// Of its members, where their own policy says none.
+    pub priority: Option<u8>,
+    /// The only devices they may use; all where this is empty.
+    pub allowed_gpus: Vec<GpuSelector>,
+    /// Devices they may not use.
+    pub blocked_gpus: Vec<GpuSelector>,
+    /// What comes of it.
+    pub measures: Measures,
+}
+
+/// What is said of a device.
+#[derive(Debug, Clone, Default)]
+pub struct GpuPolicy {
+    /// As it is written.
+    pub name: String,
+    /// Which.
+    pub gpus: Vec<GpuSelector>,
+    /// Each process.
+    pub max_memory: Option<Bytes>,
+    /// All together.
+    pub max_utilization: Option<Percent>,
+    /// What stays free of what the device has.
+    pub reserved_memory: Option<Bytes>,
+    /// The only users who may use it; all where this is empty.
+    pub allowed_users: Vec<String>,
+    /// Users who may not.
+    pub blocked_users: Vec<String>,
+    /// The only processes that may use it, by their whole names; all where this
+    /// is empty.
+    pub allowed_processes: Vec<Glob>,
+    /// Processes that may not.
+    pub blocked_processes: Vec<Glob>,
+    /// When nobody may.
+    pub maintenance: Option<Hours>,
+    /// What comes of it.
+    pub measures: Measures,
+}
+
+/// What is said of hours of the week. It holds besides what else is said: the
+/// strictest wins.
+#[derive(Debug, Clone, Default)]
+pub struct TimePolicy {
+    /// What to call it.
+    pub name: String,
+    /// When.
+    pub hours: Hours,
+    /// How much each person may use then.
+    pub limits: Limits,
+    /// The only users who may use devices then; all where this is empty.
+    pub allowed_users: Vec<String>,
+    /// Users who may not.
+    pub blocked_users: Vec<String>,
+    /// About these devices alone; about all where this is empty.
+    pub gpus: Vec<GpuSelector>,
+    /// What comes of it.
+    pub measures: Measures,
+}
+
+/// What is said of what processes do.
+#[derive(Debug, Clone)]
+pub struct Behaviour {
+    /// What to call it.
+    pub name: String,
+    /// Whose; everybody's where this names nobody.
+    pub members: Members,
+    /// Nobody of these.
+    pub except_users: Vec<String>,
+    /// On these devices alone; on all where this is empty.
+    pub gpus: Vec<GpuSelector>,
+    /// Processes of these names alone, whole; of all where this is empty.
+    pub processes: Vec<Glob>,
+    /// On command lines.
+    pub command: Option<Pattern>,
+    /// What they must not do.
+    pub conduct: Conduct,
+    /// What comes of it.
+    pub measures: Measures,
+}
+
+/// What a process must not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conduct {
+    /// Hold a device for longer.
+    Duration(Duration),
+    /// Do nothing for so long.
+    Idle {
+        /// For so long.
+        limit: Duration,
+        /// While it holds so much.
+        min_memory: Bytes,
+        /// Also where clients are connected to it: a loaded server waits for work.
+        with_connections: bool,
+    },
+    /// Hold much for long, and do little with it.
+    Waste {
+        /// A mean utilisation under this.
+        below: Percent,
+        /// While it holds so much.
+        min_memory: Bytes,
+        /// For so long.
+        hours: Duration,
+    },
+    /// Be at work without end.
+    Runaway {
+        /// A utilisation over this, while its memory does not fall.
+        above: Percent,
+        /// For so long.
+        limit: Duration,
+        /// Only one whose parent has ended.
+        orphaned: bool,
+    },
+    /// Hold more and more.
+    Growth {
+        /// By so much.
+        by: Bytes,
+        /// In so long, and more in each quarter of it.
+        within: Duration,
+    },
+}
+
+/// A device, as it is typed: an index, a UUID or the beginning of one, a PCI
+/// address, or a name with `*`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GpuSelector(pub String);
+
+/// A pattern with `*` and `?` for a whole text, and what was typed.
+#[derive(Debug, Clone)]
+pub struct Glob {
+    /// As it was typed.
+    pub typed: String,
+    /// What that means.
+    pub regex: Regex,
+}
+
+/// An unanchored regular expression, and what was typed.
+#[derive(Debug, Clone)]
+pub struct Pattern {
+    /// As it was typed.
+    pub typed: String,
+    /// What that means.
+    pub regex: Regex,
+}
