@@ -217,6 +217,17 @@ pub struct Person {
     pub uid: Option<u32>,
 }
 
+/// What belongs together and is ended together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JudgedJob {
+    /// Whose it is.
+    pub owner: Person,
+    /// Names it on this box; a process that is in no job is its own.
+    pub id: String,
+    /// As `list` shows it.
+    pub shown: String,
+}
+
 /// Whom a rule is broken by.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Subject {
@@ -230,6 +241,8 @@ pub enum Subject {
     GroupOn(String, DeviceId),
     /// All on one device.
     Device(DeviceId),
+    /// One job, on all devices: of processes that come in dozens one is told of.
+    Job(JudgedJob),
     /// One process on one device.
     Run(JudgedRun),
 }
@@ -285,10 +298,8 @@ pub struct Told {
 /// A job that would be ended, and why it and not another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Victim {
-    /// The job, as `list` shows it.
-    pub job: String,
-    /// Whose it is.
-    pub owner: Person,
+    /// Which.
+    pub job: JudgedJob,
     /// Its priority by the rules.
     pub priority: u8,
     /// Its processes on devices, at most [`MOST_TOLD`].
