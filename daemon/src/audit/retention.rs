@@ -84,24 +84,31 @@ pub(super) fn delete_before(
     Ok(is_more)
 }
 
-/// Deletes runs and processes that no sample, minute or hour tells of any more,
-/// and gives the room that nothing uses back to the disk. Devices stay: they are
-/// few.
-pub(super) fn delete_unused(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute(
-        "DELETE FROM run WHERE ended_at IS NOT NULL AND last_sample < coalesce(
-             (SELECT min(id) FROM (SELECT min(id) AS id FROM sample UNION ALL
-              SELECT min(id) - ?1 + 1 FROM minute UNION ALL
-              SELECT min(id) - ?2 + 1 FROM hour)),
-             9223372036854775807)",
-        [samples_of("minute"), samples_of("hour")],
-    )?;
-    connection.execute(
-        "DELETE FROM process WHERE id NOT IN (SELECT process FROM run)",
-        [],
-    )?;
-    give_back(connection)?;
-    Ok(())
+/// Deletes some of the runs and processes that no sample, minute or hour tells of
+/// any more; true when there may be more to delete. Devices stay: they are few.
+pub(super) fn delete_unused(connection: &mut Connection) -> rusqlite::Result<bool> {
+    let whole = connection.transaction()?;
+    let runs = whole
+        .prepare_cached(
+            "DELETE FROM run WHERE id IN (SELECT id FROM run
+             WHERE ended_at IS NOT NULL AND last_sample < coalesce(
+                 (SELECT min(id) FROM (SELECT min(id) AS id FROM sample UNION ALL
+                  SELECT min(id) - ?1 + 1 FROM minute UNION ALL
+                  SELECT min(id) - ?2 + 1 FROM hour)),
+                 9223372036854775807) LIMIT ?3)",
+        )?
+        .execute([samples_of("minute"), samples_of("hour"), DELETE_CHUNK])?;
+    let processes = whole
+        .prepare_cached(
+            // Each is looked up by itself: a list of all that have a run would be
+            // made anew at every step.
+            "DELETE FROM process WHERE id IN (SELECT id FROM process
+             WHERE NOT EXISTS (SELECT 1 FROM run WHERE run.process = process.id) LIMIT ?1)",
+        )?
+        .execute([DELETE_CHUNK])?;
+    whole.commit()?;
+    let is_chunk = |deleted| i64::try_from(deleted) == Ok(DELETE_CHUNK);
+    Ok(is_chunk(runs) || is_chunk(processes))
 }
 
 /// Gives some of the room that nothing uses back to the disk; true when there may

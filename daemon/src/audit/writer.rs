@@ -16,7 +16,7 @@ use super::inbox::{self, Inbox};
 use super::killed::Killed;
 use super::refusals::Refused;
 use super::reserve::Reserve;
-use super::retention::{Keep, delete_before, delete_unused};
+use super::retention::{Keep, delete_before, delete_unused, give_back};
 use super::sample::Sample;
 use super::samples::Written;
 use super::steady::SteadyClock;
@@ -276,15 +276,24 @@ impl Writer {
         }
     }
 
-    /// Now and then: processes of which no sample is left, and the room in the
-    /// file that nothing uses.
+    /// Now and then, step by step: processes of which no sample is left, and the
+    /// room in the file that nothing uses.
     fn tidy(&mut self, now: Instant) {
         let Some(opened) = self.samples.as_mut().filter(|_| now >= self.tidy_at) else {
             return;
         };
-        self.tidy_at = now + TIDY_EVERY;
-        if let Err(error) = delete_unused(&opened.connection) {
-            self.close_samples(&error);
+        let connection = &mut opened.connection;
+        let is_more = match delete_unused(connection) {
+            Ok(false) => give_back(connection),
+            step => step,
+        };
+        match is_more {
+            Ok(true) => self.prune_at = now + PRUNE_STEP,
+            Ok(false) => self.tidy_at = now + TIDY_EVERY,
+            Err(error) => {
+                self.tidy_at = now + TIDY_EVERY;
+                self.close_samples(&error);
+            }
         }
         // Rows that are gone are not to be named by new samples.
         self.written.forget();
