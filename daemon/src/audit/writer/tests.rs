@@ -10,7 +10,7 @@ mod full;
 
 mod killed;
 
-use super::super::database::{AUDIT, open};
+use super::super::database::{AUDIT, open, open_for_reading};
 use super::super::{Act, ActId, ActKind, CLOSED, Store, cut};
 use super::*;
 use crate::audit::inbox::Intent;
