@@ -47,6 +47,10 @@ const MOST_PENDING: usize = 10_000;
 /// and anybody causes them.
 const MOST_BEFORE_REFUSALS: usize = 1_000;
 
+/// So much of what waits is written in one go, each with a wait for the disk:
+/// whoever wants an act recorded waits two seconds at most.
+const FLUSH_STEP: usize = 50;
+
 /// What waits to be written.
 enum Pending {
     Event(Timestamp, Event),
@@ -192,7 +196,9 @@ impl Writer {
         // Pruning waits for the file it prunes.
         let prune = self.samples.is_some().then_some(self.prune_at);
         let told = inbox::open(&self.inbox).refusals.due_at();
-        let next = [retry, prune, told, self.looks_again_at()];
+        let goes_on = self.audit.is_some() && !self.pending.is_empty();
+        let flush = goes_on.then(Instant::now);
+        let next = [retry, prune, told, flush, self.looks_again_at()];
         let next = next.into_iter().flatten().min();
         next.map_or(PRUNE_EVERY, |next| {
             next.saturating_duration_since(Instant::now())
@@ -234,8 +240,12 @@ impl Writer {
         self.flush_events();
     }
 
+    /// Writes some of what waits.
     fn flush_events(&mut self) {
-        while !self.pending.is_empty() {
+        for _ in 0..FLUSH_STEP {
+            if self.pending.is_empty() {
+                return;
+            }
             let written = self.on_audit(|writer, connection| match writer.pending.front() {
                 Some(Pending::Event(at, event)) => {
                     event_row::insert(connection, *at, event, &writer.boot)

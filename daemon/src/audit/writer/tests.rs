@@ -254,6 +254,36 @@ fn only_so_many_acts_are_under_way() {
 }
 
 #[test]
+fn what_waited_long_is_written_in_steps_and_acts_come_in_between() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    std::fs::write(&path, "in the way").unwrap();
+    let mut writer = writer(&path, "boot");
+    for _ in 0..=FLUSH_STEP {
+        writer.record(Event::Stopped);
+    }
+    assert!(writer.wait() > Duration::from_secs(1));
+    std::fs::remove_file(&path).unwrap();
+    writer.retry_at = Instant::now();
+    writer.open_what_is_closed();
+    (writer.prune_at, writer.look_at) = (Instant::now() + LONG, Instant::now() + LONG);
+    writer.flush_events();
+    assert_eq!((writer.pending.len(), writer.wait()), (1, Duration::ZERO));
+    intend(&mut writer, "1").unwrap();
+    writer.flush_events();
+    assert!(writer.pending.is_empty());
+    assert!(writer.wait() > Duration::from_secs(1));
+    // At its end nothing waits any more.
+    for _ in 0..=FLUSH_STEP {
+        writer
+            .pending
+            .push_back(Pending::Event(Timestamp(7), Event::Stopped));
+    }
+    writer.finish();
+    assert!(writer.pending.is_empty());
+}
+
+#[test]
 fn refusals_are_in_the_record_at_once_and_the_rest_of_them_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let file = audit(directory.path());
