@@ -284,6 +284,35 @@ fn what_waited_long_is_written_in_steps_and_acts_come_in_between() {
 }
 
 #[test]
+fn a_store_that_has_much_to_do_closes_all_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::start(directory.path().into(), "boot".into(), KEEP, None).unwrap();
+    let began = Instant::now();
+    // The writer waits for what is in its inbox, and its queue is full.
+    let inbox = inbox::open(&store.inbox);
+    while store.orders.try_send(Order::Look).is_ok() {}
+    let closing = store.clone();
+    let closer = std::thread::spawn(move || closing.close());
+    let is_answering = || {
+        let (done, _) = sync_channel(1);
+        let asked = store.questions.try_send(super::super::Inquiry::Close(done));
+        !matches!(asked, Err(std::sync::mpsc::TrySendError::Disconnected(_)))
+    };
+    while is_answering() {
+        assert!(began.elapsed() < LONG);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // So that whoever closes it finds its queue full, too.
+    std::thread::sleep(Duration::from_millis(50));
+    drop(inbox);
+    closer.join().unwrap();
+    while store.wake().is_ok() {
+        assert!(began.elapsed() < LONG);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn refusals_are_in_the_record_at_once_and_the_rest_of_them_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let file = audit(directory.path());
