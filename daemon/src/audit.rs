@@ -264,16 +264,8 @@ impl Store {
             self.record_rest_of_faults();
         }
         let deadline = Instant::now() + RECORD_PATIENCE;
-        let mut order = Order::Record(event);
-        while let Err(error) = self.orders.try_send(order) {
-            order = match error {
-                TrySendError::Full(order) if Instant::now() < deadline => order,
-                TrySendError::Full(_) | TrySendError::Disconnected(_) => {
-                    tracing::error!("the store does not take an event: not recorded");
-                    return;
-                }
-            };
-            std::thread::sleep(Duration::from_millis(10));
+        if self.order_by(deadline, Order::Record(event)).is_err() {
+            tracing::error!("the store does not take an event: not recorded");
         }
     }
 
@@ -446,10 +438,24 @@ impl Store {
             let _ = wait.recv_timeout(ANSWER_PATIENCE);
         }
         let (done, wait) = sync_channel(1);
-        let closed = self.orders.try_send(Order::Close(done)).is_ok()
-            && wait.recv_timeout(CLOSE_PATIENCE).is_ok();
+        let deadline = Instant::now() + CLOSE_PATIENCE;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let closed = self.order_by(deadline, Order::Close(done)).is_ok()
+            && wait.recv_timeout(left()).is_ok();
         if !closed {
             tracing::warn!("the store did not close in time");
         }
+    }
+
+    /// Waits while the queue is full, until then at most.
+    fn order_by(&self, deadline: Instant, mut order: Order) -> Result<(), ()> {
+        while let Err(error) = self.orders.try_send(order) {
+            order = match error {
+                TrySendError::Full(order) if Instant::now() < deadline => order,
+                TrySendError::Full(_) | TrySendError::Disconnected(_) => return Err(()),
+            };
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 }

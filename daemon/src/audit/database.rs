@@ -61,16 +61,18 @@ pub(super) struct Opened {
     pub(super) connection: Connection,
     path: PathBuf,
     file: Option<(u64, u64)>,
+    log: Option<(u64, u64)>,
 }
 
 impl Opened {
     /// Reads which file stands at the path right after it was opened there.
     fn new(connection: Connection, path: PathBuf) -> Self {
-        let file = file_at(&path);
+        let (file, log) = (file_at(&path), file_at(&log_of(&path)));
         Self {
             connection,
             path,
             file,
+            log,
         }
     }
 
@@ -78,6 +80,42 @@ impl Opened {
     /// file that was moved or deleted.
     pub(super) fn is_in_place(&self) -> bool {
         self.file.is_some() && self.file == file_at(&self.path)
+    }
+
+    /// Whether its write-ahead log is still the one that whoever opens the file
+    /// finds. SQLite goes on in a deleted one, too: what it commits there is gone
+    /// with the process.
+    pub(super) fn has_its_log(&self) -> bool {
+        self.log.is_none() || self.log == file_at(&log_of(&self.path))
+    }
+
+    /// Writes what is in the log into the file, all of it or as much as readers
+    /// allow; whether it was all.
+    ///
+    /// # Errors
+    /// What SQLite says.
+    pub(super) fn empty_log(&self) -> rusqlite::Result<bool> {
+        let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let is_busy: bool = self
+            .connection
+            .query_row(checkpoint, [], |row| row.get(0))?;
+        Ok(!is_busy)
+    }
+}
+
+fn log_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+/// Whether it is a file that stands at a path, where something does. SQLite opens
+/// whatever it finds: who reads a pipe waits for somebody who writes.
+fn is_a_file(path: &Path) -> Result<(), Unusable> {
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(Unusable::other(path, "is no file: move it away")),
+        // What cannot be looked at cannot be opened: SQLite says why.
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 
@@ -123,6 +161,7 @@ pub(super) fn open_after(
     })?;
     aside::finish(directory, kind);
     create(&path).map_err(|error| Unusable::by_system(&path, &error))?;
+    is_a_file(&path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&path, flags);
     let mut connection = connection.map_err(|error| by_sqlite(&error))?;
@@ -172,6 +211,7 @@ const LOOK_STEPS: i32 = 1_000;
 /// Why the file cannot be used.
 pub(super) fn open_for_reading(directory: &Path, kind: &Kind) -> Result<Opened, Unusable> {
     let path = directory.join(kind.file);
+    is_a_file(&path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags(&path, flags);
     // SQLite's own words have the path already.
@@ -293,5 +333,30 @@ mod tests {
 
         std::fs::write(&path, vec![b'x'; 4096]).unwrap();
         refused(Broken, "file is not a database");
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_opened_and_nobody_waits_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(SAMPLES.file);
+        let is_refused = || {
+            let why = format!("{}: is no file: move it away", path.display());
+            let expected = Unusable {
+                trouble: Trouble::Other,
+                why,
+            };
+            for opened in [
+                open_for_reading(directory.path(), &SAMPLES),
+                open(directory.path(), &SAMPLES),
+            ] {
+                assert_eq!(opened.err().as_ref(), Some(&expected));
+            }
+        };
+        let mode = rustix::fs::Mode::from(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        is_refused();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        is_refused();
     }
 }

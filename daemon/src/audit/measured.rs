@@ -1,7 +1,7 @@
 //! The writer of samples as its benchmark runs it; no interface.
 
 use super::database::{Opened, SAMPLES, open};
-use super::retention::{Keep, delete_before, delete_unused};
+use super::retention::{Keep, delete_before, delete_unused, give_back};
 use super::sample::Sample;
 use super::samples::Written;
 use gpukill_proto::units::Timestamp;
@@ -53,7 +53,8 @@ impl Recording {
         }
         if now.since(self.tidied_at) >= Duration::from_secs(3_600) {
             self.tidied_at = now;
-            delete_unused(connection).map_err(text)?;
+            while delete_unused(connection).map_err(text)? {}
+            give_back(connection).map_err(text)?;
             self.written.forget();
         }
         Ok(())

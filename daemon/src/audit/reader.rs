@@ -45,7 +45,8 @@ fn answer(
     asked: Box<dyn Asked>,
     suspect: &impl Fn(&Kind),
 ) {
-    let opened = match kept.take().filter(Opened::is_in_place) {
+    let is_good = |opened: &Opened| opened.is_in_place() && opened.has_its_log();
+    let opened = match kept.take().filter(is_good) {
         Some(opened) => Ok(opened),
         None => open_for_reading(directory, kind),
     };

@@ -1,5 +1,6 @@
 //! Deletes what is too old to keep, in steps that hold nothing up.
 
+use super::row::json;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, params};
 use std::time::Duration;
@@ -84,24 +85,44 @@ pub(super) fn delete_before(
     Ok(is_more)
 }
 
-/// Deletes runs and processes that no sample, minute or hour tells of any more,
-/// and gives the room that nothing uses back to the disk. Devices stay: they are
-/// few.
-pub(super) fn delete_unused(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute(
-        "DELETE FROM run WHERE ended_at IS NOT NULL AND last_sample < coalesce(
-             (SELECT min(id) FROM (SELECT min(id) AS id FROM sample UNION ALL
-              SELECT min(id) - ?1 + 1 FROM minute UNION ALL
-              SELECT min(id) - ?2 + 1 FROM hour)),
-             9223372036854775807)",
-        [samples_of("minute"), samples_of("hour")],
-    )?;
-    connection.execute(
-        "DELETE FROM process WHERE id NOT IN (SELECT process FROM run)",
-        [],
-    )?;
-    give_back(connection)?;
-    Ok(())
+/// Deletes some of the runs and processes that no sample, minute or hour tells of
+/// any more; true when there may be more to delete. Devices stay: they are few.
+pub(super) fn delete_unused(connection: &mut Connection) -> rusqlite::Result<bool> {
+    let whole = connection.transaction()?;
+    let runs: Vec<i64> = whole
+        .prepare_cached(
+            "DELETE FROM run WHERE id IN (SELECT id FROM run
+             WHERE ended_at IS NOT NULL AND last_sample < coalesce(
+                 (SELECT min(id) FROM (SELECT min(id) AS id FROM sample UNION ALL
+                  SELECT min(id) - ?1 + 1 FROM minute UNION ALL
+                  SELECT min(id) - ?2 + 1 FROM hour)),
+                 9223372036854775807) LIMIT ?3) RETURNING process",
+        )?
+        .query_map(
+            [samples_of("minute"), samples_of("hour"), DELETE_CHUNK],
+            |row| row.get(0),
+        )?
+        .collect::<rusqlite::Result<_>>()?;
+    let is_more = if runs.is_empty() {
+        // A look at all of them, once: those that never had a run.
+        let deleted = whole
+            .prepare_cached(
+                "DELETE FROM process WHERE id IN (SELECT id FROM process
+                 WHERE NOT EXISTS (SELECT 1 FROM run WHERE run.process = process.id) LIMIT ?1)",
+            )?
+            .execute([DELETE_CHUNK])?;
+        i64::try_from(deleted) == Ok(DELETE_CHUNK)
+    } else {
+        whole
+            .prepare_cached(
+                "DELETE FROM process WHERE id IN (SELECT value FROM json_each(?1))
+                 AND NOT EXISTS (SELECT 1 FROM run WHERE run.process = process.id)",
+            )?
+            .execute([json(&runs)])?;
+        true
+    };
+    whole.commit()?;
+    Ok(is_more)
 }
 
 /// Gives some of the room that nothing uses back to the disk; true when there may

@@ -16,7 +16,7 @@ use super::inbox::{self, Inbox};
 use super::killed::Killed;
 use super::refusals::Refused;
 use super::reserve::Reserve;
-use super::retention::{Keep, delete_before, delete_unused};
+use super::retention::{Keep, delete_before, delete_unused, give_back};
 use super::sample::Sample;
 use super::samples::Written;
 use super::steady::SteadyClock;
@@ -46,6 +46,10 @@ const MOST_PENDING: usize = 10_000;
 /// The most that may be waiting when a refusal comes: they are larger than events,
 /// and anybody causes them.
 const MOST_BEFORE_REFUSALS: usize = 1_000;
+
+/// So much of what waits is written in one go, each with a wait for the disk:
+/// whoever wants an act recorded waits two seconds at most.
+const FLUSH_STEP: usize = 50;
 
 /// What waits to be written.
 enum Pending {
@@ -192,7 +196,9 @@ impl Writer {
         // Pruning waits for the file it prunes.
         let prune = self.samples.is_some().then_some(self.prune_at);
         let told = inbox::open(&self.inbox).refusals.due_at();
-        let next = [retry, prune, told, self.looks_again_at()];
+        let goes_on = self.audit.is_some() && !self.pending.is_empty();
+        let flush = goes_on.then(Instant::now);
+        let next = [retry, prune, told, flush, self.looks_again_at()];
         let next = next.into_iter().flatten().min();
         next.map_or(PRUNE_EVERY, |next| {
             next.saturating_duration_since(Instant::now())
@@ -234,8 +240,12 @@ impl Writer {
         self.flush_events();
     }
 
+    /// Writes some of what waits.
     fn flush_events(&mut self) {
-        while !self.pending.is_empty() {
+        for _ in 0..FLUSH_STEP {
+            if self.pending.is_empty() {
+                return;
+            }
             let written = self.on_audit(|writer, connection| match writer.pending.front() {
                 Some(Pending::Event(at, event)) => {
                     event_row::insert(connection, *at, event, &writer.boot)
@@ -276,15 +286,24 @@ impl Writer {
         }
     }
 
-    /// Now and then: processes of which no sample is left, and the room in the
-    /// file that nothing uses.
+    /// Now and then, step by step: processes of which no sample is left, and the
+    /// room in the file that nothing uses.
     fn tidy(&mut self, now: Instant) {
         let Some(opened) = self.samples.as_mut().filter(|_| now >= self.tidy_at) else {
             return;
         };
-        self.tidy_at = now + TIDY_EVERY;
-        if let Err(error) = delete_unused(&opened.connection) {
-            self.close_samples(&error);
+        let connection = &mut opened.connection;
+        let is_more = match delete_unused(connection) {
+            Ok(false) => give_back(connection),
+            step => step,
+        };
+        match is_more {
+            Ok(true) => self.prune_at = now + PRUNE_STEP,
+            Ok(false) => self.tidy_at = now + TIDY_EVERY,
+            Err(error) => {
+                self.tidy_at = now + TIDY_EVERY;
+                self.close_samples(&error);
+            }
         }
         // Rows that are gone are not to be named by new samples.
         self.written.forget();

@@ -33,7 +33,7 @@ use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
 use gpukill_proto::service::{Gpukill, LONGEST_QUIESCE, LONGEST_WAIT, SnapshotPage};
 use gpukill_proto::snapshot::{DeviceId, Snapshot};
 use gpukill_proto::status::Status;
-use gpukill_proto::transport::{MAX_REQUEST, codec, preface};
+use gpukill_proto::transport::{MAX_DEADLINE, MAX_REQUEST, codec, preface};
 use gpukill_proto::units::Timestamp;
 use std::future::Future;
 use std::io;
@@ -45,9 +45,12 @@ use tarpc::server::{BaseChannel, Channel as _, Config};
 use tokio::net::UnixStream;
 use tokio_io_timeout::TimeoutStream;
 
-/// A connection on which nothing is asked for so long is closed. Longer than
-/// the longest wait for news, during which a client says nothing.
-const IDLE: Duration = Duration::from_secs(60);
+/// A connection on which nothing is asked for so long is closed: longer than any
+/// call may take, during which a client says nothing. A copy of a large store, or
+/// deleting half of it, takes more than a minute.
+const IDLE: Duration = Duration::from_secs(130);
+
+const _: () = assert!(IDLE.as_secs() > MAX_DEADLINE.as_secs());
 
 /// A client that does not read its answer for so long is dropped.
 const SLOW_READER: Duration = Duration::from_secs(10);

@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(split(&mut file, before), Ok((deleted, left)));
             let oldest = TABLES.map(|table| (table, before));
             while delete_before(&mut file, oldest).unwrap() {}
-            delete_unused(&file).unwrap();
+            delete_unused(&mut file).unwrap();
             assert_eq!(split(&mut file, before), Ok((none, left)));
         }
     }

@@ -115,7 +115,9 @@ impl Writer {
     pub(super) fn finish(&mut self) {
         let rest = inbox::open(&self.inbox).refusals.rest();
         self.refuse(rest);
-        self.flush_events();
+        while self.audit.is_some() && !self.pending.is_empty() {
+            self.flush_events();
+        }
         let (now, mut kills) = (SystemTime::now().into(), Vec::new());
         self.on_audit(|writer, connection| writer.acts.interrupt(connection, now, &mut kills));
         self.mark_killed(&kills);

@@ -28,6 +28,22 @@ impl Writer {
                 tracing::warn!(file = kind.file, "was moved or deleted, begins anew");
                 self.retry_at = Instant::now();
             }
+            // Whatever is in a log that was taken away is in the file before that
+            // gets another one. Where somebody reads it now, a moment later.
+            let has_lost_log = |opened: &mut Opened| !opened.has_its_log();
+            if let Some(lost) = opened.take_if(has_lost_log) {
+                match lost.empty_log() {
+                    Ok(true) => {
+                        tracing::warn!(file = kind.file, "its log was deleted: opened anew");
+                        self.retry_at = Instant::now();
+                    }
+                    Ok(false) => *opened = Some(lost),
+                    Err(error) => {
+                        tracing::error!(file = kind.file, %error, "its log was deleted");
+                        self.retry_at = Instant::now();
+                    }
+                }
+            }
         }
     }
 

@@ -87,17 +87,18 @@ impl Writer {
         let step = match pruning.stage {
             Stage::Rows => match delete_before(connection, tables.map(|table| (table, before))) {
                 Ok(false) => {
-                    pruning.stage = Stage::Room;
-                    delete_unused(connection).map(|()| true)
+                    let is_more = delete_unused(connection);
+                    // Rows that are gone are not to be named by new samples.
+                    self.written.forget();
+                    if matches!(is_more, Ok(false)) {
+                        pruning.stage = Stage::Room;
+                    }
+                    is_more.map(|_| true)
                 }
                 step => step,
             },
             Stage::Room => give_back(connection),
         };
-        // Rows that are gone are not to be named by new samples.
-        if matches!(pruning.stage, Stage::Room) {
-            self.written.forget();
-        }
         match step {
             Ok(true) => {
                 self.prune_at = now + PRUNE_STEP;
@@ -189,6 +190,47 @@ mod tests {
         assert_eq!(outcome, Ok(()));
         assert!(steps > 5, "{steps}");
         assert_eq!(samples(&writer), (0, empty));
+    }
+
+    /// Processes on a device that ended long ago.
+    fn people(writer: &Writer) {
+        let file = &writer.samples.as_ref().unwrap().connection;
+        file.execute_batch(
+            "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 1200)
+             INSERT INTO process (id, boot, pid, start_ticks) SELECT x, 'boot', x, 1 FROM n;
+             INSERT INTO run (process, device, instance, first_at, last_at, first_sample,
+             last_sample, ended_at) SELECT id, 1, '', 1, 1, 1, 1, 1 FROM process;",
+        )
+        .unwrap();
+    }
+
+    /// How many runs and processes there are.
+    fn left(writer: &Writer) -> (i64, i64) {
+        let file = &writer.samples.as_ref().unwrap().connection;
+        let counts = "SELECT (SELECT count(*) FROM run), (SELECT count(*) FROM process)";
+        file.query_row(counts, [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap()
+    }
+
+    #[test]
+    fn processes_of_which_nothing_is_left_go_step_by_step_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut writer = writer(directory.path());
+        people(&writer);
+        let (outcome, steps) = prune(&mut writer);
+        assert_eq!(outcome, Ok(()));
+        // Two whole steps, the rest, a look at all, and the room.
+        assert_eq!((left(&writer), steps), ((0, 0), 5));
+
+        people(&writer);
+        let now = Instant::now();
+        writer.tidy_at = now;
+        for (rest, is_over) in [(700, false), (200, false), (0, false), (0, true)] {
+            writer.tidy(now);
+            assert_eq!(left(&writer), (rest, rest));
+            // Whatever waits comes in between.
+            assert_eq!(writer.tidy_at > now, is_over);
+        }
     }
 
     #[test]

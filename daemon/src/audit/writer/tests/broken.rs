@@ -91,6 +91,38 @@ fn an_act_whose_record_is_moved_away_is_in_the_next_one_too() {
 }
 
 #[test]
+fn nothing_is_lost_with_a_log_that_somebody_deletes() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = audit(directory.path());
+    let log = directory.path().join("audit.db-wal");
+    let mut writer = writer(directory.path(), "boot");
+    let reader = open_for_reading(directory.path(), &AUDIT).unwrap();
+    let id = intend(&mut writer, "1").unwrap();
+    std::fs::remove_file(&log).unwrap();
+    assert!(!reader.has_its_log());
+    // Somebody reads: it waits for them, and goes on as it is meanwhile.
+    let reading = "BEGIN; SELECT count(*) FROM action";
+    reader.connection.execute_batch(reading).unwrap();
+    writer.close_what_was_taken_away();
+    assert!(!log.exists());
+    reader.connection.execute_batch("COMMIT").unwrap();
+    writer.close_what_was_taken_away();
+    writer.open_what_is_closed();
+    // As they are found by whoever comes after a daemon that was killed.
+    let left = killed::left_now(directory.path());
+    assert_eq!(rows(&audit(left.path())), [under_way("1")]);
+    settle(&mut writer, id, "{}");
+    intend(&mut writer, "2").unwrap();
+    let left = killed::left_now(directory.path());
+    assert_eq!(rows(&audit(left.path())), [done("1"), under_way("2")]);
+    drop(reader);
+    let reader = open_for_reading(directory.path(), &AUDIT).unwrap();
+    assert!(reader.has_its_log());
+    drop((writer, reader));
+    assert_eq!(rows(&file), [done("1"), under_way("2")]);
+}
+
+#[test]
 fn an_act_whose_commit_failed_and_is_there_all_the_same_is_told_as_unrecorded() {
     let directory = tempfile::tempdir().unwrap();
     let file = audit(directory.path());

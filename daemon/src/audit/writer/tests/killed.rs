@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// The files as they are now: what a daemon that is killed now would leave.
-fn left_now(directory: &Path) -> TempDir {
+pub(super) fn left_now(directory: &Path) -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
