@@ -14,7 +14,7 @@ mod number;
 use crate::settings::{Colors, Format, LogLevel, bounds};
 pub use audit::{Actions, Audit, AuditCommand, Period, Which};
 pub use audit_copies::{Backup, Export, ExportFormat, Prune};
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpukill_proto::snapshot::Vendor;
 pub use kill::{Kill, ScopeChoice, SignalChoice};
@@ -91,10 +91,19 @@ pub enum Command {
     Completions(Completions),
 }
 
+/// The longest text that is taken, in bytes: longer than any name, and all that one
+/// command takes fit in one request.
+const LONGEST_TEXT: usize = 4096;
+
 /// A text that is not empty: a variable of a script that is not set would choose
-/// everything, or nothing.
-fn text() -> NonEmptyStringValueParser {
-    NonEmptyStringValueParser::new()
+/// everything, or nothing. Nor is it so long that the daemon would hang up.
+fn text() -> impl TypedValueParser<Value = String> {
+    NonEmptyStringValueParser::new().try_map(|text| match text.len() {
+        0..=LONGEST_TEXT => Ok(text),
+        length => Err(format!(
+            "{length} bytes are too many: at most {LONGEST_TEXT}"
+        )),
+    })
 }
 
 /// `list`
@@ -334,6 +343,24 @@ mod tests {
             "gpukillctl completions tcsh",
         ] {
             assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_no_request_could_carry_is_refused() {
+        for option in [
+            "--user",
+            "--gpu",
+            "--job",
+            "--container",
+            "--process",
+            "--since",
+        ] {
+            let taken = |length| {
+                let line = format!("gpukillctl audit {option} {}", "x".repeat(length));
+                parse(&line).is_ok()
+            };
+            assert_eq!((taken(4096), taken(4097)), (true, false), "{option}");
         }
     }
 

@@ -36,7 +36,7 @@ use std::ffi::OsString;
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => return output::message::usage(&error),
+        Err(error) => return output::message::usage(error),
     };
     let mut messages = Messages::default();
     match attempt(&cli, &mut messages) {

@@ -8,6 +8,8 @@ mod aside;
 
 mod asking;
 
+mod backup;
+
 mod copy;
 
 mod cut;
@@ -60,6 +62,7 @@ pub(crate) mod untrusted;
 
 mod writer;
 
+pub(crate) use backup::asked_for as asked_for_a_copy;
 pub(crate) use copy::Made;
 pub(crate) use fault_log::FaultChange;
 pub(crate) use measured::Recording;
@@ -159,12 +162,20 @@ pub(crate) enum ActKind {
     Reset,
     /// What is old was deleted from the samples.
     Prune,
+    /// The store was copied.
+    Backup,
     /// A copy was put in the store's place.
     Restore,
 }
 
 impl ActKind {
-    const ALL: [Self; 4] = [Self::Kill, Self::Reset, Self::Prune, Self::Restore];
+    const ALL: [Self; 5] = [
+        Self::Kill,
+        Self::Reset,
+        Self::Prune,
+        Self::Backup,
+        Self::Restore,
+    ];
 
     /// As it is recorded.
     const fn name(self) -> &'static str {
@@ -172,6 +183,7 @@ impl ActKind {
             Self::Kill => "kill",
             Self::Reset => "reset",
             Self::Prune => "prune",
+            Self::Backup => "backup",
             Self::Restore => "restore",
         }
     }
@@ -278,7 +290,12 @@ impl Store {
     /// # Errors
     /// Why it is not recorded. The caller logs what comes of such an act.
     pub(crate) fn intend(&self, act: Act) -> Result<OpenAct, String> {
-        let recorded = self.intend_within(act.clone(), INTENT_PATIENCE);
+        self.intend_since(SystemTime::now().into(), act)
+    }
+
+    /// The same, of what was asked for at this moment.
+    fn intend_since(&self, at: Timestamp, act: Act) -> Result<OpenAct, String> {
+        let recorded = self.intend_within(act.clone(), at, INTENT_PATIENCE);
         let (kind, uid, asked, plan) = (act.kind.name(), act.uid, act.asked, act.plan);
         match &recorded {
             Ok(ActId(act)) => tracing::info!(act, kind, uid, asked, plan, "an act begins"),
@@ -287,7 +304,7 @@ impl Store {
         recorded.map(|id| OpenAct::new(id, self.clone()))
     }
 
-    fn intend_within(&self, act: Act, patience: Duration) -> Result<ActId, String> {
+    fn intend_within(&self, act: Act, at: Timestamp, patience: Duration) -> Result<ActId, String> {
         let act = Act {
             asked: cut::text(act.asked, cut::MOST_TEXT),
             plan: cut::json(act.plan, cut::MOST_JSON),
@@ -296,7 +313,7 @@ impl Store {
         let (answer, answered) = sync_channel(0);
         let intent = Intent {
             act,
-            at: SystemTime::now().into(),
+            at,
             deadline: Instant::now() + patience,
             answer,
         };

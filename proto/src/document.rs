@@ -28,6 +28,8 @@ mod kill;
 
 mod reset;
 
+mod prune;
+
 pub use actions::ActionDocument;
 pub use audit::AuditDocument;
 pub use explain::{ExplainDocument, FoundDocument, HoldDocument};
@@ -40,6 +42,7 @@ pub use kill::{
     KillTargetDocument, MemoryReturnDocument, RespawnDocument,
 };
 pub use process::{ParentDocument, ProcessDocument, top_process};
+pub use prune::{ContentsDocument, PruneDocument};
 pub use reset::{
     BlockerDocument, ResetOutcomeDocument, ResetPlanDocument, ResetReportDocument,
     ResetTargetDocument,

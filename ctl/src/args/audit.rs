@@ -83,7 +83,7 @@ pub struct Actions {
     /// Only what this user asked for, by name or number
     #[arg(long, value_name = "USER", value_parser = text())]
     pub user: Option<String>,
-    /// Only of this kind: kill, reset, prune, restore, xid, device, started, stopped
+    /// Only of this kind: kill, reset, prune, backup, restore, xid, device, started, stopped
     #[arg(long, value_name = "KIND", value_parser = text())]
     pub kind: Option<String>,
     /// Only what happened to these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
@@ -125,9 +125,8 @@ impl Audit {
         match &self.command {
             None => self.output,
             Some(AuditCommand::Actions(actions)) => actions.output,
-            Some(AuditCommand::Export(_) | AuditCommand::Backup(_) | AuditCommand::Prune(_)) => {
-                None
-            }
+            Some(AuditCommand::Prune(prune)) => prune.output.map(Format::from),
+            Some(AuditCommand::Export(_) | AuditCommand::Backup(_)) => None,
         }
     }
 
@@ -217,5 +216,6 @@ mod tests {
         assert_eq!(output("-o csv"), Some(Format::Csv));
         assert_eq!(output("actions -o json"), Some(Format::Json));
         assert_eq!(output("actions"), None);
+        assert_eq!(output("prune --before 9d -o json"), Some(Format::Json));
     }
 }

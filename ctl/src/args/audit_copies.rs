@@ -1,7 +1,7 @@
 //! What `audit export`, `audit backup` and `audit prune` take.
 
 use super::audit::{Period, Which};
-use super::text;
+use super::{StatusFormat, text};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -73,4 +73,7 @@ pub struct Prune {
     /// Do not ask
     #[arg(short, long, overrides_with = "yes")]
     pub yes: bool,
+    /// The form of the output [default: table]
+    #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
+    pub output: Option<StatusFormat>,
 }

@@ -4,14 +4,16 @@ use super::history::{Span, heading};
 use super::line::{Line, Tone, shown, width, wrap};
 use super::look::{Look, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
-use super::value::{date_and_clock, thousands};
+use super::value::{date_and_clock, disk_size, thousands};
 use gpukill_proto::audit::ActionRecord;
 use gpukill_proto::text::duration;
+use gpukill_proto::units::Bytes;
+use serde::Deserialize;
 use std::time::Duration;
 
 /// What takes time, and so can be under way: of all else it is told when it is
 /// over.
-const ACTS: [&str; 4] = ["kill", "reset", "prune", "restore"];
+const ACTS: [&str; 5] = ["kill", "reset", "prune", "backup", "restore"];
 
 /// The table of entries, with its heading.
 pub(super) fn lines(records: &[ActionRecord], span: Span, look: &Look) -> Vec<Line> {
@@ -48,7 +50,7 @@ fn why_below(record: &ActionRecord, look: &Look) -> Option<Vec<String>> {
     const WIDE: usize = 100;
     /// So much is left of many.
     const SHORT: usize = 40;
-    let why = shown(record.why.as_deref()?, look.symbols);
+    let why = shown(&why(record)?, look.symbols);
     let most = look.width?;
     let is_cut = most < WIDE || width(&why) > SHORT;
     is_cut.then(|| wrap(&why, 0, 0, Some(most.saturating_sub(BEFORE))))
@@ -100,6 +102,9 @@ fn what(record: &ActionRecord, symbols: Symbols) -> String {
             text = format!("{text} {what}");
         }
     }
+    if let Some(bytes) = told(record).and_then(|it| it.bytes) {
+        text = format!("{text} of {}", disk_size(Bytes(bytes)));
+    }
     if record.times > 1 {
         text.push_str(&format!(" ({} times)", thousands(record.times)));
     }
@@ -116,10 +121,10 @@ fn result(record: &ActionRecord, with_why: bool, symbols: Symbols) -> Cell {
         };
     };
     let mut text = shown(word, symbols);
-    if let Some(why) = &record.why {
+    if let Some(why) = why(record) {
         if with_why {
             text.push_str(": ");
-            text.push_str(&shown(why, symbols));
+            text.push_str(&shown(&why, symbols));
         }
     } else if let Some(length) = length(record) {
         text.push_str(" in ");
@@ -132,6 +137,30 @@ fn result(record: &ActionRecord, with_why: bool, symbols: Symbols) -> Cell {
         _ => Tone::Doubtful,
     };
     Cell::toned(text, tone)
+}
+
+/// Why it was refused, failed or is not known.
+fn why(record: &ActionRecord) -> Option<String> {
+    record.why.clone().or_else(|| told(record)?.why)
+}
+
+/// What came of acts on the store as a whole.
+#[derive(Deserialize)]
+struct Told {
+    /// How long a copy is.
+    bytes: Option<u64>,
+    why: Option<String>,
+}
+
+fn told(record: &ActionRecord) -> Option<Told> {
+    let outcome = record.outcome.known().filter(|_| is_of_the_store(record))?;
+    serde_json::from_str(outcome).ok()
+}
+
+/// Whether it is an act on the store as a whole: what came of others is longer, and
+/// said in other words.
+pub(super) fn is_of_the_store(record: &ActionRecord) -> bool {
+    ["prune", "backup", "restore"].contains(&record.kind.as_str())
 }
 
 /// How long it took; of a refusal, or of many that are counted together, that is no

@@ -99,11 +99,17 @@ impl Entry for ActionRecord {
         csv::actions(documents, header)
     }
 
-    /// Without plans and outcomes, each of which can have many KiB.
+    /// Without plans and outcomes, each of which can have many KiB, but for those
+    /// outcomes that are short and told.
     fn for_a_table(self) -> Self {
+        let outcome = if actions::is_of_the_store(&self) {
+            self.outcome
+        } else {
+            Reading::Unsupported
+        };
         Self {
             plan: Reading::Unsupported,
-            outcome: Reading::Unsupported,
+            outcome,
             ..self
         }
     }

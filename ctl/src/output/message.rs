@@ -6,7 +6,7 @@ use super::look::Symbols;
 use super::print;
 use crate::exit::{Exit, Failure, Runs};
 use crate::settings::LogLevel;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::io::{self, Write as _};
 
 /// Says as much as is wanted.
@@ -87,9 +87,19 @@ fn say(prefix: &str, text: &str) {
     let _ = io::stderr().lock().write_all(whole.as_bytes());
 }
 
+/// So much of a wrong value is shown: what is wrong with it stands behind it.
+const SHOWN_OF_A_VALUE: usize = 200;
+
 /// Prints what clap has to say of a command line: help to stdout, mistakes to
 /// stderr.
-pub(crate) fn usage(error: &clap::Error) -> Exit {
+pub(crate) fn usage(mut error: clap::Error) -> Exit {
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
+        && value.chars().count() > SHOWN_OF_A_VALUE
+    {
+        let cut: String = value.chars().take(SHOWN_OF_A_VALUE).collect();
+        let cut = ContextValue::String(format!("{cut}…"));
+        error.insert(ContextKind::InvalidValue, cut);
+    }
     let text = error.render().to_string();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match print(&text) {

@@ -4,7 +4,7 @@
 use super::row::count;
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::units::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Deserialize;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,6 +16,11 @@ const MOST: usize = 4_096;
 /// the next poll, which is in one of the next two.
 const LONG: Duration = Duration::from_secs(600);
 const LOOKS: u32 = 3;
+
+/// So long before the last sample may a kill have been asked for whose ends are not
+/// in it: longer than a kill goes on. And so many of them are looked at.
+const EARLIER_MS: i64 = 600_000;
+const MOST_EARLIER: u32 = 64;
 
 /// Whom a kill ended, from what came of it as JSON. What is no such JSON names
 /// nobody.
@@ -43,6 +48,8 @@ pub(super) fn ended(outcome: &str) -> Vec<ProcessKey> {
 #[derive(Default)]
 pub(super) struct Killed {
     waiting: VecDeque<Waiting>,
+    /// Whether those of earlier runs of the daemon are among them.
+    are_recalled: bool,
 }
 
 struct Waiting {
@@ -52,17 +59,78 @@ struct Waiting {
     at: Timestamp,
     since: Instant,
     samples: u32,
+    /// Where an earlier run of the daemon did it.
+    earlier: Option<Earlier>,
+}
+
+/// A run of the daemon: in which boot of the box, and since when.
+#[derive(Clone)]
+struct Earlier {
+    boot: String,
+    started: i64,
+}
+
+impl Earlier {
+    /// As the record names it.
+    fn of(run: &str) -> Option<Self> {
+        let (boot, started) = run.rsplit_once('/')?;
+        Some(Self {
+            boot: boot.to_owned(),
+            started: started.parse().ok()?,
+        })
+    }
 }
 
 impl Killed {
     /// Takes those that a kill ended.
     pub(super) fn take(&mut self, action: i64, at: Timestamp, ended: &[ProcessKey], now: Instant) {
+        self.take_of(None, (action, at), ended, now);
+    }
+
+    /// Takes, once, those that kills of earlier runs of the daemon ended, where it was
+    /// stopped before a sample told of them. `ours` names this run.
+    pub(super) fn recall(
+        &mut self,
+        (audit, samples): (&Connection, &Connection),
+        ours: &str,
+        now: Instant,
+    ) -> rusqlite::Result<()> {
+        if std::mem::replace(&mut self.are_recalled, true) {
+            return Ok(());
+        }
+        let last = "SELECT at FROM sample ORDER BY id DESC LIMIT 1";
+        let last = samples.query_row(last, [], |row| row.get(0)).optional()?;
+        let last: i64 = last.unwrap_or(i64::MAX);
+        let select = "SELECT id, at, run, outcome FROM action
+            WHERE at >= ?1 AND kind = 'kill' AND run <> ?2 AND outcome IS NOT NULL
+            ORDER BY at DESC LIMIT ?3";
+        let since = last.saturating_sub(EARLIER_MS);
+        let mut statement = audit.prepare(select)?;
+        let mut rows = statement.query(params![since, ours, MOST_EARLIER])?;
+        while let Some(row) = rows.next()? {
+            let (run, outcome): (String, String) = (row.get(2)?, row.get(3)?);
+            let kill = (row.get(0)?, Timestamp(row.get(1)?));
+            if let Some(earlier) = Earlier::of(&run) {
+                self.take_of(Some(&earlier), kill, &ended(&outcome), now);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_of(
+        &mut self,
+        earlier: Option<&Earlier>,
+        (action, at): (i64, Timestamp),
+        ended: &[ProcessKey],
+        now: Instant,
+    ) {
         let waiting = ended.iter().map(|key| Waiting {
             key: *key,
             action,
             at,
             since: now,
             samples: 0,
+            earlier: earlier.cloned(),
         });
         self.waiting.extend(waiting);
         let too_many = self.waiting.len().saturating_sub(MOST);
@@ -76,18 +144,22 @@ impl Killed {
         }
         let whole = connection.transaction()?;
         for it in &self.waiting {
-            // A run that was over before the kill is not its doing.
+            // A run that was over before the kill is not its doing. That of which the
+            // daemon that killed saw no end was not, if it saw it at all.
             let update = "UPDATE run SET ending = 'killed', action = ?1
                 WHERE process = (SELECT id FROM process
                                  WHERE boot = ?2 AND pid = ?3 AND start_ticks = ?4)
                 AND ended_at IS NOT NULL AND ending IS NOT 'killed'
-                AND (ending = 'ended' OR ended_at >= ?5)";
+                AND (ending = 'ended' OR ended_at >= ?5
+                     OR (ending = 'unseen' AND ended_at >= ?6))";
+            let earlier = it.earlier.as_ref();
             whole.prepare_cached(update)?.execute(params![
                 it.action,
-                boot,
+                earlier.map_or(boot, |it| &it.boot),
                 it.key.pid,
                 count(it.key.start_ticks),
-                it.at.0
+                it.at.0,
+                earlier.map(|it| it.started)
             ])?;
         }
         whole.commit()

@@ -207,6 +207,7 @@ impl Writer {
 
     fn sample(&mut self, sample: &Sample) {
         self.look_at_room();
+        self.recall_kills();
         self.write(sample);
     }
 

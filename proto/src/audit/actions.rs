@@ -49,7 +49,7 @@ pub struct ActionRecord {
     pub id: u64,
     /// When it was asked for, or happened.
     pub at: Timestamp,
-    /// In a word: `kill`, `reset`, `prune`, `xid`, `started`, `fault`.
+    /// In a word: `kill`, `reset`, `prune`, `backup`, `xid`, `started`, `fault`.
     pub kind: String,
     /// Who asked.
     pub uid: Option<u32>,

@@ -148,3 +148,115 @@ document! {
         ended: Option<KillReportDocument> = outcome.ended.as_ref().map(KillReportDocument::from),
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::kill::Stage;
+    use crate::reading::Reading;
+    use crate::reset::ResetRequest;
+    use crate::snapshot::{DeviceId, ProcessKey, Vendor};
+    use crate::units::Timestamp;
+    use serde_json::json;
+
+    fn blocker() -> Blocker {
+        Blocker {
+            process: Some(ProcessKey {
+                pid: 4_711,
+                start_ticks: 42,
+            }),
+            what: "alice's python (pid 4711)".into(),
+            remedy: Unblock::Force,
+        }
+    }
+
+    pub(in crate::document) fn plan() -> ResetPlan {
+        ResetPlan {
+            at: Timestamp(0),
+            request: ResetRequest {
+                gpu: Some("0".into()),
+                force: false,
+                patience_ms: 5_000,
+                dry_run: true,
+            },
+            devices: vec![ResetTarget {
+                device: DeviceId("GPU-8f3c".into()),
+                index: 0,
+                name: Reading::Value("NVIDIA H100".into()),
+                vendor: Vendor::Nvidia,
+                pci: Reading::Failed("timeout".into()),
+                blockers: vec![blocker()],
+                peers: vec![1],
+                notes: vec!["persistence mode is on".into()],
+                fate: ResetFate::Blocked,
+            }],
+        }
+    }
+
+    pub(in crate::document) fn report() -> ResetReport {
+        ResetReport {
+            version: 3,
+            stage: Stage::Done,
+            outcomes: vec![ResetOutcome {
+                device: DeviceId("GPU-8f3c".into()),
+                index: 0,
+                ended: None,
+                ending: ResetEnding::Blocked(vec![blocker()]),
+                note: None,
+            }],
+            unrecorded: None,
+        }
+    }
+
+    #[test]
+    fn a_plan_says_of_each_gpu_what_stands_in_the_way_and_the_report_what_came_of_it() {
+        let blocker = json!({
+            "pid": 4_711,
+            "start_ticks": 42,
+            "what": "alice's python (pid 4711)",
+            "remedy": "force",
+        });
+        let expected = json!({
+            "schema": 1,
+            "ts": "1970-01-01T00:00:00.000Z",
+            "selector": "--gpu \"0\"",
+            "force": false,
+            "gpus": [{
+                "gpu_index": 0,
+                "gpu_id": "GPU-8f3c",
+                "name": "NVIDIA H100",
+                "vendor": "nvidia",
+                "pci": null,
+                "fate": "blocked",
+                "why": null,
+                "blockers": [blocker],
+                "peers": [1],
+                "notes": ["persistence mode is on"],
+                "reasons": {"pci": "failed: timeout"},
+            }],
+            "reasons": {},
+        });
+        let plan = serde_json::to_value(ResetPlanDocument::from(&plan()));
+        assert_eq!(plan.expect("plain values"), expected);
+        let expected = json!({
+            "schema": 1,
+            "stage": "done",
+            "outcomes": [{
+                "gpu_index": 0,
+                "gpu_id": "GPU-8f3c",
+                "ending": "blocked",
+                "after_ms": null,
+                "why": null,
+                "blockers": [blocker],
+                "note": null,
+                "ended": null,
+                "reasons": {},
+            }],
+            "recorded": true,
+            "unrecorded": null,
+            "reasons": {},
+        });
+        let report = serde_json::to_value(ResetReportDocument::from(&report()));
+        assert_eq!(report.expect("plain values"), expected);
+    }
+}

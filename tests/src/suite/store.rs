@@ -14,6 +14,8 @@ mod full;
 
 mod history;
 
+mod kept;
+
 mod owners;
 
 mod questions;

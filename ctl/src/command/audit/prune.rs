@@ -7,10 +7,13 @@ use crate::exit::{Exit, Failure};
 use crate::moment;
 use crate::output::look::Look;
 use crate::output::message::Messages;
-use crate::output::print_lines;
 use crate::output::prune::{Tense, counted, lines, question};
-use crate::settings::Settings;
+use crate::output::{json, print, print_lines};
+use crate::settings::{Format, Settings};
 use chrono::Local;
+use gpukill_proto::audit::PruneReport;
+use gpukill_proto::document::PruneDocument;
+use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
 /// Deleting goes in small steps, so that nothing else waits: a month of a large
@@ -24,15 +27,15 @@ pub(super) async fn run(
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let before = moment::parse(&wanted.before, now(), &Local).map_err(Failure::Usage)?;
-    let look = Look::of_stdout(settings);
     let patience = || Patience::lasting(settings.timeout);
     let daemon = connect(settings, patience(), messages).await?;
     let planned = daemon.prune(before, Doing::Saying, patience()).await?;
-    let is_nothing = counted(&planned.deleted).is_none();
-    if wanted.dry_run || is_nothing || !wanted.yes {
-        print_lines(&lines(&planned, before, Tense::Would, &look), &look)?;
+    if wanted.dry_run {
+        show(&planned, before, Tense::Would, settings)?;
+        return Ok(Exit::Done);
     }
-    if wanted.dry_run || is_nothing {
+    if counted(&planned.deleted).is_none() {
+        show(&planned, before, Tense::Done, settings)?;
         return Ok(Exit::Done);
     }
     let daemon = if wanted.yes {
@@ -40,24 +43,71 @@ pub(super) async fn run(
     } else {
         // The daemon hangs up on who is silent, and a person may take their time.
         drop(daemon);
-        if !confirm::can_ask() {
-            return Err(Failure::NotDone {
-                what: "nothing was deleted: nobody can be asked here".into(),
-                hint: Some("--yes does it without asking".into()),
-                exit: Exit::BadUsage,
-            });
-        }
-        if !confirm::agreed(&question(&planned)) {
-            return Err(Failure::NotDone {
-                what: "nothing was deleted".into(),
-                hint: None,
-                exit: Exit::Failed,
-            });
-        }
+        ask(&planned, before, settings, messages)?;
         connect(settings, patience(), messages).await?
     };
     let patience = Patience::lasting(settings.timeout.max(DELETING));
     let report = daemon.prune(before, Doing::Doing, patience).await?;
-    print_lines(&lines(&report, before, Tense::Done, &look), &look)?;
+    show(&report, before, Tense::Done, settings)?;
     Ok(Exit::Done)
+}
+
+/// Says what goes and asks; a no is a failure, for what was wanted is not done.
+fn ask(
+    planned: &PruneReport,
+    before: Timestamp,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<(), Failure> {
+    if !confirm::can_ask() {
+        show(planned, before, Tense::Would, settings)?;
+        return Err(Failure::NotDone {
+            what: "nothing was deleted: nobody can be asked here".into(),
+            hint: Some("--yes does it without asking".into()),
+            exit: Exit::BadUsage,
+        });
+    }
+    match settings.output_format {
+        // A program reads one document, and that is of what was done.
+        Format::Json => {
+            let look = Look {
+                color: false,
+                ..Look::of_stdout(settings)
+            };
+            for line in lines(planned, before, Tense::Would, &look) {
+                messages.of_a_question(&line.paint(&look));
+            }
+        }
+        Format::Table | Format::Ndjson | Format::Csv => {
+            show(planned, before, Tense::Would, settings)?;
+        }
+    }
+    if confirm::agreed(&question(planned)) {
+        return Ok(());
+    }
+    Err(Failure::NotDone {
+        what: "nothing was deleted".into(),
+        hint: None,
+        exit: Exit::Failed,
+    })
+}
+
+/// Prints it, in the form that was asked for.
+fn show(
+    report: &PruneReport,
+    before: Timestamp,
+    tense: Tense,
+    settings: &Settings,
+) -> Result<(), Failure> {
+    match settings.output_format {
+        Format::Json => {
+            let document = PruneDocument::new(report, before, tense == Tense::Done);
+            print(&json::pretty(&document)?)
+        }
+        // Only the settings can ask for forms that this command does not have.
+        Format::Table | Format::Ndjson | Format::Csv => {
+            let look = Look::of_stdout(settings);
+            print_lines(&lines(report, before, tense, &look), &look)
+        }
+    }
 }

@@ -6,7 +6,7 @@ use super::super::csv::{columns_of_records, text};
 use crate::exit::Failure;
 use gpukill_proto::document::AuditDocument;
 use gpukill_proto::units::Timestamp;
-use parquet::basic::{ConvertedType, Encoding, Repetition, Type as Physical};
+use parquet::basic::{Encoding, LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
@@ -64,14 +64,18 @@ impl Values {
     }
 
     fn as_type(&self, column: &str) -> Result<Type, ParquetError> {
-        let (physical, converted) = match self {
-            Self::Moments(_) => (Physical::INT64, ConvertedType::TIMESTAMP_MILLIS),
-            Self::Whole(_) => (Physical::INT64, ConvertedType::NONE),
-            Self::Fractions(_) => (Physical::DOUBLE, ConvertedType::NONE),
-            Self::Texts(_) => (Physical::BYTE_ARRAY, ConvertedType::UTF8),
+        let (physical, logical) = match self {
+            // Without a word on UTC it is the reader's own time to some.
+            Self::Moments(_) => {
+                let moment = LogicalType::timestamp(true, TimeUnit::MILLIS);
+                (Physical::INT64, Some(moment))
+            }
+            Self::Whole(_) => (Physical::INT64, None),
+            Self::Fractions(_) => (Physical::DOUBLE, None),
+            Self::Texts(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
         };
         Type::primitive_type_builder(column, physical)
-            .with_converted_type(converted)
+            .with_logical_type(logical)
             .with_repetition(Repetition::OPTIONAL)
             .build()
     }

@@ -3,7 +3,8 @@
 use super::super::sample::records as past;
 use super::partial::IfThere;
 use super::*;
-use ::parquet::file::reader::SerializedFileReader;
+use ::parquet::basic::{LogicalType, TimeUnit};
+use ::parquet::file::reader::{FileReader as _, SerializedFileReader};
 use ::parquet::record::Field;
 use serde_json::Value;
 use std::fs::File;
@@ -47,7 +48,15 @@ fn columns_hold_what_a_row_holds_and_null_for_what_is_not_known() {
     let path = directory.path().join("records.parquet");
     exported_as(ExportFormat::Parquet, &path);
     let reader = SerializedFileReader::new(File::open(&path).expect("it is there"));
-    let rows = reader.expect("it is whole").into_iter();
+    let reader = reader.expect("it is whole");
+    let columns = reader.metadata().file_metadata().schema_descr();
+    let timestamp = columns.columns().iter().find(|it| it.name() == "timestamp");
+    let in_utc = LogicalType::timestamp(true, TimeUnit::MILLIS);
+    assert_eq!(
+        timestamp.and_then(|it| it.logical_type_ref()),
+        Some(&in_utc)
+    );
+    let rows = reader.into_iter();
     let names = csv::columns_of_records();
     let mut count = 0;
     for ((row, record), document) in rows.zip(past()).zip(documents()) {

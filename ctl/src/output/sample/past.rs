@@ -248,7 +248,13 @@ pub(crate) fn actions() -> Vec<ActionRecord> {
     done.outcome = Value("{\"stage\":\"done\",\"outcomes\":[]}".into());
     let refused = asked(7, "kill", "--user alice", 1001, bob, Some("refused"));
     let interrupted = asked(6, "reset", "--gpu 3", 4242, None, Some("interrupted"));
+    let mut copied = asked(11, "backup", "", 0, Some("root"), Some("done"));
+    copied.outcome = Value("{\"bytes\":64512000}".into());
+    let mut full = asked(10, "prune", "--before 90d", 0, Some("root"), Some("failed"));
+    full.outcome = Value("{\"why\":\"the disk is full\"}".into());
     vec![
+        copied,
+        full,
         asked(9, "reset", "--gpu 3 --force", 1000, alice, None),
         done,
         ActionRecord {

@@ -5,6 +5,7 @@
 //! files is kept in memory.
 
 use super::super::database::{AUDIT, Kind, SAMPLES, open_for_reading};
+use super::super::space::Space;
 use super::archive::{END, header, padding};
 use gpukill_proto::service::LONGEST_PART;
 use rusqlite::Connection;
@@ -14,10 +15,6 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tokio::sync::OwnedSemaphorePermit;
-
-/// What a copy leaves free on the disk, so that the store itself goes on: about what
-/// a day of a large box takes.
-const FLOOR: u64 = 64 << 20;
 
 /// A copy that can be read. Gone when this is dropped.
 pub(crate) struct Made {
@@ -207,24 +204,21 @@ fn clean_after(there: &Path) {
     }
 }
 
-/// Whether the disk has room for a copy of everything, and some to spare.
+/// Whether the disk has room for a copy of everything, and the store goes on.
 fn leave_room(directory: &Path) -> Result<(), String> {
-    let about = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
-    let disk = rustix::fs::statvfs(directory).map_err(|error| about(&error))?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     let of = |name: String| std::fs::metadata(directory.join(name)).map_or(0, |it| it.len());
     let all: u64 = [&SAMPLES, &AUDIT]
         .iter()
         .map(|kind| of(kind.file.to_owned()) + of(format!("{}-wal", kind.file)))
         .sum();
-    let needed = all.saturating_add(FLOOR);
-    if free < needed {
-        let mib = |bytes: u64| bytes >> 20;
-        let (needed, free) = (mib(needed), mib(free));
-        let why = format!("a copy needs {needed} MiB of room, and {free} MiB are free");
-        return Err(about(&why));
+    if Space::of(directory).has_spare(all) {
+        return Ok(());
     }
-    Ok(())
+    Err(format!(
+        "{}: too little of the disk is free for a copy of {} MiB beside what the store needs itself",
+        directory.display(),
+        all.div_ceil(1 << 20)
+    ))
 }
 
 #[cfg(test)]

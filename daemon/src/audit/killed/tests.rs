@@ -1,6 +1,6 @@
 //! Runs that kills ended are told so, whatever is known first.
 
-use super::super::database::{SAMPLES, open};
+use super::super::database::{AUDIT, SAMPLES, open};
 use super::*;
 use serde_json::json;
 
@@ -101,6 +101,66 @@ fn a_device_that_a_process_left_before_the_kill_was_left() {
     depart(&connection, 2, "unseen", 499);
     taken().mark(&mut connection, "boot").unwrap();
     assert_eq!(endings(&connection)[..2], [was("left"), was("unseen")]);
+}
+
+#[test]
+fn who_was_ended_just_before_the_daemon_stopped_is_killed_and_not_unseen() {
+    let (directory, mut connection) = file();
+    let audit = open(directory.path(), &AUDIT).unwrap().connection;
+    let outcome = json!({"outcomes": [{"pid": 7, "start_ticks": 9, "ending": "ended"}]});
+    let insert = "INSERT INTO action (id, at, run, kind, asked, finished_at, word, outcome)
+        VALUES (?1, ?2, ?3, ?4, '', 0, 'done', ?5)";
+    for (id, at, run, kind) in [
+        (41, 1_900_000, "boot/1000000", "reset"),
+        (42, 2_000_000, "boot/1000000", "kill"),
+        (43, 2_000_000, "boot/3000000", "kill"),
+        (44, 1_000_000, "boot/1000000", "kill"),
+        (45, 2_000_000, "another time", "kill"),
+    ] {
+        let row = rusqlite::params![id, at, run, kind, outcome.to_string()];
+        audit.execute(insert, row).unwrap();
+    }
+    let last = "INSERT INTO sample (at, usage) VALUES (1990000, x'')";
+    connection.execute(last, []).unwrap();
+    let marked = |connection: &mut Connection| {
+        let mut all = Killed::default();
+        for _ in 0..2 {
+            let files = (&audit, &*connection);
+            all.recall(files, "boot/3000000", Instant::now()).unwrap();
+        }
+        assert_eq!(all.waiting.len(), 1);
+        all.mark(connection, "boot").unwrap();
+        endings(connection)
+    };
+    // On one device it was seen by the daemon that killed, on the other by one before.
+    depart(&connection, 1, "unseen", 1_990_000);
+    depart(&connection, 2, "unseen", 999_999);
+    let expected = [killed(), was("unseen"), was("unseen"), was("unseen")];
+    assert_eq!(marked(&mut connection), expected);
+    // What was left before the kill, by who lived on, it did not end.
+    let undo = "UPDATE run SET action = NULL";
+    connection.execute(undo, []).unwrap();
+    depart(&connection, 1, "left", 1_990_000);
+    assert_eq!(marked(&mut connection)[0], was("left"));
+}
+
+#[test]
+fn who_was_ended_before_the_box_was_booted_again_is_killed() {
+    let (directory, mut connection) = file();
+    let audit = open(directory.path(), &AUDIT).unwrap().connection;
+    let outcome = json!({"outcomes": [{"pid": 7, "start_ticks": 9, "ending": "ended"}]});
+    let insert = "INSERT INTO action (id, at, run, kind, asked, finished_at, word, outcome)
+        VALUES (42, 2000000, 'before/1000000', 'kill', '', 0, 'done', ?1)";
+    audit.execute(insert, [outcome.to_string()]).unwrap();
+    let last = "INSERT INTO sample (at, usage) VALUES (1990000, x'')";
+    connection.execute(last, []).unwrap();
+    depart(&connection, 1, "unseen", 1_990_000);
+    let mut all = Killed::default();
+    let files = (&audit, &connection);
+    all.recall(files, "boot/3000000", Instant::now()).unwrap();
+    all.mark(&mut connection, "boot").unwrap();
+    let expected = [was("unseen"), (None, None), was("unseen"), killed()];
+    assert_eq!(endings(&connection), expected);
 }
 
 #[test]

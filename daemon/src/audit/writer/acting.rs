@@ -88,6 +88,19 @@ impl Writer {
         self.mark();
     }
 
+    /// Before the first sample: whom an earlier run of the daemon ended, and no
+    /// sample told of.
+    pub(super) fn recall_kills(&mut self) {
+        let (Some(samples), Some(audit)) = (&self.samples, &self.audit) else {
+            return;
+        };
+        let files = (&audit.connection, &samples.connection);
+        let recalled = self.killed.recall(files, &self.daemon_run, Instant::now());
+        if let Err(error) = recalled {
+            tracing::warn!(%error, "kills of before are not known: their ends stay unseen");
+        }
+    }
+
     /// Marks the runs that are over by now.
     pub(super) fn mark(&mut self) {
         if let Some(opened) = &mut self.samples

@@ -11,6 +11,10 @@ use tokio::sync::oneshot;
 pub(in super::super) const UNSTEADY: &str =
     "the clock of this box jumped within the last hour: what is old cannot be told now";
 
+/// The same, where there is too little room even for that.
+const FULL: &str =
+    "too little of the disk is free: deleting takes some room before it gives some back";
+
 /// What somebody asked to be deleted.
 pub(in super::super) struct Pruning {
     /// What is older goes.
@@ -82,6 +86,10 @@ impl Writer {
             pruning.end(Err(UNSTEADY.into()));
             return false;
         }
+        if !self.may_delete {
+            pruning.end(Err(FULL.into()));
+            return false;
+        }
         let connection = &mut opened.connection;
         let (tables, before) = (["sample", "minute", "hour"], pruning.before);
         let step = match pruning.stage {
@@ -122,6 +130,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::super::super::retention::Keep;
+    use super::super::super::space::Space;
     use super::super::super::steady::SteadyClock;
     use super::*;
     use std::sync::Arc;
@@ -242,6 +251,19 @@ mod tests {
         let (outcome, _) = prune(&mut writer);
         assert_eq!(outcome, Err(UNSTEADY.to_owned()));
         assert_eq!(samples(&writer).0, 2_600);
+    }
+
+    #[test]
+    fn a_disk_that_is_as_good_as_full_deletes_nothing_until_there_is_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut writer = writer(directory.path());
+        fill(&writer);
+        writer.heed(Space::of_mib(15, 100_000));
+        assert_eq!(prune(&mut writer), (Err(FULL.to_owned()), 1));
+        assert_eq!(samples(&writer).0, 2_600);
+        writer.heed(Space::of_mib(16, 100_000));
+        assert_eq!(prune(&mut writer).0, Ok(()));
+        assert_eq!(samples(&writer).0, 0);
     }
 
     #[test]

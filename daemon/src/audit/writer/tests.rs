@@ -148,9 +148,13 @@ fn an_act_is_in_the_record_before_it_is_done_and_its_end_once() {
     let directory = tempfile::tempdir().unwrap();
     let file = audit(directory.path());
     let store = Store::start(directory.path().into(), "boot".into(), KEEP, None).unwrap();
-    let first = store.intend_within(act("1"), LONG).unwrap();
+    let first = store
+        .intend_within(act("1"), SystemTime::now().into(), LONG)
+        .unwrap();
     assert_eq!(rows(&file), [under_way("1")]);
-    let second = store.intend_within(act("2"), LONG).unwrap();
+    let second = store
+        .intend_within(act("2"), SystemTime::now().into(), LONG)
+        .unwrap();
     assert_eq!(rows(&file), [under_way("1"), under_way("2")]);
     store.settle(second, "partly", "[2]".into());
     store.settle(first, "done", "{}".into());
@@ -217,7 +221,7 @@ fn whoever_asks_waits_no_longer_than_they_want_for_a_store_that_hangs() {
     store.record(Event::Stopped);
     let begun = Instant::now();
     let patience = Duration::from_millis(50);
-    let answer = store.intend_within(act("1"), patience);
+    let answer = store.intend_within(act("1"), SystemTime::now().into(), patience);
     assert_eq!(answer, Err("the store did not answer in time".into()));
     for number in 0..100_000 {
         store.refuse(act("2"), format!("{}", number % 100));
@@ -386,7 +390,7 @@ proptest! {
         let document = json!([text]).to_string();
         let whole = Act { asked: text.clone(), plan: document.clone(), ..act("") };
         store.refuse(whole.clone(), text.clone());
-        let id = store.intend_within(whole, LONG).unwrap();
+        let id = store.intend_within(whole, SystemTime::now().into(), LONG).unwrap();
         store.settle(id, "done", document.clone());
         close(&store);
         let (asked, plan, outcome): (String, String, String) =

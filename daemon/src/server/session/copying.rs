@@ -1,7 +1,7 @@
 //! The calls by which admins copy the store and make it smaller.
 
 use super::Session;
-use crate::audit::{Act, ActKind, Made};
+use crate::audit::{Act, ActKind, Made, asked_for_a_copy};
 use gpukill_policy::access::{Operation, Ruling, check};
 use gpukill_proto::audit::{Backup, CopyId, PruneReport, RestoreReport};
 use gpukill_proto::refusal::Refusal;
@@ -55,13 +55,15 @@ impl Session {
 
     /// Makes a copy, in the place of the one that this connection had.
     pub(super) async fn make_backup(&self) -> Result<Backup, Refusal> {
-        self.may_keep_store("copy the store")?;
+        let (store, uid) = (&self.shared.store, self.caller.uid);
+        if let Err(refusal) = self.may_keep_store("copy the store") {
+            store.refuse(asked_for_a_copy(uid), refusal.to_string());
+            return Err(refusal);
+        }
         self.copies.lock().made = None;
         let host = self.shared.state.borrow().snapshot.host.clone();
-        let made = Arc::new(self.shared.store.copy(host).await?);
+        let made = Arc::new(store.copy_for(uid, host).await?);
         let bytes = made.bytes();
-        let uid = self.caller.uid;
-        tracing::info!(uid, bytes, "a copy of the store is made on request");
         let mut kept = self.copies.lock();
         kept.last += 1;
         kept.made = Some(made);

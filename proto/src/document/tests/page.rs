@@ -3,13 +3,15 @@
 use super::held::{explained, holders};
 use super::{NOW, device, listed, process, snapshot};
 use crate::audit::{
-    ActionRecord, AuditRecord, AuditSubject, AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime,
-    Times, UsedBy, WeekTime,
+    ActionRecord, AuditRecord, AuditSubject, AuditSummary, Contents, DeviceTime, Gap, OwnerTime,
+    ProcessTime, PruneReport, Times, UsedBy, WeekTime,
 };
 use crate::document::kill::tests::{plan, report};
+use crate::document::reset::tests as reset;
 use crate::document::{
     ActionDocument, AuditDocument, GpuDocument, InstanceDocument, KillPlanDocument,
-    KillReportDocument, ProcessDocument, StatusDocument, SummaryDocument, WeeklyDocument,
+    KillReportDocument, ProcessDocument, PruneDocument, ResetPlanDocument, ResetReportDocument,
+    StatusDocument, SummaryDocument, WeeklyDocument,
 };
 use crate::reading::Reading::{Unsupported, Value};
 use crate::snapshot::Snapshot;
@@ -102,6 +104,8 @@ fn the_page_describes_every_field_and_no_other() {
     let held = holders();
     let plan = serde_json::to_value(KillPlanDocument::from(&plan())).unwrap();
     let report = serde_json::to_value(KillReportDocument::from(&report())).unwrap();
+    let reset_plan = serde_json::to_value(ResetPlanDocument::from(&reset::plan())).unwrap();
+    let reset_report = serde_json::to_value(ResetReportDocument::from(&reset::report())).unwrap();
     let summary = serde_json::to_value(SummaryDocument::from(&summary())).unwrap();
     let weekly = serde_json::to_value(WeeklyDocument::from(&self::summary())).unwrap();
     let of_weekly: Vec<&String> = weekly.as_object().unwrap().keys().collect();
@@ -124,7 +128,12 @@ fn the_page_describes_every_field_and_no_other() {
         ("report", report.clone()),
         ("outcomes[]", report["outcomes"][0].clone()),
         ("memory[]", report["memory"][0].clone()),
+        ("reset plan", reset_plan.clone()),
+        ("gpus[] of a reset", reset_plan["gpus"][0].clone()),
+        ("reset report", reset_report.clone()),
+        ("outcomes[] of a reset", reset_report["outcomes"][0].clone()),
         ("actions[]", action()),
+        ("prune", prune()),
         ("summary", summary.clone()),
         ("used_gpus[]", summary["used_gpus"][0].clone()),
         ("owners[]", summary["owners"][0].clone()),
@@ -133,6 +142,14 @@ fn the_page_describes_every_field_and_no_other() {
     ];
     let documents = documents.map(|(title, json)| (title.to_owned(), fields(&json)));
     assert_eq!(documented(), BTreeMap::from(documents));
+}
+
+fn prune() -> Json {
+    let report = PruneReport {
+        deleted: Contents::default(),
+        left: Contents::default(),
+    };
+    serde_json::to_value(PruneDocument::new(&report, NOW, false)).unwrap()
 }
 
 fn action() -> Json {

@@ -155,8 +155,8 @@ fn absurd_places_and_times_are_answered() {
         kind: Some("klil".into()),
         ..whole()
     };
-    let kinds = "kill, reset, prune, restore, broken, started, stopped, booted, settings, fault, \
-                 fault_over, xid, device, quiesced, resumed";
+    let kinds = "kill, reset, prune, backup, restore, broken, started, stopped, booted, settings, \
+                 fault, fault_over, xid, device, quiesced, resumed";
     let no_kind = format!("\"klil\" is no kind of entry: there are {kinds}");
     for (query, why) in [(nothing, "a limit of 0 asks for nothing"), (odd, &no_kind)] {
         let answer = actions(&mut opened.connection, &query, &Whom::default(), &|_| true);

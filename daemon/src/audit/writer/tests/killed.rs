@@ -147,7 +147,9 @@ fn a_daemon_that_is_killed_at_any_moment_has_lost_no_recorded_act() {
 fn a_daemon_that_stops_says_what_it_did_not_finish() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::start(directory.path().into(), "boot".into(), KEEP, None).unwrap();
-    store.intend_within(act("1"), LONG).unwrap();
+    store
+        .intend_within(act("1"), SystemTime::now().into(), LONG)
+        .unwrap();
     close(&store);
     let why = "gpukilld was stopped before it was done";
     let expected = [ended("1", "interrupted", why)];
