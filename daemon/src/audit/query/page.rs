@@ -21,7 +21,7 @@ use rusqlite::{Connection, params};
 const MOST_RECORDS: u32 = 1_000;
 
 /// The most bytes of one page, as they travel: well below a frame.
-const MOST_BYTES: u64 = 256 << 10;
+const MOST_BYTES: u64 = 512 << 10;
 
 /// After so many rows in vain it is looked up where something wanted was: most of
 /// what people ask for is in the newest rows, or in few of all.

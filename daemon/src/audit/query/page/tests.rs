@@ -258,3 +258,42 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_minute_that_lost_its_first_samples_is_told_whole() {
+    let step = Step {
+        samples: 12,
+        gap: 0,
+        pids: vec![5],
+        is_second_gone: true,
+    };
+    let (_directory, mut opened, end) = written(&[step]);
+    let begun = end - 4 * MINUTE;
+    let told = |opened: &Opened, since: i64| -> Vec<(i64, u64)> {
+        let filter = AuditFilter {
+            since: Timestamp(since),
+            user: Some("user2".into()),
+            ..everything()
+        };
+        let records = walk(&opened.connection, &filter, 3, 1);
+        let seconds = |it: &AuditRecord| ((it.at.0 - begun) / 1000, it.covers_ms / 1000);
+        records.iter().map(seconds).collect()
+    };
+    let samples = |after: i64| (after / 20 + 1..=12).rev().map(|it| (20 * it, 20));
+    assert_eq!(told(&opened, begun), samples(0).collect::<Vec<_>>());
+
+    // The first of the second minute goes, and so do all of the first.
+    let before = Timestamp(begun + MINUTE + 1);
+    let oldest = [
+        ("sample", before),
+        ("minute", Timestamp(0)),
+        ("hour", Timestamp(0)),
+    ];
+    while delete_before(&mut opened.connection, oldest).unwrap() {}
+    let minutes = [(120, 60), (60, 60)];
+    let expected: Vec<_> = samples(120).chain(minutes).collect();
+    assert_eq!(told(&opened, begun), expected);
+    // It began before the time asked for: what is left of it is told.
+    let within = begun + MINUTE + 10_000;
+    assert_eq!(told(&opened, within), samples(80).collect::<Vec<_>>());
+}
