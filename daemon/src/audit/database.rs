@@ -39,7 +39,11 @@ pub(super) const SAMPLES: Kind = Kind {
     page_bytes: 16 << 10,
     synchronous: "NORMAL",
     look: Duration::from_millis(100),
-    migrations: &[include_str!("samples.1.sql"), include_str!("samples.2.sql")],
+    migrations: &[
+        include_str!("samples.1.sql"),
+        include_str!("samples.2.sql"),
+        include_str!("samples.3.sql"),
+    ],
 };
 
 /// The record of what was done: little, and none may be lost.
@@ -328,7 +332,7 @@ mod tests {
             .unwrap();
         refused(
             Other,
-            "was written by a newer gpukilld (schema 99, this one knows 2): upgrade gpukilld",
+            "was written by a newer gpukilld (schema 99, this one knows 3): upgrade gpukilld",
         );
 
         std::fs::write(&path, vec![b'x'; 4096]).unwrap();

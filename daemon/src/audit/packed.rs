@@ -9,7 +9,6 @@
 use gpukill_policy::usage::{DeviceUsage, Gauge, RunUsage, Usage};
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// The only form so far.
 const VERSION: u8 = 1;
@@ -20,7 +19,8 @@ const MOST: usize = 1 << 20;
 /// The names are numbers of rows.
 pub(super) type Stored = Usage<i64, i64>;
 
-#[derive(Serialize, Deserialize)]
+/// Read piece by piece, by [`Packed`].
+#[derive(Serialize)]
 struct Whole {
     /// From its beginning to its end by the wall clock.
     length_ms: u64,
@@ -133,46 +133,108 @@ pub(super) fn pack(usage: &Stored) -> Vec<u8> {
 
 /// What was stored, of a stretch that began then.
 pub(super) fn unpack(blob: &[u8], from: Timestamp) -> Result<Stored, Broken> {
-    let Some((&VERSION, packed)) = blob.split_first() else {
-        return Err(Broken);
-    };
-    let whole: Whole = postcard::from_bytes(packed).map_err(|_| Broken)?;
-    if whole.devices.len() > MOST || whole.runs.len() > MOST {
-        return Err(Broken);
-    }
-    let length = i64::try_from(whole.length_ms).map_err(|_| Broken)?;
-    let mut usage = Stored {
+    let packed = Packed::open(blob, from)?;
+    let (until, seen_ms) = (packed.until, packed.seen_ms);
+    let (devices, runs) = packed.devices()?;
+    let runs = runs.map(|run| run.and_then(|run| Ok((run.id, run.usage()?))));
+    Ok(Stored {
         from,
-        until: Timestamp(from.0.checked_add(length).ok_or(Broken)?),
-        seen_ms: whole.seen_ms,
-        devices: BTreeMap::new(),
-        runs: BTreeMap::new(),
-    };
-    let mut id = 0;
-    for device in whole.devices {
-        id = next(id, device.step)?;
-        let ms = whole.seen_ms.checked_sub(device.unseen_ms).ok_or(Broken)?;
-        let other = device.held_ms.checked_add(device.free_ms);
-        let other = other.and_then(|ms| ms.checked_add(device.unknown_ms));
-        let other = other.ok_or(Broken)?;
-        let read = DeviceUsage {
-            index: device.index,
-            busy_ms: ms.checked_sub(other).ok_or(Broken)?,
-            held_ms: device.held_ms,
-            free_ms: device.free_ms,
-            unknown_ms: device.unknown_ms,
-            memory: device.memory.gauge(ms)?,
-            utilization: device.utilization.gauge(ms)?,
-            power: device.power.gauge(ms)?,
-            hottest: device.hottest,
+        until,
+        seen_ms,
+        devices: devices.into_iter().collect(),
+        runs: runs.collect::<Result<_, Broken>>()?,
+    })
+}
+
+/// When a stretch that began then ended, and how much of it was seen, without the
+/// rest of the blob.
+pub(super) fn span(blob: &[u8], from: Timestamp) -> Result<(Timestamp, u64), Broken> {
+    let packed = Packed::open(blob, from)?;
+    Ok((packed.until, packed.seen_ms))
+}
+
+/// A blob that is read piece by piece, and no further than is asked for.
+pub(super) struct Packed<'a> {
+    pub(super) until: Timestamp,
+    pub(super) seen_ms: u64,
+    rest: &'a [u8],
+}
+
+/// The runs of a blob, in the order of their ids.
+pub(super) struct Runs<'a> {
+    seen_ms: u64,
+    rest: &'a [u8],
+    left: usize,
+    before: i64,
+}
+
+/// One of them, of which only the id is worked out.
+pub(super) struct PackedRun {
+    pub(super) id: i64,
+    seen_ms: u64,
+    run: Run,
+}
+
+impl<'a> Packed<'a> {
+    /// Opens the blob of a stretch that began then.
+    pub(super) fn open(blob: &'a [u8], from: Timestamp) -> Result<Self, Broken> {
+        let Some((&VERSION, mut rest)) = blob.split_first() else {
+            return Err(Broken);
         };
-        usage.devices.insert(id, read);
+        // As [`Whole`] begins.
+        let (length_ms, seen_ms): (u64, u64) = take(&mut rest)?;
+        let length = i64::try_from(length_ms).map_err(|_| Broken)?;
+        Ok(Self {
+            until: Timestamp(from.0.checked_add(length).ok_or(Broken)?),
+            seen_ms,
+            rest,
+        })
     }
-    id = 0;
-    for run in whole.runs {
-        id = next(id, run.step)?;
-        let ms = whole.seen_ms.checked_sub(run.unheld_ms).ok_or(Broken)?;
-        let read = RunUsage {
+
+    /// The devices, in the order of their ids, and then the runs.
+    pub(super) fn devices(mut self) -> Result<(Vec<(i64, DeviceUsage)>, Runs<'a>), Broken> {
+        let (mut devices, mut before) = (Vec::new(), 0);
+        for _ in 0..many(&mut self.rest)? {
+            let device: Device = take(&mut self.rest)?;
+            before = next(before, device.step)?;
+            devices.push((before, device.usage(self.seen_ms)?));
+        }
+        let left = many(&mut self.rest)?;
+        let runs = Runs {
+            seen_ms: self.seen_ms,
+            rest: self.rest,
+            left,
+            before: 0,
+        };
+        Ok((devices, runs))
+    }
+}
+
+impl Iterator for Runs<'_> {
+    type Item = Result<PackedRun, Broken>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let read = take(&mut self.rest).and_then(|run: Run| {
+            self.before = next(self.before, run.step)?;
+            Ok(PackedRun {
+                id: self.before,
+                seen_ms: self.seen_ms,
+                run,
+            })
+        });
+        if read.is_err() {
+            self.left = 0;
+        }
+        Some(read)
+    }
+}
+
+impl PackedRun {
+    pub(super) fn usage(self) -> Result<RunUsage, Broken> {
+        let Self { seen_ms, run, .. } = self;
+        let ms = seen_ms.checked_sub(run.unheld_ms).ok_or(Broken)?;
+        Ok(RunUsage {
             held_ms: ms,
             busy_ms: run.busy_ms,
             idle_ms: run.idle_ms,
@@ -180,23 +242,40 @@ pub(super) fn unpack(blob: &[u8], from: Timestamp) -> Result<Stored, Broken> {
             memory: run.memory.gauge(ms)?,
             utilization: run.utilization.gauge(ms)?,
             connections: run.connections.gauge(ms)?,
-        };
-        usage.runs.insert(id, read);
+        })
     }
-    Ok(usage)
 }
 
-/// When a stretch that began then ended, and how much of it was seen, without the
-/// rest of the blob.
-pub(super) fn span(blob: &[u8], from: Timestamp) -> Result<(Timestamp, u64), Broken> {
-    let Some((&VERSION, packed)) = blob.split_first() else {
-        return Err(Broken);
-    };
-    let ((length_ms, seen_ms), _): ((u64, u64), _) =
-        postcard::take_from_bytes(packed).map_err(|_| Broken)?;
-    let length = i64::try_from(length_ms).map_err(|_| Broken)?;
-    let until = from.0.checked_add(length).ok_or(Broken)?;
-    Ok((Timestamp(until), seen_ms))
+impl Device {
+    fn usage(self, seen_ms: u64) -> Result<DeviceUsage, Broken> {
+        let ms = seen_ms.checked_sub(self.unseen_ms).ok_or(Broken)?;
+        let other = self.held_ms.checked_add(self.free_ms);
+        let other = other.and_then(|ms| ms.checked_add(self.unknown_ms));
+        let other = other.ok_or(Broken)?;
+        Ok(DeviceUsage {
+            index: self.index,
+            busy_ms: ms.checked_sub(other).ok_or(Broken)?,
+            held_ms: self.held_ms,
+            free_ms: self.free_ms,
+            unknown_ms: self.unknown_ms,
+            memory: self.memory.gauge(ms)?,
+            utilization: self.utilization.gauge(ms)?,
+            power: self.power.gauge(ms)?,
+            hottest: self.hottest,
+        })
+    }
+}
+
+fn take<'a, T: Deserialize<'a>>(rest: &mut &'a [u8]) -> Result<T, Broken> {
+    let (read, after) = postcard::take_from_bytes(rest).map_err(|_| Broken)?;
+    *rest = after;
+    Ok(read)
+}
+
+/// How many devices or runs follow.
+fn many(rest: &mut &[u8]) -> Result<usize, Broken> {
+    let many: usize = take(rest)?;
+    if many > MOST { Err(Broken) } else { Ok(many) }
 }
 
 /// How far an id is from the one before. Rows are numbered from 1.

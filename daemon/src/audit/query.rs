@@ -10,6 +10,8 @@ mod range;
 
 mod summary;
 
+mod wanted;
+
 mod whom;
 
 pub(super) use actions::{actions, who_acted};

@@ -45,6 +45,23 @@ pub(super) fn samples_of(table: &str) -> i64 {
     }
 }
 
+/// Until when the record goes, by a clock that was right: the newest hour before
+/// which most of two days was recorded by it. Where there is none, the newest
+/// sample; a clock may have been wrong for some hours before a daemon starts anew.
+pub(super) fn recorded_until(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    let at: Option<i64> = connection.query_row(
+        "SELECT coalesce(
+             (SELECT at + 3600000 FROM hour WHERE 24 <=
+                 (SELECT count(*) FROM hour before
+                  WHERE before.at > hour.at - 172800000 AND before.at <= hour.at)
+              ORDER BY at DESC LIMIT 1),
+             (SELECT at FROM sample ORDER BY id DESC LIMIT 1))",
+        [],
+        |row| row.get(0),
+    )?;
+    Ok(at.map(Timestamp))
+}
+
 /// So many rows are deleted in one go: each is a page or less.
 const DELETE_CHUNK: i64 = 500;
 
@@ -140,4 +157,39 @@ pub(super) fn give_back(connection: &Connection) -> rusqlite::Result<bool> {
     let left = unused()?;
     // A file that cannot shrink is not to be asked for ever.
     Ok(left > 0 && left < before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::database::{SAMPLES, open};
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_wrong_for_some_hours_does_not_say_until_when_the_record_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = open(directory.path(), &SAMPLES).unwrap().connection;
+        let until = || recorded_until(&connection).unwrap();
+        assert_eq!(until(), None);
+        let hours = |first: i64, many: i64| {
+            for at in first..first + many {
+                let at = at * 3_600_000;
+                connection
+                    .execute("INSERT INTO hour (at, usage) VALUES (?1, x'')", [at])
+                    .unwrap();
+                connection
+                    .execute("INSERT INTO sample (at, usage) VALUES (?1, x'')", [at])
+                    .unwrap();
+            }
+        };
+        let hour = |number: i64| Some(Timestamp(number * 3_600_000));
+        hours(1_000, 10);
+        assert_eq!(until(), hour(1_009));
+        hours(1_010, 30);
+        assert_eq!(until(), hour(1_040));
+        // Years ahead, for less than a day and for more.
+        hours(90_000, 23);
+        assert_eq!(until(), hour(1_040));
+        hours(90_023, 1);
+        assert_eq!(until(), hour(90_024));
+    }
 }

@@ -16,7 +16,7 @@ use super::inbox::{self, Inbox};
 use super::killed::Killed;
 use super::refusals::Refused;
 use super::reserve::Reserve;
-use super::retention::{Keep, delete_before, delete_unused, give_back};
+use super::retention::{Keep, delete_before, delete_unused, give_back, recorded_until};
 use super::sample::Sample;
 use super::samples::Written;
 use super::steady::SteadyClock;
@@ -270,11 +270,21 @@ impl Writer {
             return;
         };
         let wall = Timestamp::from(SystemTime::now());
-        if !self.clock.is_steady(wall, now) || !self.may_delete {
-            self.prune_at = now + PRUNE_EVERY;
-            return;
-        }
-        match delete_before(&mut opened.connection, self.keep.oldest(wall)) {
+        let recorded = || recorded_until(&opened.connection);
+        let believed = if self.may_delete {
+            self.clock.believed(wall, now, recorded)
+        } else {
+            Ok(None)
+        };
+        let deleted = match believed {
+            Ok(Some(at)) => delete_before(&mut opened.connection, self.keep.oldest(at)),
+            Ok(None) => {
+                self.prune_at = now + PRUNE_EVERY;
+                return;
+            }
+            Err(error) => Err(error),
+        };
+        match deleted {
             Ok(true) => self.prune_at = now + PRUNE_STEP,
             Ok(false) => {
                 self.prune_at = now + PRUNE_EVERY;

@@ -1,6 +1,9 @@
 //! Which devices and runs a question is about.
 
-use super::super::retention::samples_of;
+mod named;
+
+pub(super) use named::each_named_run;
+
 use super::super::row::kind_of;
 use super::Failure;
 use gpukill_policy::select::{DeviceName, NoSuchDevice, devices, is_user, pattern};
@@ -18,22 +21,12 @@ pub(super) struct Scope<'a> {
     /// Whether processes are narrowed down, so that devices as a whole are not
     /// asked for.
     pub(super) is_of_processes: bool,
-    filter: &'a AuditFilter,
+    pub(super) filter: &'a AuditFilter,
     /// Whether a name is meant.
     is_named: Option<IsNamed>,
 }
 
 type IsNamed = Box<dyn Fn(&str) -> bool>;
-
-/// What a page is about.
-pub(super) struct Wanted<'a> {
-    pub(super) scope: Scope<'a>,
-    /// The samples in which something wanted may be, from the first to the last
-    /// of each stretch, the newest first.
-    pub(super) stretches: Vec<(i64, i64)>,
-    /// The runs that were asked for so far, and are wanted.
-    runs: BTreeMap<i64, Option<StoredRun>>,
-}
 
 /// A device as it was last seen.
 pub(super) struct StoredDevice {
@@ -93,10 +86,15 @@ impl<'a> Scope<'a> {
         if !self.devices.contains(&run.device()?) {
             return Ok(false);
         }
-        let name = run.text(NAME);
+        Ok(self.is_of_name(run.name())
+            && self.is_users(run)?
+            && self.is_in_container(run)
+            && self.is_of_job(run))
+    }
+
+    fn is_of_name(&self, name: Option<&str>) -> bool {
         let is_named = self.is_named.as_ref();
-        let is_named = is_named.is_none_or(|is_named| name.is_some_and(is_named));
-        Ok(is_named && self.is_users(run)? && self.is_in_container(run) && self.is_of_job(run))
+        is_named.is_none_or(|is_named| name.is_some_and(is_named))
     }
 
     fn is_users(&self, run: &RunRow<'_>) -> rusqlite::Result<bool> {
@@ -124,27 +122,65 @@ impl<'a> Scope<'a> {
 /// A run and its process, as they are read.
 pub(super) struct RunRow<'a>(pub(super) &'a Row<'a>);
 
-/// What is read, in the order of the numbers below.
-const COLUMNS: &str = "r.id, r.device, r.instance, p.uid, p.user, p.owner, p.owner_uid,
-    p.owner_kind, p.namespace_owner, p.name, p.command, p.container, p.container_name, p.job,
-    p.pid, r.first_sample, CASE WHEN r.ended_at IS NULL THEN ?3 ELSE r.last_sample END";
+/// What can be read, in the order of the numbers below: first what tells who used
+/// a device, then what else people ask by, then the rest.
+const COLUMNS: [&str; 17] = [
+    "r.id",
+    "r.device",
+    "p.uid",
+    "p.owner",
+    "p.owner_uid",
+    "p.owner_kind",
+    "p.namespace_owner",
+    "p.name",
+    "p.command",
+    "p.user",
+    "p.container",
+    "p.container_name",
+    "p.job",
+    "r.instance",
+    "p.pid",
+    "r.first_sample",
+    "CASE WHEN r.ended_at IS NULL THEN 9223372036854775807 ELSE r.last_sample END",
+];
 const ID: usize = 0;
 const DEVICE: usize = 1;
-const INSTANCE: usize = 2;
-const UID: usize = 3;
-const USER: usize = 4;
-const OWNER: usize = 5;
-const OWNER_UID: usize = 6;
-const OWNER_KIND: usize = 7;
-const NAMESPACE_OWNER: usize = 8;
-const NAME: usize = 9;
-const COMMAND: usize = 10;
-const CONTAINER: usize = 11;
-const CONTAINER_NAME: usize = 12;
-const JOB: usize = 13;
+const UID: usize = 2;
+const OWNER: usize = 3;
+const OWNER_UID: usize = 4;
+const OWNER_KIND: usize = 5;
+const NAMESPACE_OWNER: usize = 6;
+const NAME: usize = 7;
+const COMMAND: usize = 8;
+const USER: usize = 9;
+const CONTAINER: usize = 10;
+const CONTAINER_NAME: usize = 11;
+const JOB: usize = 12;
+const INSTANCE: usize = 13;
 const PID: usize = 14;
 const FIRST_SAMPLE: usize = 15;
 const LAST_SAMPLE: usize = 16;
+
+/// How much of each run is read: most of the time goes into this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Who used the device.
+    Who,
+    /// All there is.
+    All,
+}
+
+impl Extent {
+    /// The columns to select, so that a scope can be told too.
+    fn columns(self, scope: &Scope<'_>) -> String {
+        let many = match (self, scope.is_of_processes) {
+            (Self::Who, false) => USER,
+            (Self::Who, true) => INSTANCE,
+            (Self::All, _) => COLUMNS.len(),
+        };
+        COLUMNS.get(..many).unwrap_or(&COLUMNS).join(", ")
+    }
+}
 
 impl RunRow<'_> {
     pub(super) fn id(&self) -> rusqlite::Result<i64> {
@@ -188,7 +224,12 @@ impl RunRow<'_> {
         value.as_str_or_null().ok().flatten()
     }
 
-    fn stored(&self) -> rusqlite::Result<StoredRun> {
+    /// The first and the last sample that may tell of it.
+    pub(super) fn samples(&self) -> rusqlite::Result<(i64, i64)> {
+        Ok((self.0.get(FIRST_SAMPLE)?, self.0.get(LAST_SAMPLE)?))
+    }
+
+    pub(super) fn stored(&self) -> rusqlite::Result<StoredRun> {
         let text = |column| self.text(column).map(ToOwned::to_owned);
         Ok(StoredRun {
             device: self.device()?,
@@ -212,15 +253,17 @@ impl RunRow<'_> {
 pub(super) fn each_run(
     connection: &Connection,
     scope: &Scope<'_>,
+    extent: Extent,
     (first, last): (i64, i64),
     mut tell: impl FnMut(&RunRow<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     // In this order: both tables are then read from one end to the other.
+    let columns = extent.columns(scope);
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM run r CROSS JOIN process p ON p.id = r.process
+        "SELECT {columns} FROM run r CROSS JOIN process p ON p.id = r.process
          WHERE r.id >= ?1 AND r.id <= ?2 ORDER BY r.id"
     ))?;
-    let mut rows = statement.query([first, last, i64::MAX])?;
+    let mut rows = statement.query([first, last])?;
     while let Some(row) = rows.next()? {
         let run = RunRow(row);
         if scope.has(&run)? {
@@ -228,83 +271,6 @@ pub(super) fn each_run(
         }
     }
     Ok(())
-}
-
-impl<'a> Wanted<'a> {
-    /// What `filter` asks for.
-    pub(super) fn of(connection: &Connection, filter: &'a AuditFilter) -> Result<Self, Failure> {
-        let scope = Scope::of(connection, filter)?;
-        let stretches = if scope.is_of_processes {
-            stretches(connection, &scope)?
-        } else {
-            vec![(0, i64::MAX)]
-        };
-        Ok(Self {
-            scope,
-            stretches,
-            runs: BTreeMap::new(),
-        })
-    }
-
-    /// Looks up these runs, for [`Wanted::run`].
-    pub(super) fn look_up(
-        &mut self,
-        connection: &Connection,
-        runs: impl Iterator<Item = i64>,
-    ) -> Result<(), Failure> {
-        if self.runs.len() >= MOST_KEPT {
-            self.runs.clear();
-        }
-        for run in runs {
-            if self.runs.contains_key(&run) {
-                continue;
-            }
-            let mut stored = None;
-            each_run(connection, &self.scope, (run, run), |run| {
-                stored = Some(run.stored()?);
-                Ok(())
-            })?;
-            self.runs.insert(run, stored);
-        }
-        Ok(())
-    }
-
-    /// A run that was looked up, where it is wanted.
-    pub(super) fn run(&self, run: i64) -> Option<&StoredRun> {
-        self.runs.get(&run)?.as_ref()
-    }
-}
-
-/// So many runs that were looked up are kept: several times those of a sample.
-const MOST_KEPT: usize = 1 << 14;
-
-/// The ids of samples in which something wanted may be: where one user is asked
-/// for, most samples need not be read.
-fn stretches(connection: &Connection, scope: &Scope<'_>) -> Result<Vec<(i64, i64)>, Failure> {
-    let mut statement = connection.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM run r JOIN process p ON p.id = r.process
-         WHERE r.first_at < ?2 AND (r.ended_at IS NULL OR r.ended_at >= ?1)"
-    ))?;
-    let (since, until) = (scope.filter.since.0, scope.filter.until.0);
-    let mut rows = statement.query([since, until, i64::MAX])?;
-    let mut of_runs: Vec<(i64, i64)> = Vec::new();
-    while let Some(row) = rows.next()? {
-        if scope.has(&RunRow(row))? {
-            of_runs.push((row.get(FIRST_SAMPLE)?, row.get(LAST_SAMPLE)?));
-        }
-    }
-    of_runs.sort_unstable();
-    let mut joined: Vec<(i64, i64)> = Vec::new();
-    for (first, last) in of_runs {
-        // A minute has the id of its last sample, an hour that of its last minute.
-        let last = last.saturating_add(samples_of("hour"));
-        match joined.last_mut() {
-            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
-            Some(_) | None => joined.push((first, last)),
-        }
-    }
-    joined.reverse();
-    Ok(joined)
 }
 
 fn all_devices(connection: &Connection) -> Result<BTreeMap<i64, StoredDevice>, Failure> {

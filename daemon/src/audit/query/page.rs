@@ -1,12 +1,16 @@
 //! One page of records, newest first.
 
-use super::super::packed::{Stored, unpack};
+#[cfg(test)]
+mod tests;
+
+use super::super::packed::{Broken, Packed};
 use super::super::row::{self, MOST_ROWS, id};
-use super::filter::{StoredDevice, StoredRun, Wanted};
+use super::filter::{StoredDevice, StoredRun};
 use super::range::{Rows, rows};
+use super::wanted::Wanted;
 use super::{Deadline, Failure, within_time};
 use gpukill_policy::usage::{DeviceUsage, Gauge, RunUsage};
-use gpukill_proto::audit::{AuditPage, AuditQuery, AuditRecord, AuditSubject};
+use gpukill_proto::audit::{AuditFilter, AuditPage, AuditQuery, AuditRecord, AuditSubject};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{DeviceId, InstanceId};
@@ -17,7 +21,11 @@ use rusqlite::{Connection, params};
 const MOST_RECORDS: u32 = 1_000;
 
 /// The most bytes of one page, as they travel: well below a frame.
-const MOST_BYTES: u64 = 256 << 10;
+const MOST_BYTES: u64 = 512 << 10;
+
+/// After so many rows in vain it is looked up where something wanted was: most of
+/// what people ask for is in the newest rows, or in few of all.
+const MOST_IN_VAIN: u32 = 200;
 
 /// One page of the records that `query` asks for, newest first.
 ///
@@ -28,13 +36,14 @@ pub(in super::super) fn page(
     query: &AuditQuery,
 ) -> Result<AuditPage, Refusal> {
     within_time(connection, |connection, deadline| {
-        read(connection, query, deadline)
+        read(connection, query, MOST_IN_VAIN, deadline)
     })
 }
 
 fn read(
     connection: &Connection,
     query: &AuditQuery,
+    most_in_vain: u32,
     deadline: Deadline,
 ) -> Result<AuditPage, Failure> {
     if query.limit == 0 {
@@ -52,22 +61,41 @@ fn read(
         bytes: 0,
         limit: query.limit.min(MOST_RECORDS) as usize,
         before: query.before.map_or(i64::MAX, row::count),
+        in_vain: 0,
+        most_in_vain,
     };
-    let stretches = wanted.stretches.clone();
-    for rows in rows(connection, filter.since, filter.until)? {
-        for &(first, last) in &stretches {
-            let first = first.max(rows.first);
-            let end = last.saturating_add(1).min(rows.end);
-            // What is before the page asked for begins in this row at the latest.
-            let end = end.min((page.before >> row::ROW_BITS).saturating_add(1));
-            let part = Rows { first, end, ..rows };
-            let goes_on = fill(connection, part, query, &mut wanted, deadline, &mut page)?;
-            if !goes_on {
-                return Ok(page.page);
+    let mut fill =
+        |rows, wanted: &mut _| fill(connection, rows, filter, wanted, deadline, &mut page);
+    'filled: for mut rows in rows(connection, filter.since, filter.until)? {
+        // What is before the page asked for begins in this row at the latest.
+        let before = query.before.map_or(i64::MAX, row::count) >> row::ROW_BITS;
+        rows.end = rows.end.min(before.saturating_add(1));
+        if !wanted.is_found() {
+            match fill(rows, &mut wanted)? {
+                Filled::Page => break,
+                Filled::AllThereIs => continue,
+                Filled::NothingFor(row) => rows.end = row,
+            }
+            wanted.find(connection)?;
+        }
+        while let Some(part) = wanted.newest(connection, rows)? {
+            match fill(part, &mut wanted)? {
+                Filled::Page => break 'filled,
+                Filled::AllThereIs | Filled::NothingFor(_) => rows.end = part.first,
             }
         }
     }
     Ok(page.page)
+}
+
+/// How far a page was filled.
+enum Filled {
+    /// It is full.
+    Page,
+    /// With all that the rows tell.
+    AllThereIs,
+    /// Too many rows had nothing wanted; this is the last of them that was read.
+    NothingFor(i64),
 }
 
 /// A page, and what it may still take.
@@ -77,6 +105,9 @@ struct Filling {
     limit: usize,
     /// Records of this id and later ones are on an earlier page.
     before: i64,
+    /// So many rows since the last that had something wanted.
+    in_vain: u32,
+    most_in_vain: u32,
 }
 
 impl Filling {
@@ -93,91 +124,145 @@ impl Filling {
     }
 }
 
-/// Fills a page with what these rows tell; false when it is full.
+/// Fills a page with what these rows tell, the newest first.
 fn fill(
     connection: &Connection,
     rows: Rows,
-    query: &AuditQuery,
+    filter: &AuditFilter,
     wanted: &mut Wanted<'_>,
     deadline: Deadline,
     page: &mut Filling,
-) -> Result<bool, Failure> {
+) -> Result<Filled, Failure> {
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT id, at, usage FROM {} WHERE id >= ?1 AND id < ?2 AND at >= ?3 AND at < ?4
+        "SELECT id, at, usage FROM {} WHERE id >= ?1 AND id < ?2 AND +at >= ?3 AND +at < ?4
          ORDER BY id DESC",
         rows.level.table()
     ))?;
-    let (since, until) = (query.filter.since.0, query.filter.until.0);
+    let (since, until) = (filter.since.0, filter.until.0);
     let mut found = statement.query(params![rows.first, rows.end, since, until])?;
     while let Some(row) = found.next()? {
         deadline.check()?;
         let (number, at): (i64, i64) = (row.get(0)?, row.get(1)?);
         let blob = row.get_ref(2)?.as_blob().unwrap_or_default();
-        // One that is broken is told of where it was found, and left out here.
-        let Ok(sample) = unpack(blob, Timestamp(at)) else {
-            continue;
+        wanted.forget_many();
+        let told = match Told::of(connection, (number, Timestamp(at), blob), wanted) {
+            Ok(told) => told,
+            Err(Unread::Failed(failure)) => return Err(failure),
+            // It is told of where it was found, and left out here.
+            Err(Unread::Broken) => continue,
         };
-        wanted.look_up(connection, sample.runs.keys().copied())?;
-        for record in records(number, &sample, wanted) {
+        page.in_vain = if told.is_nothing() {
+            page.in_vain + 1
+        } else {
+            0
+        };
+        for record in told.records(wanted) {
             if row::count(record.id) < page.before && !page.take(record) {
-                return Ok(false);
+                return Ok(Filled::Page);
             }
         }
-    }
-    Ok(true)
-}
-
-/// What one row tells of what is wanted, the highest id first.
-fn records<'a>(
-    number: i64,
-    sample: &'a Stored,
-    wanted: &'a Wanted<'_>,
-) -> impl Iterator<Item = AuditRecord> + 'a {
-    let record = move |position: i64, device: i64| {
-        let stored = wanted.scope.all_devices.get(&device);
-        AuditRecord {
-            id: u64::try_from(id(number, position.min(MOST_ROWS - 1))).unwrap_or(0),
-            at: sample.until,
-            covers_ms: sample.seen_ms,
-            device: DeviceId(stored.map_or_else(String::new, |it| it.uuid.clone())),
-            gpu_index: index(sample, device, stored),
-            gpu_name: stored.and_then(|it| it.name.clone()),
-            memory: Reading::Unsupported,
-            utilization: Reading::Unsupported,
-            subject: AuditSubject::Device {
-                temperature: Reading::Unsupported,
-                power: Reading::Unsupported,
-            },
+        if !wanted.is_found() && page.in_vain >= page.most_in_vain {
+            return Ok(Filled::NothingFor(number));
         }
-    };
-    let count = row::count(sample.devices.len() as u64);
-    let runs = (count..).zip(&sample.runs).rev_by_collecting();
-    let runs = runs.filter_map(move |(position, (run, usage))| {
-        let stored = wanted.run(*run)?;
-        let record = record(position, stored.device);
-        Some(of_run(record, stored, usage))
-    });
-    let devices = (0..).zip(&sample.devices).rev_by_collecting();
-    let devices = devices.filter_map(move |(position, (device, usage))| {
-        let scope = &wanted.scope;
-        let is_wanted = !scope.is_of_processes && scope.devices.contains(device);
-        is_wanted.then(|| of_device(record(position, *device), usage))
-    });
-    runs.chain(devices)
+    }
+    Ok(Filled::AllThereIs)
 }
 
-/// Turns what cannot be walked from its end.
-trait RevByCollecting: Iterator + Sized {
-    fn rev_by_collecting(self) -> std::iter::Rev<std::vec::IntoIter<Self::Item>> {
-        self.collect::<Vec<_>>().into_iter().rev()
+/// What one row tells of what is wanted.
+struct Told {
+    number: i64,
+    until: Timestamp,
+    seen_ms: u64,
+    devices: Vec<(i64, DeviceUsage)>,
+    /// With their places among all.
+    runs: Vec<(i64, i64, RunUsage)>,
+    is_of_devices: bool,
+}
+
+/// Why a row was not read.
+enum Unread {
+    Broken,
+    Failed(Failure),
+}
+
+impl From<Broken> for Unread {
+    fn from(Broken: Broken) -> Self {
+        Self::Broken
     }
 }
 
-impl<I: Iterator> RevByCollecting for I {}
+impl Told {
+    fn of(
+        connection: &Connection,
+        (number, from, blob): (i64, Timestamp, &[u8]),
+        wanted: &mut Wanted<'_>,
+    ) -> Result<Self, Unread> {
+        let packed = Packed::open(blob, from)?;
+        let (until, seen_ms) = (packed.until, packed.seen_ms);
+        let (devices, all_runs) = packed.devices()?;
+        let mut runs = Vec::new();
+        for (place, run) in (row::count(devices.len() as u64)..).zip(all_runs) {
+            let run = run?;
+            let id = run.id;
+            if wanted.has(connection, id).map_err(Unread::Failed)? {
+                runs.push((place, id, run.usage()?));
+            }
+        }
+        let scope = &wanted.scope;
+        let has_device = devices.iter().any(|(id, _)| scope.devices.contains(id));
+        Ok(Self {
+            number,
+            until,
+            seen_ms,
+            devices,
+            runs,
+            is_of_devices: !scope.is_of_processes && has_device,
+        })
+    }
 
-fn index(sample: &Stored, device: i64, stored: Option<&StoredDevice>) -> u32 {
-    let then = sample.devices.get(&device).map(|usage| usage.index);
-    then.or_else(|| stored.map(|it| it.gpu_index)).unwrap_or(0)
+    fn is_nothing(&self) -> bool {
+        self.runs.is_empty() && !self.is_of_devices
+    }
+
+    /// The highest id first.
+    fn records<'a>(&'a self, wanted: &'a Wanted<'_>) -> impl Iterator<Item = AuditRecord> + 'a {
+        let record = move |place: i64, device: i64| {
+            let stored = wanted.scope.all_devices.get(&device);
+            AuditRecord {
+                id: u64::try_from(id(self.number, place.min(MOST_ROWS - 1))).unwrap_or(0),
+                at: self.until,
+                covers_ms: self.seen_ms,
+                device: DeviceId(stored.map_or_else(String::new, |it| it.uuid.clone())),
+                gpu_index: self.index(device, stored),
+                gpu_name: stored.and_then(|it| it.name.clone()),
+                memory: Reading::Unsupported,
+                utilization: Reading::Unsupported,
+                subject: AuditSubject::Device {
+                    temperature: Reading::Unsupported,
+                    power: Reading::Unsupported,
+                },
+            }
+        };
+        let runs = self.runs.iter().rev();
+        let runs = runs.filter_map(move |(place, run, usage)| {
+            let stored = wanted.run(*run)?;
+            Some(of_run(record(*place, stored.device), stored, usage))
+        });
+        let is_wanted =
+            move |device: &i64| self.is_of_devices && wanted.scope.devices.contains(device);
+        let devices = self.devices.iter().enumerate().rev();
+        let devices = devices.filter(move |(_, (device, _))| is_wanted(device));
+        let devices = devices.map(move |(place, (device, usage))| {
+            of_device(record(row::count(place as u64), *device), usage)
+        });
+        runs.chain(devices)
+    }
+
+    fn index(&self, device: i64, stored: Option<&StoredDevice>) -> u32 {
+        let then = self.devices.iter().find(|(id, _)| *id == device);
+        let then = then.map(|(_, usage)| usage.index);
+        then.or_else(|| stored.map(|it| it.gpu_index)).unwrap_or(0)
+    }
 }
 
 fn of_run(record: AuditRecord, run: &StoredRun, usage: &RunUsage) -> AuditRecord {

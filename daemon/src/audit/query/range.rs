@@ -1,7 +1,11 @@
 //! Which rows tell of a stretch of time: samples where they are kept, before
 //! that minutes, and before that hours.
 
-use super::{Deadline, Failure};
+mod parts;
+
+pub(super) use parts::{Part, parts};
+
+use super::Failure;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -45,25 +49,137 @@ pub(super) fn rows(
     // What a finer table tells of begins here.
     let mut told_from = i64::MAX;
     for level in Level::ALL {
-        let table = level.table();
-        let within: (Option<i64>, Option<i64>) = connection
-            .prepare_cached(&format!(
-                "SELECT min(id), max(id) FROM {table} WHERE at >= ?1 AND at < ?2"
-            ))?
-            .query_row([since.0, until.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        if let (Some(first), Some(last)) = within {
+        let begins = begins(connection, level, since)?;
+        if let Some((first, last)) = within(connection, level, (since.0, until.0))? {
+            let first = first.max(begins);
             let end = last.saturating_add(1).min(told_from);
             if first < end {
                 found.push(Rows { level, first, end });
             }
         }
-        let oldest: Option<i64> = connection
-            .prepare_cached(&format!("SELECT id FROM {table} ORDER BY id LIMIT 1"))?
-            .query_row([], |row| row.get(0))
-            .optional()?;
-        told_from = told_from.min(oldest.unwrap_or(i64::MAX));
+        told_from = told_from.min(begins);
     }
     Ok(found)
+}
+
+/// The id from which on a table tells of everything. Where it has the end only of
+/// what its first rows are the sum of, the sum tells of that, unless it began before
+/// the time asked for.
+fn begins(connection: &Connection, level: Level, since: Timestamp) -> Result<i64, Failure> {
+    let table = level.table();
+    let oldest: Option<i64> = connection
+        .prepare_cached(&format!("SELECT id FROM {table} ORDER BY id LIMIT 1"))?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    let Some(oldest) = oldest else {
+        return Ok(i64::MAX);
+    };
+    let Some(sums) = level.coarser() else {
+        return Ok(oldest);
+    };
+    let sum: Option<(i64, i64)> = connection
+        .prepare_cached(&format!(
+            "SELECT id, at FROM {} WHERE id >= ?1 ORDER BY id LIMIT 1",
+            sums.table()
+        ))?
+        .query_row([oldest], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((sum, at)) = sum.filter(|(_, at)| *at >= since.0) else {
+        return Ok(oldest);
+    };
+    let first_at: i64 = connection
+        .prepare_cached(&format!("SELECT min(+at) FROM {table} WHERE id <= ?1"))?
+        .query_row([sum], |row| row.get(0))?;
+    let is_whole = first_at == at;
+    Ok(if is_whole {
+        oldest
+    } else {
+        sum.saturating_add(1)
+    })
+}
+
+/// The row of a level that this sample is added up in, or would be.
+pub(super) fn row_of(connection: &Connection, level: Level, sample: i64) -> Result<i64, Failure> {
+    let table = level.table();
+    let select = format!("SELECT id FROM {table} WHERE id >= ?1 ORDER BY id LIMIT 1");
+    let mut statement = connection.prepare_cached(&select)?;
+    let row = statement.query_row([sample], |row| row.get(0)).optional()?;
+    Ok(row.unwrap_or(i64::MAX))
+}
+
+/// The first and the last row of a table that began in this time, or ones further
+/// out. Which they can be, the hours tell, which are few.
+fn within(
+    connection: &Connection,
+    level: Level,
+    (since, until): (i64, i64),
+) -> Result<Option<(i64, i64)>, Failure> {
+    let (Some(all), hours) = (
+        ends_of(connection, level)?,
+        ends_of(connection, Level::Hours)?,
+    ) else {
+        return Ok(None);
+    };
+    let (oldest, newest) = hours.unwrap_or((0, 0));
+    let since_hour = Level::Hours.floor(since);
+    let in_hours = began_in(connection, Level::Hours, (since_hour, until), (0, newest))?;
+    let mut found = in_hours.filter(|_| level != Level::Hours);
+    if let Some((first, _)) = &mut found
+        && *first > oldest
+    {
+        *first = row_before(connection, Level::Hours, *first)?.saturating_add(1);
+    }
+    // Those that are in no hour yet; and those up to the first hour there is, of
+    // which it is not known where it began.
+    let others = match level {
+        Level::Hours => [all, (1, 0)],
+        Level::Samples | Level::Minutes => [
+            (all.0, all.1.min(oldest)),
+            (all.0.max(newest.saturating_add(1)), all.1),
+        ],
+    };
+    for ids in others {
+        if ids.0 <= ids.1
+            && let Some((first, last)) = began_in(connection, level, (since, until), ids)?
+        {
+            let before = found.unwrap_or((first, last));
+            found = Some((before.0.min(first), before.1.max(last)));
+        }
+    }
+    Ok(found)
+}
+
+/// The first and the last row of a table.
+fn ends_of(connection: &Connection, level: Level) -> Result<Option<(i64, i64)>, Failure> {
+    let table = level.table();
+    let select = format!("SELECT (SELECT min(id) FROM {table}), (SELECT max(id) FROM {table})");
+    let mut statement = connection.prepare_cached(&select)?;
+    let ends = statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let (first, last): (Option<i64>, Option<i64>) = ends;
+    Ok(first.zip(last))
+}
+
+/// The first and the last row that began in this time, among those of these ids.
+fn began_in(
+    connection: &Connection,
+    level: Level,
+    (since, until): (i64, i64),
+    (first, last): (i64, i64),
+) -> Result<Option<(i64, i64)>, Failure> {
+    // By their ids where there are few of those, else by their time.
+    let is_few = level != Level::Hours && last - first <= MOST_SKIPPED;
+    let (by_id, by_time) = if is_few { ("", "+") } else { ("+", "") };
+    let select = format!(
+        "SELECT min(+id), max(+id) FROM {} WHERE {by_time}at >= ?1 AND {by_time}at < ?2
+         AND {by_id}id >= ?3 AND {by_id}id <= ?4",
+        level.table()
+    );
+    let mut statement = connection.prepare_cached(&select)?;
+    let ends = statement.query_row([since, until, first, last], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })?;
+    let (first, last): (Option<i64>, Option<i64>) = ends;
+    Ok(first.zip(last))
 }
 
 impl Level {
@@ -73,6 +189,15 @@ impl Level {
             Self::Samples => None,
             Self::Minutes => Some(Self::Samples),
             Self::Hours => Some(Self::Minutes),
+        }
+    }
+
+    /// Its rows are what those of the coarser one are sums of.
+    const fn coarser(self) -> Option<Self> {
+        match self {
+            Self::Samples => Some(Self::Minutes),
+            Self::Minutes => Some(Self::Hours),
+            Self::Hours => None,
         }
     }
 
@@ -87,40 +212,9 @@ impl Level {
     }
 
     /// When the stretch of the wall clock began that this moment is in.
-    const fn floor(self, at: i64) -> i64 {
+    pub(super) const fn floor(self, at: i64) -> i64 {
         at.saturating_sub(at.rem_euclid(self.length_ms()))
     }
-}
-
-/// Some rows of one table that are added up: those of these ids that began within
-/// this time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) rows: Rows,
-    pub(super) since: i64,
-    pub(super) until: i64,
-}
-
-/// The rows that together tell of everything that began in the time asked for,
-/// once: hours where they lie within it, minutes and samples at its edges and
-/// where there is nothing coarser yet, or any more. An hour or minute of which
-/// the finer rows are gone counts if it began within that time. In the order in
-/// which they were written.
-pub(super) fn parts(
-    connection: &Connection,
-    since: Timestamp,
-    until: Timestamp,
-    deadline: Deadline,
-) -> Result<Vec<Part>, Failure> {
-    let mut covering = Covering {
-        connection,
-        since: since.0,
-        until: until.0,
-        deadline,
-        parts: Vec::new(),
-    };
-    covering.cover(Level::Hours, 0, i64::MAX)?;
-    Ok(covering.parts)
 }
 
 /// The last row before this one, the one that it begins after; 0 where there is
@@ -135,165 +229,3 @@ pub(super) fn row_before(connection: &Connection, level: Level, id: i64) -> Resu
 /// So many samples may be read by whose ids it is clear only then that they are of
 /// another time: those of two hours, at one a second.
 const MOST_SKIPPED: i64 = 7_200;
-
-struct Covering<'a> {
-    connection: &'a Connection,
-    since: i64,
-    until: i64,
-    deadline: Deadline,
-    parts: Vec<Part>,
-}
-
-impl Covering<'_> {
-    /// Covers the samples after one and up to another, with rows of this level
-    /// and finer ones.
-    fn cover(&mut self, level: Level, after: i64, last: i64) -> Result<(), Failure> {
-        self.deadline.check()?;
-        let Some(finer) = level.finer() else {
-            return self.take(level, after, last);
-        };
-        let Some((first_row, last_row)) = self.ends(level, after, last)? else {
-            return self.cover(finer, after, last);
-        };
-        // What the rows of this level told of before was deleted earlier than what
-        // it was the sum of.
-        let begins_after = self.begins_after(level, after, first_row)?;
-        if begins_after > after {
-            self.cover(finer, after, begins_after)?;
-        }
-        let mut from = begins_after;
-        for edge in self.edges(level, begins_after, last_row)? {
-            let before = row_before(self.connection, level, edge.id)?.max(begins_after);
-            self.take(level, from, before)?;
-            if self.is_finer_better(finer, &edge, before)? {
-                self.cover(finer, before, edge.id)?;
-            } else {
-                self.take(level, before, edge.id)?;
-            }
-            from = edge.id;
-        }
-        self.take(level, from, last_row)?;
-        if last_row < last {
-            self.cover(finer, last_row, last)?;
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, level: Level, after: i64, last: i64) -> Result<(), Failure> {
-        let (since, until) = (self.since, self.until);
-        let Some((mut first, mut last)) = self.ends(level, after, last)? else {
-            return Ok(());
-        };
-        if since < until && last - first > MOST_SKIPPED {
-            let within: (Option<i64>, Option<i64>) = self
-                .connection
-                .prepare_cached(&format!(
-                    "SELECT min(+id), max(+id) FROM {} WHERE at >= ?1 AND at < ?2
-                     AND +id >= ?3 AND +id <= ?4",
-                    level.table()
-                ))?
-                .query_row([since, until, first, last], |row| {
-                    Ok((row.get(0)?, row.get(1)?))
-                })?;
-            // Where there is none, the first is after the last.
-            first = within.0.unwrap_or(i64::MAX);
-            last = within.1.unwrap_or(0);
-        }
-        if first <= last && since < until {
-            let end = last.saturating_add(1);
-            let rows = Rows { level, first, end };
-            self.parts.push(Part { rows, since, until });
-        }
-        Ok(())
-    }
-
-    /// The first and the last row among these.
-    fn ends(&self, level: Level, after: i64, last: i64) -> Result<Option<(i64, i64)>, Failure> {
-        let table = level.table();
-        let end = |order: &str| {
-            let select = format!(
-                "SELECT id FROM {table} WHERE id > ?1 AND id <= ?2 ORDER BY id {order} LIMIT 1"
-            );
-            let mut statement = self.connection.prepare_cached(&select)?;
-            statement
-                .query_row([after, last], |row| row.get::<_, i64>(0))
-                .optional()
-        };
-        Ok(end("ASC")?.zip(end("DESC")?))
-    }
-
-    /// The last of the finer rows that are no part of the first row of a level.
-    fn begins_after(&self, level: Level, after: i64, first_row: i64) -> Result<i64, Failure> {
-        let at: i64 = self
-            .connection
-            .prepare_cached(&format!("SELECT at FROM {} WHERE id = ?1", level.table()))?
-            .query_row([first_row], |row| row.get(0))?;
-        let begin = level.floor(at);
-        let end = begin.saturating_add(level.length_ms());
-        let mut begins_after = after;
-        let mut finer = level.finer();
-        while let Some(table) = finer {
-            let before: Option<i64> = self
-                .connection
-                .prepare_cached(&format!(
-                    "SELECT id FROM {} WHERE id > ?1 AND id < ?2 AND (+at < ?3 OR +at >= ?4)
-                     ORDER BY id DESC LIMIT 1",
-                    table.table()
-                ))?
-                .query_row([begins_after, first_row, begin, end], |row| row.get(0))
-                .optional()?;
-            begins_after = before.unwrap_or(begins_after);
-            finer = table.finer();
-        }
-        Ok(begins_after)
-    }
-
-    /// The rows of which a part only may be in the time asked for.
-    fn edges(&self, level: Level, after: i64, last: i64) -> Result<Vec<Edge>, Failure> {
-        let mut statement = self.connection.prepare_cached(&format!(
-            "SELECT id, at FROM {} WHERE +id > ?1 AND +id <= ?2
-             AND (at >= ?3 AND at < ?4 OR at >= ?5 AND at < ?6) ORDER BY +id",
-            level.table()
-        ))?;
-        let (since, until) = (self.since, self.until);
-        let rows = statement.query_map(
-            [
-                after,
-                last,
-                level.floor(since),
-                since,
-                level.floor(until).max(since),
-                until,
-            ],
-            |row| {
-                Ok(Edge {
-                    id: row.get(0)?,
-                    at: row.get(1)?,
-                })
-            },
-        )?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
-    }
-
-    /// Whether the finer rows of an edge tell more of the time asked for.
-    fn is_finer_better(&self, finer: Level, edge: &Edge, before: i64) -> Result<bool, Failure> {
-        if edge.at < self.since {
-            return Ok(true);
-        }
-        let oldest: Option<i64> = self
-            .connection
-            .prepare_cached(&format!(
-                "SELECT min(+at) FROM {} WHERE id > ?1 AND id <= ?2",
-                finer.table()
-            ))?
-            .query_row([before, edge.id], |row| row.get(0))?;
-        // The oldest are deleted first.
-        Ok(oldest == Some(edge.at))
-    }
-}
-
-/// A row at an edge of the time asked for.
-struct Edge {
-    id: i64,
-    at: i64,
-}

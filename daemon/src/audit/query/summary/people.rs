@@ -1,7 +1,7 @@
 //! Whose processes used the devices, and which.
 
 use super::super::super::packed::Stored;
-use super::super::filter::{RunRow, Scope, each_run};
+use super::super::filter::{Extent, RunRow, Scope, each_run};
 use super::super::{Deadline, Failure};
 use super::{MayRead, civil};
 use gpukill_policy::usage::RunUsage;
@@ -36,6 +36,8 @@ pub(super) struct People<'a> {
     connection: &'a Connection,
     scope: &'a Scope<'a>,
     may_read: MayRead<'a>,
+    /// What it said.
+    readable: BTreeMap<(Option<u32>, Option<u32>), bool>,
     deadline: Deadline,
     /// The week of what is added up by run, by its Monday.
     week: i64,
@@ -94,6 +96,7 @@ impl<'a> People<'a> {
             connection,
             scope,
             may_read,
+            readable: BTreeMap::new(),
             deadline,
             week: 0,
             runs: BTreeMap::new(),
@@ -120,12 +123,16 @@ impl<'a> People<'a> {
         let mut runs = std::mem::take(&mut self.runs);
         for stretch in stretches(runs.keys().copied()) {
             self.deadline.check()?;
-            each_run(self.connection, self.scope, stretch, |row| {
-                match runs.remove(&row.id()?) {
+            each_run(
+                self.connection,
+                self.scope,
+                Extent::Who,
+                stretch,
+                |row| match runs.remove(&row.id()?) {
                     Some(used) => self.take(row, &used),
                     None => Ok(()),
-                }
-            })?;
+                },
+            )?;
         }
         if self.scope.is_all() {
             // Of whom there is no row, which should not be, the time was used.
@@ -140,7 +147,9 @@ impl<'a> People<'a> {
         let owner = row
             .owner()?
             .map(|Owner { name, uid, kind }| Whose { kind, uid, name });
-        let may_read = (self.may_read)(row.uid()?, row.namespace_owner()?);
+        let (uid, namespace_owner) = (row.uid()?, row.namespace_owner()?);
+        let may_read = self.readable.entry((uid, namespace_owner));
+        let may_read = *may_read.or_insert_with(|| (self.may_read)(uid, namespace_owner));
         let command = row.command().filter(|_| may_read);
         let name = command
             .and_then(label)
