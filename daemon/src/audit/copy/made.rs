@@ -19,6 +19,18 @@ use tokio::sync::OwnedSemaphorePermit;
 /// a day of a large box takes.
 const FLOOR: u64 = 64 << 20;
 
+/// A directory with files on their way, which goes with this.
+#[derive(Debug)]
+pub(in super::super) struct LeftOver(pub(in super::super) PathBuf);
+
+impl Drop for LeftOver {
+    fn drop(&mut self) {
+        if self.0.exists() {
+            clean_after(&self.0);
+        }
+    }
+}
+
 /// A copy that can be read. Gone when this is dropped.
 pub(crate) struct Made {
     pieces: Vec<Piece>,
@@ -41,7 +53,7 @@ impl Piece {
 }
 
 /// Where the files are while they are written.
-fn workplace(directory: &Path) -> PathBuf {
+pub(in super::super) fn workplace(directory: &Path) -> PathBuf {
     directory.join("copying")
 }
 
@@ -66,7 +78,8 @@ impl Made {
         place: OwnedSemaphorePermit,
     ) -> Result<Self, String> {
         let there = workplace(directory);
-        let made = leave_room(directory).and_then(|()| {
+        let room = leave_room(directory, size(directory), "a copy");
+        let made = room.and_then(|()| {
             let mut make = std::fs::DirBuilder::new();
             let about = |error| format!("cannot make the directory {}: {error}", there.display());
             make.mode(0o700).create(&there).map_err(about)?;
@@ -207,21 +220,25 @@ fn clean_after(there: &Path) {
     }
 }
 
-/// Whether the disk has room for a copy of everything, and some to spare.
-fn leave_room(directory: &Path) -> Result<(), String> {
+/// How long both files are.
+fn size(directory: &Path) -> u64 {
+    let of = |name: String| std::fs::metadata(directory.join(name)).map_or(0, |it| it.len());
+    [&SAMPLES, &AUDIT]
+        .iter()
+        .map(|kind| of(kind.file.to_owned()) + of(format!("{}-wal", kind.file)))
+        .sum()
+}
+
+/// Whether the disk has room for so much, and some to spare; `what` takes it.
+pub(in super::super) fn leave_room(directory: &Path, bytes: u64, what: &str) -> Result<(), String> {
     let about = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
     let disk = rustix::fs::statvfs(directory).map_err(|error| about(&error))?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    let of = |name: String| std::fs::metadata(directory.join(name)).map_or(0, |it| it.len());
-    let all: u64 = [&SAMPLES, &AUDIT]
-        .iter()
-        .map(|kind| of(kind.file.to_owned()) + of(format!("{}-wal", kind.file)))
-        .sum();
-    let needed = all.saturating_add(FLOOR);
+    let needed = bytes.saturating_add(FLOOR);
     if free < needed {
         let mib = |bytes: u64| bytes >> 20;
         let (needed, free) = (mib(needed), mib(free));
-        let why = format!("a copy needs {needed} MiB of room, and {free} MiB are free");
+        let why = format!("{what} needs {needed} MiB of room, and {free} MiB are free");
         return Err(about(&why));
     }
     Ok(())
