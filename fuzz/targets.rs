@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tarpc::{ClientMessage, Response};
 
 pub use gpukilld::untrusted::{
-    cgroup, command, container, driver_files, fdinfo, gpu_metrics, hwmon, ids, ioreg, kfd,
+    cgroup, command, container, copy, driver_files, fdinfo, gpu_metrics, hwmon, ids, ioreg, kfd,
     login_uid, reset_answer, reset_request, sensor, sockets, stat, status,
 };
 
@@ -54,6 +54,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("reset_request", reset_request),
     ("reset_answer", reset_answer),
     ("sockets", sockets),
+    ("copy", copy),
 ];
 
 /// What either side says first.

@@ -13,7 +13,7 @@ mod number;
 
 use crate::settings::{Colors, Format, LogLevel, bounds};
 pub use audit::{Actions, Audit, AuditCommand, Period, Which};
-pub use audit_copies::{Backup, Export, ExportFormat, Prune};
+pub use audit_copies::{Backup, Export, ExportFormat, Prune, Restore};
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpukill_proto::snapshot::Vendor;

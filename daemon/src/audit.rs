@@ -38,6 +38,8 @@ mod refusals;
 
 mod reserve;
 
+mod restore;
+
 mod retention;
 
 mod rolling;
@@ -67,6 +69,7 @@ pub(crate) use copy::Made;
 pub(crate) use fault_log::FaultChange;
 pub(crate) use measured::Recording;
 pub(crate) use query::{Chosen, Whom};
+pub(crate) use restore::Taken;
 pub(crate) use retention::Keep;
 pub(crate) use sample::{Departed, Departure, Groups, Sample};
 
@@ -119,6 +122,7 @@ enum Order {
     /// Whether the wall clock can be relied on.
     Clock(oneshot::Sender<bool>),
     Prune(writer::Pruning),
+    Restore(Box<restore::Restoring>),
     Close(SyncSender<()>),
 }
 
@@ -197,6 +201,11 @@ struct ActId(i64);
 enum Inquiry {
     Samples(Box<dyn Asked>),
     Audit(Box<dyn Asked>),
+    /// Lets go of the files, says so, and comes back when the other side is gone.
+    Away {
+        gone: oneshot::Sender<()>,
+        back: std::sync::mpsc::Receiver<()>,
+    },
     Close(SyncSender<()>),
 }
 
@@ -248,6 +257,10 @@ impl Store {
         };
         let seen_by_reader = Arc::clone(&shared);
         copy::clean(&directory);
+        // Before anybody opens a file. Where it fails the writer tries again.
+        if let Err(why) = restore::finish(&directory) {
+            tracing::error!(why, "a restore is not finished");
+        }
         let writer = writer::Writer::new(directory.clone(), boot, keep, inbox, shared);
         let writer = writer.having(recovered);
         std::thread::Builder::new()

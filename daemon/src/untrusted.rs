@@ -9,7 +9,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, Vendor};
 use gpukill_proto::transport::codec;
 
-pub use crate::audit::untrusted::times;
+pub use crate::audit::untrusted::{copy, times};
 pub use crate::backend::apple::untrusted::ioreg;
 pub use crate::backend::drm::amd::untrusted::{gpu_metrics, hwmon, ids, kfd};
 pub use crate::backend::drm::fdinfo::untrusted::fdinfo;

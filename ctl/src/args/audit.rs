@@ -1,6 +1,6 @@
 //! What `audit` takes.
 
-use super::{Backup, Export, Prune, text, whole};
+use super::{Backup, Export, Prune, Restore, text, whole};
 use crate::settings::Format;
 use clap::{Args, Subcommand};
 
@@ -39,6 +39,8 @@ pub enum AuditCommand {
     Export(Export),
     /// A copy of the whole store, for admins
     Backup(Backup),
+    /// Put such a copy in the store's place, for admins; what was there is set aside
+    Restore(Restore),
     /// Delete what is old, for admins; the record of what was done stays
     Prune(Prune),
 }
@@ -126,7 +128,9 @@ impl Audit {
             None => self.output,
             Some(AuditCommand::Actions(actions)) => actions.output,
             Some(AuditCommand::Prune(prune)) => prune.output.map(Format::from),
-            Some(AuditCommand::Export(_) | AuditCommand::Backup(_)) => None,
+            Some(AuditCommand::Export(_) | AuditCommand::Backup(_) | AuditCommand::Restore(_)) => {
+                None
+            }
         }
     }
 

@@ -9,6 +9,8 @@ mod export;
 
 mod backup;
 
+mod restore;
+
 mod prune;
 
 use super::{confirm, connect, now};
@@ -52,6 +54,7 @@ pub(crate) async fn run(
         Some(AuditCommand::Actions(wanted)) => actions::run(wanted, settings, messages).await,
         Some(AuditCommand::Export(wanted)) => export::run(wanted, settings, messages).await,
         Some(AuditCommand::Backup(wanted)) => backup::run(wanted, settings, messages).await,
+        Some(AuditCommand::Restore(wanted)) => restore::run(wanted, settings, messages).await,
         Some(AuditCommand::Prune(wanted)) => prune::run(wanted, settings, messages).await,
         None if audit.summary || audit.weekly => summary::run(audit, settings, messages).await,
         None => records(audit, settings, messages).await,

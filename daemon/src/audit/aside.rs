@@ -124,7 +124,7 @@ fn free_name(directory: &Path, kind: &Kind, now: Timestamp) -> String {
 }
 
 /// `20261121T231502Z`
-fn name_of(now: Timestamp) -> String {
+pub(super) fn name_of(now: Timestamp) -> String {
     let full = now.to_rfc3339();
     let seconds = full.split('.').next().unwrap_or_default();
     let digits: String = seconds.chars().filter(|it| !"-:".contains(*it)).collect();

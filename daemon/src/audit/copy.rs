@@ -1,13 +1,13 @@
 //! The store as a whole: counted, made smaller, copied.
 
-mod archive;
+pub(super) mod archive;
 
-mod contents;
+pub(super) mod contents;
 
 mod made;
 
 pub(crate) use made::Made;
-pub(super) use made::clean;
+pub(super) use made::{LeftOver, clean, leave_room, workplace};
 
 use super::writer::{Pruning, UNSTEADY};
 use super::{Act, Inquiry, Order, Store};
@@ -16,7 +16,7 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 impl Store {
     /// What is older than this moment and would be deleted, and what would stay.
@@ -89,15 +89,20 @@ impl Store {
         }
     }
 
+    /// The place of the one copy that may be on its way, in or out.
+    pub(super) fn place_of_a_copy(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        let place = Arc::clone(&self.copying).try_acquire_owned();
+        place.map_err(|_| {
+            Refusal::Unavailable("another copy is on its way: one at a time".to_owned())
+        })
+    }
+
     /// Makes a copy, in the words of whose box it is. One at a time.
     ///
     /// # Errors
     /// Why there is none.
     pub(crate) async fn copy(&self, host: String) -> Result<Made, Refusal> {
-        let place = Arc::clone(&self.copying).try_acquire_owned();
-        let place = place.map_err(|_| {
-            Refusal::Unavailable("another copy is on its way: one at a time".to_owned())
-        })?;
+        let place = self.place_of_a_copy()?;
         let directory = Arc::clone(&self.directory);
         let made = tokio::task::spawn_blocking(move || Made::make(&directory, &host, place));
         let made = made.await.map_err(|_| Refusal::Internal)?;

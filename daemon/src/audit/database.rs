@@ -12,7 +12,7 @@ pub(super) struct Kind {
     /// Its name in the state directory.
     pub(super) file: &'static str,
     /// What SQLite stores as application id, so that no foreign file is taken.
-    application: i32,
+    pub(super) application: i32,
     /// Of a file that is made anew. A row that does not fit beside the others of a
     /// page leaves the rest of it empty: long rows want long pages.
     page_bytes: u32,
@@ -22,7 +22,7 @@ pub(super) struct Kind {
     look: Duration,
     /// Each brings the schema one version further. They never change once
     /// released; new ones are added at the end.
-    migrations: &'static [&'static str],
+    pub(super) migrations: &'static [&'static str],
 }
 
 impl Kind {

@@ -1,8 +1,8 @@
 //! The thread that answers questions, over connections that can only read.
 
 use super::database::{AUDIT, Kind, Opened, SAMPLES, open_for_reading};
-use super::trouble::Trouble;
-use super::{Asked, Inquiry, Standing, lock};
+use super::trouble::{Trouble, Unusable};
+use super::{Asked, Inquiry, Standing, lock, restore};
 use gpukill_proto::refusal::Refusal;
 use rusqlite::Connection;
 use std::path::Path;
@@ -28,6 +28,13 @@ pub(super) fn run(directory: &Path, inquiries: &Receiver<Inquiry>, shared: &Mute
         match inquiry {
             Inquiry::Samples(asked) => answer(&SAMPLES, &mut files.samples, asked),
             Inquiry::Audit(asked) => answer(&AUDIT, &mut files.audit, asked),
+            Inquiry::Away { gone, back } => {
+                files = Files::default();
+                // Whoever asked may have given up.
+                let _ = gone.send(());
+                // It is over when there is nobody left to say so.
+                let _ = back.recv();
+            }
             Inquiry::Close(done) => {
                 drop(files);
                 // The asker may have gone on already.
@@ -48,6 +55,10 @@ fn answer(
     let is_good = |opened: &Opened| opened.is_in_place() && opened.has_its_log();
     let opened = match kept.take().filter(is_good) {
         Some(opened) => Ok(opened),
+        None if restore::is_unfinished(directory) => {
+            let what = "a restore is not finished";
+            Err(Unusable::other(&directory.join(kind.file), what))
+        }
         None => open_for_reading(directory, kind),
     };
     match opened {

@@ -1,6 +1,8 @@
 //! What is stored of a sample, for whoever looks at a store from outside. For
 //! benches that check its sums; no interface.
 
+pub use super::restore::copy;
+
 use super::packed::unpack;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;

@@ -7,6 +7,8 @@ mod healing;
 
 mod pruning;
 
+mod restoring;
+
 pub(super) use pruning::{Pruning, UNSTEADY};
 
 use super::acts::{Acts, refuse};
@@ -173,6 +175,7 @@ impl Writer {
                 Ok(Order::Keep(length)) => self.keep = length,
                 Ok(Order::Clock(answer)) => self.tell_of_the_clock(answer),
                 Ok(Order::Prune(pruning)) => self.begin_pruning(pruning),
+                Ok(Order::Restore(restoring)) => self.restore(*restoring),
                 Ok(Order::Close(done)) => {
                     self.finish();
                     // Closing the last connection empties the write-ahead log.

@@ -38,11 +38,18 @@ pub struct Contents {
 /// What a restore puts in the place of what, or would put.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreReport {
-    /// What there is now, and is set aside.
-    pub now: Contents,
+    /// What there is now, and is set aside; `None` where it cannot be counted.
+    pub now: Option<Contents>,
     /// What the copy holds.
     pub then: Contents,
-    /// Where what there was now lies; `None` of a dry run.
+    /// The box that the copy was made on, as it calls itself.
+    pub host: String,
+    /// When it was made.
+    pub made_at: Timestamp,
+    /// So many entries of the record of what was done are not in the copy, and are
+    /// carried over into it.
+    pub carried: u64,
+    /// The directory in which what there was now lies; `None` of a dry run.
     pub set_aside: Option<String>,
 }
 

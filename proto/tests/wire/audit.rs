@@ -142,8 +142,11 @@ pub(super) fn backup() -> Backup {
 
 pub(super) fn restored() -> RestoreReport {
     RestoreReport {
-        now: Contents::default(),
+        now: Some(Contents::default()),
         then: contents(),
+        host: "box".into(),
+        made_at: AT,
+        carried: 9,
         set_aside: Some("/var/lib/gpukill/replaced".into()),
     }
 }

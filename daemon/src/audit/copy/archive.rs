@@ -3,10 +3,10 @@
 //! crate would be needed for.
 
 /// Everything begins at a multiple of it.
-pub(super) const BLOCK: u64 = 512;
+pub(in super::super) const BLOCK: u64 = 512;
 
 /// Twice nothing ends an archive.
-pub(super) const END: [u8; 1024] = [0; 1024];
+pub(in super::super) const END: [u8; 1024] = [0; 1024];
 
 /// The longest file: eleven octal digits.
 const LONGEST: u64 = 0o777_7777_7777;
@@ -15,7 +15,7 @@ const LONGEST: u64 = 0o777_7777_7777;
 ///
 /// # Errors
 /// When it is too long for the form.
-pub(super) fn header(name: &str, bytes: u64, seconds: u64) -> Result<Vec<u8>, String> {
+pub(in super::super) fn header(name: &str, bytes: u64, seconds: u64) -> Result<Vec<u8>, String> {
     if bytes > LONGEST || name.len() > 100 {
         return Err(format!("{name} is too long for an archive: {bytes} bytes"));
     }
@@ -45,7 +45,7 @@ pub(super) fn header(name: &str, bytes: u64, seconds: u64) -> Result<Vec<u8>, St
 }
 
 /// How many zeros follow a file of so many bytes.
-pub(super) const fn padding(bytes: u64) -> u64 {
+pub(in super::super) const fn padding(bytes: u64) -> u64 {
     bytes.next_multiple_of(BLOCK) - bytes
 }
 

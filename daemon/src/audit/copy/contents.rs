@@ -30,6 +30,21 @@ pub(super) fn split(
     })
 }
 
+/// All that the samples' file has.
+pub(in super::super) fn all(connection: &Connection) -> rusqlite::Result<Contents> {
+    let [samples, minutes, hours] = TABLES.map(|table| {
+        let select = format!("SELECT count(*), min(at), max(at) FROM {table}");
+        connection.query_row(&select, [], |row| {
+            Ok((number(row, 0)?, row.get(1)?, row.get(2)?))
+        })
+    });
+    let runs = "SELECT count(*) FROM run";
+    Ok(Contents {
+        runs: connection.query_row(runs, [], |row| number(row, 0))?,
+        ..summed([samples?, minutes?, hours?])
+    })
+}
+
 /// How many there are, and the first and the last of them.
 type Counted = (u64, Option<i64>, Option<i64>);
 
@@ -50,9 +65,12 @@ fn counted(
 
 fn together(tables: [rusqlite::Result<Counted>; 3]) -> Result<Contents, Failure> {
     let [samples, minutes, hours] = tables;
-    let all = [samples?, minutes?, hours?];
+    Ok(summed([samples?, minutes?, hours?]))
+}
+
+fn summed(all: [Counted; 3]) -> Contents {
     let [samples, minutes, hours] = all.map(|(count, ..)| count);
-    Ok(Contents {
+    Contents {
         samples,
         minutes,
         hours,
@@ -68,7 +86,7 @@ fn together(tables: [rusqlite::Result<Counted>; 3]) -> Result<Contents, Failure>
             .filter_map(|(.., until)| *until)
             .max()
             .map(Timestamp),
-    })
+    }
 }
 
 /// Processes on devices of which nothing is left then, and those that stay.
@@ -103,15 +121,23 @@ fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
 }
 
 /// How many entries the record of what was done has.
-pub(super) fn actions(connection: &mut Connection) -> Result<u64, Refusal> {
-    within_time(connection, |connection, _| {
-        let select = "SELECT (SELECT count(*) FROM action) + (SELECT count(*) FROM event)";
-        Ok(connection.query_row(select, [], |row| number(row, 0))?)
-    })
+pub(in super::super) fn actions(connection: &mut Connection) -> Result<u64, Refusal> {
+    within_time(connection, |connection, _| Ok(entries(connection)?))
+}
+
+/// The same, however long it takes.
+pub(in super::super) fn entries(connection: &Connection) -> rusqlite::Result<u64> {
+    let select = "SELECT (SELECT count(*) FROM action) + (SELECT count(*) FROM event)";
+    connection.query_row(select, [], |row| number(row, 0))
+}
+
+/// The first of the files, as its reader tells it.
+pub(in super::super) fn all_within_time(connection: &mut Connection) -> Result<Contents, Refusal> {
+    within_time(connection, |connection, _| Ok(all(connection)?))
 }
 
 /// As it is recorded.
-pub(super) fn told(contents: &Contents) -> Value {
+pub(in super::super) fn told(contents: &Contents) -> Value {
     json!({
         "samples": contents.samples,
         "minutes": contents.minutes,
@@ -178,6 +204,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let mut file = open(directory.path(), &SAMPLES).unwrap().connection;
             file.execute_batch(ROWS).unwrap();
+            assert_eq!(all(&file), Ok(whole));
             let before = Timestamp(before);
             assert_eq!(split(&mut file, before), Ok((deleted, left)));
             let oldest = TABLES.map(|table| (table, before));

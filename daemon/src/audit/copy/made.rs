@@ -16,6 +16,18 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tokio::sync::OwnedSemaphorePermit;
 
+/// A directory with files on their way, which goes with this.
+#[derive(Debug)]
+pub(in super::super) struct LeftOver(pub(in super::super) PathBuf);
+
+impl Drop for LeftOver {
+    fn drop(&mut self) {
+        if self.0.exists() {
+            clean_after(&self.0);
+        }
+    }
+}
+
 /// A copy that can be read. Gone when this is dropped.
 pub(crate) struct Made {
     pieces: Vec<Piece>,
@@ -38,7 +50,7 @@ impl Piece {
 }
 
 /// Where the files are while they are written.
-fn workplace(directory: &Path) -> PathBuf {
+pub(in super::super) fn workplace(directory: &Path) -> PathBuf {
     directory.join("copying")
 }
 
@@ -63,7 +75,8 @@ impl Made {
         place: OwnedSemaphorePermit,
     ) -> Result<Self, String> {
         let there = workplace(directory);
-        let made = leave_room(directory).and_then(|()| {
+        let room = leave_room(directory, size(directory), "a copy");
+        let made = room.and_then(|()| {
             let mut make = std::fs::DirBuilder::new();
             let about = |error| format!("cannot make the directory {}: {error}", there.display());
             make.mode(0o700).create(&there).map_err(about)?;
@@ -204,20 +217,24 @@ fn clean_after(there: &Path) {
     }
 }
 
-/// Whether the disk has room for a copy of everything, and the store goes on.
-fn leave_room(directory: &Path) -> Result<(), String> {
+/// How long both files are.
+fn size(directory: &Path) -> u64 {
     let of = |name: String| std::fs::metadata(directory.join(name)).map_or(0, |it| it.len());
-    let all: u64 = [&SAMPLES, &AUDIT]
+    [&SAMPLES, &AUDIT]
         .iter()
         .map(|kind| of(kind.file.to_owned()) + of(format!("{}-wal", kind.file)))
-        .sum();
-    if Space::of(directory).has_spare(all) {
+        .sum()
+}
+
+/// Whether the disk has room for so much, and the store goes on; `what` takes it.
+pub(in super::super) fn leave_room(directory: &Path, bytes: u64, what: &str) -> Result<(), String> {
+    if Space::of(directory).has_spare(bytes) {
         return Ok(());
     }
     Err(format!(
-        "{}: too little of the disk is free for a copy of {} MiB beside what the store needs itself",
+        "{}: {what} needs {} MiB, and too little of the disk is free beside what the store needs itself",
         directory.display(),
-        all.div_ceil(1 << 20)
+        bytes.div_ceil(1 << 20)
     ))
 }
 

@@ -64,7 +64,7 @@ impl Writer {
         }
     }
 
-    fn why_no_audit(&self) -> String {
+    pub(super) fn why_no_audit(&self) -> String {
         let why = self.audit_fault.clone();
         why.unwrap_or_else(|| "the record is not open".into())
     }

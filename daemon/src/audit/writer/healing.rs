@@ -5,7 +5,7 @@ use super::super::database::{AUDIT, Kind, LONG_LOOK, Opened, SAMPLES, open, open
 use super::super::samples::Written;
 use super::super::space::{FLOOR, Space};
 use super::super::trouble::{Trouble, Unusable};
-use super::super::{Event, aside, lock};
+use super::super::{Event, aside, lock, restore};
 use super::{MOST_PENDING, Pending, RETRY, Writer};
 use gpukill_proto::units::{Bytes, Timestamp};
 use rusqlite::Connection;
@@ -73,6 +73,14 @@ impl Writer {
             return;
         }
         self.retry_at = Instant::now() + RETRY;
+        if self.samples.is_none()
+            && self.audit.is_none()
+            && let Err(why) = restore::finish(&self.directory)
+        {
+            // What is in place may be half of one store and half of another.
+            (self.samples_fault, self.audit_fault) = (Some(why.clone()), Some(why));
+            return;
+        }
         if self.samples.is_none() {
             (self.samples, self.samples_fault) = split(self.open_samples());
             // It may be another file, with other ids.

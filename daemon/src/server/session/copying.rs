@@ -1,14 +1,16 @@
-//! The calls by which admins copy the store and make it smaller.
+//! The calls by which admins copy the store, put copies in its place, and make it
+//! smaller.
 
 use super::Session;
-use crate::audit::{Act, ActKind, Made, asked_for_a_copy};
+use crate::audit::{Act, ActKind, Made, Taken, asked_for_a_copy};
 use gpukill_policy::access::{Operation, Ruling, check};
 use gpukill_proto::audit::{Backup, CopyId, PruneReport, RestoreReport};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The copy that a connection reads. It goes with the connection.
+/// The copy that a connection reads, and the one that it sends. They go with the
+/// connection.
 #[derive(Clone, Default)]
 pub(super) struct Copies(Arc<Mutex<Kept>>);
 
@@ -16,12 +18,35 @@ pub(super) struct Copies(Arc<Mutex<Kept>>);
 struct Kept {
     last: u64,
     made: Option<Arc<Made>>,
+    /// One on its way in, and its number.
+    taken: Option<(u64, Taken)>,
 }
 
 impl Copies {
     fn lock(&self) -> MutexGuard<'_, Kept> {
         // Nothing panics while it holds this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of both: there is one place for all copies.
+    fn give_up(&self) {
+        let mut kept = self.lock();
+        (kept.made, kept.taken) = (None, None);
+    }
+
+    /// Gives out the copy that is sent; it is to be kept again.
+    fn taken(&self, id: CopyId) -> Result<Taken, Refusal> {
+        let mut kept = self.lock();
+        let taken = kept.taken.take_if(|(number, _)| *number == id.0);
+        taken.map(|(_, taken)| taken).ok_or(Refusal::Expired)
+    }
+
+    fn keep(&self, CopyId(number): CopyId, taken: Taken) {
+        let mut kept = self.lock();
+        // Another one may have been begun meanwhile.
+        if kept.last == number {
+            kept.taken = Some((number, taken));
+        }
     }
 }
 
@@ -53,14 +78,14 @@ impl Session {
         self.shared.store.prune(act, before, report).await
     }
 
-    /// Makes a copy, in the place of the one that this connection had.
+    /// Makes a copy, in the place of any that this connection had.
     pub(super) async fn make_backup(&self) -> Result<Backup, Refusal> {
         let (store, uid) = (&self.shared.store, self.caller.uid);
         if let Err(refusal) = self.may_keep_store("copy the store") {
             store.refuse(asked_for_a_copy(uid), refusal.to_string());
             return Err(refusal);
         }
-        self.copies.lock().made = None;
+        self.copies.give_up();
         let host = self.shared.state.borrow().snapshot.host.clone();
         let made = Arc::new(store.copy_for(uid, host).await?);
         let bytes = made.bytes();
@@ -86,28 +111,63 @@ impl Session {
         part.map_err(|error| Refusal::Unavailable(format!("the copy cannot be read: {error}")))
     }
 
-    /// Begins to take one.
-    pub(super) async fn take_copy(&self, _bytes: u64) -> Result<CopyId, Refusal> {
-        Err(takes_none())
+    /// Begins to take one, in the place of any that this connection had.
+    pub(super) async fn take_copy(&self, bytes: u64) -> Result<CopyId, Refusal> {
+        if let Err(refusal) = self.may_keep_store("put a copy in the store's place") {
+            self.shared
+                .store
+                .refuse(self.restore_of(bytes), refusal.to_string());
+            return Err(refusal);
+        }
+        self.copies.give_up();
+        let taken = self.shared.store.take(bytes).await?;
+        let mut kept = self.copies.lock();
+        kept.last += 1;
+        kept.taken = Some((kept.last, taken));
+        Ok(CopyId(kept.last))
     }
 
-    /// Takes a part of it.
+    /// Takes a part of it. What fails ends it.
     pub(super) async fn take_part(
         &self,
-        _: CopyId,
-        _offset: u64,
-        _part: Vec<u8>,
+        id: CopyId,
+        offset: u64,
+        part: Vec<u8>,
     ) -> Result<(), Refusal> {
-        Err(takes_none())
+        // Whoever sends two parts at once has lost count of them.
+        let mut taken = self.copies.taken(id)?;
+        let added = tokio::task::spawn_blocking(move || taken.add(offset, &part).map(|()| taken));
+        let taken = added.await.map_err(|_| Refusal::Internal)??;
+        self.copies.keep(id, taken);
+        Ok(())
     }
 
-    /// Puts it in place.
+    /// Puts it in place, or says what that would do. It can be said again.
     pub(super) async fn put_in_place(
         &self,
-        _: CopyId,
-        _is_dry_run: bool,
+        id: CopyId,
+        is_dry_run: bool,
     ) -> Result<RestoreReport, Refusal> {
-        Err(takes_none())
+        self.may_keep_store("put a copy in the store's place")?;
+        let taken = Arc::new(self.copies.taken(id)?);
+        if !is_dry_run {
+            let act = self.restore_of(taken.bytes());
+            return self.shared.store.restore(act, taken).await;
+        }
+        let report = self.shared.store.weigh_copy(Arc::clone(&taken)).await?;
+        if let Some(taken) = Arc::into_inner(taken) {
+            self.copies.keep(id, taken);
+        }
+        Ok(report)
+    }
+
+    fn restore_of(&self, bytes: u64) -> Act {
+        Act {
+            kind: ActKind::Restore,
+            uid: self.caller.uid,
+            asked: format!("a copy of {bytes} bytes"),
+            plan: "{}".into(),
+        }
     }
 
     /// May the caller copy the store, and delete from it?
@@ -134,12 +194,4 @@ fn is_past(before: Timestamp, now: Timestamp) -> Result<(), Refusal> {
     Err(Refusal::Invalid(format!(
         "{before} is yet to come: it is {now}"
     )))
-}
-
-/// A copy is put back by hand.
-fn takes_none() -> Refusal {
-    Refusal::Unavailable(
-        "this gpukilld takes no copies: stop it, unpack the copy in its state directory, and start it"
-            .into(),
-    )
 }
