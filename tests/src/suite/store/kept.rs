@@ -5,6 +5,7 @@ use gpukill_proto::units::Timestamp;
 use gpukill_tests::harness::{
     Actor, Driver, NOBODY, Stage, acting_as, can_act_as_others, eventually,
 };
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::SystemTime;
 
@@ -160,15 +161,10 @@ fn who_made_a_copy_when_and_how_long_it_is_stands_in_the_record() {
 fn who_was_killed_just_before_the_daemon_stopped_is_told_as_killed() {
     let stage = Stage::new();
     let driver = Driver::start(&stage, std::time::Duration::from_millis(300));
-    // The next sample after the first would come in an hour.
-    let start = || {
-        let mut command = stage.daemon();
-        stage.start_with(command.env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "1h"))
-    };
     let actor = Actor::start("python");
     let pid = actor.pid();
     driver.lists(&[pid]);
-    let daemon = start();
+    let daemon = stage.start();
     let run = || -> Option<(Option<String>, Option<i64>)> {
         let select = "SELECT ending, action FROM run JOIN process ON process.id = run.process
             WHERE pid = ?1";
@@ -178,6 +174,16 @@ fn who_was_killed_just_before_the_daemon_stopped_is_told_as_killed() {
     };
     let before = eventually("it is in a sample", run);
     assert_eq!(before, (None, None));
+    // From here on the next sample would come in an hour.
+    let file = stage.path("gpukilld.toml");
+    let settings = std::fs::read_to_string(&file).unwrap();
+    let rare = settings.replace("sample_interval = \"1s\"", "sample_interval = \"1h\"");
+    assert_ne!(rare, settings);
+    std::fs::write(&file, rare).unwrap();
+    daemon.signal(Signal::HUP);
+    eventually("the settings are in force", || {
+        (acts(&stage, "settings").len() == 2).then_some(())
+    });
     let killed = stage.ctl(&["kill", &pid.to_string(), "--yes"]);
     assert_eq!(killed.code, 0, "{killed:?}");
     eventually("the kill's end is recorded", || {
@@ -187,8 +193,8 @@ fn who_was_killed_just_before_the_daemon_stopped_is_told_as_killed() {
         (done == 1).then_some(())
     });
     daemon.kill();
-    assert_eq!(run(), Some((None, None)));
-    let daemon = start();
+    std::fs::write(&file, settings).unwrap();
+    let daemon = stage.start();
     let after = eventually("its end is told", || {
         run().filter(|(ending, _)| ending.as_deref() == Some("killed"))
     });
