@@ -1,9 +1,12 @@
 //! A made-up box that people use for a month: 8 GPUs, 8 processes on each. A
 //! process lives two hours on average. Three of four work, with use that changes
-//! at each poll; the others hold memory and do nothing.
+//! at each poll; the others hold memory and do nothing. One of 500 is of somebody
+//! who is rarely there, in a container and a job of their own.
 
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, Owner, OwnerKind, Snapshot, Vendor};
+use gpukill_proto::snapshot::{
+    Container, ContainerId, Device, DeviceId, GpuProcess, Job, Owner, OwnerKind, Snapshot, Vendor,
+};
 use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
 
 const GPUS: u32 = 8;
@@ -11,6 +14,9 @@ const EACH: u32 = 8;
 
 /// A poll is every 2 s: so many are two hours.
 const LIFE: u32 = 3_600;
+
+/// One process of so many is of somebody who is rarely there.
+const RARE: u32 = 500;
 
 /// The box.
 pub(crate) struct Box8 {
@@ -73,7 +79,7 @@ impl Box8 {
         let works = self.random.below(4) > 0;
         let user = self.random.below(20);
         let why = Reading::Unsupported;
-        let process = GpuProcess {
+        let mut process = GpuProcess {
             start_ticks: Reading::Value(u64::from(self.next_pid) * 7),
             started_at: Reading::Value(at),
             memory: Reading::Value(Bytes::mib(512 + u64::from(self.random.below(8_000)))),
@@ -93,6 +99,9 @@ impl Box8 {
             )),
             ..GpuProcess::unknown(id(gpu), self.next_pid, at, &why)
         };
+        if self.next_pid.is_multiple_of(RARE) {
+            rarely(&mut process);
+        }
         Running {
             process,
             works,
@@ -116,6 +125,32 @@ impl Box8 {
         device.vitals.power = Reading::Value(Milliwatts(milliwatts.into()));
         device
     }
+}
+
+fn rarely(process: &mut GpuProcess) {
+    process.uid = Reading::Value(2_000);
+    process.user = Reading::Value("rare".into());
+    process.owner = Reading::Value(Owner {
+        name: "rare".into(),
+        uid: Some(2_000),
+        kind: OwnerKind::User,
+    });
+    process.name = Reading::Value("julia".into());
+    let id = ContainerId {
+        runtime: "docker".into(),
+        id: "0123456789ab".into(),
+    };
+    process.job = Reading::Value(Job::Container {
+        id: id.clone(),
+        manager: None,
+    });
+    process.place.container = Reading::Value(Some(Container {
+        id,
+        manager: None,
+        name: Reading::Value("rarely".into()),
+        image: Reading::Unsupported,
+        pod: None,
+    }));
 }
 
 fn id(gpu: u32) -> DeviceId {

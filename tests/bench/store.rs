@@ -195,55 +195,100 @@ fn ask(stage: &Stage, days: u64) {
         .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
         .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
     let daemon = stage.start_with(&mut command);
-    println!("{:<52} {:>9} {:>9}", "whole client", "median", "longest");
-    let since = |days: u64| format!("{days}d");
-    let (all, week) = (since(days), since(7.min(days)));
-    let questions: [(&str, Vec<&str>); 7] = [
-        ("list", vec!["list"]),
-        (
-            "--summary, 1 day",
-            vec!["audit", "--summary", "--since", "1d"],
-        ),
-        (
-            "--summary, 7 days",
-            vec!["audit", "--summary", "--since", &week],
-        ),
-        (
-            "--summary, all",
-            vec!["audit", "--summary", "--since", &all],
-        ),
-        (
-            "--summary --user, all",
-            vec!["audit", "--summary", "--user", "user3", "--since", &all],
-        ),
-        (
-            "a page of 1000 of the last day",
-            vec!["audit", "--limit", "1000"],
-        ),
-        (
-            "a page of 1000 of one user, all",
-            vec![
-                "audit", "--user", "user3", "--limit", "1000", "--since", &all,
-            ],
-        ),
+    let all = format!("{days}d");
+    println!("{:<36} {:>9} {:>9}", "whole client", "median", "longest");
+    time(stage, "list", &["list"]);
+    let shorter = [1, 7].into_iter().filter(|it| *it < days);
+    for days in shorter.chain([days]) {
+        let since = format!("{days}d");
+        let what = format!("--summary, days: {days}");
+        time(stage, &what, &["audit", "--summary", "--since", &since]);
+    }
+    for user in ["user3", "rare"] {
+        let what = format!("--summary --user {user}");
+        let question = ["audit", "--summary", "--user", user, "--since", &all];
+        time(stage, &what, &question);
+    }
+    println!();
+    println!(
+        "{:<36} {:>9} {:>9} {:>12} {:>12}",
+        "the newest 1,000 of all", "median", "longest", "from half on", "each further"
+    );
+    let filters: [&[&str]; 10] = [
+        &[],
+        &["--user", "user3"],
+        &["--user", "rare"],
+        &["--process", "pyth"],
+        &["--process", "^jul"],
+        &["--gpu", "3"],
+        &["--container", "rarely"],
+        &["--job", "docker/0123456789ab"],
+        &["--user", "user3", "--gpu", "3"],
+        &["--user", "nobody"],
     ];
-    for (what, arguments) in questions {
-        let mut times: Vec<Duration> = (0..ROUNDS)
-            .map(|_| {
-                let mut client = stage.client(&arguments);
-                client.stdout(Stdio::null());
-                let begun = Instant::now();
-                let status = client.status().unwrap();
-                assert!(status.success(), "{what}: {status}");
-                begun.elapsed()
-            })
-            .collect();
-        times.sort_unstable();
-        println!(
-            "{what:<52} {:>6.1} ms {:>6.1} ms",
-            times[ROUNDS / 2].as_secs_f64() * 1e3,
-            times[ROUNDS - 1].as_secs_f64() * 1e3
-        );
+    for filter in filters {
+        time_pages(stage, filter, days);
     }
     daemon.stop();
+}
+
+/// How long pages take: the first, one from the middle of all days on, and what each
+/// further one takes.
+fn time_pages(stage: &Stage, filter: &[&str], days: u64) {
+    let all = format!("{days}d");
+    let half = format!("{}h ago", days * 12);
+    let page = |limit: &str, more: &[&str]| {
+        let mut question = vec!["audit", "--since", &all, "--limit", limit];
+        question.extend(filter);
+        question.extend(more);
+        times(stage, &question)
+    };
+    let first = page("1000", &[]);
+    let from_half = page("1000", &["--until", &half]);
+    // Ten pages or somewhat more: of long records fewer are on each.
+    let further = (median(&page("10000", &[])) - median(&first)) / 9.0;
+    println!(
+        "{:<36} {:>6.1} ms {:>6.1} ms {:>9.1} ms {:>9.1} ms",
+        filter.join(" "),
+        median(&first),
+        longest(&first),
+        median(&from_half),
+        further
+    );
+}
+
+fn time(stage: &Stage, what: &str, question: &[&str]) {
+    let times = times(stage, question);
+    println!(
+        "{what:<36} {:>6.1} ms {:>6.1} ms",
+        median(&times),
+        longest(&times)
+    );
+}
+
+/// What a client ends with where there is no such record.
+const NOTHING_MATCHES: i32 = 8;
+
+/// How long each round took, in milliseconds, the shortest first.
+fn times(stage: &Stage, question: &[&str]) -> Vec<f64> {
+    let round = |_| {
+        let mut client = stage.client(question);
+        client.stdout(Stdio::null());
+        let begun = Instant::now();
+        let status = client.status().unwrap();
+        let is_answered = status.success() || status.code() == Some(NOTHING_MATCHES);
+        assert!(is_answered, "{question:?}: {status}");
+        begun.elapsed().as_secs_f64() * 1e3
+    };
+    let mut times: Vec<f64> = (0..ROUNDS).map(round).collect();
+    times.sort_unstable_by(f64::total_cmp);
+    times
+}
+
+fn median(times: &[f64]) -> f64 {
+    times[times.len() / 2]
+}
+
+fn longest(times: &[f64]) -> f64 {
+    times[times.len() - 1]
 }
