@@ -16,6 +16,8 @@ mod session;
 
 mod snapshot_pages;
 
+mod turns;
+
 mod watched;
 
 use crate::audit::Store;
@@ -36,6 +38,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
+pub(crate) use turns::Turns;
 
 /// What every session reads.
 #[derive(Clone)]
@@ -47,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) quiesce: Quiesce,
     pub(crate) look: Look,
+    pub(crate) turns: Turns,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started_at: Timestamp,
     /// Why this daemon may end no process, whoever asks.

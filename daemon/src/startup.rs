@@ -24,7 +24,7 @@ use crate::poller::{Event, Poller};
 use crate::quiesce::Quiesce;
 use crate::reset::Resetter;
 use crate::server::listener::{Listening, listen, lock};
-use crate::server::{Shared, serve};
+use crate::server::{Shared, Turns, serve};
 use crate::state::Wanted;
 use crate::tick::Ticker;
 use crate::{backend, sensor, state, systemd};
@@ -274,6 +274,7 @@ impl Running {
             store: store.clone(),
             quiesce,
             look,
+            turns: Turns::default(),
             clock,
             started_at,
             will_not_act,

@@ -1,5 +1,7 @@
 //! The calls that ask the store of the past.
 
+use super::super::is_privileged;
+use super::super::turns::{Turn, Turns};
 use super::Session;
 use crate::audit::{Chosen, Whom};
 use gpukill_policy::access::{Operation, Ruling, check};
@@ -15,6 +17,7 @@ use std::sync::Arc;
 impl Session {
     /// One page of samples, without the command lines that are others' secret.
     pub(super) async fn audit_page(&self, query: AuditQuery) -> Result<AuditPage, Refusal> {
+        let _turn = self.turn().await;
         let mut page = self.shared.store.page(query).await?;
         let may_read = self.may_read();
         for record in &mut page.records {
@@ -35,12 +38,14 @@ impl Session {
     /// What a stretch of the past comes to.
     pub(super) async fn summary(&self, filter: AuditFilter) -> Result<AuditSummary, Refusal> {
         let may_read = self.may_read();
+        let _turn = self.turn().await;
         self.shared.store.summary(filter, may_read).await
     }
 
     /// One page of what was done. What others asked for, planned and got may be
     /// their secret; that they did is not.
     pub(super) async fn actions(&self, query: ActionQuery) -> Result<ActionPage, Refusal> {
+        let _turn = self.turn().await;
         let uids = match query.user.as_deref() {
             Some(typed) => Some(self.uids_of(typed).await?),
             None => None,
@@ -61,6 +66,15 @@ impl Session {
             record.user = name.and_then(|name| name.last_known().cloned());
         }
         Ok(page)
+    }
+
+    /// Waits until the caller may ask the store.
+    async fn turn(&self) -> Turn {
+        if is_privileged(&self.caller, &self.shared.roles()) {
+            Turns::privileged()
+        } else {
+            self.shared.turns.plain(self.caller.uid).await
+        }
     }
 
     /// Those of the record who are meant by a name or a number.
