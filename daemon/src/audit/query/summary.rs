@@ -11,7 +11,7 @@ mod people;
 #[cfg(test)]
 mod tests;
 
-use super::super::packed::{Stored, unpack};
+use super::super::packed::{Unpacked, read};
 use super::filter::Scope;
 use super::range::{Level, Part, parts};
 use super::{Deadline, Failure, within_time};
@@ -95,7 +95,7 @@ fn each_row(
     connection: &Connection,
     parts: &[Part],
     deadline: Deadline,
-    mut tell: impl FnMut(Level, i64, &Stored) -> Result<(), Failure>,
+    mut tell: impl FnMut(Level, i64, &Unpacked) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     for Part { rows, since, until } in parts {
         // Rows are read by their ids, whose order they must have, not by `at`.
@@ -110,8 +110,8 @@ fn each_row(
             let (id, at): (i64, i64) = (row.get(0)?, row.get(1)?);
             let blob = row.get_ref(2)?.as_blob().unwrap_or_default();
             // One that is broken is told of where it was found, and left out here.
-            if let Ok(stored) = unpack(blob, Timestamp(at)) {
-                tell(rows.level, id, &stored)?;
+            if let Ok(unpacked) = read(blob, Timestamp(at)) {
+                tell(rows.level, id, &unpacked)?;
             }
         }
     }

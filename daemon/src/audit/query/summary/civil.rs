@@ -1,7 +1,7 @@
 //! Which hour of the day, day of the week, and week a row is in, by the clocks on
 //! the wall.
 
-use super::super::super::packed::Stored;
+use super::super::super::packed::Unpacked;
 use super::super::range::Level;
 use chrono::{DateTime, NaiveDate, Offset as _, TimeZone};
 use gpukill_proto::audit::Times;
@@ -35,7 +35,7 @@ pub(super) struct Split {
 }
 
 impl Split {
-    pub(super) fn of(zone: &impl TimeZone, level: Level, row: &Stored) -> Self {
+    pub(super) fn of(zone: &impl TimeZone, level: Level, row: &Unpacked) -> Self {
         let from = row.from.0.clamp(*YEARS.start(), *YEARS.end());
         let (civil, first) = at(zone, from);
         let rest = match level {

@@ -1,6 +1,6 @@
 //! How devices were used: each one, and all by hour, day and week.
 
-use super::super::super::packed::Stored;
+use super::super::super::packed::Unpacked;
 use super::super::filter::Scope;
 use super::civil::{Split, each};
 use gpukill_policy::usage::{DeviceUsage, Gauge};
@@ -38,7 +38,7 @@ pub(super) struct DeviceTimes {
 
 impl Devices {
     /// Adds a row's devices that are asked for.
-    pub(super) fn add(&mut self, scope: &Scope<'_>, row: &Stored, split: &Split) {
+    pub(super) fn add(&mut self, scope: &Scope<'_>, row: &Unpacked, split: &Split) {
         let mut all = Times::default();
         for (id, usage) in &row.devices {
             if scope.devices.contains(id) {

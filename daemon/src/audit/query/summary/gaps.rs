@@ -1,6 +1,6 @@
 //! When nothing was seen: the box slept, or the daemon was not there.
 
-use super::super::super::packed::{Stored, span};
+use super::super::super::packed::{Unpacked, span};
 use super::super::Failure;
 use super::super::range::{Level, row_before};
 use gpukill_proto::audit::Gap;
@@ -44,7 +44,7 @@ impl<'a> Gaps<'a> {
     }
 
     /// Adds a row.
-    pub(super) fn add(&mut self, level: Level, id: i64, row: &Stored) -> Result<(), Failure> {
+    pub(super) fn add(&mut self, level: Level, id: i64, row: &Unpacked) -> Result<(), Failure> {
         if let Some(before) = self.seen_until {
             self.between(before, row.from);
         }

@@ -1,6 +1,6 @@
 //! Whose processes used the devices, and which.
 
-use super::super::super::packed::Stored;
+use super::super::super::packed::Unpacked;
 use super::super::filter::{Extent, RunRow, Scope, each_run};
 use super::super::{Deadline, Failure};
 use super::{MayRead, civil};
@@ -11,7 +11,7 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{Owner, OwnerKind};
 use gpukill_proto::units::Bytes;
 use rusqlite::Connection;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// So many owners are told of, and so many kinds of processes.
 const MOST_TOLD: usize = 50;
@@ -41,9 +41,9 @@ pub(super) struct People<'a> {
     deadline: Deadline,
     /// The week of what is added up by run, by its Monday.
     week: i64,
-    runs: BTreeMap<i64, Used>,
+    runs: HashMap<i64, Used>,
     /// Runs that are counted.
-    counted: BTreeSet<i64>,
+    counted: HashSet<i64>,
     owners: BTreeMap<Option<Whose>, Group>,
     processes: BTreeMap<String, Group>,
 }
@@ -99,15 +99,15 @@ impl<'a> People<'a> {
             readable: BTreeMap::new(),
             deadline,
             week: 0,
-            runs: BTreeMap::new(),
-            counted: BTreeSet::new(),
+            runs: HashMap::new(),
+            counted: HashSet::new(),
             owners: BTreeMap::new(),
             processes: BTreeMap::new(),
         }
     }
 
     /// Adds a row that began in this week.
-    pub(super) fn add(&mut self, row: &Stored, week: i64) -> Result<(), Failure> {
+    pub(super) fn add(&mut self, row: &Unpacked, week: i64) -> Result<(), Failure> {
         if week != self.week || self.runs.len() >= MOST_AT_ONCE {
             self.settle()?;
             self.week = week;
@@ -121,7 +121,9 @@ impl<'a> People<'a> {
     /// Finds out whose the runs are that are added up by now.
     fn settle(&mut self) -> Result<(), Failure> {
         let mut runs = std::mem::take(&mut self.runs);
-        for stretch in stretches(runs.keys().copied()) {
+        let mut ids: Vec<i64> = runs.keys().copied().collect();
+        ids.sort_unstable();
+        for stretch in stretches(ids.into_iter()) {
             self.deadline.check()?;
             each_run(
                 self.connection,

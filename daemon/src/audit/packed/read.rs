@@ -1,0 +1,431 @@
+//! Reads a blob piece by piece, and no further than is asked for.
+
+use super::{Stored, VERSION};
+use gpukill_policy::usage::{DeviceUsage, Gauge, RunUsage};
+use gpukill_proto::units::Timestamp;
+
+/// The most devices or processes that are read of one blob.
+const MOST: u64 = 1 << 20;
+
+/// A blob that is not one of ours.
+#[derive(Debug, PartialEq, Eq)]
+pub(in super::super) struct Broken;
+
+/// What was stored, of a stretch that began then.
+pub(in super::super) fn unpack(blob: &[u8], from: Timestamp) -> Result<Stored, Broken> {
+    let read = read(blob, from)?;
+    Ok(Stored {
+        from,
+        until: read.until,
+        seen_ms: read.seen_ms,
+        devices: read.devices.into_iter().collect(),
+        runs: read.runs.into_iter().collect(),
+    })
+}
+
+/// The same, in the order of the ids.
+pub(in super::super) struct Unpacked {
+    pub(in super::super) from: Timestamp,
+    pub(in super::super) until: Timestamp,
+    pub(in super::super) seen_ms: u64,
+    pub(in super::super) devices: Vec<(i64, DeviceUsage)>,
+    pub(in super::super) runs: Vec<(i64, RunUsage)>,
+}
+
+/// What was stored, of a stretch that began then, to go through once.
+pub(in super::super) fn read(blob: &[u8], from: Timestamp) -> Result<Unpacked, Broken> {
+    let packed = Packed::open(blob, from)?;
+    let (until, seen_ms) = (packed.until, packed.seen_ms);
+    let (devices, packed) = packed.devices()?;
+    let mut runs = Vec::with_capacity(packed.left.min(1 << 10));
+    for run in packed {
+        let run = run?;
+        runs.push((run.id, run.usage()?));
+    }
+    Ok(Unpacked {
+        from,
+        until,
+        seen_ms,
+        devices,
+        runs,
+    })
+}
+
+/// When a stretch that began then ended, and how much of it was seen, without the
+/// rest of the blob.
+pub(in super::super) fn span(blob: &[u8], from: Timestamp) -> Result<(Timestamp, u64), Broken> {
+    let packed = Packed::open(blob, from)?;
+    Ok((packed.until, packed.seen_ms))
+}
+
+/// A blob that is open.
+pub(in super::super) struct Packed<'a> {
+    pub(in super::super) until: Timestamp,
+    pub(in super::super) seen_ms: u64,
+    rest: Rest<'a>,
+}
+
+/// The runs of a blob, in the order of their ids.
+pub(in super::super) struct Runs<'a> {
+    seen_ms: u64,
+    rest: Rest<'a>,
+    left: usize,
+    before: i64,
+}
+
+/// One of them, of which only the id is worked out.
+pub(in super::super) struct PackedRun {
+    pub(in super::super) id: i64,
+    seen_ms: u64,
+    unheld_ms: u64,
+    busy_ms: u64,
+    idle_ms: u64,
+    unknown_ms: u64,
+    memory: Value,
+    utilization: Value,
+    connections: Value,
+}
+
+impl<'a> Packed<'a> {
+    /// Opens the blob of a stretch that began then.
+    pub(in super::super) fn open(blob: &'a [u8], from: Timestamp) -> Result<Self, Broken> {
+        let Some((&VERSION, rest)) = blob.split_first() else {
+            return Err(Broken);
+        };
+        let mut rest = Rest(rest);
+        let length = i64::try_from(rest.number()?).map_err(|_| Broken)?;
+        let seen_ms = rest.number()?;
+        Ok(Self {
+            until: Timestamp(from.0.checked_add(length).ok_or(Broken)?),
+            seen_ms,
+            rest,
+        })
+    }
+
+    /// The devices, in the order of their ids, and then the runs.
+    pub(in super::super) fn devices(
+        mut self,
+    ) -> Result<(Vec<(i64, DeviceUsage)>, Runs<'a>), Broken> {
+        let (mut devices, mut before) = (Vec::new(), 0);
+        for _ in 0..self.rest.many()? {
+            before = next(before, self.rest.number()?)?;
+            devices.push((before, self.rest.device(self.seen_ms)?));
+        }
+        let left = usize::try_from(self.rest.many()?).map_err(|_| Broken)?;
+        let runs = Runs {
+            seen_ms: self.seen_ms,
+            rest: self.rest,
+            left,
+            before: 0,
+        };
+        Ok((devices, runs))
+    }
+}
+
+impl Iterator for Runs<'_> {
+    type Item = Result<PackedRun, Broken>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let read = self.run();
+        if read.is_err() {
+            self.left = 0;
+        }
+        Some(read)
+    }
+}
+
+impl Runs<'_> {
+    fn run(&mut self) -> Result<PackedRun, Broken> {
+        self.before = next(self.before, self.rest.number()?)?;
+        Ok(PackedRun {
+            id: self.before,
+            seen_ms: self.seen_ms,
+            unheld_ms: self.rest.number()?,
+            busy_ms: self.rest.number()?,
+            idle_ms: self.rest.number()?,
+            unknown_ms: self.rest.number()?,
+            memory: self.rest.value()?,
+            utilization: self.rest.value()?,
+            connections: self.rest.value()?,
+        })
+    }
+}
+
+impl PackedRun {
+    pub(in super::super) fn usage(self) -> Result<RunUsage, Broken> {
+        let ms = self.seen_ms.checked_sub(self.unheld_ms).ok_or(Broken)?;
+        Ok(RunUsage {
+            held_ms: ms,
+            busy_ms: self.busy_ms,
+            idle_ms: self.idle_ms,
+            unknown_ms: self.unknown_ms,
+            memory: self.memory.gauge(ms)?,
+            utilization: self.utilization.gauge(ms)?,
+            connections: self.connections.gauge(ms)?,
+        })
+    }
+}
+
+/// The id that is so far from the one before.
+fn next(before: i64, step: u64) -> Result<i64, Broken> {
+    let step = i64::try_from(step).map_err(|_| Broken)?;
+    before
+        .checked_add(step)
+        .filter(|id| *id > before)
+        .ok_or(Broken)
+}
+
+/// A gauge as it is written.
+#[derive(Clone, Copy)]
+enum Value {
+    Unsupported,
+    Failed,
+    Known {
+        most: u64,
+        lacking: u128,
+    },
+    Partly {
+        most: u64,
+        lacking: u128,
+        known_ms: u64,
+        is_failed: bool,
+    },
+}
+
+impl Value {
+    /// Of something that was there for so long.
+    fn gauge(self, ms: u64) -> Result<Gauge, Broken> {
+        let (most, lacking, known_ms, is_failed) = match self {
+            Self::Unsupported => return Ok(Gauge::default()),
+            Self::Failed => {
+                return Ok(Gauge {
+                    is_failed: true,
+                    ..Gauge::default()
+                });
+            }
+            Self::Known { most, lacking } => (most, lacking, ms, false),
+            Self::Partly {
+                most,
+                lacking,
+                known_ms,
+                is_failed,
+            } => (most, lacking, known_ms, is_failed),
+        };
+        let all = u128::from(most) * u128::from(known_ms);
+        Ok(Gauge {
+            most: Some(most),
+            known_ms,
+            total: all.checked_sub(lacking).ok_or(Broken)?,
+            is_failed,
+        })
+    }
+}
+
+/// What is not read yet, as postcard writes it: seven bits of a number to a byte, the
+/// lowest first, and the number of a variant before what it holds.
+struct Rest<'a>(&'a [u8]);
+
+impl Rest<'_> {
+    fn byte(&mut self) -> Result<u8, Broken> {
+        let (first, rest) = self.0.split_first().ok_or(Broken)?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    fn number(&mut self) -> Result<u64, Broken> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            number |= bits << shift;
+            if byte & 0x80 == 0 {
+                let is_whole = (bits << shift) >> shift == bits;
+                return if is_whole { Ok(number) } else { Err(Broken) };
+            }
+        }
+        Err(Broken)
+    }
+
+    fn long_number(&mut self) -> Result<u128, Broken> {
+        let mut number = 0;
+        for shift in (0..u128::BITS).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u128::from(byte & 0x7f);
+            number |= bits << shift;
+            if byte & 0x80 == 0 {
+                let is_whole = (bits << shift) >> shift == bits;
+                return if is_whole { Ok(number) } else { Err(Broken) };
+            }
+        }
+        Err(Broken)
+    }
+
+    /// How many devices or runs follow.
+    fn many(&mut self) -> Result<u64, Broken> {
+        let many = self.number()?;
+        if many > MOST { Err(Broken) } else { Ok(many) }
+    }
+
+    fn flag(&mut self) -> Result<bool, Broken> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Broken),
+        }
+    }
+
+    /// A number with a sign: twice as much, and one more below zero.
+    fn signed(&mut self) -> Result<i32, Broken> {
+        let folded = u32::try_from(self.number()?).map_err(|_| Broken)?;
+        let half = (folded >> 1).cast_signed();
+        Ok(if folded & 1 == 0 { half } else { !half })
+    }
+
+    fn amount(&mut self) -> Result<u64, Broken> {
+        match self.number()? {
+            0 => self.number(),
+            1 => self.number()?.checked_mul(1 << 20).ok_or(Broken),
+            _ => Err(Broken),
+        }
+    }
+
+    fn value(&mut self) -> Result<Value, Broken> {
+        match self.number()? {
+            0 => Ok(Value::Unsupported),
+            1 => Ok(Value::Failed),
+            2 => Ok(Value::Known {
+                most: self.amount()?,
+                lacking: self.long_number()?,
+            }),
+            3 => Ok(Value::Partly {
+                most: self.amount()?,
+                lacking: self.long_number()?,
+                known_ms: self.number()?,
+                is_failed: self.flag()?,
+            }),
+            _ => Err(Broken),
+        }
+    }
+
+    fn device(&mut self, seen_ms: u64) -> Result<DeviceUsage, Broken> {
+        let index = u32::try_from(self.number()?).map_err(|_| Broken)?;
+        let ms = seen_ms.checked_sub(self.number()?).ok_or(Broken)?;
+        let (held_ms, free_ms, unknown_ms) = (self.number()?, self.number()?, self.number()?);
+        let other = held_ms.checked_add(free_ms);
+        let other = other.and_then(|ms| ms.checked_add(unknown_ms));
+        Ok(DeviceUsage {
+            index,
+            busy_ms: ms.checked_sub(other.ok_or(Broken)?).ok_or(Broken)?,
+            held_ms,
+            free_ms,
+            unknown_ms,
+            memory: self.value()?.gauge(ms)?,
+            utilization: self.value()?.gauge(ms)?,
+            power: self.value()?.gauge(ms)?,
+            hottest: if self.flag()? {
+                Some(self.signed()?)
+            } else {
+                None
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pack;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn gauge(ms: u64) -> impl Strategy<Value = Gauge> {
+        let most = prop_oneof![
+            any::<u32>().prop_map(u64::from),
+            (0..1_u64 << 43).prop_map(|it| it << 20)
+        ];
+        let part = prop_oneof![Just(0), Just(ms), 0..=ms];
+        let known = (most, part, 0..=1_000_u64, any::<bool>());
+        let known = known.prop_map(|(most, known_ms, share, is_failed)| Gauge {
+            most: Some(most),
+            known_ms,
+            total: u128::from(most) * u128::from(known_ms) * u128::from(share) / 1_000,
+            is_failed,
+        });
+        let unknown = any::<bool>().prop_map(|is_failed| Gauge {
+            is_failed,
+            ..Gauge::default()
+        });
+        prop_oneof![known, unknown]
+    }
+
+    fn usage() -> impl Strategy<Value = Stored> {
+        (any::<i32>(), 0..1_u64 << 40, 0..1_u64 << 40).prop_flat_map(|(from, length, ms)| {
+            let device = (
+                any::<u32>(),
+                [0..=ms / 4, 0..=ms / 4, 0..=ms / 4, 0..=ms / 4],
+            );
+            let gauges = |ms| [gauge(ms), gauge(ms), gauge(ms)];
+            let device = (device, prop::option::of(any::<i32>())).prop_flat_map(
+                move |((index, [busy_ms, held_ms, free_ms, unknown_ms]), hottest)| {
+                    gauges(busy_ms + held_ms + free_ms + unknown_ms).prop_map(
+                        move |[memory, utilization, power]| DeviceUsage {
+                            index,
+                            busy_ms,
+                            held_ms,
+                            free_ms,
+                            unknown_ms,
+                            memory,
+                            utilization,
+                            power,
+                            hottest,
+                        },
+                    )
+                },
+            );
+            let run = (
+                0..=ms,
+                prop::array::uniform3(prop_oneof![0..300_u64, any::<u64>()]),
+            )
+                .prop_flat_map(move |(held_ms, [busy_ms, idle_ms, unknown_ms])| {
+                    gauges(held_ms).prop_map(move |[memory, utilization, connections]| RunUsage {
+                        held_ms,
+                        busy_ms,
+                        idle_ms,
+                        unknown_ms,
+                        memory,
+                        utilization,
+                        connections,
+                    })
+                });
+            let id = || prop_oneof![1..300_i64, 1..i64::MAX];
+            let devices = prop::collection::btree_map(id(), device, 0..4);
+            let runs = prop::collection::btree_map(id(), run, 0..6);
+            (devices, runs).prop_map(move |(devices, runs)| Stored {
+                from: Timestamp(from.into()),
+                until: Timestamp(i64::from(from) + length.cast_signed()),
+                seen_ms: ms,
+                devices,
+                runs,
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(usage in usage()) {
+            let blob = pack(&usage);
+            prop_assert_eq!(unpack(&blob, usage.from), Ok(usage.clone()));
+            // What ends too early is broken.
+            for end in 0..blob.len() {
+                prop_assert_eq!(unpack(&blob[..end], usage.from), Err(Broken));
+            }
+        }
+
+        #[test]
+        fn bytes_of_others_are_answered(mut blob in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = unpack(&blob, Timestamp(0));
+            blob.insert(0, VERSION);
+            let _ = unpack(&blob, Timestamp(0));
+        }
+    }
+}
