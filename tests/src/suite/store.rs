@@ -18,6 +18,8 @@ mod owners;
 
 mod questions;
 
+mod restoring;
+
 use gpukill_tests::harness::{Stage, eventually};
 use rusqlite::Connection;
 use serde_json::Value;

@@ -16,13 +16,13 @@ const MIB: u64 = 1 << 20;
 
 /// A box whose store has a small file system to itself, in the daemon's own mount
 /// namespace: it is gone with the daemon.
-struct Small {
-    stage: Stage,
-    daemon: Daemon,
+pub(super) struct Small {
+    pub(super) stage: Stage,
+    pub(super) daemon: Daemon,
 }
 
 /// `None` where no file system can be mounted, which is said.
-fn small(options: &str) -> Option<Small> {
+pub(super) fn small(options: &str) -> Option<Small> {
     let script = "mount -t tmpfs -o \"$1\" tmpfs \"$0\" && shift && exec \"$@\"";
     let mounted = |directory: &Path, options: &str| {
         let mut command = Command::new("unshare");

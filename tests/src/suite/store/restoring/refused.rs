@@ -1,0 +1,348 @@
+//! What is no copy of a store, or none that this daemon takes.
+
+use super::super::super::raw::Raw;
+use super::super::full::small;
+use super::{
+    act, acts, backup, begin, database, holds, one_gpu, recorded, records, replaced, restore, state,
+};
+use gpukill_proto::audit::CopyId;
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::service::{GpukillRequest, GpukillResponse};
+use gpukill_tests::harness::eventually;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A file as an archive has it, in the form that a backup writes.
+fn entry(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut block = vec![0; 512];
+    let mut put =
+        |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
+    put(0, name);
+    put(100, "0000600");
+    put(108, "0000000");
+    put(116, "0000000");
+    put(124, &format!("{:011o}", bytes.len()));
+    put(136, "15300322167");
+    put(148, "        ");
+    put(156, "0");
+    put(257, "ustar\0");
+    put(263, "00");
+    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block.extend_from_slice(bytes);
+    block.resize(block.len().next_multiple_of(512), 0);
+    block
+}
+
+/// A copy that was taken apart.
+struct Apart(tempfile::TempDir);
+
+impl Apart {
+    fn of(copy: &Path) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut tar = Command::new("tar");
+        tar.arg("-xf").arg(copy).arg("-C").arg(directory.path());
+        assert!(tar.status().unwrap().success());
+        Self(directory)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn open(&self, name: &str) -> Connection {
+        Connection::open(self.path(name)).unwrap()
+    }
+
+    /// Puts it together again, with a manifest that says what is in it.
+    fn together(&self, into: &Path) {
+        let read = |name: &str| std::fs::read(self.path(name)).unwrap();
+        let mut manifest: Value = serde_json::from_slice(&read("manifest.json")).unwrap();
+        let mut files = Vec::new();
+        for name in ["samples.db", "audit.db"] {
+            let bytes = read(name);
+            let version: i64 = Connection::open(self.path(name))
+                .unwrap()
+                .pragma_query_value(None, "user_version", |row| row.get(0))
+                .unwrap_or(1);
+            manifest[name] = json!({ "bytes": bytes.len(), "schema": version });
+            files.extend(entry(name, &bytes));
+        }
+        let mut all = entry("manifest.json", manifest.to_string().as_bytes());
+        all.extend(files);
+        all.extend([0; 1024]);
+        std::fs::write(into, all).unwrap();
+    }
+}
+
+/// A store of before, as its migrations made it.
+fn make_anew(path: &Path, application: i64, steps: &[&str]) {
+    std::fs::remove_file(path).unwrap();
+    let file = Connection::open(path).unwrap();
+    for step in steps {
+        let migration = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../daemon/src/audit")
+            .join(step);
+        file.execute_batch(&std::fs::read_to_string(migration).unwrap())
+            .unwrap();
+    }
+    file.pragma_update(None, "application_id", application)
+        .unwrap();
+    file.pragma_update(None, "user_version", i64::try_from(steps.len()).unwrap())
+        .unwrap();
+}
+
+type Spoil = fn(&Apart);
+
+#[test]
+fn what_is_no_copy_of_ours_is_refused_in_words_and_changes_nothing() {
+    let stage = one_gpu();
+    let daemon = stage.start();
+    eventually("a sample", || records(&stage, &[]).pop());
+    act(&stage, 1);
+    let copy = backup(&stage, "copy.tar");
+    let other = stage.path("other.tar");
+    let before = recorded(&stage);
+    let names = state(&stage);
+    let unmade = "is not as gpukilld makes it";
+    let never = "has numbers or times that gpukilld never gives";
+    let cases: [(Spoil, &str); 10] = [
+        (
+            |apart| {
+                let newer = apart.open("audit.db");
+                newer.pragma_update(None, "user_version", 99).unwrap();
+            },
+            "its audit.db was made by a newer gpukilld (schema 99, this one knows 3): upgrade gpukilld",
+        ),
+        (
+            |apart| {
+                let foreign = apart.open("samples.db");
+                foreign.pragma_update(None, "application_id", 7).unwrap();
+            },
+            "its samples.db is not a file of gpukill",
+        ),
+        (
+            |apart| std::fs::write(apart.path("samples.db"), vec![b'x'; 4_096]).unwrap(),
+            "its samples.db is broken: file is not a database",
+        ),
+        (
+            |apart| {
+                apart
+                    .open("audit.db")
+                    .execute_batch("DROP TRIGGER event_stays")
+                    .unwrap();
+            },
+            &format!("its audit.db {unmade}"),
+        ),
+        (
+            |apart| {
+                let more = "CREATE TRIGGER more AFTER INSERT ON event
+                    BEGIN DELETE FROM action; END";
+                apart.open("audit.db").execute_batch(more).unwrap();
+            },
+            &format!("its audit.db {unmade}"),
+        ),
+        (
+            |apart| {
+                let view = "CREATE VIEW more AS SELECT 1";
+                apart.open("samples.db").execute_batch(view).unwrap();
+            },
+            &format!("its samples.db {unmade}"),
+        ),
+        (
+            |apart| {
+                let far = "UPDATE sqlite_sequence SET seq = 9223372036854775807";
+                apart.open("samples.db").execute_batch(far).unwrap();
+            },
+            &format!("its samples.db {never}"),
+        ),
+        (
+            |apart| {
+                let last = "INSERT INTO event (at, kind) VALUES (9223372036854775807, 'x')";
+                apart.open("audit.db").execute_batch(last).unwrap();
+            },
+            &format!("its audit.db {never}"),
+        ),
+        (
+            |apart| {
+                let none = "DELETE FROM rolled";
+                apart.open("samples.db").execute_batch(none).unwrap();
+            },
+            &format!("its samples.db {never}"),
+        ),
+        (
+            |apart| {
+                make_anew(&apart.path("audit.db"), 0x6770_6b02, &["audit.1.sql"]);
+                let wrong = apart.open("audit.db");
+                wrong.pragma_update(None, "user_version", 2).unwrap();
+            },
+            &format!("its audit.db {unmade}"),
+        ),
+    ];
+    let mut refusals = 0;
+    let mut refuses = |expected: &str| {
+        for more in [&["--dry-run"][..], &["--yes"]] {
+            let ran = restore(&stage, &other, more);
+            let expected = format!("gpukillctl: the copy cannot be used: {expected}\n");
+            assert_eq!((ran.code, ran.stderr), (3, expected));
+        }
+        refusals += 1;
+        assert_eq!(state(&stage), names);
+    };
+    for (spoil, expected) in cases {
+        let apart = Apart::of(&copy);
+        spoil(&apart);
+        apart.together(&other);
+        refuses(expected);
+    }
+    // A page of zeros in the middle.
+    let apart = Apart::of(&copy);
+    let mut bytes = std::fs::read(apart.path("audit.db")).unwrap();
+    let middle = 4_096;
+    bytes[middle..middle + 4_096].fill(0);
+    std::fs::write(apart.path("audit.db"), bytes).unwrap();
+    apart.together(&other);
+    let ran = restore(&stage, &other, &["--dry-run"]);
+    let broken = "gpukillctl: the copy cannot be used: its audit.db is broken: ";
+    assert!(ran.code == 3 && ran.stderr.starts_with(broken), "{ran:?}");
+
+    let whole = std::fs::read(&copy).unwrap();
+    std::fs::write(&other, &whole[..whole.len() - 512]).unwrap();
+    refuses("it is cut short: its end is missing");
+    std::fs::write(&other, &whole[..whole.len() / 2]).unwrap();
+    refuses("it is cut short: samples.db is not whole");
+    std::fs::write(&other, [whole.as_slice(), b"more"].concat()).unwrap();
+    refuses("something stands behind its end");
+    std::fs::write(&other, "{}").unwrap();
+    refuses("it is too short to be a copy of a store");
+    std::fs::write(&other, "").unwrap();
+    refuses("it is too short to be a copy of a store");
+
+    assert_eq!(replaced(&stage), Vec::<String>::new());
+    holds(&stage, &before);
+    // What was refused is recorded, alike ones together.
+    let refused = acts(&stage, "restore");
+    assert!(!refused.is_empty() && refused.len() <= refusals);
+    assert!(
+        refused
+            .iter()
+            .all(|(_, word)| word.as_deref() == Some("refused"))
+    );
+    daemon.stop();
+}
+
+#[test]
+fn an_older_store_is_migrated_and_goes_on() {
+    let stage = one_gpu();
+    let daemon = stage.start();
+    eventually("a sample", || records(&stage, &[]).pop());
+    act(&stage, 1);
+    let copy = backup(&stage, "copy.tar");
+    let before = recorded(&stage);
+    let apart = Apart::of(&copy);
+    make_anew(&apart.path("audit.db"), 0x6770_6b02, &["audit.1.sql"]);
+    let then = "INSERT INTO event (at, kind, detail) VALUES (7, 'started', 'of old')";
+    apart.open("audit.db").execute_batch(then).unwrap();
+    make_anew(&apart.path("samples.db"), 0x6770_6b01, &["samples.1.sql"]);
+    let older = stage.path("older.tar");
+    apart.together(&older);
+    let ran = restore(&stage, &older, &["--yes"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    let after: Vec<_> = recorded(&stage).into_values().collect();
+    assert!(after.iter().any(|it| it.what == "of old"));
+    for entry in before.values() {
+        assert!(after.contains(entry), "{entry:?}");
+    }
+    eventually("samples go on", || records(&stage, &[]).pop());
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+    let version = |file: &str| -> i64 {
+        let file = database(&stage, file);
+        file.pragma_query_value(None, "user_version", |row| row.get(0))
+            .unwrap()
+    };
+    assert_eq!((version("audit.db"), version("samples.db")), (3, 2));
+}
+
+fn part(raw: &mut Raw, copy: CopyId, offset: u64, part: &[u8]) -> Result<(), Refusal> {
+    let part = part.to_vec();
+    match raw.call(&GpukillRequest::PartOfRestore { copy, offset, part }) {
+        GpukillResponse::PartOfRestore(answer) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn put(raw: &mut Raw, copy: CopyId) -> Result<(), Refusal> {
+    let is_dry_run = false;
+    match raw.call(&GpukillRequest::Restore { copy, is_dry_run }) {
+        GpukillResponse::Restore(answer) => answer.map(|_| ()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn parts_come_in_their_order_and_go_with_their_connection() {
+    let stage = one_gpu();
+    let daemon = stage.start();
+    eventually("a sample", || records(&stage, &[]).pop());
+    let invalid = |what: &str| Err(Refusal::Invalid(what.to_owned()));
+    let mut one = Raw::welcomed(&stage.socket());
+    assert_eq!(
+        begin(&mut one, u64::MAX),
+        Err(Refusal::Invalid(
+            "the copy is too long: 18446744073709551615 bytes, and 4294967296 are taken at most"
+                .into()
+        ))
+    );
+    let first = begin(&mut one, 100).unwrap();
+    // Nothing of it has a name.
+    assert!(!stage.path("state/copying").exists());
+    let mut other = Raw::welcomed(&stage.socket());
+    let busy = "another copy is on its way: one at a time".to_owned();
+    assert_eq!(begin(&mut other, 100), Err(Refusal::Unavailable(busy)));
+    assert_eq!(part(&mut other, first, 0, b"x"), Err(Refusal::Expired));
+    assert_eq!(put(&mut other, first), Err(Refusal::Expired));
+
+    assert_eq!(part(&mut one, first, 0, &[b'x'; 60]), Ok(()));
+    let early = "the copy is not whole: 60 of 100 bytes have come";
+    assert_eq!(put(&mut one, first), invalid(early));
+    // What failed is over.
+    assert_eq!(part(&mut one, first, 60, b"x"), Err(Refusal::Expired));
+    for (offset, length, expected) in [
+        (1, 1, "the next part of the copy begins at 0, not at 1"),
+        (0, 0, "a part of 0 bytes at 0 is none of a copy of 100"),
+        (0, 101, "a part of 101 bytes at 0 is none of a copy of 100"),
+    ] {
+        let next = begin(&mut one, 100).unwrap();
+        let bytes = vec![b'x'; length];
+        assert_eq!(part(&mut one, next, offset, &bytes), invalid(expected));
+    }
+    let last = begin(&mut one, 100).unwrap();
+    assert_eq!(part(&mut one, last, 0, &[b'x'; 100]), Ok(()));
+    drop(one);
+    eventually("the place is free", || begin(&mut other, 100).ok());
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+}
+
+#[test]
+fn a_disk_without_room_takes_no_copy() {
+    let elsewhere = one_gpu();
+    let daemon = elsewhere.start();
+    eventually("a sample", || records(&elsewhere, &[]).pop());
+    let copy = backup(&elsewhere, "copy.tar");
+    daemon.stop();
+    // All of it is less than what a restore leaves free.
+    let Some(it) = small("size=60m,mode=0755") else {
+        return;
+    };
+    let ran = restore(&it.stage, &copy, &["--yes"]);
+    let begin = format!(
+        "gpukillctl: {}: a restore needs ",
+        it.stage.path("state").display()
+    );
+    assert!(ran.code == 1 && ran.stderr.starts_with(&begin), "{ran:?}");
+    it.daemon.stop();
+}
