@@ -69,7 +69,7 @@ pub(in super::super) fn clean(directory: &Path) {
 impl Made {
     /// Copies both files of `directory`. Takes seconds, and about as much room as
     /// they do until it is dropped.
-    pub(super) fn make(
+    pub(in super::super) fn make(
         directory: &Path,
         host: &str,
         place: OwnedSemaphorePermit,

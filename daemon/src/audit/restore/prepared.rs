@@ -43,7 +43,7 @@ pub(in super::super) struct Told {
 
 impl Prepared {
     /// Prepares the copy that was taken.
-    pub(super) fn make(directory: &Path, taken: &Arc<Taken>) -> Result<Self, Refusal> {
+    pub(in super::super) fn make(directory: &Path, taken: &Arc<Taken>) -> Result<Self, Refusal> {
         let until = Instant::now() + PATIENCE;
         let source = taken.whole()?;
         let archive = read(source, taken.bytes()).map_err(refused)?;

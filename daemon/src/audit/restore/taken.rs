@@ -25,7 +25,7 @@ pub(crate) struct Taken {
 
 impl Taken {
     /// Begins to take one of so many bytes, where there is room for it.
-    pub(super) fn begin(
+    pub(in super::super) fn begin(
         directory: &Path,
         bytes: u64,
         place: OwnedSemaphorePermit,

@@ -1,6 +1,6 @@
 //! A daemon that is killed while it restores.
 
-use super::{act, backup, one_gpu, recorded, records, replaced, state};
+use super::{act, backup, holds, one_gpu, recorded, records, replaced, state};
 use gpukill_tests::harness::eventually;
 use std::process::Stdio;
 use std::time::Instant;
@@ -35,9 +35,7 @@ fn killed_at_any_moment_it_is_either_done_or_not_and_nothing_recorded_is_lost() 
         daemon = stage.start();
         eventually("a sample", || records(&stage, &[]).pop());
         let after = recorded(&stage);
-        for (id, entry) in &before {
-            assert_eq!(after.get(id), Some(entry), "moment {moment}: {id:?}");
-        }
+        holds(&stage, &before);
         let done = after
             .values()
             .filter(|it| it.kind == "restore" && it.word.as_deref() == Some("done"));

@@ -3,7 +3,7 @@
 use super::super::super::raw::Raw;
 use super::super::full::small;
 use super::{
-    act, acts, backup, begin, database, one_gpu, recorded, records, replaced, restore, state,
+    act, acts, backup, begin, database, holds, one_gpu, recorded, records, replaced, restore, state,
 };
 use gpukill_proto::audit::CopyId;
 use gpukill_proto::refusal::Refusal;
@@ -221,10 +221,7 @@ fn what_is_no_copy_of_ours_is_refused_in_words_and_changes_nothing() {
     refuses("it is too short to be a copy of a store");
 
     assert_eq!(replaced(&stage), Vec::<String>::new());
-    let after = recorded(&stage);
-    for (id, entry) in &before {
-        assert_eq!(after.get(id), Some(entry), "{id:?}");
-    }
+    holds(&stage, &before);
     // What was refused is recorded, alike ones together.
     let refused = acts(&stage, "restore");
     assert!(!refused.is_empty() && refused.len() <= refusals);
