@@ -1,9 +1,12 @@
 //! The guard: which rule somebody broke, by how much, and what comes of it.
 
+mod rule;
+
+pub use rule::{RuleKind, RuleName, RuleSource};
+
 use crate::snapshot::{DeviceId, InstanceId};
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// How far the guard goes.
 #[derive(
@@ -52,146 +55,6 @@ impl GuardAction {
             Self::Warn => "warn",
             Self::Terminate => "terminate",
         }
-    }
-}
-
-/// Where in the rules something is said.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum RuleSource {
-    /// In `[global]`, for everybody of whom nothing else is said.
-    Default,
-    /// In `[user_policies.NAME]`.
-    User(String),
-    /// In `[group_policies.NAME]`.
-    Group(String),
-    /// In `[gpu_policies."GPU"]`.
-    Gpu(String),
-    /// In the `[[time_policies]]` of this name.
-    Time(String),
-    /// In the `[[rules]]` of this name.
-    Rule(String),
-}
-
-impl fmt::Display for RuleSource {
-    /// `default`, `user alice`, `gpu 0`, `time business_hours`, `rule notebooks`
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::User(name) => write!(f, "user {name}"),
-            Self::Group(name) => write!(f, "group {name}"),
-            Self::Gpu(name) => write!(f, "gpu {name}"),
-            Self::Time(name) => write!(f, "time {name}"),
-            Self::Rule(name) => write!(f, "rule {name}"),
-        }
-    }
-}
-
-/// What of somebody's use is judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum RuleKind {
-    /// Device memory that a person holds on all devices together, in bytes.
-    Memory,
-    /// Utilisation of one device by a person's processes together, in percent.
-    Utilization,
-    /// How long a process has held a device, in milliseconds.
-    Duration,
-    /// How many processes of a person hold a device.
-    Processes,
-    /// Device memory that a group holds on all devices together, in bytes.
-    TotalMemory,
-    /// Utilisation of one device by a group's processes together, in percent.
-    TotalUtilization,
-    /// How many processes of a group hold a device.
-    TotalProcesses,
-    /// Device memory that one process holds on one device, in bytes.
-    ProcessMemory,
-    /// Utilisation of one device by whomever, in percent.
-    GpuUtilization,
-    /// Device memory that is left for others, in bytes.
-    ReservedMemory,
-    /// A device that a person or group may not use.
-    Gpu,
-    /// A person who may not use a device.
-    User,
-    /// A process that may not use a device.
-    Process,
-    /// A device that nobody may use now.
-    Maintenance,
-    /// A time at which a person may not use devices.
-    Hours,
-    /// How long memory has been held and nothing done, in milliseconds.
-    Idle,
-    /// Mean utilisation of a process that holds much for long, in percent.
-    Waste,
-    /// How long a process has been at work without end, in milliseconds.
-    Runaway,
-    /// How much more memory a process holds than it did, in bytes.
-    Growth,
-}
-
-impl RuleKind {
-    /// What is not allowed at all, as against too much of what is.
-    #[must_use]
-    pub const fn is_access(self) -> bool {
-        match self {
-            Self::Gpu | Self::User | Self::Process | Self::Maintenance | Self::Hours => true,
-            Self::Memory
-            | Self::Utilization
-            | Self::Duration
-            | Self::Processes
-            | Self::TotalMemory
-            | Self::TotalUtilization
-            | Self::TotalProcesses
-            | Self::ProcessMemory
-            | Self::GpuUtilization
-            | Self::ReservedMemory
-            | Self::Idle
-            | Self::Waste
-            | Self::Runaway
-            | Self::Growth => false,
-        }
-    }
-
-    /// As it is written on the screen and in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Utilization => "utilization",
-            Self::Duration => "duration",
-            Self::Processes => "processes",
-            Self::TotalMemory => "total memory",
-            Self::TotalUtilization => "total utilization",
-            Self::TotalProcesses => "total processes",
-            Self::ProcessMemory => "process memory",
-            Self::GpuUtilization => "gpu utilization",
-            Self::ReservedMemory => "reserved memory",
-            Self::Gpu => "gpu",
-            Self::User => "user",
-            Self::Process => "process",
-            Self::Maintenance => "maintenance",
-            Self::Hours => "hours",
-            Self::Idle => "idle",
-            Self::Waste => "waste",
-            Self::Runaway => "runaway",
-            Self::Growth => "growth",
-        }
-    }
-}
-
-/// Names one rule: what is said where.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct RuleName {
-    /// Where it is said.
-    pub source: RuleSource,
-    /// Of what.
-    pub kind: RuleKind,
-}
-
-impl fmt::Display for RuleName {
-    /// `default: idle`
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.source, self.kind.name())
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) const QUESTION: &str = "put this copy in the place of the store?";
 
 /// The copy, what it takes the place of, what is kept of that, and where the rest
 /// lies: a line each.
-pub(crate) fn lines(report: &RestoreReport, tense: Tense, look: &Look) -> [Line; 4] {
+pub(crate) fn lines(report: &RestoreReport, tense: Tense, look: &Look) -> [Line; 5] {
     let host = visible(report.host.as_bytes(), usize::MAX);
     let made = date_and_clock(report.made_at, look);
     let copy = format!(
@@ -46,7 +46,11 @@ pub(crate) fn lines(report: &RestoreReport, tense: Tense, look: &Look) -> [Line;
         None => "what is there now would be set aside, whole".to_owned(),
         Some(place) => format!("what was there lies in {}", name(Path::new(place))),
     };
-    [copy, place, kept, aside].map(|text| Line::plain(text).cut(look.width, look.symbols))
+    let since = match tense {
+        Tense::Would => format!("samples of after {made} would be gone with it"),
+        Tense::Done => format!("samples of after {made} are gone with it"),
+    };
+    [copy, place, kept, since, aside].map(|text| Line::plain(text).cut(look.width, look.symbols))
 }
 
 /// A path as a terminal may show it.
@@ -73,7 +77,7 @@ mod tests {
     use crate::output::look::{Symbols, Zone};
     use gpukill_proto::units::Timestamp;
 
-    fn text(report: &RestoreReport, tense: Tense) -> [String; 4] {
+    fn text(report: &RestoreReport, tense: Tense) -> [String; 5] {
         let look = Look {
             width: None,
             color: false,
@@ -112,6 +116,7 @@ mod tests {
                 copy,
                 "it would take the place of no samples, and 1,000 entries of what was done",
                 "999 entries that are recorded beyond it would be kept",
+                "samples of after 2026-11-21 14:02:31 would be gone with it",
                 "what is there now would be set aside, whole",
             ]
         );
@@ -124,6 +129,7 @@ mod tests {
                 copy,
                 "it has taken the place of a store that cannot be counted",
                 "nothing is recorded beyond it",
+                "samples of after 2026-11-21 14:02:31 are gone with it",
                 "what was there lies in /var/lib/gpukill/replaced-1",
             ]
         );

@@ -44,11 +44,16 @@ pub(crate) fn lines(shown: &Shown<'_>, look: &Look) -> Vec<Line> {
         return nothing(shown, look);
     }
     let mut lines = vec![heading(shown, None, look)];
-    lines.extend(share::lines(summary.all(), look));
+    // What people and processes are chosen, no GPU's time tells: that is everybody's.
+    let is_of_all = shown.only.iter().all(|(option, _)| *option == "--gpu");
+    if is_of_all {
+        lines.extend(share::lines(summary.all(), look));
+    }
+    let of_all = |part: Vec<Line>| if is_of_all { part } else { Vec::new() };
     for part in [
         top::lines(summary, look),
-        shape::lines(summary, look),
-        devices::lines(summary, shown.now, look),
+        of_all(shape::lines(summary, look)),
+        of_all(devices::lines(summary, shown.now, look)),
         gaps::lines(&summary.gaps, shown.now, look),
     ] {
         if !part.is_empty() {
@@ -119,15 +124,21 @@ fn heading(shown: &Shown<'_>, instead: Option<&str>, look: &Look) -> Line {
         format!("{length} to {}", day_and_clock(until, *now, look)),
         Tone::Strong,
     );
-    let gpus = counted(summary.devices.len(), "GPU");
-    let hours = number::whole_hours(summary.all().all_ms());
-    line.push(format!("{dot}{gpus}, {hours} GPU-hours"), Tone::Plain);
-    if begins_late {
-        line.push(format!("{dot}nothing recorded before"), Tone::Doubtful);
-    }
+    // Before what is cut on a narrow screen.
     for (option, value) in only {
         let value = super::line::shown(value, look.symbols);
         line.push(format!("{dot}{option} {value}"), Tone::Plain);
+    }
+    let gpus = counted(summary.devices.len(), "GPU");
+    let hours = number::whole_hours(summary.all().all_ms());
+    let is_of_all = only.iter().all(|(option, _)| *option == "--gpu");
+    let of_all = if is_of_all { "" } else { "of all " };
+    line.push(
+        format!("{dot}{of_all}{gpus}, {hours} GPU-hours"),
+        Tone::Plain,
+    );
+    if begins_late {
+        line.push(format!("{dot}nothing recorded before"), Tone::Doubtful);
     }
     line.cut(look.width, look.symbols)
 }

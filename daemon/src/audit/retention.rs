@@ -46,8 +46,8 @@ pub(super) fn samples_of(table: &str) -> i64 {
 }
 
 /// Until when the record goes, by a clock that was right: the newest hour before
-/// which most of two days was recorded by it. Where there is none, the newest
-/// sample; a clock may have been wrong for some hours before a daemon starts anew.
+/// which most of two days was recorded by it. Where there is none, the latest of all
+/// samples: a box that boots with its clock at 1970 tells nothing of what is old.
 pub(super) fn recorded_until(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
     let at: Option<i64> = connection.query_row(
         "SELECT coalesce(
@@ -55,7 +55,7 @@ pub(super) fn recorded_until(connection: &Connection) -> rusqlite::Result<Option
                  (SELECT count(*) FROM hour before
                   WHERE before.at > hour.at - 172800000 AND before.at <= hour.at)
               ORDER BY at DESC LIMIT 1),
-             (SELECT at FROM sample ORDER BY id DESC LIMIT 1))",
+             (SELECT max(at) FROM sample))",
         [],
         |row| row.get(0),
     )?;

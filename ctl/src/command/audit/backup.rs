@@ -26,6 +26,10 @@ pub(super) async fn run(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
+    if wanted.file.as_os_str() == "-" {
+        // Elsewhere that is standard output, where it could not be whole or not at all.
+        return Err(Failure::Usage("a backup needs a file: - is none".into()));
+    }
     let mut file = Partial::create(&wanted.file, IfThere::with(wanted.force), MODE)?;
     let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
     let mut line = Passing::on_stderr(settings);

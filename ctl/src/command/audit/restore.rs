@@ -30,6 +30,9 @@ pub(super) async fn run(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
+    if wanted.file.as_os_str() == "-" {
+        return Err(Failure::Usage("a restore needs a file: - is none".into()));
+    }
     let (file, bytes) = opened(&wanted.file)?;
     let look = Look::of_stdout(settings);
     let patience = || Patience::lasting(settings.timeout.max(RESTORING));
@@ -58,11 +61,12 @@ fn opened(path: &Path) -> Result<(File, u64), Failure> {
         hint: None,
         exit: Exit::Failed,
     };
-    let file = File::open(path).map_err(|error| cannot(error.to_string()))?;
-    let metadata = file.metadata().map_err(|error| cannot(error.to_string()))?;
+    // A pipe would not open before somebody writes to it.
+    let metadata = std::fs::metadata(path).map_err(|error| cannot(error.to_string()))?;
     if !metadata.is_file() {
         return Err(cannot("it is no file".into()));
     }
+    let file = File::open(path).map_err(|error| cannot(error.to_string()))?;
     Ok((file, metadata.len()))
 }
 

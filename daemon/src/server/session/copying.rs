@@ -63,14 +63,13 @@ impl Session {
             asked: format!("--before {}", before.to_rfc3339()),
             plan: "{}".into(),
         };
-        let allowed = self.may_keep_store("delete from the store");
-        let sensible = allowed.and_then(|()| is_past(before, self.shared.clock.now()));
-        if let Err(refusal) = sensible {
-            if !is_dry_run {
-                self.shared.store.refuse(act, refusal.to_string());
-            }
+        // Whoever may not is recorded for a dry run too: before each prune the client
+        // asks for one.
+        if let Err(refusal) = self.may_keep_store("delete from the store") {
+            self.shared.store.refuse(act, refusal.to_string());
             return Err(refusal);
         }
+        is_past(before, self.shared.clock.now())?;
         let report = self.shared.store.weigh(before).await?;
         if is_dry_run {
             return Ok(report);
@@ -114,13 +113,12 @@ impl Session {
     /// Begins to take one, in the place of any that this connection had.
     pub(super) async fn take_copy(&self, bytes: u64) -> Result<CopyId, Refusal> {
         if let Err(refusal) = self.may_keep_store("put a copy in the store's place") {
-            self.shared
-                .store
-                .refuse(self.restore_of(bytes), refusal.to_string());
+            self.refuse_restore(&refusal);
             return Err(refusal);
         }
         self.copies.give_up();
-        let taken = self.shared.store.take(bytes).await?;
+        let taken = self.shared.store.take(bytes).await;
+        let taken = taken.inspect_err(|refusal| self.refuse_restore(refusal))?;
         let mut kept = self.copies.lock();
         kept.last += 1;
         kept.taken = Some((kept.last, taken));
@@ -151,7 +149,7 @@ impl Session {
         self.may_keep_store("put a copy in the store's place")?;
         let taken = Arc::new(self.copies.taken(id)?);
         if !is_dry_run {
-            let act = self.restore_of(taken.bytes());
+            let act = self.restore_of(format!("a copy of {} bytes", taken.bytes()));
             return self.shared.store.restore(act, taken).await;
         }
         let report = self.shared.store.weigh_copy(Arc::clone(&taken)).await?;
@@ -161,11 +159,17 @@ impl Session {
         Ok(report)
     }
 
-    fn restore_of(&self, bytes: u64) -> Act {
+    /// Refusals alike are told as one, so none tells the length of its copy.
+    fn refuse_restore(&self, refusal: &Refusal) {
+        let act = self.restore_of("a copy".to_owned());
+        self.shared.store.refuse(act, refusal.to_string());
+    }
+
+    fn restore_of(&self, asked: String) -> Act {
         Act {
             kind: ActKind::Restore,
             uid: self.caller.uid,
-            asked: format!("a copy of {bytes} bytes"),
+            asked,
             plan: "{}".into(),
         }
     }

@@ -58,7 +58,7 @@ impl Small {
     }
 
     /// Takes all room but this, and all of it where that is zero.
-    fn fill(&self, but: u64) {
+    pub(super) fn fill(&self, but: u64) {
         let mut filler = File::options();
         let filler = filler
             .create(true)

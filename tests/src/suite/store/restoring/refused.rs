@@ -8,7 +8,7 @@ use super::{
 use gpukill_proto::audit::CopyId;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
-use gpukill_tests::harness::eventually;
+use gpukill_tests::harness::{Stage, eventually};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -241,6 +241,14 @@ fn an_older_store_is_migrated_and_goes_on() {
     act(&stage, 1);
     let copy = backup(&stage, "copy.tar");
     let before = recorded(&stage);
+    let versions = |stage: &Stage| {
+        ["audit.db", "samples.db"].map(|file| -> i64 {
+            let file = database(stage, file);
+            file.pragma_query_value(None, "user_version", |row| row.get(0))
+                .unwrap()
+        })
+    };
+    let newest = versions(&stage);
     let apart = Apart::of(&copy);
     make_anew(&apart.path("audit.db"), 0x6770_6b02, &["audit.1.sql"]);
     let then = "INSERT INTO event (at, kind, detail) VALUES (7, 'started', 'of old')";
@@ -258,12 +266,7 @@ fn an_older_store_is_migrated_and_goes_on() {
     eventually("samples go on", || records(&stage, &[]).pop());
     assert_eq!(stage.faults(), []);
     daemon.stop();
-    let version = |file: &str| -> i64 {
-        let file = database(&stage, file);
-        file.pragma_query_value(None, "user_version", |row| row.get(0))
-            .unwrap()
-    };
-    assert_eq!((version("audit.db"), version("samples.db")), (3, 2));
+    assert_eq!(versions(&stage), newest);
 }
 
 fn part(raw: &mut Raw, copy: CopyId, offset: u64, part: &[u8]) -> Result<(), Refusal> {
@@ -334,10 +337,11 @@ fn a_disk_without_room_takes_no_copy() {
     eventually("a sample", || records(&elsewhere, &[]).pop());
     let copy = backup(&elsewhere, "copy.tar");
     daemon.stop();
-    // All of it is less than what a restore leaves free.
     let Some(it) = small("size=60m,mode=0755") else {
         return;
     };
+    // Less than the copy.
+    it.fill(128 << 10);
     let ran = restore(&it.stage, &copy, &["--yes"]);
     let begin = format!(
         "gpukillctl: {}: a restore needs ",
