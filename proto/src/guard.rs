@@ -1,5 +1,7 @@
 //! The guard: which rule somebody broke, by how much, and what comes of it.
 
+pub mod edit;
+
 use crate::snapshot::{DeviceId, InstanceId};
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
