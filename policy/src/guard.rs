@@ -1,6 +1,6 @@
 //! Who breaks which of the admin's rules, and what comes of it?
 //!
-//! In reading order: what the [`rules`] say; what is judged, a [`bucket`] of time;
+//! In reading order: what the [`rules`] say, and how they are [`read`]; what is judged, a [`bucket`] of time;
 //! at what times of the day and week ([`schedule`]); which [`limits`] hold for whom;
 //! [`judge()`], which takes what it remembers and gives it back.
 //!
@@ -8,6 +8,8 @@
 //! the rules, on what came before, and on the bucket, and on nothing else.
 
 pub mod rules;
+
+pub mod read;
 
 pub mod bucket;
 
