@@ -1,6 +1,7 @@
 //! Who breaks which of the admin's rules, and what comes of it?
 //!
-//! In reading order: what the [`rules`] say, and how they are [`read`]; what is judged, a [`bucket`] of time;
+//! In reading order: what the [`rules`] say, and how they are [`read`] and
+//! what is odd about them ([`check`]); what is judged, a [`bucket`] of time;
 //! at what times of the day and week ([`schedule`]); which [`limits`] hold for whom;
 //! [`judge()`], which takes what it remembers and gives it back.
 //!
@@ -10,6 +11,8 @@
 pub mod rules;
 
 pub mod read;
+
+pub mod check;
 
 pub mod bucket;
 

@@ -136,7 +136,6 @@ fn named<T: Entry>(at: &mut At<'_, '_>, left: &mut usize) -> Vec<T> {
         if !is_left(left, &mut at) {
             break;
         }
-        at.check_name(key.get_ref());
         policies.extend(T::read(key.get_ref(), &mut at));
     }
     policies

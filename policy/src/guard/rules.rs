@@ -15,6 +15,8 @@ pub struct Rules {
     pub mode: GuardMode,
     /// How far it would go, of which dry run is the rehearsal: soft or enforce.
     pub rehearsed: Rehearsed,
+    /// What these two were made of, where that is hardly meant.
+    pub contradiction: Option<Contradiction>,
     /// What holds for whomever nothing else is said of.
     pub defaults: Limits,
     /// Everything about warnings and their clocks.
@@ -44,6 +46,15 @@ pub enum Rehearsed {
     Soft,
     /// [`GuardMode::Enforce`]
     Enforce,
+}
+
+/// What is written of soft and hard enforcement, where only one can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contradiction {
+    /// Both are true.
+    Both,
+    /// Both are false.
+    Neither,
 }
 
 impl Rehearsed {

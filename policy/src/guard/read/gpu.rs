@@ -30,6 +30,7 @@ impl Entry for GpuPolicy {
     }
 
     fn check(&mut self, at: &mut At<'_, '_>) {
+        at.check_written(&self.name);
         if !at.has("gpus") {
             put(&mut self.gpus, at.selectors(&self.name));
         }

@@ -52,7 +52,9 @@ impl Entry for UserPolicy {
         }
     }
 
-    fn check(&mut self, _: &mut At<'_, '_>) {}
+    fn check(&mut self, at: &mut At<'_, '_>) {
+        at.check_name(&self.name);
+    }
 }
 
 const USER: &[Field<UserPolicy>] = &[
@@ -155,7 +157,9 @@ impl Entry for GroupPolicy {
         }
     }
 
-    fn check(&mut self, _: &mut At<'_, '_>) {}
+    fn check(&mut self, at: &mut At<'_, '_>) {
+        at.check_name(&self.name);
+    }
 }
 
 const GROUP: &[Field<GroupPolicy>] = &[

@@ -117,6 +117,7 @@ fn every_field_means_something() {
     let expected = Rules {
         mode: GuardMode::Enforce,
         rehearsed: Rehearsed::Enforce,
+        contradiction: None,
         defaults: limits(16),
         enforcement: Enforcement {
             grace: Duration::from_secs(90),
@@ -545,6 +546,24 @@ fn a_section_that_is_none_is_told() {
             "line 4, column 1: user_policies2: unknown key; did you mean user_policies?",
             "line 5, column 2: time_policies: is no list of tables; write [[time_policies]]",
         ]
+    );
+}
+
+#[test]
+fn policies_are_called_by_what_can_be_a_name() {
+    assert_eq!(
+        wrong("[user_policies]\n'' = {}\n'a?' = {}\n\"b\\u0000\" = {}\n[gpu_policies]\n' ' = {}\n"),
+        [
+            "line 2, column 1: user_policies.\"\": a name has 1 to 255 bytes",
+            "line 3, column 1: user_policies.\"a?\": names have no * and ? in them; everybody is meant where nobody is named",
+            "line 4, column 1: user_policies.\"b\\0\": a name has no control characters in it",
+            "line 6, column 1: gpu_policies.\" \": a name has 1 to 255 bytes",
+            "line 6, column 1: gpu_policies.\" \": \" \" does not name a GPU",
+        ]
+    );
+    assert_eq!(
+        read_well("gpu_policies.'*H100*' = {}").gpus[0].gpus,
+        gpus(&["*H100*"])
     );
 }
 

@@ -247,7 +247,14 @@ impl At<'_, '_> {
                 what,
                 Some("everybody is meant where nobody is named".to_owned()),
             );
-        } else if name.trim().is_empty() || name.len() > bounds::NAME {
+        } else {
+            self.check_written(name);
+        }
+    }
+
+    /// Whether this can be the name of anything.
+    pub(super) fn check_written(&mut self, name: &str) {
+        if name.trim().is_empty() || name.len() > bounds::NAME {
             let most = bounds::NAME;
             self.wrong(format!("a name has 1 to {most} bytes"));
         } else if name.chars().any(char::is_control) {

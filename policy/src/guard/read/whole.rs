@@ -5,7 +5,7 @@ use super::bounds;
 use super::field::{Field, Keys, Of, Shown, put};
 use super::shared::{LIMITS, PROCESSES};
 use super::value::Unit;
-use crate::guard::rules::{Enforcement, Limits, Protect, Rehearsed, Rules};
+use crate::guard::rules::{Contradiction, Enforcement, Limits, Protect, Rehearsed, Rules};
 use gpukill_proto::guard::GuardMode;
 use std::time::Duration;
 
@@ -38,6 +38,11 @@ impl Whole {
             GuardMode::DryRun
         } else {
             rules.rehearsed.mode()
+        };
+        rules.contradiction = if self.soft == Some(true) && self.hard == Some(true) {
+            Some(Contradiction::Both)
+        } else {
+            is_neither.then_some(Contradiction::Neither)
         };
         rules.defaults = self.defaults;
         rules.enforcement = self.enforcement;
