@@ -123,6 +123,31 @@ fn read_file<'a>(table: &'a DeTable<'a>, found: &mut Found<'a>) -> Rules {
     rules
 }
 
+/// A table there is one of.
+pub struct Section {
+    /// What it is called.
+    pub name: &'static str,
+    /// Its keys.
+    pub keys: Vec<String>,
+    /// Its keys, each behind the section's name.
+    pub paths: Vec<String>,
+}
+
+/// The tables there are one of.
+#[must_use]
+pub fn sections() -> [Section; 3] {
+    let section = |name: &'static str, keys: Vec<String>| Section {
+        name,
+        paths: keys.iter().map(|key| format!("{name}.{key}")).collect(),
+        keys,
+    };
+    [
+        section("global", field::names(whole::GLOBAL)),
+        section("enforcement", field::names(whole::ENFORCEMENT)),
+        section("protect", field::names(whole::PROTECT)),
+    ]
+}
+
 /// The policies of a table that has one table for each, by its name.
 fn named<T: Entry>(at: &mut At<'_, '_>, left: &mut usize) -> Vec<T> {
     let DeValue::Table(table) = at.value.get_ref() else {

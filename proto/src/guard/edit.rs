@@ -133,3 +133,43 @@ impl fmt::Display for Warning {
         write!(f, "{}: {}", self.path, self.what)
     }
 }
+
+/// Why rules were not changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EditError {
+    /// They have mistakes as they are: what is not understood is not changed.
+    Broken(Vec<Mistake>),
+    /// They would have these mistakes.
+    Refused(Vec<Mistake>),
+    /// What is to be changed or removed is not there.
+    NoSuch {
+        /// What there is none of: `user policy "alcie"`.
+        what: String,
+        /// What is there and was probably meant.
+        near: Option<String>,
+    },
+}
+
+impl fmt::Display for EditError {
+    /// Mistakes have a line each.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, mistakes) = match self {
+            Self::Broken(mistakes) => ("the rules have mistakes as they are", mistakes),
+            Self::Refused(mistakes) => ("the rules would have mistakes", mistakes),
+            Self::NoSuch { what, near } => {
+                write!(f, "there is no {what}")?;
+                return match near {
+                    Some(near) => write!(f, "; did you mean {near}?"),
+                    None => Ok(()),
+                };
+            }
+        };
+        f.write_str(what)?;
+        for mistake in mistakes {
+            write!(f, "\n{mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for EditError {}

@@ -213,8 +213,7 @@ impl<'a, 'f> At<'a, 'f> {
                 .iter()
                 .any(|part| part.set(target, key.get_ref(), &mut at));
             if !is_known {
-                let known: Vec<String> = keys.iter().flat_map(|part| part.names()).collect();
-                at.unknown(known.iter().map(String::as_str));
+                at.unknown(field::names(keys).iter().map(String::as_str));
             }
         }
     }

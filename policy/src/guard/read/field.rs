@@ -38,6 +38,11 @@ pub trait Part<T> {
 /// All keys of a table.
 pub type Keys<T> = &'static [&'static dyn Part<T>];
 
+/// What all keys of a table are called.
+pub fn names<T>(keys: Keys<T>) -> Vec<String> {
+    keys.iter().flat_map(|part| part.names()).collect()
+}
+
 /// Keys of something that is part of a `T`.
 pub struct Of<T: 'static, U: 'static> {
     /// What stands before the name of each.
