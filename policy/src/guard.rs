@@ -16,6 +16,10 @@ pub mod check;
 
 pub mod edit;
 
+pub mod diff;
+
+pub mod import;
+
 pub mod bucket;
 
 pub mod schedule;

@@ -31,6 +31,8 @@ mod behaviour;
 
 mod reference;
 
+pub use hours::value_of_time;
+
 pub use reference::print_reference;
 
 use super::rules::Rules;

@@ -156,6 +156,15 @@ impl At<'_, '_> {
     }
 }
 
+/// A time of the day of TOML's own, as a text.
+#[must_use]
+pub fn value_of_time(moment: &toml::value::Datetime) -> String {
+    match &moment.time {
+        Some(time) => format!("{:02}:{:02}", time.hour, time.minute),
+        None => moment.to_string(),
+    }
+}
+
 /// `monday`, or its beginning from three letters on.
 fn day(typed: &str) -> Option<Day> {
     let typed = typed.trim();
