@@ -169,3 +169,22 @@ fn what_is_hardly_meant_is_warned_of() {
         assert_eq!(warned(text), *expected, "{text}");
     }
 }
+
+#[test]
+fn what_ships_is_right_and_meant_and_ends_nobody() {
+    for (name, text) in [
+        ("lab", include_str!("../../../../packaging/guard/lab.toml")),
+        (
+            "team",
+            include_str!("../../../../packaging/guard/team.toml"),
+        ),
+        (
+            "strict",
+            include_str!("../../../../packaging/guard/strict.toml"),
+        ),
+    ] {
+        assert_eq!(warned(text), Vec::<String>::new(), "{name}");
+        let mode = read(text).unwrap().mode;
+        assert_eq!(mode, gpukill_proto::guard::GuardMode::DryRun, "{name}");
+    }
+}
