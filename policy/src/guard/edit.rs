@@ -45,7 +45,13 @@ pub fn edit(text: &str, edit: &GuardEdit) -> Result<String, EditError> {
         GuardEdit::Replace(_) => {}
     }
     let header = if text.trim().is_empty() { HEADER } else { "" };
-    checked(format!("{header}{document}"))
+    let after = format!("{header}{document}");
+    // The document knows one end of a line alone.
+    checked(if text.contains("\r\n") {
+        after.replace('\n', "\r\n")
+    } else {
+        after
+    })
 }
 
 /// A text, if nothing is wrong with it.

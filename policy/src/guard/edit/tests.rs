@@ -240,6 +240,13 @@ fn what_stands_above_all_stays_when_the_first_is_removed() {
 }
 
 #[test]
+fn lines_end_as_they_did() {
+    let text = "# a\r\n[global]\r\ndry_run = true # x\r\n";
+    let after = done(text, &GuardEdit::ToggleDryRun);
+    assert_eq!(after, "# a\r\n[global]\r\ndry_run = false # x\r\n");
+}
+
+#[test]
 fn a_file_that_is_not_there_is_made() {
     let change = set(PolicyKind::User, "alice", &[("memory_limit_gb", "8")]);
     let after = done("", &change);

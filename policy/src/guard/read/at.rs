@@ -152,6 +152,9 @@ impl<'a, 'f> At<'a, 'f> {
 
     /// Nothing is called so here.
     pub(super) fn unknown<'n>(&mut self, known: impl IntoIterator<Item = &'n str> + Clone) {
+        if self.found.mistakes.len() >= MOST_MISTAKES {
+            return;
+        }
         let name = self.path.rsplit('.').next().unwrap_or_default();
         let suggestion = match FOREIGN.contains(&name) {
             true => Some("it means nothing here, and import leaves it out".to_owned()),
