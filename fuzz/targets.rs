@@ -6,7 +6,11 @@
 //! are in `daemon/src/untrusted.rs`.
 
 use futures::{FutureExt as _, StreamExt as _};
+use gpukill_policy::guard::rules::{Members, Rules};
+use gpukill_policy::guard::schedule::Hours;
+use gpukill_policy::guard::{check, diff, edit, import, read};
 use gpukill_policy::select::{self, DeviceName};
+use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::service::GpukillResponse;
 use gpukill_proto::settings::{self, Mistake, value::parse_duration};
 use gpukill_proto::text::{duration, visible};
@@ -32,6 +36,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("request", request),
     ("response", response),
     ("settings", settings),
+    ("rules", rules),
+    ("rule_edits", rule_edits),
     ("environment", environment),
     ("text", text),
     ("durations", durations),
@@ -176,6 +182,100 @@ fn assert_sane(config: &Config) {
         for name in names {
             assert!((1..=255).contains(&name.len()) && !name.contains(['*', '?', '\n']));
         }
+    }
+}
+
+/// The guard's rules.
+pub fn rules(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let lines = 1 + text.bytes().filter(|byte| *byte == b'\n').count();
+    match read::read(&text) {
+        Ok(rules) => {
+            assert_bounded(&rules);
+            for warning in check::warnings(&rules) {
+                assert!(!warning.to_string().contains('\n'), "{warning}");
+            }
+            let json = import::to_json(&text).expect("what is read is exported");
+            let imported = import::from_json(&json).expect("what is exported is imported");
+            let again = read::read(&imported.text).expect("and read");
+            let places = rules.places.clone();
+            assert_eq!(Rules { places, ..again }, rules);
+        }
+        Err(mistakes) => {
+            assert!((1..=1_000).contains(&mistakes.len()));
+            for mistake in mistakes {
+                assert!((1..=lines).contains(&mistake.place.line), "{mistake}");
+                assert!(!mistake.to_string().contains('\n'), "{mistake}");
+            }
+        }
+    }
+}
+
+/// Whatever is written, nothing beyond its bounds is taken.
+fn assert_bounded(rules: &Rules) {
+    const TEN_YEARS: Duration = Duration::from_secs(3_650 * 24 * 3_600);
+    let limits = [&rules.defaults]
+        .into_iter()
+        .chain(rules.users.iter().map(|it| &it.limits))
+        .chain(rules.groups.iter().map(|it| &it.limits))
+        .chain(rules.times.iter().map(|it| &it.limits));
+    for limits in limits {
+        assert!(limits.memory.is_none_or(|it| it.0 <= 1 << 50));
+        assert!(limits.utilization.is_none_or(|it| it.0 <= 100));
+        assert!(limits.duration.is_none_or(|it| it <= TEN_YEARS));
+        assert!(
+            limits
+                .idle
+                .is_none_or(|it| (Duration::from_secs(1)..=TEN_YEARS).contains(&it))
+        );
+    }
+    let windows = rules.times.iter().map(|it| &it.hours);
+    for Hours { from, to, .. } in windows {
+        assert!(*from < 24 * 60 && *to <= 24 * 60);
+    }
+    for Members { users, .. } in rules.behaviours.iter().map(|it| &it.members) {
+        assert!(users.iter().all(|user| (1..=255).contains(&user.len())));
+    }
+}
+
+/// A change of rules: what is typed for a key of a policy, or of the whole, in rules
+/// that are right. The lines are the kind's number, the name, the key and the value;
+/// the rest are the rules.
+pub fn rule_edits(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut parts = text.splitn(5, '\n').map(str::to_owned);
+    let mut next = || parts.next().unwrap_or_default();
+    let (kind, name, key, value, rules) = (next(), next(), next(), next(), next());
+    let kind = kind.len() % (PolicyKind::ALL.len() + 1);
+    let (set, removed) = match PolicyKind::ALL.get(kind) {
+        Some(kind) => {
+            let (kind, name) = (*kind, name);
+            let removed = GuardEdit::RemovePolicy {
+                kind,
+                name: name.clone(),
+            };
+            let fields = vec![(key, value)];
+            (GuardEdit::SetPolicy { kind, name, fields }, removed)
+        }
+        None => {
+            let (path, value) = (key, value);
+            let removed = GuardEdit::SetKey {
+                path: path.clone(),
+                value: String::new(),
+            };
+            (GuardEdit::SetKey { path, value }, removed)
+        }
+    };
+    let Ok(after) = edit::edit(&rules, &set) else {
+        return;
+    };
+    assert!(read::read(&after).is_ok());
+    assert_eq!(
+        diff::unified(("a", &rules), ("b", &after)).is_empty(),
+        rules == after
+    );
+    if let Ok(without) = edit::edit(&after, &removed) {
+        assert!(read::read(&without).is_ok());
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who breaks which of the admin's rules, and what comes of it?
 //!
-//! In reading order: what the [`rules`] say; what is judged, a [`bucket`] of time;
+//! In reading order: what the [`rules`] say, and how they are [`read`] and
+//! what is odd about them ([`check`]), and how they are changed ([`edit`](mod@edit)); what is judged, a [`bucket`] of time;
 //! at what times of the day and week ([`schedule`]); which [`limits`] hold for whom;
 //! [`judge()`], which takes what it remembers and gives it back.
 //!
@@ -8,6 +9,16 @@
 //! the rules, on what came before, and on the bucket, and on nothing else.
 
 pub mod rules;
+
+pub mod read;
+
+pub mod check;
+
+pub mod edit;
+
+pub mod diff;
+
+pub mod import;
 
 pub mod bucket;
 

@@ -1,12 +1,24 @@
 //! The guard: which rule somebody broke, by how much, and what comes of it.
 
+mod asking;
+
+pub mod edit;
+
+mod replay;
+
 mod rule;
 
+pub use asking::{
+    EditReport, GuardBrief, GuardReport, Marked, RulesFrom, RulesRevision, RulesText,
+    ViolationPage, ViolationQuery,
+};
+pub use replay::{NotJudged, ReplayReport, ReplayRequest, RuleOutcome};
 pub use rule::{RuleKind, RuleName, RuleSource};
 
 use crate::snapshot::{DeviceId, InstanceId};
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// How far the guard goes.
 #[derive(
@@ -108,6 +120,22 @@ pub enum Subject {
     Job(JudgedJob),
     /// One process on one device.
     Run(JudgedRun),
+}
+
+impl fmt::Display for Subject {
+    /// `alice`, `alice on GPU-1a2b`, `group ml`, `GPU-1a2b`, `alice's slurm 1234.0`,
+    /// `4711`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Person(person) => f.write_str(&person.name),
+            Self::PersonOn(person, device) => write!(f, "{} on {}", person.name, device.0),
+            Self::Group(name) => write!(f, "group {name}"),
+            Self::GroupOn(name, device) => write!(f, "group {name} on {}", device.0),
+            Self::Device(device) => f.write_str(&device.0),
+            Self::Job(job) => write!(f, "{}'s {}", job.owner.name, job.shown),
+            Self::Run(run) => write!(f, "{}", run.pid),
+        }
+    }
 }
 
 /// A number and its limit, in the unit that [`RuleKind`] says; of what is not

@@ -2,6 +2,9 @@
 //! of keys. Every mistake is found at once, each with its line; nothing unknown
 //! or wrong ever becomes a silent default.
 
+pub mod place;
+
+use place::{Lines, broken};
 use std::fmt;
 
 /// One key: the whole truth about it in one place.
@@ -53,32 +56,16 @@ impl fmt::Display for Mistake {
 /// Puts every key of the file's text into `settings`, and returns all mistakes.
 pub fn apply_file<C>(keys: &[Key<C>], text: &str, settings: &mut C) -> Vec<Mistake> {
     let (table, errors) = toml::de::DeTable::parse_recoverable(text);
-    let line_of = |offset: usize| {
-        text.as_bytes()
-            .iter()
-            .take(offset)
-            .filter(|b| **b == b'\n')
-            .count()
-            + 1
-    };
-    let mut mistakes: Vec<Mistake> = errors
-        .iter()
-        .map(|error| Mistake {
-            line: error.span().map(|span| line_of(span.start)),
-            what: error
-                .message()
-                .lines()
-                .next()
-                .unwrap_or("invalid TOML")
-                .to_owned(),
-        })
-        .collect();
-    if !mistakes.is_empty() {
-        // One broken line often gives several errors; the first says enough.
-        mistakes.sort_by_key(|mistake| mistake.line);
-        mistakes.dedup_by_key(|mistake| mistake.line);
-        return mistakes;
+    let lines = Lines::of(text);
+    let line_of = |offset: usize| lines.place(offset).line;
+    if !errors.is_empty() {
+        let mistake = |(offset, what)| Mistake {
+            line: Some(line_of(offset)),
+            what,
+        };
+        return broken(&errors, &lines).into_iter().map(mistake).collect();
     }
+    let mut mistakes = Vec::new();
     // The text parses, so the same values can be had as plain ones; the spanned
     // table is only for the lines.
     let Ok(values) = text.parse::<toml::Table>() else {
@@ -140,20 +127,33 @@ fn unknown<C>(keys: &[Key<C>], section: &str, name: &str) -> String {
         format!("{section}.{name}")
     };
     let typed = crate::text::visible(typed.as_bytes(), 80);
-    let near = keys
-        .iter()
-        .map(|key| (strsim::damerau_levenshtein(&key.path(), &typed), key))
-        .chain(
+    let paths: Vec<String> = keys.iter().map(Key::path).collect();
+    let near = nearest(&typed, paths.iter().map(String::as_str))
+        .or_else(|| nearest(name, keys.iter().map(|key| key.name)))
+        .and_then(|near| {
             keys.iter()
-                .map(|key| (strsim::damerau_levenshtein(key.name, name), key)),
-        )
-        .min_by_key(|(distance, _)| *distance)
-        // Half of a short name may be anything.
-        .filter(|(distance, _)| *distance <= 3 && distance * 2 <= name.len());
+                .find(|key| key.path() == near || key.name == near)
+        });
     match near {
-        Some((_, key)) => format!("unknown key {typed}; did you mean {}?", key.path()),
+        Some(key) => format!("unknown key {typed}; did you mean {}?", key.path()),
         None => format!("unknown key {typed}"),
     }
+}
+
+/// What was probably meant by what was typed, where it is near enough.
+#[must_use]
+pub fn nearest<'a>(typed: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Longer than any name there is; and to compare takes time with both lengths.
+    if typed.len() > 120 {
+        return None;
+    }
+    among
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(name, typed), name))
+        .min_by_key(|(distance, _)| *distance)
+        // Half of a short name may be anything.
+        .filter(|(distance, _)| *distance <= 3 && distance * 2 <= typed.len())
+        .map(|(_, name)| name)
 }
 
 /// Puts every variable that overrides a key into `settings`, and returns all
@@ -315,9 +315,40 @@ pub mod value {
         Duration::try_from_secs_f64(number * seconds).ok()
     }
 
-    fn show(length: Duration) -> String {
+    /// Reads `512MiB`, `4G`, `1.5 TB`, …: bytes, in which G, GB and GiB are the same.
+    /// `None` when it is no size.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is checked to be neither negative nor too large"
+    )]
+    pub fn parse_size(text: &str) -> Option<u64> {
+        let text = text.trim();
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, unit) = text.split_at(digits);
+        let unit: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+            "b" => 1,
+            "k" | "kb" | "kib" => 1 << 10,
+            "m" | "mb" | "mib" => 1 << 20,
+            "g" | "gb" | "gib" => 1 << 30,
+            "t" | "tb" | "tib" => 1 << 40,
+            _ => return None,
+        };
+        let number: f64 = number.parse().ok()?;
+        // Units are powers of two: nothing is lost.
+        #[expect(clippy::cast_precision_loss, reason = "units are powers of two")]
+        let bytes = number * unit as f64;
+        // The integers up to here are exact in an f64: 8 PiB.
+        (bytes <= 9_007_199_254_740_992.0).then_some(bytes as u64)
+    }
+
+    /// A duration as it is written: `90s` is `90s`, `120s` is `2m`.
+    #[must_use]
+    pub fn show(length: Duration) -> String {
         let seconds = length.as_secs();
         match seconds {
+            0 if length.is_zero() => "0s".to_owned(),
             0 => format!("{}ms", length.as_millis()),
             s if s % 31_536_000 == 0 => format!("{}y", s / 31_536_000),
             s if s % 86_400 == 0 => format!("{}d", s / 86_400),
@@ -472,6 +503,25 @@ mod tests {
             "2s s",
         ] {
             assert_eq!(value::parse_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_take_decimals_and_units_and_nothing_else() {
+        for (text, bytes) in [
+            ("512MiB", 512 << 20),
+            ("4G", 4 << 30),
+            ("4 gb", 4 << 30),
+            ("1.5TiB", 3 << 39),
+            ("0K", 0),
+            ("17B", 17),
+        ] {
+            assert_eq!(value::parse_size(text), Some(bytes), "{text}");
+        }
+        for text in [
+            "", "4", "G", "-1G", "1..5G", "4Gi", "9999999T", "1e3G", "4G G",
+        ] {
+            assert_eq!(value::parse_size(text), None, "{text}");
         }
     }
 }

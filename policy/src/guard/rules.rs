@@ -1,6 +1,7 @@
 //! What the admin's file of rules says, once it is understood. How that is written,
 //! `read` knows.
 
+use super::read::at::Places;
 use super::schedule::Hours;
 use gpukill_proto::guard::{GuardAction, GuardMode};
 use gpukill_proto::units::{Bytes, Percent};
@@ -8,12 +9,14 @@ use regex::Regex;
 use std::time::Duration;
 
 /// The whole file.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
     /// How far the guard goes.
     pub mode: GuardMode,
     /// How far it would go, of which dry run is the rehearsal: soft or enforce.
     pub rehearsed: Rehearsed,
+    /// What these two were made of, where that is hardly meant.
+    pub contradiction: Option<Contradiction>,
     /// What holds for whomever nothing else is said of.
     pub defaults: Limits,
     /// Everything about warnings and their clocks.
@@ -30,6 +33,9 @@ pub struct Rules {
     pub times: Vec<TimePolicy>,
     /// What processes do.
     pub behaviours: Vec<Behaviour>,
+    /// Where in its text each table and key stands, by its path. Means nothing to a
+    /// judgement.
+    pub places: Places,
 }
 
 /// What a dry run rehearses.
@@ -40,6 +46,26 @@ pub enum Rehearsed {
     Soft,
     /// [`GuardMode::Enforce`]
     Enforce,
+}
+
+/// What is written of soft and hard enforcement, where only one can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contradiction {
+    /// Both are true.
+    Both,
+    /// Both are false.
+    Neither,
+}
+
+impl Rehearsed {
+    /// The mode that it is.
+    #[must_use]
+    pub const fn mode(self) -> GuardMode {
+        match self {
+            Self::Soft => GuardMode::Soft,
+            Self::Enforce => GuardMode::Enforce,
+        }
+    }
 }
 
 /// Warnings and their clocks.
@@ -71,7 +97,7 @@ impl Default for Enforcement {
 }
 
 /// Whom no rule is about: they are not judged, and count for nobody.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Protect {
     /// Names or numbers of users.
     pub users: Vec<String>,
@@ -117,7 +143,7 @@ pub struct Measures {
 
 /// What is said of one person. What it says replaces what groups and defaults say
 /// of the same.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UserPolicy {
     /// Their name, or their number.
     pub name: String,
@@ -143,7 +169,7 @@ pub const HIGHEST_PRIORITY: u8 = 100;
 
 /// Other limits of a person at some times. What it says replaces what the person's
 /// policy says of the same.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Override {
     /// When.
     pub hours: Hours,
@@ -152,7 +178,7 @@ pub struct Override {
 }
 
 /// Who belongs to a group: whoever is meant by any of these.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Members {
     /// Names or numbers of users.
     pub users: Vec<String>,
@@ -167,7 +193,7 @@ pub struct Members {
 }
 
 /// What is said of a group of persons, or of a project.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GroupPolicy {
     /// What to call it.
     pub name: String,
@@ -192,7 +218,7 @@ pub struct GroupPolicy {
 }
 
 /// What is said of a device.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GpuPolicy {
     /// As it is written.
     pub name: String,
@@ -221,7 +247,7 @@ pub struct GpuPolicy {
 
 /// What is said of hours of the week. It holds besides what else is said: the
 /// strictest wins.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TimePolicy {
     /// What to call it.
     pub name: String,
@@ -240,7 +266,7 @@ pub struct TimePolicy {
 }
 
 /// What is said of what processes do.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behaviour {
     /// What to call it.
     pub name: String,
@@ -323,3 +349,19 @@ pub struct Pattern {
     /// What that means.
     pub regex: Regex,
 }
+
+impl PartialEq for Glob {
+    fn eq(&self, other: &Self) -> bool {
+        self.typed == other.typed
+    }
+}
+
+impl Eq for Glob {}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.typed == other.typed
+    }
+}
+
+impl Eq for Pattern {}

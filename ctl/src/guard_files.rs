@@ -1,0 +1,231 @@
+//! Files of rules that are not TOML: from JSON and YAML, and to them.
+
+use gpukill_policy::guard::import::{Imported, from_json, to_json};
+use gpukill_policy::guard::read::{self, LARGEST};
+use gpukill_proto::guard::edit::Mistake;
+use serde_json::Value;
+use std::fmt;
+use std::path::Path;
+
+/// How a file of rules is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// As they are kept.
+    Toml,
+    /// For programs, and what gpu-kill exports.
+    Json,
+    /// For those who like it.
+    Yaml,
+}
+
+impl Format {
+    /// By a file's name; TOML where that does not tell.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        let extension = path
+            .extension()
+            .and_then(|it| it.to_str())
+            .unwrap_or_default();
+        match extension.to_ascii_lowercase().as_str() {
+            "json" => Self::Json,
+            "yaml" | "yml" => Self::Yaml,
+            _ => Self::Toml,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Toml => "TOML",
+            Self::Json => "JSON",
+            Self::Yaml => "YAML",
+        }
+    }
+}
+
+/// Why a file is not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoRules {
+    /// It is not what its name says.
+    Unreadable {
+        /// What it should be.
+        format: Format,
+        /// What is wrong, on one line.
+        why: String,
+    },
+    /// Its rules have mistakes. Where the file is not TOML, their lines are those of
+    /// the rules as they would be kept.
+    Mistakes(Vec<Mistake>),
+}
+
+impl fmt::Display for NoRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { format, why } => write!(f, "is no {}: {why}", format.name()),
+            Self::Mistakes(mistakes) => {
+                let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+                f.write_str(&lines.join("\n"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for NoRules {}
+
+/// Rules of a file, as they are kept.
+///
+/// # Errors
+/// It cannot be read as what it is, or its rules have mistakes.
+pub fn import(text: &str, format: Format) -> Result<Imported, NoRules> {
+    let unreadable = |why: String| {
+        let why = why.lines().next().unwrap_or_default().to_owned();
+        NoRules::Unreadable { format, why }
+    };
+    if text.len() > LARGEST {
+        return Err(unreadable(format!("more than {LARGEST} bytes")));
+    }
+    let json: Value = match format {
+        Format::Toml => return import_toml(text),
+        Format::Json => {
+            serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?
+        }
+        Format::Yaml => {
+            serde_saphyr::from_str(text).map_err(|error| unreadable(error.to_string()))?
+        }
+    };
+    from_json(&json).map_err(NoRules::Mistakes)
+}
+
+/// Ours is taken as it is, with its comments; gpu-kill keeps its own in TOML too.
+fn import_toml(text: &str) -> Result<Imported, NoRules> {
+    let Err(mistakes) = read::read(text) else {
+        return Ok(Imported {
+            text: text.to_owned(),
+            notices: Vec::new(),
+        });
+    };
+    let table = text.parse::<toml::Table>().ok();
+    let json = table.and_then(|table| serde_json::to_value(table).ok());
+    match json.as_ref().map(from_json) {
+        Some(Ok(imported)) if !imported.notices.is_empty() => Ok(imported),
+        // The lines of the file itself say more.
+        Some(Ok(_) | Err(_)) | None => Err(NoRules::Mistakes(mistakes)),
+    }
+}
+
+/// Rules as a file of this format has them.
+///
+/// # Errors
+/// They have mistakes.
+pub fn export(text: &str, format: Format) -> Result<String, NoRules> {
+    let json = to_json(text).map_err(NoRules::Mistakes)?;
+    let unwritable = |why: String| NoRules::Unreadable { format, why };
+    match format {
+        Format::Toml => Ok(text.to_owned()),
+        Format::Json => match serde_json::to_string_pretty(&json) {
+            Ok(json) => Ok(json + "\n"),
+            Err(error) => Err(unwritable(error.to_string())),
+        },
+        Format::Yaml => {
+            serde_saphyr::to_string(&json).map_err(|error| unwritable(error.to_string()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: &str = "# Ours.\n[global]\ndefault_memory_limit_gb = 0.5\n\n[user_policies.\"on: {x}\"]\nallowed_gpus = [0, \"1-2\", \"*H100*\"]\nmessage = \"yes: # no\"\n\n[gpu_policies.0]\nmaintenance_window = { start_time = \"02:00\", end_time = \"04:00\", days_of_week = [\"Sun\"] }\n\n[[rules]]\nname = \"null\"\ncommand = \"^a|b\\\\.c$\"\nidle_limit_minutes = \"90m\"\n";
+
+    #[test]
+    fn every_format_says_the_same() {
+        let same = to_json(RULES).unwrap();
+        for format in [Format::Toml, Format::Json, Format::Yaml] {
+            let exported = export(RULES, format).unwrap();
+            let imported =
+                import(&exported, format).unwrap_or_else(|why| panic!("{why}\n{exported}"));
+            assert_eq!(imported.notices, Vec::<String>::new());
+            assert_eq!(to_json(&imported.text).unwrap(), same, "{exported}");
+        }
+        assert_eq!(export(RULES, Format::Toml).unwrap(), RULES);
+        let yaml = export(
+            "[global]\nenabled = true\n[protect]\nusers = ['a']\n",
+            Format::Yaml,
+        );
+        assert_eq!(
+            yaml.unwrap(),
+            "global:\n  enabled: true\nprotect:\n  users:\n  - a\n"
+        );
+    }
+
+    #[test]
+    fn yaml_by_hand_is_read() {
+        let text = "# ours\nuser_policies:\n  alice:\n    memory_limit_gb: 8.0\n    allowed_gpus: [0, 1]\n    message: |\n      ask us\n";
+        // A text of several lines is none that a terminal gets.
+        assert!(matches!(
+            import(text, Format::Yaml),
+            Err(NoRules::Mistakes(_))
+        ));
+        let text = text.replace("|\n      ask us", "ask us");
+        assert_eq!(
+            import(&text, Format::Yaml).unwrap().text,
+            "[user_policies.alice]\nallowed_gpus = [\n    0,\n    1,\n]\nmemory_limit_gb = 8\nmessage = \"ask us\"\n"
+        );
+    }
+
+    #[test]
+    fn what_gpu_kill_keeps_itself_is_taken_too() {
+        let text = "[global]\nenabled = true\ncheck_interval_seconds = 60\ndry_run = true\n\n[metadata]\nversion = \"1.0.0\"\n";
+        let imported = import(text, Format::Toml).unwrap();
+        assert_eq!(imported.text, "[global]\ndry_run = true\nenabled = true\n");
+        assert_eq!(imported.notices.len(), 4);
+    }
+
+    #[test]
+    fn what_is_no_rules_says_why() {
+        for (text, format, expected) in [
+            (
+                "{",
+                Format::Json,
+                "is no JSON: EOF while parsing an object at line 1 column 1",
+            ),
+            (
+                "[global]\nenabeld = true\n",
+                Format::Toml,
+                "line 2, column 1: global.enabeld: unknown key; did you mean enabled?",
+            ),
+            (
+                "{\"global\": {\"enabled\": 1}}",
+                Format::Json,
+                "line 2, column 11: global.enabled: 1 is neither true nor false",
+            ),
+        ] {
+            assert_eq!(import(text, format).unwrap_err().to_string(), expected);
+        }
+        for text in ["a: [", "a: &a [*a]", "\tx: 1", "- 1", "x"] {
+            assert!(import(text, Format::Yaml).is_err(), "{text}");
+        }
+        let large = " ".repeat(LARGEST + 1);
+        assert!(import(&large, Format::Yaml).is_err());
+        // Aliases of aliases grow without end.
+        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for n in 1..12 {
+            let item = format!("*a{}", n - 1);
+            bomb += &format!("a{n}: &a{n} [{}]\n", vec![item; 10].join(", "));
+        }
+        assert!(import(&bomb, Format::Yaml).is_err());
+    }
+
+    #[test]
+    fn a_file_is_what_its_name_says() {
+        for (name, format) in [
+            ("a.json", Format::Json),
+            ("a.YAML", Format::Yaml),
+            ("a.yml", Format::Yaml),
+            ("a.toml", Format::Toml),
+            ("rules", Format::Toml),
+        ] {
+            assert_eq!(Format::of(Path::new(name)), format, "{name}");
+        }
+    }
+}

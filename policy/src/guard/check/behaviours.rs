@@ -1,0 +1,66 @@
+//! What is odd about what is said of what processes do.
+
+use super::{Odd, path};
+use crate::guard::rules::{Behaviour, Conduct, Members};
+use gpukill_proto::guard::edit::PolicyKind;
+use gpukill_proto::units::{Bytes, Percent};
+use std::time::Duration;
+
+pub(super) fn check(odd: &mut Odd<'_>) {
+    let rules = odd.rules;
+    for rule in &rules.behaviours {
+        let at = path(PolicyKind::Rule, &rule.name);
+        odd.measures(&at, &rule.measures);
+        check_conduct(odd, &at, &rule.conduct);
+        check_members(odd, &at, rule);
+    }
+}
+
+fn check_conduct(odd: &mut Odd<'_>, at: &str, conduct: &Conduct) {
+    let (key, what) = match conduct {
+        Conduct::Duration(Duration::ZERO) => (
+            "duration_limit_hours",
+            "whatever it is about may not use any GPU",
+        ),
+        Conduct::Waste {
+            below: Percent(0), ..
+        } => (
+            "waste_below_pct",
+            "utilisation is never below 0, so this never holds",
+        ),
+        Conduct::Runaway {
+            above: Percent(100),
+            ..
+        } => (
+            "runaway_above_pct",
+            "utilisation is never over 100, so this never holds",
+        ),
+        Conduct::Growth { by: Bytes(0), .. } => (
+            "growth_gb",
+            "any growth at all breaks it, and programs do grow",
+        ),
+        Conduct::Duration(_)
+        | Conduct::Idle { .. }
+        | Conduct::Waste { .. }
+        | Conduct::Runaway { .. }
+        | Conduct::Growth { .. } => return,
+    };
+    odd.warn(&format!("{at}.{key}"), what);
+}
+
+fn check_members(odd: &mut Odd<'_>, at: &str, rule: &Behaviour) {
+    let users = &rule.members.users;
+    let by_name_alone = Members {
+        users: users.clone(),
+        ..Members::default()
+    };
+    if users.is_empty() || rule.members != by_name_alone {
+        return;
+    }
+    let protected = &odd.rules.protect.users;
+    let is_left = |user: &String| !rule.except_users.contains(user) && !protected.contains(user);
+    if !users.iter().any(is_left) {
+        let what = "all of them are in except_users or in [protect], so this never holds";
+        odd.warn(&format!("{at}.users"), what);
+    }
+}

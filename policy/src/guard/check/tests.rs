@@ -1,0 +1,190 @@
+//! Each thing that is hardly meant, and that what is meant is not warned of.
+
+use super::*;
+use crate::guard::read::{print_reference, read};
+
+fn warned(text: &str) -> Vec<String> {
+    let rules = read(text).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
+    warnings(&rules).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn what_is_meant_is_not_warned_of() {
+    for text in [
+        "",
+        &print_reference(),
+        // Ends at once what is not allowed.
+        "enforcement = { soft_enforcement = false, hard_enforcement = true, grace_period_seconds = 0 }",
+        "enforcement.hard_enforcement = true",
+        // Any process may be idle, however little it holds.
+        "global.default_idle_limit_minutes = 60",
+        // Milder than the whole.
+        "enforcement.hard_enforcement = true\n[user_policies.a]\nmode = 'soft'\npriority = 1",
+        "[user_policies.a]\nmode = 'soft'\npriority = 1",
+        // One person may be shut out.
+        "[user_policies.a]\nmemory_limit_gb = 0",
+        "[gpu_policies.'1b:00.0']\nmax_memory_gb = 8\nreserved_memory_gb = 2",
+        "[gpu_policies.GPU-8f3c9d]\nmax_memory_gb = 8",
+        "[gpu_policies.'*H100*']\nmax_memory_gb = 8",
+        "[gpu_policies.big]\ngpus = [0]\nmax_memory_gb = 8",
+        "[user_policies.a]\nmemory_limit_gb = 8\ntime_overrides = [{ start_time = '20:00', end_time = '08:00', memory_limit_gb = 64 }]",
+        "[group_policies.g]\nmembers = ['a', 'b']\nmemory_limit_gb = 8\n[user_policies.a]\nmemory_limit_gb = 9",
+        "[[rules]]\nname = 'r'\nusers = ['a', 'b']\nexcept_users = ['a']\nwaste_below_pct = 1",
+    ] {
+        assert_eq!(warned(text), Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
+fn what_is_hardly_meant_is_warned_of() {
+    let cases: &[(&str, &[&str])] = &[
+        (
+            "[global]\ndefault_memory_limit_gb = 0\ndefault_max_concurrent_processes = 0\ndefault_duration_limit_hours = 0\ndefault_utilization_limit_pct = 100",
+            &[
+                "line 2: global.default_memory_limit_gb: nobody may use any GPU",
+                "line 3: global.default_max_concurrent_processes: nobody may use any GPU",
+                "line 4: global.default_duration_limit_hours: nobody may use any GPU",
+                "line 5: global.default_utilization_limit_pct: utilisation is never over 100, so this never holds",
+            ],
+        ),
+        (
+            "[enforcement]\nsoft_enforcement = true\nhard_enforcement = true\ngrace_period_seconds = 0\nmax_warnings = 0\nidle_below_pct = 0",
+            &[
+                "line 3: enforcement.hard_enforcement: soft_enforcement is true as well: the milder holds, soft",
+                "line 4: enforcement.grace_period_seconds: no grace: whoever is warned is ended at once",
+                "line 5: enforcement.max_warnings: nobody is warned before being ended",
+                "line 6: enforcement.idle_below_pct: utilisation is never below 0, so nothing is ever idle",
+            ],
+        ),
+        (
+            "[enforcement]\nsoft_enforcement = false",
+            &[
+                "line 2: enforcement.soft_enforcement: neither soft nor hard: it records, and does nothing",
+            ],
+        ),
+        (
+            "[enforcement]\nsoft_enforcement = false\nhard_enforcement = false",
+            &[
+                "line 2: enforcement.soft_enforcement: neither soft nor hard: it records, and does nothing",
+            ],
+        ),
+        (
+            "global.default_idle_min_memory_gb = 1",
+            &[
+                "line 1: global.default_idle_min_memory_gb: there is no idle limit that it would belong to",
+            ],
+        ),
+        (
+            "protect.users = ['a']\n[user_policies.a]\npriority = 1",
+            &["line 2: user_policies.a: [protect] lists this user: nothing is ever judged"],
+        ),
+        (
+            "[user_policies.'a b']\nmode = 'enforce'\naction = 'warn'\nutilization_limit_pct = 100",
+            &[
+                "line 2: user_policies.\"a b\".mode: \"enforce\" goes further than the whole, which is soft: that counts",
+                "line 4: user_policies.\"a b\".utilization_limit_pct: utilisation is never over 100, so this never holds",
+            ],
+        ),
+        (
+            "[user_policies.a]\n[user_policies.b]\nallowed_gpus = [0, 1]\nblocked_gpus = [1]\n[user_policies.c]\nallowed_gpus = [0, 1]\nblocked_gpus = ['0-3']",
+            &[
+                "line 1: user_policies.a: it limits nothing",
+                "line 3: user_policies.b.allowed_gpus: blocked_gpus wins: not allowed are 1",
+                "line 6: user_policies.c.allowed_gpus: nothing is left: all are in blocked_gpus, which wins",
+            ],
+        ),
+        (
+            "[user_policies.a]\nmemory_limit_gb = 8\npriority = 1\n[[user_policies.a.time_overrides]]\nstart_time = '08:00'\nend_time = '08:00'\nmemory_limit_gb = 9\n[[user_policies.a.time_overrides]]\ndays_of_week = 'mon'",
+            &[
+                "line 2: user_policies.a.memory_limit_gb: time_overrides always replaces it, so it never counts",
+                "line 6: user_policies.a.time_overrides[0].end_time: it begins and ends at the same time: it lasts a whole day",
+                "line 8: user_policies.a.time_overrides[1]: it limits nothing",
+            ],
+        ),
+        (
+            "[group_policies.g]\ntotal_memory_limit_gb = 0\nmax_concurrent_processes = 0\ntotal_utilization_limit_pct = 100\n[group_policies.h]\nmembers = ['a']\nmode = 'enforce'",
+            &[
+                "line 1: group_policies.g: nobody belongs to it",
+                "line 2: group_policies.g.total_memory_limit_gb: none of them may use any GPU",
+                "line 3: group_policies.g.max_concurrent_processes: none of them may use any GPU",
+                "line 4: group_policies.g.total_utilization_limit_pct: utilisation is never over 100, so this never holds",
+                "line 5: group_policies.h: it limits nothing",
+                "line 7: group_policies.h.mode: \"enforce\" goes further than the whole, which is soft: that counts",
+            ],
+        ),
+        (
+            "[group_policies.g]\nmembers = ['a']\ntotal_memory_limit_gb = 8\nmax_concurrent_processes = 2\nmax_concurrent_processes_each = 3\nmemory_limit_gb = 8.5\n[user_policies.a]\nmemory_limit_gb = 9\nmax_concurrent_processes = 4",
+            &[
+                "line 5: group_policies.g.max_concurrent_processes_each: 3 is more than its own max_concurrent_processes, 2",
+                "line 5: group_policies.g.max_concurrent_processes_each: each member has a user policy that replaces it, so it never counts",
+                "line 6: group_policies.g.memory_limit_gb: 8.5 is more than its own total_memory_limit_gb, 8",
+                "line 6: group_policies.g.memory_limit_gb: each member has a user policy that replaces it, so it never counts",
+                "line 8: user_policies.a.memory_limit_gb: 9 is more than group g's total_memory_limit_gb, 8",
+                "line 9: user_policies.a.max_concurrent_processes: 4 is more than group g's max_concurrent_processes, 2",
+            ],
+        ),
+        (
+            "[gpu_policies.0]\nmax_memory_gb = 2\nreserved_memory_gb = 2\nmax_utilization_pct = 100\nallowed_users = ['a']\nblocked_users = ['a']\nallowed_processes = ['p', 'q']\nblocked_processes = ['q']\nmaintenance_window = { days_of_week = 'mon-sun' }\nmode = 'enforce'",
+            &[
+                "line 3: gpu_policies.0.reserved_memory_gb: 2 stay free, and no process may hold more than 2",
+                "line 4: gpu_policies.0.max_utilization_pct: utilisation is never over 100, so this never holds",
+                "line 5: gpu_policies.0.allowed_users: nothing is left: all are in blocked_users, which wins",
+                "line 7: gpu_policies.0.allowed_processes: blocked_processes wins: not allowed are q",
+                "line 9: gpu_policies.0.maintenance_window: it is always maintained: nobody may ever use it",
+                "line 10: gpu_policies.0.mode: \"enforce\" goes further than the whole, which is soft: that counts",
+            ],
+        ),
+        (
+            "[gpu_policies.training]\nmax_memory_gb = 0\n[gpu_policies.1]\nmaintenance_window = { start_time = '08:00', end_time = '08:00', days_of_week = 'mon' }\n[gpu_policies.2]",
+            &[
+                "line 1: gpu_policies.training: it is about GPUs of just this name; write gpus = […] to say which",
+                "line 2: gpu_policies.training.max_memory_gb: nobody may use it",
+                "line 4: gpu_policies.1.maintenance_window.end_time: it begins and ends at the same time: it lasts a whole day",
+                "line 5: gpu_policies.2: it limits nothing",
+            ],
+        ),
+        (
+            "[[time_policies]]\nname = 't'\nstart_time = '08:00'\nend_time = '08:00'\nmemory_limit_gb = 0\nallowed_users = ['a', 'b']\nblocked_users = ['b']\nmode = 'enforce'\n[[time_policies]]\nname = 'u'\ndays_of_week = 'mon'",
+            &[
+                "line 4: time_policies.t.end_time: it begins and ends at the same time: it lasts a whole day",
+                "line 5: time_policies.t.memory_limit_gb: nobody may use any GPU",
+                "line 6: time_policies.t.allowed_users: blocked_users wins: not allowed are b",
+                "line 8: time_policies.t.mode: \"enforce\" goes further than the whole, which is soft: that counts",
+                "line 9: time_policies.u: it limits nothing",
+            ],
+        ),
+        (
+            "protect.users = ['b']\nrules = [\n{ name = 'd', duration_limit_hours = 0 },\n{ name = 'w', waste_below_pct = 0 },\n{ name = 'r', runaway_above_pct = 100 },\n{ name = 'g', growth_gb = 0, mode = 'enforce' },\n{ name = 'n', growth_gb = 1, users = ['a', 'b'], except_users = ['a'] }]",
+            &[
+                "line 3: rules.d.duration_limit_hours: whatever it is about may not use any GPU",
+                "line 4: rules.w.waste_below_pct: utilisation is never below 0, so this never holds",
+                "line 5: rules.r.runaway_above_pct: utilisation is never over 100, so this never holds",
+                "line 6: rules.g.growth_gb: any growth at all breaks it, and programs do grow",
+                "line 6: rules.g.mode: \"enforce\" goes further than the whole, which is soft: that counts",
+                "line 7: rules.n.users: all of them are in except_users or in [protect], so this never holds",
+            ],
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(warned(text), *expected, "{text}");
+    }
+}
+
+#[test]
+fn what_ships_is_right_and_meant_and_ends_nobody() {
+    for (name, text) in [
+        ("lab", include_str!("../../../../packaging/guard/lab.toml")),
+        (
+            "team",
+            include_str!("../../../../packaging/guard/team.toml"),
+        ),
+        (
+            "strict",
+            include_str!("../../../../packaging/guard/strict.toml"),
+        ),
+    ] {
+        assert_eq!(warned(text), Vec::<String>::new(), "{name}");
+        let mode = read(text).unwrap().mode;
+        assert_eq!(mode, gpukill_proto::guard::GuardMode::DryRun, "{name}");
+    }
+}

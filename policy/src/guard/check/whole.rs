@@ -1,0 +1,61 @@
+//! What is odd about how far the guard goes, and about warnings.
+
+use super::{Odd, path};
+use crate::guard::rules::{Contradiction, Rehearsed, Rules};
+use gpukill_proto::guard::edit::PolicyKind;
+use gpukill_proto::units::Percent;
+use std::time::Duration;
+
+pub(super) fn check(odd: &mut Odd<'_>) {
+    let rules = odd.rules;
+    check_switches(odd);
+    let is_soft = rules.rehearsed == Rehearsed::Soft;
+    if is_soft && rules.enforcement.grace == Duration::ZERO {
+        let what = "no grace: whoever is warned is ended at once";
+        odd.warn("enforcement.grace_period_seconds", what);
+    }
+    if is_soft && rules.enforcement.max_warnings == 0 {
+        let what = "nobody is warned before being ended";
+        odd.warn("enforcement.max_warnings", what);
+    }
+    if rules.enforcement.idle_below == Percent(0) {
+        let what = "utilisation is never below 0, so nothing is ever idle";
+        odd.warn("enforcement.idle_below_pct", what);
+    }
+    odd.limits("global", "default_", &rules.defaults);
+    if rules.defaults.idle_min_memory.is_some() && !has_idle_limit(rules) {
+        let what = "there is no idle limit that it would belong to";
+        odd.warn("global.default_idle_min_memory_gb", what);
+    }
+    for user in &rules.users {
+        if rules.protect.users.contains(&user.name) {
+            let what = "[protect] lists this user: nothing is ever judged";
+            odd.warn(&path(PolicyKind::User, &user.name), what);
+        }
+    }
+}
+
+fn check_switches(odd: &mut Odd<'_>) {
+    match odd.rules.contradiction {
+        Some(Contradiction::Both) => {
+            let what = "soft_enforcement is true as well: the milder holds, soft";
+            odd.warn("enforcement.hard_enforcement", what);
+        }
+        Some(Contradiction::Neither) => {
+            let what = "neither soft nor hard: it records, and does nothing";
+            odd.warn("enforcement.soft_enforcement", what);
+        }
+        None => {}
+    }
+}
+
+fn has_idle_limit(rules: &Rules) -> bool {
+    let overrides = rules.users.iter().flat_map(|user| &user.overrides);
+    [&rules.defaults]
+        .into_iter()
+        .chain(rules.users.iter().map(|it| &it.limits))
+        .chain(overrides.map(|it| &it.limits))
+        .chain(rules.groups.iter().map(|it| &it.limits))
+        .chain(rules.times.iter().map(|it| &it.limits))
+        .any(|limits| limits.idle.is_some())
+}

@@ -1,0 +1,194 @@
+//! Policies in a document: tables by their names, or a list of tables with their
+//! names in them.
+
+use super::document::{loose, put_above, remove_key, set_value};
+use super::{no_such, typed};
+use crate::guard::read::field::key;
+use gpukill_proto::guard::edit::{EditError, PolicyKind};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value};
+
+/// Sets keys of a policy, which is made where there is none.
+pub(super) fn set(
+    document: &mut DocumentMut,
+    kind: PolicyKind,
+    name: &str,
+    fields: &[(String, String)],
+) -> Result<(), EditError> {
+    let table = find_or_make(document, kind, name)?;
+    for (field, typed) in fields {
+        if typed.is_empty() {
+            if !remove_key(table, field) {
+                let what = format!("key {field:?} in {} {name:?}", kind.name());
+                let there: Vec<&str> = table.iter().map(|(key, _)| key).collect();
+                return Err(no_such(what, field, there));
+            }
+            continue;
+        }
+        let at = format!("{}.{}.{}", kind.table(), key(name), key(field));
+        let header = match is_list(kind) {
+            true => format!("[[{}]]\nname = {}\n", kind.table(), Value::from(name)),
+            false => format!("[{}.{}]\n", kind.table(), Value::from(name)),
+        };
+        let frame = |value: &str| format!("{header}{} = {value}\n", key(field));
+        set_value(table, field, typed::value(typed, &at, frame));
+    }
+    Ok(())
+}
+
+/// Whether they are a list of tables.
+const fn is_list(kind: PolicyKind) -> bool {
+    match kind {
+        PolicyKind::User | PolicyKind::Group | PolicyKind::Gpu => false,
+        PolicyKind::Time | PolicyKind::Rule => true,
+    }
+}
+
+fn is_called(table: &dyn TableLike, name: &str) -> bool {
+    table.get("name").and_then(Item::as_str) == Some(name)
+}
+
+fn find_or_make<'a>(
+    document: &'a mut DocumentMut,
+    kind: PolicyKind,
+    name: &str,
+) -> Result<&'a mut dyn TableLike, EditError> {
+    let make = || match is_list(kind) {
+        true => Item::ArrayOfTables(ArrayOfTables::new()),
+        false => {
+            let mut table = Table::new();
+            table.set_implicit(true);
+            Item::Table(table)
+        }
+    };
+    let item = document.entry(kind.table()).or_insert_with(make);
+    let found: Option<&mut dyn TableLike> = match item {
+        Item::ArrayOfTables(list) => {
+            let position = list.iter().position(|it| is_called(it, name));
+            let position = position.unwrap_or_else(|| {
+                let mut table = Table::new();
+                table.insert("name", toml_edit::value(name));
+                list.push(table);
+                list.len().saturating_sub(1)
+            });
+            list.get_mut(position).map(|it| it as &mut dyn TableLike)
+        }
+        Item::Value(Value::Array(list)) => inline(list, name),
+        Item::Table(tables) => {
+            let policy = tables
+                .entry(name)
+                .or_insert_with(|| Item::Table(Table::new()));
+            policy.as_table_like_mut()
+        }
+        Item::Value(Value::InlineTable(tables)) => {
+            let policy = tables
+                .entry(name)
+                .or_insert_with(|| InlineTable::new().into());
+            policy
+                .as_inline_table_mut()
+                .map(|it| it as &mut dyn TableLike)
+        }
+        Item::None | Item::Value(_) => None,
+    };
+    // Whatever was read without mistakes is one of these.
+    found.ok_or_else(|| EditError::Broken(Vec::new()))
+}
+
+fn inline<'a>(list: &'a mut Array, name: &str) -> Option<&'a mut dyn TableLike> {
+    let is_it = |value: &Value| {
+        value
+            .as_inline_table()
+            .is_some_and(|it| is_called(it, name))
+    };
+    let position = list.iter().position(is_it);
+    let position = position.unwrap_or_else(|| {
+        let mut table = InlineTable::new();
+        table.insert("name", name.into());
+        list.push(table);
+        list.len().saturating_sub(1)
+    });
+    let table = list.get_mut(position).and_then(Value::as_inline_table_mut);
+    table.map(|it| it as &mut dyn TableLike)
+}
+
+/// Removes a policy, with the comment that stands right above it.
+pub(super) fn remove(
+    document: &mut DocumentMut,
+    kind: PolicyKind,
+    name: &str,
+) -> Result<(), EditError> {
+    let names = names(document, kind);
+    if !names.iter().any(|it| it == name) {
+        let what = format!("{} {name:?}", kind.name());
+        return Err(no_such(what, name, names.iter().map(String::as_str)));
+    }
+    let removed = match document.get_mut(kind.table()) {
+        Some(Item::ArrayOfTables(list)) => {
+            let position = list.iter().position(|it| is_called(it, name));
+            position.map(|position| Item::Table(list.remove(position)))
+        }
+        Some(Item::Value(Value::Array(list))) => {
+            list.retain(|it| !it.as_inline_table().is_some_and(|it| is_called(it, name)));
+            None
+        }
+        Some(item) => item.as_table_like_mut().and_then(|it| it.remove(name)),
+        None => None,
+    };
+    if let Some(Item::Table(removed)) = removed
+        && let Some(above) = loose(removed.decor())
+    {
+        keep(document, removed.position(), &above);
+    }
+    Ok(())
+}
+
+/// Keeps what stood above a table with an empty line between: it was about more than
+/// the table. It goes above the next one, or to the end.
+fn keep(document: &mut DocumentMut, position: Option<isize>, above: &str) {
+    let mut next: Option<&mut Table> = None;
+    let mut left: Vec<&mut Item> = document.iter_mut().map(|(_, item)| item).collect();
+    while let Some(item) = left.pop() {
+        let tables: Vec<&mut Table> = match item {
+            Item::Table(table) => {
+                if table.is_implicit() || table.position() <= position {
+                    left.extend(table.iter_mut().map(|(_, item)| item));
+                    continue;
+                }
+                vec![table]
+            }
+            Item::ArrayOfTables(list) => list.iter_mut().collect(),
+            Item::None | Item::Value(_) => continue,
+        };
+        for table in tables {
+            let is_after = table.position() > position;
+            let is_nearer = next
+                .as_ref()
+                .is_none_or(|next| table.position() < next.position());
+            if is_after && is_nearer {
+                next = Some(table);
+            }
+        }
+    }
+    match next {
+        Some(next) => put_above(next.decor_mut(), above),
+        None => {
+            let end = document.trailing().as_str().unwrap_or_default().to_owned();
+            document.set_trailing(format!("{above}{end}"));
+        }
+    }
+}
+
+/// What policies of a kind are called.
+fn names(document: &DocumentMut, kind: PolicyKind) -> Vec<String> {
+    let name = |table: &dyn TableLike| Some(table.get("name")?.as_str()?.to_owned());
+    match document.get(kind.table()) {
+        Some(Item::ArrayOfTables(list)) => list.iter().filter_map(|it| name(it)).collect(),
+        Some(Item::Value(Value::Array(list))) => {
+            let tables = list.iter().filter_map(Value::as_inline_table);
+            tables.filter_map(|it| name(it)).collect()
+        }
+        Some(item) => item.as_table_like().map_or_else(Vec::new, |tables| {
+            tables.iter().map(|(name, _)| name.to_owned()).collect()
+        }),
+        None => Vec::new(),
+    }
+}

@@ -1,0 +1,144 @@
+//! Rules from JSON and to it.
+
+use super::*;
+use crate::guard::check::warnings;
+use crate::guard::rules::Rules;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+const EVERY_FIELD: &str = include_str!("../read/tests/every_field.toml");
+
+fn rules(text: &str) -> Rules {
+    Rules {
+        places: BTreeMap::new(),
+        ..read::read(text).unwrap_or_else(|mistakes| panic!("{mistakes:#?}\n{text}"))
+    }
+}
+
+#[test]
+fn what_is_exported_is_imported_as_it_was() {
+    let json = to_json(EVERY_FIELD).unwrap();
+    let imported = from_json(&json).unwrap();
+    assert_eq!(imported.notices, Vec::<String>::new());
+    assert_eq!(rules(&imported.text), rules(EVERY_FIELD));
+    // And once more: what was imported is exported the same.
+    assert_eq!(to_json(&imported.text).unwrap(), json);
+    let times = "[[time_policies]]\nname = 'a'\nstart_time = 09:00:00\nend_time = '17:00'\nmemory_limit_gb = 1.5\n";
+    let json = to_json(times).unwrap();
+    let expected = json!({"time_policies": [
+        {"name": "a", "start_time": "09:00", "end_time": "17:00", "memory_limit_gb": 1.5}
+    ]});
+    assert_eq!(json, expected);
+    assert_eq!(rules(&from_json(&json).unwrap().text), rules(times));
+    assert!(to_json("[global]\nenabeld = true\n").is_err());
+}
+
+/// As gpu-kill writes it, with what its command line cannot set as well.
+fn theirs() -> Value {
+    json!({
+        "global": {
+            "enabled": true, "default_memory_limit_gb": 16.0,
+            "default_utilization_limit_pct": 80.0, "default_duration_limit_hours": 12.0,
+            "check_interval_seconds": 60, "dry_run": true
+        },
+        "user_policies": {
+            "developer": {
+                "username": "developer", "memory_limit_gb": 8.5, "utilization_limit_pct": 72.5,
+                "duration_limit_hours": 12.0, "max_concurrent_processes": 3, "priority": 200,
+                "allowed_gpus": [0, 1], "blocked_gpus": [],
+                "time_overrides": [{
+                    "start_time": "20:00", "end_time": "08:00", "days_of_week": [0, 6],
+                    "overrides": {
+                        "memory_limit_gb": 64.0, "utilization_limit_pct": null,
+                        "duration_limit_hours": null, "max_concurrent_processes": null
+                    }
+                }]
+            }
+        },
+        "group_policies": {
+            "researchers": {
+                "group_name": "researchers", "total_memory_limit_gb": 32.0,
+                "total_utilization_limit_pct": 80.0, "max_concurrent_processes": 10,
+                "priority": 3, "allowed_gpus": [], "blocked_gpus": [], "members": ["alice"]
+            }
+        },
+        "gpu_policies": {
+            "0": {
+                "gpu_index": 0, "max_memory_gb": 24.0, "max_utilization_pct": 90.0,
+                "reserved_memory_gb": 2.0, "allowed_users": [], "blocked_users": [],
+                "maintenance_window": {
+                    "start_time": "02:00", "end_time": "04:00", "days_of_week": [1],
+                    "message": "updates"
+                }
+            },
+            "1": {
+                "gpu_index": 1, "max_memory_gb": 24.0, "max_utilization_pct": 90.0,
+                "reserved_memory_gb": 0.0, "maintenance_window": null
+            }
+        },
+        "time_policies": [{
+            "name": "night", "start_time": "22:00", "end_time": "06:00", "days_of_week": [],
+            "memory_multiplier": 1.5, "utilization_multiplier": 1.0, "duration_multiplier": 2.0
+        }],
+        "enforcement": {
+            "soft_enforcement": true, "hard_enforcement": false, "grace_period_seconds": 300,
+            "max_warnings": 3,
+            "notifications": {
+                "console": true, "log_file": true, "email": false, "email_recipients": [],
+                "webhook": true, "webhook_url": "http://example.org"
+            }
+        },
+        "metadata": {
+            "version": "1.0.0", "created_at": "2025-01-01T00:00:00Z",
+            "last_modified": "2025-01-01T00:00:00Z", "description": "x"
+        }
+    })
+}
+
+#[test]
+fn what_gpu_kill_exports_is_imported_with_what_means_nothing_here() {
+    let imported = from_json(&theirs()).unwrap();
+    assert_eq!(imported.text, include_str!("tests/imported.toml"));
+    assert_eq!(
+        imported.notices,
+        [
+            "metadata means nothing here",
+            "global.check_interval_seconds means nothing here: rules are judged with each sample of the daemon",
+            "enforcement.notifications mean nothing here (console, log_file, webhook): owners are told on their terminals, and all of it is in the journal",
+            "user_policies.developer.priority: 200 becomes 100, the highest here",
+            "time_policies.night is left out: it has only multipliers, and here limits are written as they are",
+            "user_policies.developer.utilization_limit_pct: 72.5 becomes 73: percent are whole here",
+            "hours are the box's own time here; gpu-kill counted them in UTC",
+            "utilization is what GPUs do here; gpu-kill compared memory with it",
+        ]
+    );
+    assert_eq!(warnings(&read::read(&imported.text).unwrap()), []);
+}
+
+#[test]
+fn lists_without_anything_belong_to_no_table_before_them() {
+    let json = json!({"user_policies": {"a": {"priority": 1}}, "time_policies": [], "rules": []});
+    let text = from_json(&json).unwrap().text;
+    assert_eq!(text, "rules = []\n\n[user_policies.a]\npriority = 1\n");
+}
+
+#[test]
+fn what_is_no_rules_is_refused() {
+    for json in [
+        json!(null),
+        json!([]),
+        json!("x"),
+        json!({"globl": {}}),
+        json!({"global": {"enabled": "yes"}}),
+        json!({"time_policies": [{"name": "a", "days_of_week": [7], "memory_limit_gb": 1}]}),
+        json!({"user_policies": {"a": {"memory_limit_gb": 1e300}}}),
+    ] {
+        let refused = from_json(&json);
+        assert!(
+            refused.as_ref().is_err_and(|mistakes| !mistakes.is_empty()),
+            "{json} is {refused:?}"
+        );
+    }
+    let hidden = json!({"user_policies": {"a\"]\n[global]\nenabled = false #": {"priority": 1}}});
+    assert!(from_json(&hidden).is_err());
+}

@@ -1,0 +1,180 @@
+//! What is wrong, and how it is told.
+
+use super::*;
+
+#[test]
+fn values_out_of_their_bounds_are_mistakes() {
+    for (key, values, what) in [
+        (
+            "memory_limit_gb",
+            &[
+                "-1", "nan", "inf", "1048577", "\"8\"", "\"-8G\"", "true", "[8]", "1e300",
+            ][..],
+            "is not a number of GiB from 0 to 1048576, nor a text like \"512MiB\"",
+        ),
+        (
+            "utilization_limit_pct",
+            &["101", "-1", "70.5", "nan", "\"70\"", "\"170%\""],
+            "is not a whole number of percent from 0 to 100",
+        ),
+        (
+            "duration_limit_hours",
+            &["-1", "87601", "\"12\"", "nan", "1979-05-27"],
+            "is not a number of hours, nor a text like \"90m\", from 0s to 10y",
+        ),
+        (
+            "idle_limit_minutes",
+            &["0", "-0.5", "10081"],
+            "is not a number of minutes, nor a text like \"90m\", from 1s to 7d",
+        ),
+        (
+            "max_concurrent_processes",
+            &["-1", "3.0", "\"3\"", "99999999999999999999"],
+            "is not a whole number from 0 to 4194304",
+        ),
+        (
+            "priority",
+            &["101", "-1"],
+            "is not a whole number from 0 to 100",
+        ),
+        (
+            "grace",
+            &["10", "\"10\"", "\"31d\""],
+            "is not a text like \"90m\", from 0s to 30d",
+        ),
+    ] {
+        for value in values {
+            let text = format!("[user_policies.a]\n{key} = {value}\n");
+            let column = key.len() + 4;
+            let expected =
+                format!("line 2, column {column}: user_policies.a.{key}: {value} {what}");
+            assert_eq!(wrong(&text), [expected]);
+        }
+    }
+}
+
+#[test]
+fn every_mistake_is_found_at_once_with_what_was_meant() {
+    let text = r#"[global]
+enabeld = true
+check_interval_seconds = 60
+default_memory_limit = 8
+
+[enforcment]
+max_warnings = "x"
+
+[user_policies.alice]
+username = "bob"
+memory_limt_gb = 8
+action = "Warn"
+mode = "hard"
+allowed_gpus = ["3-1", 4.5, "", "0-9999999"]
+time_overrides = [{ start_time = "25:00", end_time = "9:60" }, { memory_limit_gb = 1 }, 7]
+
+[user_policies."*"]
+memory_limit_gb = 1
+
+[group_policies.lab]
+group_name = "labs"
+members = "alice"
+images = ["x"]
+total_memory_gb = 1
+
+[gpu_policies.0]
+gpu_index = 1
+allowed_users = ["*", "a\u0007b", -1]
+maintenance_window = { end_time = "04:00", days_of_week = ["Funday", "Mon-Fry", 1] }
+
+[[time_policies]]
+start_time = "24:00"
+end_time = 09:00:30
+
+[[time_policies]]
+name = "night"
+days_of_week = "weekend"
+
+[[time_policies]]
+name = "night"
+days_of_week = "mo"
+
+[[rules]]
+name = "all"
+command = "("
+duration_limit_hours = 1
+idle_limit_minutes = 5
+waste_hours = 3
+
+[[rules]]
+name = "none"
+message = ""
+"#;
+    let expected = include_str!("mistakes.txt");
+    let found = wrong(text).join("\n") + "\n";
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn what_is_no_toml_is_told_by_line_and_column() {
+    assert_eq!(
+        wrong("[global\nenabled = true\n[gpu_policies.0]\nmaintenance_window = null\n"),
+        [
+            "line 1, column 8: unclosed table, expected `]`",
+            "line 4, column 22: there is no null; leave the key out",
+        ]
+    );
+}
+
+#[test]
+fn a_section_that_is_none_is_told() {
+    assert_eq!(
+        wrong(
+            "global = 1\nuser_policies = [1]\nrules = 3\nuser_policies2 = 1\n[time_policies]\na = 1\n"
+        ),
+        [
+            "line 1, column 10: global: 1 is no table",
+            "line 2, column 17: user_policies: is no table; write [user_policies.NAME]",
+            "line 3, column 9: rules: is no list of tables; write [[rules]]",
+            "line 4, column 1: user_policies2: unknown key; did you mean user_policies?",
+            "line 5, column 2: time_policies: is no list of tables; write [[time_policies]]",
+        ]
+    );
+}
+
+#[test]
+fn a_file_has_its_bounds() {
+    let found = wrong(&"#".repeat(LARGEST + 1));
+    assert_eq!(
+        found,
+        ["line 1, column 1: is 1048577 bytes long: at most 1048576 are read"]
+    );
+    let many = |n: usize| {
+        let policy = |n| format!("[user_policies.u{n}]\npriority = 1\n");
+        (0..n).map(policy).collect::<String>()
+    };
+    assert_eq!(read_well(&many(MOST_POLICIES)).users.len(), MOST_POLICIES);
+    let found = wrong(&many(MOST_POLICIES + 1));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].ends_with("is one too many: at most 10000 are read"),
+        "{found:?}"
+    );
+    let patterns = format!(
+        "protect.processes = [{}]",
+        "'a',".repeat(bounds::PATTERNS + 1)
+    );
+    let found = wrong(&patterns);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].ends_with("is one pattern too many: at most 2000 are read"),
+        "{found:?}"
+    );
+    let users = format!("protect.users = [{}]", "1,".repeat(bounds::LIST + 1));
+    assert_eq!(
+        wrong(&users),
+        ["line 1, column 17: protect.users: is a list of 10001: at most 10000"]
+    );
+    let slips = "a.b = 1\n".repeat(3);
+    assert_eq!(wrong(&slips).len(), 2);
+    let unknown: String = (0..2_000).map(|n| format!("k{n} = 1\n")).collect();
+    assert_eq!(wrong(&unknown).len(), at::MOST_MISTAKES);
+}

@@ -1,0 +1,196 @@
+//! Keys of what there is one of: how far the guard goes, what holds for everybody of
+//! whom nothing else is said, warnings, and whom no rule is about.
+
+use super::bounds;
+use super::field::{Field, Keys, Of, Shown, put};
+use super::shared::{LIMITS, PROCESSES};
+use super::value::Unit;
+use crate::guard::rules::{Contradiction, Enforcement, Limits, Protect, Rehearsed, Rules};
+use gpukill_proto::guard::GuardMode;
+use std::time::Duration;
+
+/// What `[global]` and `[enforcement]` say.
+#[derive(Debug, Default)]
+pub(super) struct Whole {
+    is_disabled: bool,
+    acts: bool,
+    soft: Option<bool>,
+    hard: Option<bool>,
+    defaults: Limits,
+    enforcement: Enforcement,
+}
+
+impl Whole {
+    /// Puts it into the rules.
+    pub(super) fn finish(self, rules: &mut Rules) {
+        // Who asks for both gets the milder; who asks for hard alone is meant so,
+        // though soft is what holds when nothing is said.
+        let is_hard = self.hard == Some(true) && self.soft != Some(true);
+        let is_neither = self.soft == Some(false) && !is_hard;
+        rules.rehearsed = if is_hard {
+            Rehearsed::Enforce
+        } else {
+            Rehearsed::Soft
+        };
+        rules.mode = if self.is_disabled {
+            GuardMode::Disabled
+        } else if !self.acts || is_neither {
+            GuardMode::DryRun
+        } else {
+            rules.rehearsed.mode()
+        };
+        rules.contradiction = if self.soft == Some(true) && self.hard == Some(true) {
+            Some(Contradiction::Both)
+        } else {
+            is_neither.then_some(Contradiction::Neither)
+        };
+        rules.defaults = self.defaults;
+        rules.enforcement = self.enforcement;
+    }
+}
+
+/// `[global]`
+pub(super) const GLOBAL: Keys<Whole> = &[
+    &Of {
+        prefix: "",
+        fields: SWITCHES,
+        of: |it: &mut Whole| it,
+    },
+    &Of {
+        prefix: "default_",
+        fields: LIMITS,
+        of: |it: &mut Whole| &mut it.defaults,
+    },
+    &Of {
+        prefix: "default_",
+        fields: PROCESSES,
+        of: |it: &mut Whole| &mut it.defaults,
+    },
+];
+
+const SWITCHES: &[Field<Whole>] = &[
+    Field {
+        name: "enabled",
+        shown: Shown::Default("true"),
+        help: "Whether the guard judges anything.",
+        set: |it, at| put(&mut it.is_disabled, at.truth().map(|is| !is)),
+    },
+    Field {
+        name: "dry_run",
+        shown: Shown::Default("true"),
+        help: "Whether it only records what it would do.",
+        set: |it, at| put(&mut it.acts, at.truth().map(|is| !is)),
+    },
+];
+
+/// `[enforcement]`
+pub(super) const ENFORCEMENT: Keys<Whole> = &[
+    &Of {
+        prefix: "",
+        fields: HOW_FAR,
+        of: |it: &mut Whole| it,
+    },
+    &Of {
+        prefix: "",
+        fields: CLOCKS,
+        of: |it: &mut Whole| &mut it.enforcement,
+    },
+];
+
+const HOW_FAR: &[Field<Whole>] = &[
+    Field {
+        name: "soft_enforcement",
+        shown: Shown::Default("true"),
+        help: "Warns, reminds, and ends jobs when the grace is over.",
+        set: |it, at| it.soft = at.truth(),
+    },
+    Field {
+        name: "hard_enforcement",
+        shown: Shown::Default("false"),
+        help: "Ends jobs at once: for what is not allowed at first sight, for what is too much\n\
+               after a second look. Set soft_enforcement = false with it.",
+        set: |it, at| it.hard = at.truth(),
+    },
+];
+
+const CLOCKS: &[Field<Enforcement>] = &[
+    Field {
+        name: "grace_period_seconds",
+        shown: Shown::Default("300"),
+        help: "From the first warning to the end.",
+        set: |it, at| {
+            let grace = at.duration(Unit::Seconds, Duration::ZERO, bounds::GRACE);
+            put(&mut it.grace, grace);
+        },
+    },
+    Field {
+        name: "max_warnings",
+        shown: Shown::Default("3"),
+        help: "Warnings within the grace, evenly spread.",
+        set: |it, at| put(&mut it.max_warnings, at.count(bounds::WARNINGS)),
+    },
+    Field {
+        name: "utilization_window_minutes",
+        shown: Shown::Default("5"),
+        help: "Utilisation is judged by its mean over so long.",
+        set: |it, at| {
+            let window = at.duration(Unit::Minutes, bounds::SHORTEST, bounds::WINDOW);
+            put(&mut it.utilization_window, window);
+        },
+    },
+    Field {
+        name: "idle_below_pct",
+        shown: Shown::Default("5"),
+        help: "What is below this does nothing.",
+        set: |it, at| put(&mut it.idle_below, at.percent()),
+    },
+    Field {
+        name: "settled_after_minutes",
+        shown: Shown::Default("5"),
+        help: "A violation that was not seen for so long is over, and its warnings forgotten.",
+        set: |it, at| {
+            let settled = at.duration(Unit::Minutes, Duration::ZERO, bounds::WINDOW);
+            put(&mut it.settled_after, settled);
+        },
+    },
+];
+
+/// `[protect]`
+pub(super) const PROTECT: Keys<Protect> = &[&Of {
+    prefix: "",
+    fields: PROTECTED,
+    of: |it: &mut Protect| it,
+}];
+
+const PROTECTED: &[Field<Protect>] = &[
+    Field {
+        name: "users",
+        shown: Shown::Example("[\"gdm\"]"),
+        help: "Users, by name or number.",
+        set: |it, at| put(&mut it.users, at.users()),
+    },
+    Field {
+        name: "processes",
+        shown: Shown::Example("[\"Xorg\", \"gnome-*\"]"),
+        help: "Whole names of processes, with * and ?.",
+        set: |it, at| put(&mut it.processes, at.globs()),
+    },
+    Field {
+        name: "command",
+        shown: Shown::Example("\"--production\""),
+        help: "A regular expression for command lines.",
+        set: |it, at| it.command = at.pattern(),
+    },
+    Field {
+        name: "images",
+        shown: Shown::Example("[\"*/triton:*\"]"),
+        help: "Images of containers, with * and ?.",
+        set: |it, at| put(&mut it.images, at.globs()),
+    },
+    Field {
+        name: "units",
+        shown: Shown::Example("[\"inference.service\"]"),
+        help: "Units of systemd.",
+        set: |it, at| put(&mut it.units, at.names()),
+    },
+];
