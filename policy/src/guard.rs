@@ -12,3 +12,24 @@ pub mod rules;
 pub mod bucket;
 
 pub mod schedule;
+
+pub mod limits;
+
+mod judge;
+
+mod memory;
+
+mod clock;
+
+mod victims;
+
+mod ghosts;
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+#[cfg(test)]
+mod tests;
+
+pub use judge::{Judgement, MOST_UNJUDGED, Rulebook, judge};
+pub use memory::Memory;
