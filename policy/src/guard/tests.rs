@@ -10,9 +10,14 @@ mod spares;
 
 mod laws;
 
+mod limits;
+
+mod memory;
+
 mod plans;
 
 use super::judge::Rulebook;
+use super::memory::Memory;
 use super::rules::*;
 use super::testing::*;
 use gpukill_proto::guard::{GuardAction, GuardMode};
