@@ -22,47 +22,31 @@ pub(crate) struct Ended {
 
 /// Which processes count as gone.
 #[derive(Debug, Default)]
-pub(crate) struct Ghosts {
-    processes: BTreeSet<Process>,
-    jobs: BTreeSet<JobKey>,
-}
+pub(crate) struct Ghosts(BTreeSet<Process>);
 
 impl Ghosts {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
-    }
-
-    pub(crate) fn hold(&self, process: Process, job: Option<&JobKey>) -> bool {
-        self.processes.contains(&process) || job.is_some_and(|job| self.jobs.contains(job))
+    pub(crate) fn hold(&self, process: Process) -> bool {
+        self.0.contains(&process)
     }
 }
 
 /// Looks who is there still: forgets a job of whose processes none is, and takes in who
 /// joined one while another was. Ghosts end with the dry run.
-pub(crate) fn haunt<'a>(
+pub(crate) fn haunt(
     ended: &mut BTreeMap<JobKey, Ended>,
     is_dry_run: bool,
-    there: impl Fn(Process) -> bool,
-    processes: impl Iterator<Item = (Process, &'a JobKey)>,
+    there: &BTreeSet<Process>,
+    processes: impl Iterator<Item = (Process, JobKey)>,
 ) -> Ghosts {
-    if ended.is_empty() {
-        return Ghosts::default();
-    }
     ended.retain(|_, it| {
-        it.processes.retain(|process| there(*process));
+        it.processes.retain(|process| there.contains(process));
         !it.processes.is_empty() && (is_dry_run || !it.is_ghost)
     });
     for (process, job) in processes {
-        if let Some(it) = ended.get_mut(job) {
+        if let Some(it) = ended.get_mut(&job) {
             it.processes.insert(process);
         }
     }
-    let ghosts = ended.iter().filter(|(_, it)| it.is_ghost);
-    Ghosts {
-        processes: ghosts
-            .clone()
-            .flat_map(|(_, it)| it.processes.iter().copied())
-            .collect(),
-        jobs: ghosts.map(|(job, _)| job.clone()).collect(),
-    }
+    let ghosts = ended.values().filter(|it| it.is_ghost);
+    Ghosts(ghosts.flat_map(|it| it.processes.iter().copied()).collect())
 }

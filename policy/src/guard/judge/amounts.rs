@@ -93,8 +93,14 @@ fn of_each_process(scene: &Scene<'_>, findings: &mut Findings) {
             continue;
         };
         for (device, most) in most.iter_mut().enumerate() {
-            if scene.places.gpus[at].has(Some(device)) == Ok(true) {
-                most.push((limit.0, super::Policy::Gpu(at)));
+            let policy = super::Policy::Gpu(at);
+            match scene.places.gpus[at].has(Some(device)) {
+                Ok(true) => most.push((limit.0, policy)),
+                Ok(false) => {}
+                Err(why) => {
+                    let subject = Subject::Device(scene.devices[device].0.clone());
+                    findings.unknown(policy, RuleKind::ProcessMemory, subject, why);
+                }
             }
         }
     }
@@ -139,11 +145,16 @@ fn left_on_devices(scene: &Scene<'_>, findings: &mut Findings) {
             continue;
         };
         for (position, (id, device)) in scene.devices.iter().enumerate() {
-            if device.is_unified || scene.places.gpus[at].has(Some(position)) != Ok(true) {
-                continue;
-            }
             let policy = super::Policy::Gpu(at);
             let subject = Subject::Device((*id).clone());
+            match scene.places.gpus[at].has(Some(position)) {
+                Ok(true) if !device.is_unified => {}
+                Ok(_) => continue,
+                Err(why) => {
+                    findings.unknown(policy, kind, subject, why);
+                    continue;
+                }
+            }
             let seen = scene.bucket.seen_ms;
             let used = Amount::of(&device.usage.memory, seen, seen);
             let Some(total) = device.memory else {

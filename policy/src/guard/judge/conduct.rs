@@ -62,9 +62,15 @@ fn of_persons(
             }
             None => None,
         };
-        let of_time = times.iter().copied();
-        let of_time = of_time.filter(|(policy, _)| is_meant(scene, *policy, run.device));
-        for (policy, limit) in own.into_iter().chain(of_time) {
+        for (policy, limit) in own.into_iter().chain(times.iter().copied()) {
+            match is_meant(scene, policy, run.device) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(why) => {
+                    findings.unknown(policy, *kind, subject(scene, position), why);
+                    continue;
+                }
+            }
             let least = resolved.idle_min_memory;
             let Some(job) = run.job else {
                 unowned(scene, position, policy, *kind, findings);

@@ -2,16 +2,16 @@
 //! each of them held. Who is protected, and who counts as gone, is not in it.
 
 use super::super::bucket::{Bucket, Judged, JudgedDevice};
-use super::super::ghosts::haunt;
+use super::super::ghosts::{Ghosts, haunt};
 use super::super::limits::{Profile, Resolved, resolve};
 use super::super::memory::{JobKey, Memory};
 use super::book::Rulebook;
 use super::places::Places;
 use super::selected::Selected;
 use crate::usage::Gauge;
-use gpukill_proto::guard::{JudgedJob, JudgedRun, Person};
+use gpukill_proto::guard::{GuardMode, JudgedJob, JudgedRun, Person};
 use gpukill_proto::snapshot::DeviceId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(crate) struct Scene<'a> {
@@ -121,9 +121,12 @@ impl<'a> Company<'a> {
     }
 }
 
+/// A process of a bucket, and what is said of it.
+type Somebody<'a> = (&'a JudgedRun, &'a Judged, Arc<Selected>);
+
 pub(crate) fn scene<'a>(book: &'a Rulebook, memory: &mut Memory, bucket: &'a Bucket) -> Scene<'a> {
     let places = memory.places(book, bucket);
-    let everybody: Vec<_> = bucket
+    let everybody: Vec<Somebody<'_>> = bucket
         .runs
         .iter()
         .map(|(key, judged)| {
@@ -132,30 +135,7 @@ pub(crate) fn scene<'a>(book: &'a Rulebook, memory: &mut Memory, bucket: &'a Buc
         })
         .collect();
     memory.forget_selected();
-    let ghosts = {
-        let is_dry_run = book.rules().mode == gpukill_proto::guard::GuardMode::DryRun;
-        let keys: Vec<_> = match memory.ended.is_empty() {
-            true => Vec::new(),
-            false => everybody
-                .iter()
-                .filter_map(|(key, judged, selected)| {
-                    let job = job_key(judged.about.owner.as_ref()?, selected);
-                    Some(((key.pid, key.start_ticks), job))
-                })
-                .collect(),
-        };
-        let there: std::collections::BTreeSet<_> = everybody
-            .iter()
-            .map(|(key, ..)| (key.pid, key.start_ticks))
-            .collect();
-        let processes = keys.iter().map(|(process, job)| (*process, job));
-        haunt(
-            &mut memory.ended,
-            is_dry_run,
-            |process| there.contains(&process),
-            processes,
-        )
-    };
+    let ghosts = ghosts(book, memory, &everybody);
     let mut companies: BTreeMap<&str, Company<'_>> = BTreeMap::new();
     for (_, judged, selected) in &everybody {
         let company = companies.entry(&selected.job.0).or_default();
@@ -175,16 +155,8 @@ pub(crate) fn scene<'a>(book: &'a Rulebook, memory: &mut Memory, bucket: &'a Buc
     };
     let mut index = Index::default();
     for (key, judged, selected) in &everybody {
-        let owner = judged.about.owner.as_ref();
-        let process = (key.pid, key.start_ticks);
-        if selected.is_protected {
+        if selected.is_protected || ghosts.hold((key.pid, key.start_ticks)) {
             continue;
-        }
-        if !ghosts.is_empty() {
-            let job = owner.map(|owner| job_key(owner, selected));
-            if ghosts.hold(process, job.as_ref()) {
-                continue;
-            }
         }
         let spare = companies
             .get(selected.job.0.as_str())
@@ -199,6 +171,21 @@ pub(crate) fn scene<'a>(book: &'a Rulebook, memory: &mut Memory, bucket: &'a Buc
         }
     }
     scene
+}
+
+/// Which of these count as gone.
+fn ghosts(book: &Rulebook, memory: &mut Memory, everybody: &[Somebody<'_>]) -> Ghosts {
+    if memory.ended.is_empty() {
+        return Ghosts::default();
+    }
+    let process = |key: &JudgedRun| (key.pid, key.start_ticks);
+    let there: BTreeSet<_> = everybody.iter().map(|(key, ..)| process(key)).collect();
+    let jobs = everybody.iter().filter_map(|(key, judged, selected)| {
+        let owner = judged.about.owner.as_ref()?;
+        Some((process(key), job_key(owner, selected)))
+    });
+    let is_dry_run = book.rules().mode == GuardMode::DryRun;
+    haunt(&mut memory.ended, is_dry_run, &there, jobs)
 }
 
 fn job_key(owner: &Person, selected: &Selected) -> JobKey {

@@ -56,8 +56,13 @@ pub(crate) fn of_persons(scene: &Scene<'_>, kind: RuleKind, findings: &mut Findi
             None => {}
         }
         for (policy, limit) in &times {
-            if is_meant(scene, *policy, cell.device) {
-                add(*policy, *limit);
+            match is_meant(scene, *policy, cell.device) {
+                Ok(true) => add(*policy, *limit),
+                Ok(false) => {}
+                Err(why) => {
+                    let subject = Subject::Person(scene.people[cell.person].clone());
+                    findings.unknown(*policy, kind, subject, why);
+                }
             }
         }
     }
@@ -81,14 +86,18 @@ pub(crate) fn times(scene: &Scene<'_>, kind: RuleKind) -> Vec<(Policy, u64)> {
 }
 
 /// Whether a policy of the time is about the device.
-pub(crate) fn is_meant(scene: &Scene<'_>, policy: Policy, device: Option<usize>) -> bool {
+pub(crate) fn is_meant<'s>(
+    scene: &'s Scene<'_>,
+    policy: Policy,
+    device: Option<usize>,
+) -> Result<bool, &'s str> {
     match policy {
-        Policy::Time(at) => scene.places.times[at].has(device) == Ok(true),
+        Policy::Time(at) => scene.places.times[at].has(device),
         Policy::Default
         | Policy::User(_)
         | Policy::Group(_)
         | Policy::Gpu(_)
-        | Policy::Behaviour(_) => true,
+        | Policy::Behaviour(_) => Ok(true),
     }
 }
 

@@ -143,10 +143,15 @@ fn of_devices(scene: &Scene<'_>, memory: &Memory, findings: &mut Findings) {
             continue;
         };
         for (position, (id, _)) in scene.devices.iter().enumerate() {
-            if scene.places.gpus[at].has(Some(position)) != Ok(true) {
-                continue;
-            }
             let (policy, subject) = (Policy::Gpu(at), Subject::Device((*id).clone()));
+            match scene.places.gpus[at].has(Some(position)) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(why) => {
+                    findings.unknown(policy, kind, subject, why);
+                    continue;
+                }
+            }
             // A device was there before it was looked at.
             let began = Timestamp(i64::MIN);
             let load = memory.devices.get(*id).map_or(Amount::UNKNOWN, |window| {

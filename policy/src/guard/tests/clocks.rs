@@ -235,6 +235,9 @@ fn a_gap_confirms_nothing() {
     let judged = super::super::judge(&guard.book, &mut guard.memory, &after);
     assert_eq!(judged, super::super::Judgement::default());
     assert_eq!(lines(&guard.watches(&mut world, 1)), [""; 0]);
+    // One of which no bucket tells, but the time that is missing.
+    world.now = world.now.plus_seconds(600);
+    assert_eq!(lines(&guard.watches(&mut world, 1)), [""; 0]);
     assert_eq!(guard.watches(&mut world, 1).len(), 2);
 }
 

@@ -213,8 +213,11 @@ fn only_warns(mut rules: Rules) -> Rules {
     rules
 }
 
+/// What is made wider, and how.
+type Widening = (&'static str, fn(&mut Rules));
+
 /// Every limit by itself made wider.
-fn widened() -> Vec<(&'static str, fn(&mut Rules))> {
+fn widened() -> Vec<Widening> {
     vec![
         ("memory", |it| it.defaults.memory = gib(60)),
         ("no memory", |it| it.defaults.memory = None),

@@ -351,3 +351,15 @@ fn whoever_joins_a_job_that_was_ended_is_gone_with_it() {
     world.start(300, "bob").uses(0, 20, 50).job("job");
     assert_eq!(names(guard.watches(&mut world, 2)), ["violated", "ended"]);
 }
+
+#[test]
+fn who_was_ended_is_gone_whatever_its_job_is_called_later() {
+    let mut rules = enforcing(10);
+    rules.mode = GuardMode::DryRun;
+    rules.rehearsed = Rehearsed::Enforce;
+    let mut guard = Guard::new(rules);
+    let mut world = jobs(&[("job", 20)]);
+    guard.watches(&mut world, 3);
+    world.process(100).job("container web");
+    assert_eq!(guard.watches(&mut world, 3), []);
+}

@@ -171,3 +171,35 @@ fn memory_is_kept_free_of_devices_that_have_their_own() {
     ];
     check(&rules, "gpu 0: reserved memory", 2, &cases);
 }
+
+#[test]
+fn a_rule_about_devices_that_cannot_be_told_apart_is_not_judged() {
+    let mut rules = of_gpu(|it| {
+        it.max_memory = gib(1);
+        it.reserved_memory = gib(80);
+        it.max_utilization = Some(Percent(1));
+        it.blocked_users = names(&["bob"]);
+        it.gpus = gpus("5-2");
+    });
+    rules.times = vec![TimePolicy {
+        name: "day".into(),
+        limits: Limits {
+            memory: gib(1),
+            idle: Some(minutes(0)),
+            ..Limits::default()
+        },
+        gpus: gpus("5-2"),
+        ..TimePolicy::default()
+    }];
+    let (violated, mut unjudged) = seen(rules, &mut bob(|_| ()), 30);
+    unjudged.dedup();
+    let expected = [
+        "gpu 0: process memory",
+        "gpu 0: gpu utilization",
+        "gpu 0: reserved memory",
+        "gpu 0: user",
+        "time day: memory",
+        "time day: idle",
+    ];
+    assert_eq!((violated, unjudged), (vec![], names(&expected)));
+}
