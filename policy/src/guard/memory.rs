@@ -16,7 +16,7 @@ use gpukill_proto::guard::{JudgedRun, OpenViolation, Person, RuleName, Subject};
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use streak::Streak;
 use window::{Held, Load, Waste, Window};
@@ -205,6 +205,20 @@ impl Memory {
             .processes
             .retain(|_, known| known.generation == now);
         self.cache.generation = now.wrapping_add(1);
+    }
+}
+
+/// Lets go what is remembered of others than these, of whom there are `count`, all
+/// remembered.
+pub(crate) fn keep<'k, K: Ord + 'k, V>(
+    map: &mut BTreeMap<K, V>,
+    count: usize,
+    there: impl Iterator<Item = &'k K>,
+) {
+    // Mostly nobody has gone.
+    if map.len() != count {
+        let there: BTreeSet<&K> = there.collect();
+        map.retain(|key, _| there.contains(key));
     }
 }
 

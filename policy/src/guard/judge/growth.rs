@@ -2,8 +2,8 @@
 //! the time than in the one before, and by so much in all.
 
 use super::super::limits::milliseconds;
-use super::super::memory::ConductMemory;
 use super::super::memory::window::{Held as Memory, Window};
+use super::super::memory::{ConductMemory, keep};
 use super::conduct::Concern;
 use super::finding::{Excess, Findings, Held};
 use super::scene::{Run, Scene, is_known};
@@ -25,7 +25,6 @@ pub(crate) fn judge(
     terms: Terms,
     findings: &mut Findings,
 ) {
-    let mut old = std::mem::take(&mut memory.growth);
     let bucket = scene.bucket;
     let length = milliseconds(terms.within).max(1);
     let start = i64::try_from(length).unwrap_or(i64::MAX);
@@ -35,8 +34,8 @@ pub(crate) fn judge(
         let mut worst: Option<(u64, usize)> = None;
         for position in runs {
             let run = &scene.runs[*position];
-            let window = old.remove(run.key);
-            let mut window = window.unwrap_or_else(|| Window::from(bucket.from));
+            let window = memory.growth.entry(run.key.clone());
+            let window = window.or_insert_with(|| Window::from(bucket.from));
             window.add(length, bucket.from, bucket.until, part(run));
             match window.covers(length, bucket.until, run.judged.first_seen) {
                 Some(false) => {}
@@ -49,12 +48,11 @@ pub(crate) fn judge(
                     findings.unknown(concern.policy, RuleKind::Growth, subject(), why);
                 }
                 Some(true) => {
-                    let grown = grown(&window, start, length).filter(|it| *it >= terms.by.0);
+                    let grown = grown(window, start, length).filter(|it| *it >= terms.by.0);
                     let this = grown.map(|grown| (grown, *position));
                     worst = worst.max(this);
                 }
             }
-            memory.growth.insert(run.key.clone(), window);
         }
         if let Some((value, position)) = worst {
             let held = Held {
@@ -70,6 +68,9 @@ pub(crate) fn judge(
             findings.holds(concern.policy, RuleKind::Growth, subject(), held);
         }
     }
+    let runs = || concern.jobs.values().flatten();
+    let there = runs().map(|run| scene.runs[*run].key);
+    keep(&mut memory.growth, runs().count(), there);
 }
 
 fn part(run: &Run<'_>) -> Memory {
@@ -86,14 +87,15 @@ fn part(run: &Run<'_>) -> Memory {
 
 /// By how many bytes it grew from `start` on, where it did so in each quarter.
 fn grown(window: &Window<Memory>, start: Timestamp, length: u64) -> Option<u64> {
-    let mut quarters = [(0_u128, 0_u128); 4];
+    let mut quarters = [(0_u64, 0_u64); 4];
     for slot in window.slots() {
         let middle = slot.from.0.midpoint(slot.until.0);
         let into = milliseconds(Timestamp(middle).since(start));
-        let quarter = u128::from(into) * 4 / u128::from(length);
+        let quarter = into.saturating_mul(4) / length;
         let quarter = usize::try_from(quarter).unwrap_or(3).min(3);
-        quarters[quarter].0 += u128::from(slot.part.total);
-        quarters[quarter].1 += u128::from(slot.part.known_ms);
+        let (total, known) = &mut quarters[quarter];
+        *total = total.saturating_add(slot.part.total);
+        *known = known.saturating_add(slot.part.known_ms);
     }
     // A quarter of which nothing was seen has no mean, and is none that grew.
     let means = quarters.map(|(total, known)| total.checked_div(known));

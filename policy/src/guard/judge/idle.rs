@@ -3,23 +3,21 @@
 
 use super::super::limits::milliseconds;
 use super::super::memory::streak::{Streak, Through};
-use super::super::memory::{JobMemory, Memory};
+use super::super::memory::{JobMemory, Memory, keep};
 use super::conduct::Concern;
 use super::finding::{Excess, Findings, Held};
 use super::scene::{Job, Scene, is_known};
 use gpukill_proto::guard::{Measured, RuleKind, Subject};
 use gpukill_proto::units::{Bytes, Timestamp};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Notes of every job whether it did something, whatever the rules ask.
 pub(crate) fn remember(memory: &mut Memory, scene: &Scene<'_>) {
-    let mut old = std::mem::take(&mut memory.jobs);
     let is_seen = scene.bucket.seen_ms > 0;
     let until = scene.bucket.until;
-    let mut jobs = Vec::with_capacity(scene.jobs.len());
     for job in &scene.jobs {
-        let known = old.remove(&job.key).unwrap_or_else(|| {
+        let known = memory.jobs.entry(job.key.clone());
+        let known = known.or_insert_with(|| {
             let began = began(scene, job).clamp(scene.bucket.from, until);
             JobMemory {
                 shown: job.shown.clone(),
@@ -27,7 +25,6 @@ pub(crate) fn remember(memory: &mut Memory, scene: &Scene<'_>) {
                 alone: Streak::from(began),
             }
         });
-        let mut known = known;
         if is_seen {
             let is_busy = is_busy(scene, job);
             note(&mut known.still, is_busy, until);
@@ -38,9 +35,9 @@ pub(crate) fn remember(memory: &mut Memory, scene: &Scene<'_>) {
             };
             note(&mut known.alone, is_called, until);
         }
-        jobs.push((job.key.clone(), known));
     }
-    memory.jobs = jobs.into_iter().collect::<BTreeMap<_, _>>();
+    let there = scene.jobs.iter().map(|job| &job.key);
+    keep(&mut memory.jobs, scene.jobs.len(), there);
 }
 
 fn note(streak: &mut Streak, does: Option<bool>, until: Timestamp) {

@@ -3,7 +3,7 @@
 
 use super::super::limits::milliseconds;
 use super::super::memory::streak::{Streak, Through};
-use super::super::memory::{ConductMemory, Peak};
+use super::super::memory::{ConductMemory, Peak, keep};
 use super::conduct::Concern;
 use super::finding::{Excess, Findings, Held};
 use super::scene::{Run, Scene, is_known};
@@ -26,7 +26,6 @@ pub(crate) fn judge(
     terms: Terms,
     findings: &mut Findings,
 ) {
-    let mut old = std::mem::take(&mut memory.runaway);
     let limit = milliseconds(terms.limit).max(1);
     for (job, runs) in &concern.jobs {
         let subject = || Subject::Job(scene.jobs[*job].judged());
@@ -34,13 +33,13 @@ pub(crate) fn judge(
         for position in runs {
             let run = &scene.runs[*position];
             let began = run.judged.first_seen;
-            let mut peak = old.remove(run.key).unwrap_or_else(|| Peak {
+            let peak = memory.runaway.entry(run.key.clone());
+            let peak = peak.or_insert_with(|| Peak {
                 at_work: Streak::from(began.clamp(scene.bucket.from, scene.bucket.until)),
                 bytes: 0,
             });
-            note(&mut peak, scene, run, terms.above);
+            note(peak, scene, run, terms.above);
             let through = peak.at_work.through(limit, scene.bucket.until, began);
-            memory.runaway.insert(run.key.clone(), peak);
             let is_meant = match (terms.orphaned, run.judged.about.is_orphaned) {
                 (false, _) | (true, Some(true)) => Some(true),
                 (true, is_orphaned) => is_orphaned,
@@ -72,6 +71,9 @@ pub(crate) fn judge(
             findings.holds(concern.policy, RuleKind::Runaway, subject(), held);
         }
     }
+    let runs = || concern.jobs.values().flatten();
+    let there = runs().map(|run| scene.runs[*run].key);
+    keep(&mut memory.runaway, runs().count(), there);
 }
 
 /// Notes whether it worked in this bucket, and whether its memory fell meanwhile.

@@ -2,8 +2,8 @@
 //! over the window that the rules set. Time of which it is not known counts as none.
 
 use super::super::limits::milliseconds;
-use super::super::memory::Memory;
 use super::super::memory::window::{Load, Window};
+use super::super::memory::{Memory, keep};
 use super::amounts::sum;
 use super::book::Policy;
 use super::finding::{Excess, Findings, Held};
@@ -31,19 +31,19 @@ pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
         || rules.times.iter().any(|it| it.limits.utilization.is_some());
     let length = memory.by.1;
     let bucket = scene.bucket;
-    let mut old = std::mem::take(&mut memory.loads);
     if is_asked {
-        let mut loads = Vec::with_capacity(scene.runs.len());
         for run in &mut scene.runs {
-            let window = old.remove(run.key);
-            let mut window = window.unwrap_or_else(|| Window::from(bucket.from));
+            let window = memory.loads.entry(run.key.clone());
+            let window = window.or_insert_with(|| Window::from(bucket.from));
             let usage = &run.judged.usage;
             let load = load(&usage.utilization, bucket.seen_ms, usage.held_ms);
             window.add(length, bucket.from, bucket.until, load);
-            run.load = mean(&window, length, bucket.until, run.judged.first_seen);
-            loads.push((run.key.clone(), window));
+            run.load = mean(window, length, bucket.until, run.judged.first_seen);
         }
-        memory.loads = loads.into_iter().collect();
+        let there = scene.runs.iter().map(|run| run.key);
+        keep(&mut memory.loads, scene.runs.len(), there);
+    } else {
+        memory.loads.clear();
     }
     let is_asked = rules.gpus.iter().any(|it| it.max_utilization.is_some());
     let mut old = std::mem::take(&mut memory.devices);

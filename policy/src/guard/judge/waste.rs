@@ -1,8 +1,8 @@
 //! Whether a job holds much for long, and does little with it.
 
 use super::super::limits::milliseconds;
-use super::super::memory::ConductMemory;
 use super::super::memory::window::{Waste, Window};
+use super::super::memory::{ConductMemory, keep};
 use super::conduct::Concern;
 use super::finding::{Excess, Findings, Held};
 use super::scene::{Scene, is_known};
@@ -25,18 +25,17 @@ pub(crate) fn judge(
     terms: Terms,
     findings: &mut Findings,
 ) {
-    let mut old = std::mem::take(&mut memory.waste);
     let bucket = scene.bucket;
     let length = milliseconds(terms.hours).max(1);
     for (position, runs) in &concern.jobs {
         let job = &scene.jobs[*position];
-        let window = old.remove(&job.key);
-        let mut window = window.unwrap_or_else(|| Window::from(bucket.from));
+        let window = memory.waste.entry(job.key.clone());
+        let window = window.or_insert_with(|| Window::from(bucket.from));
         window.add(length, bucket.from, bucket.until, part(scene, runs));
         let first_seen = runs.iter().map(|run| scene.runs[*run].judged.first_seen);
         let began = first_seen.min().unwrap_or(bucket.from);
         let subject = || Subject::Job(job.judged());
-        match wastes(&window, terms, length, bucket.until, began) {
+        match wastes(window, terms, length, bucket.until, began) {
             Wastes::No => {}
             Wastes::Unknown(why) => {
                 findings.unknown(concern.policy, RuleKind::Waste, subject(), why);
@@ -54,8 +53,9 @@ pub(crate) fn judge(
                 findings.holds(concern.policy, RuleKind::Waste, subject(), held);
             }
         }
-        memory.waste.insert(job.key.clone(), window);
     }
+    let there = concern.jobs.keys().map(|job| &scene.jobs[*job].key);
+    keep(&mut memory.waste, concern.jobs.len(), there);
 }
 
 fn part(scene: &Scene<'_>, runs: &[usize]) -> Waste {
