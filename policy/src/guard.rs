@@ -23,3 +23,24 @@ pub mod import;
 pub mod bucket;
 
 pub mod schedule;
+
+pub mod limits;
+
+mod judge;
+
+mod memory;
+
+mod clock;
+
+mod victims;
+
+mod ghosts;
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+#[cfg(test)]
+mod tests;
+
+pub use judge::{Judgement, MOST_UNJUDGED, Rulebook, judge};
+pub use memory::Memory;

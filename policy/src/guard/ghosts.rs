@@ -1,0 +1,52 @@
+//! Jobs that were ended and are there still. In a dry run all of these are: they count
+//! as gone, so that what it tells is what would happen. Else they are about to go, and
+//! nobody else is ended for what they hold.
+
+use super::memory::JobKey;
+use gpukill_proto::units::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A process: its pid and when it began.
+pub(crate) type Process = (u32, u64);
+
+/// A job that was ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ended {
+    pub(crate) at: Timestamp,
+    /// Nobody really ended it.
+    pub(crate) is_ghost: bool,
+    /// Those of its processes that are there still.
+    pub(crate) processes: BTreeSet<Process>,
+}
+
+/// Which processes count as gone.
+#[derive(Debug, Default)]
+pub(crate) struct Ghosts(BTreeSet<Process>);
+
+impl Ghosts {
+    pub(crate) fn hold(&self, process: Process) -> bool {
+        self.0.contains(&process)
+    }
+}
+
+/// Looks who is there still: forgets a job of whose processes none is, and takes in who
+/// joined one while another was. Ghosts end with the dry run.
+pub(crate) fn haunt(
+    ended: &mut BTreeMap<JobKey, Ended>,
+    is_dry_run: bool,
+    there: &BTreeSet<Process>,
+    processes: impl Iterator<Item = (Process, JobKey)>,
+) -> Ghosts {
+    ended.retain(|_, it| {
+        it.processes.retain(|process| there.contains(process));
+        !it.processes.is_empty() && (is_dry_run || !it.is_ghost)
+    });
+    for (process, job) in processes {
+        if let Some(it) = ended.get_mut(&job) {
+            it.processes.insert(process);
+        }
+    }
+    let ghosts = ended.values().filter(|it| it.is_ghost);
+    Ghosts(ghosts.flat_map(|it| it.processes.iter().copied()).collect())
+}

@@ -1,0 +1,189 @@
+//! Who breaks which rule in a bucket, and what comes of it.
+//!
+//! First the bucket is put in order ([`scene`]) and added to what is remembered; then
+//! each kind of rule is looked at, a file each; then the clocks of what was found go
+//! on a step ([`super::clock`]), and whose is over chooses somebody
+//! ([`super::victims`]).
+
+mod book;
+
+mod selected;
+
+mod places;
+
+mod scene;
+
+mod finding;
+
+mod scope;
+
+mod access;
+
+mod amounts;
+
+mod utilization;
+
+mod conduct;
+
+mod duration;
+
+mod idle;
+
+mod waste;
+
+mod runaway;
+
+mod growth;
+
+mod steps;
+
+pub use book::Rulebook;
+pub(crate) use book::{Course, Policy};
+pub(crate) use finding::{Excess, Held, told};
+pub(crate) use idle::is_busy;
+pub(crate) use places::{Names, Places, is_called, names};
+pub(crate) use scene::{Job, Scene};
+pub(crate) use selected::Selected;
+
+use super::bucket::Bucket;
+use super::memory::{ConductMemory, Memory};
+use super::rules::Conduct;
+use conduct::Concern;
+use finding::{Finding, Findings};
+use gpukill_proto::guard::{GuardMode, GuardRecord, Unjudged};
+use std::collections::BTreeSet;
+
+/// What came of one bucket.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Judgement {
+    /// What the guard decided, by rule and subject.
+    pub records: Vec<GuardRecord>,
+    /// What could not be judged: at most [`MOST_UNJUDGED`].
+    pub unjudged: Vec<Unjudged>,
+    /// How much more could not be judged.
+    pub unjudged_besides: usize,
+}
+
+/// So much that could not be judged is told of in one bucket: of each process of a
+/// crowded box one thing.
+pub const MOST_UNJUDGED: usize = 10_000;
+
+/// Judges a bucket by these rules and by what is remembered of those before it.
+pub fn judge(book: &Rulebook, memory: &mut Memory, bucket: &Bucket) -> Judgement {
+    if book.rules().mode == GuardMode::Disabled {
+        *memory = Memory::default();
+        return Judgement::default();
+    }
+    memory.turn_to(book, bucket);
+    let mut scene = scene::scene(book, memory, bucket);
+    let mut findings = Findings::default();
+    access::judge(&scene, &mut findings);
+    idle::remember(memory, &scene);
+    // The first bucket after a gap tells of a moment, and of no time.
+    let is_seen = bucket.seen_ms > 0;
+    if is_seen {
+        utilization::remember(memory, &mut scene);
+        amounts::judge(&scene, &mut findings);
+        utilization::judge(&scene, memory, &mut findings);
+        let concerns = conduct::concerns(&scene, &mut findings);
+        for concern in &concerns {
+            look_at(&scene, memory, concern, &mut findings);
+        }
+        // What nobody is there for any more is forgotten.
+        let names = concerns.iter();
+        let names = names.map(|it| book.name(it.policy, it.conduct.kind()));
+        let names: BTreeSet<_> = names.collect();
+        memory.conduct.retain(|rule, _| names.contains(rule));
+    }
+    let (unjudged, unjudged_besides) = unjudged(book, &findings);
+    Judgement {
+        records: steps::take(&scene, memory, &findings, is_seen),
+        unjudged,
+        unjudged_besides,
+    }
+}
+
+fn look_at(scene: &Scene<'_>, memory: &mut Memory, concern: &Concern, findings: &mut Findings) {
+    match concern.conduct.clone() {
+        Conduct::Duration(limit) => duration::judge(scene, concern, limit, findings),
+        Conduct::Idle {
+            limit,
+            min_memory,
+            with_connections,
+        } => {
+            let terms = idle::Terms {
+                limit,
+                min_memory,
+                with_connections,
+            };
+            idle::judge(scene, memory, concern, terms, findings);
+        }
+        Conduct::Waste {
+            below,
+            min_memory,
+            hours,
+        } => {
+            let terms = waste::Terms {
+                below,
+                min_memory,
+                hours,
+            };
+            let memory = remembered(scene, memory, concern);
+            waste::judge(scene, memory, concern, terms, findings);
+        }
+        Conduct::Runaway {
+            above,
+            limit,
+            orphaned,
+        } => {
+            let terms = runaway::Terms {
+                above,
+                limit,
+                orphaned,
+            };
+            let memory = remembered(scene, memory, concern);
+            runaway::judge(scene, memory, concern, terms, findings);
+        }
+        Conduct::Growth { by, within } => {
+            let terms = growth::Terms { by, within };
+            let memory = remembered(scene, memory, concern);
+            growth::judge(scene, memory, concern, terms, findings);
+        }
+    }
+}
+
+/// What a rule's own memory holds.
+fn remembered<'m>(
+    scene: &Scene<'_>,
+    memory: &'m mut Memory,
+    concern: &Concern,
+) -> &'m mut ConductMemory {
+    let rule = scene.book.name(concern.policy, concern.conduct.kind());
+    let print = scene.book.print_of(concern.policy);
+    let memory = memory.conduct.entry(rule).or_default();
+    memory.print = print;
+    memory
+}
+
+fn unjudged(book: &Rulebook, findings: &Findings) -> (Vec<Unjudged>, usize) {
+    let mut unjudged = Vec::new();
+    let mut besides = 0;
+    for ((policy, kind), of_rule) in &findings.of {
+        if book.course(*policy, *kind).is_none() {
+            continue;
+        }
+        for (subject, finding) in of_rule {
+            match finding {
+                Finding::Holds(_) => {}
+                Finding::Unknown(_) if unjudged.len() >= MOST_UNJUDGED => besides += 1,
+                Finding::Unknown(why) => unjudged.push(Unjudged {
+                    rule: book.name(*policy, *kind),
+                    subject: subject.clone(),
+                    why: why.clone(),
+                }),
+            }
+        }
+    }
+    (unjudged, besides)
+}

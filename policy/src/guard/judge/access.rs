@@ -1,0 +1,103 @@
+//! What is not allowed at all: a device, a person or a process on it, a time.
+
+use super::book::Policy;
+use super::finding::{Findings, Held};
+use super::places::Chosen;
+use super::scene::{Run, Scene};
+use gpukill_proto::guard::{RuleKind, Subject};
+
+pub(crate) fn judge(scene: &Scene<'_>, findings: &mut Findings) {
+    let rules = scene.book.rules();
+    let closed: Vec<usize> = (0..rules.gpus.len())
+        .filter(|at| {
+            let maintenance = rules.gpus[*at].maintenance.as_ref();
+            maintenance.is_some_and(|hours| hours.contains(scene.bucket.civil))
+        })
+        .collect();
+    let is_in_force: Vec<bool> = rules
+        .times
+        .iter()
+        .map(|it| it.hours.contains(scene.bucket.civil))
+        .collect();
+    for (position, run) in scene.runs.iter().enumerate() {
+        let mut found = |policy, kind, is: Result<bool, &str>| {
+            let subject = || Subject::Run(run.key.clone());
+            match is {
+                Ok(true) => {
+                    let held = Held::access(vec![position]);
+                    findings.holds(policy, kind, subject(), held);
+                }
+                Ok(false) => {}
+                Err(why) => findings.unknown(policy, kind, subject(), why),
+            }
+        };
+        let place = |policy: Policy| match policy {
+            Policy::Gpu(at) => scene.places.gpus[at].has(run.device),
+            Policy::Time(at) if is_in_force[at] => scene.places.times[at].has(run.device),
+            Policy::Time(_)
+            | Policy::Default
+            | Policy::User(_)
+            | Policy::Group(_)
+            | Policy::Behaviour(_) => Ok(false),
+        };
+        for (policy, kind) in &run.selected.forbidden {
+            found(*policy, *kind, place(*policy));
+        }
+        for (policy, kind, why) in &run.selected.doubtful {
+            if place(*policy) != Ok(false) {
+                found(*policy, *kind, Err(*why));
+            }
+        }
+        for at in &closed {
+            let policy = Policy::Gpu(*at);
+            found(policy, RuleKind::Maintenance, place(policy));
+        }
+        for (policy, is) in lists(scene, run) {
+            found(policy, RuleKind::Gpu, is);
+        }
+    }
+}
+
+/// What the lists of devices of those that it counts for say: its owner's, and where
+/// that has none, each of its groups'.
+fn lists<'a>(scene: &'a Scene<'_>, run: &Run<'_>) -> Vec<(Policy, Result<bool, &'a str>)> {
+    let profile = &scene.profiles[run.profile].0;
+    let rules = scene.book.rules();
+    let of_user = profile.user.filter(|at| {
+        let policy = &rules.users[*at];
+        !policy.allowed_gpus.is_empty() || !policy.blocked_gpus.is_empty()
+    });
+    if let Some(at) = of_user {
+        let (allowed, blocked) = &scene.places.users[at];
+        return vec![(Policy::User(at), is_kept_off(allowed, blocked, run.device))];
+    }
+    let groups = profile.groups.iter().map(|at| {
+        let (allowed, blocked) = &scene.places.groups[*at];
+        (
+            Policy::Group(*at),
+            is_kept_off(allowed, blocked, run.device),
+        )
+    });
+    // Whoever may belong to a group is kept off nothing by it.
+    let doubtful = profile.doubtful.iter().map(|at| {
+        let (allowed, blocked) = &scene.places.groups[*at];
+        let is = match is_kept_off(allowed, blocked, run.device) {
+            Ok(false) => Ok(false),
+            Ok(true) | Err(_) => Err("whether it belongs to the group is not known"),
+        };
+        (Policy::Group(*at), is)
+    });
+    groups.chain(doubtful).collect()
+}
+
+fn is_kept_off<'a>(
+    allowed: &'a Chosen,
+    blocked: &'a Chosen,
+    device: Option<usize>,
+) -> Result<bool, &'a str> {
+    match (blocked.has(device), allowed.has(device)) {
+        (Ok(true), _) | (_, Ok(false)) => Ok(true),
+        (Err(why), _) | (_, Err(why)) => Err(why),
+        (Ok(false), Ok(true)) => Ok(false),
+    }
+}

@@ -1,0 +1,236 @@
+//! The rules, made ready to judge by: which policy is where, what comes of each, and
+//! whether it still is what it was.
+
+use super::super::limits::Profile;
+use super::super::limits::milliseconds;
+use super::super::rules::{Conduct, Measures, PRIORITY, Rehearsed, Rules};
+use gpukill_proto::guard::{GuardAction, GuardMode, RuleKind, RuleName, RuleSource};
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+/// Rules that are ready to judge by.
+#[derive(Debug, Clone)]
+pub struct Rulebook {
+    rules: Rules,
+    /// Of the whole, and of each policy in the order of [`Rulebook::policies`].
+    print: u64,
+    prints: Vec<(Policy, u64)>,
+    named: BTreeMap<RuleSource, Policy>,
+}
+
+/// Which policy: its position in [`Rules`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Policy {
+    Default,
+    User(usize),
+    Group(usize),
+    Gpu(usize),
+    Time(usize),
+    Behaviour(usize),
+}
+
+/// What comes of a violation of one rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Course {
+    /// How far the guard goes.
+    pub(crate) mode: GuardMode,
+    /// What that is, or what dry run rehearses.
+    pub(crate) acts: Rehearsed,
+    pub(crate) action: GuardAction,
+    pub(crate) grace_ms: u64,
+    pub(crate) max_warnings: u32,
+    pub(crate) settled_ms: u64,
+    pub(crate) message: Option<String>,
+}
+
+impl Rulebook {
+    /// Of these rules.
+    #[must_use]
+    pub fn of(rules: Rules) -> Self {
+        let whole = print(&rules);
+        let enforcement = (&rules.enforcement, rules.mode, rules.rehearsed);
+        let prints = policies(&rules)
+            .into_iter()
+            .map(|policy| {
+                let own = match policy {
+                    Policy::Default => print(&(&rules.defaults, enforcement)),
+                    Policy::User(at) => print(&(&rules.users[at], enforcement)),
+                    Policy::Group(at) => print(&(&rules.groups[at], enforcement)),
+                    Policy::Gpu(at) => print(&(&rules.gpus[at], enforcement)),
+                    Policy::Time(at) => print(&(&rules.times[at], enforcement)),
+                    Policy::Behaviour(at) => print(&(&rules.behaviours[at], enforcement)),
+                };
+                (policy, own)
+            })
+            .collect();
+        let mut book = Self {
+            print: whole,
+            prints,
+            named: BTreeMap::new(),
+            rules,
+        };
+        // Of two that are called the same, the first.
+        for policy in policies(&book.rules).into_iter().rev() {
+            book.named.insert(book.source(policy), policy);
+        }
+        book
+    }
+
+    /// What they say.
+    #[must_use]
+    pub const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Differs where anything in them differs.
+    pub(crate) const fn print(&self) -> u64 {
+        self.print
+    }
+
+    /// Differs where what this policy says, or what comes of it, differs.
+    pub(crate) fn print_of(&self, policy: Policy) -> u64 {
+        let found = self.prints.binary_search_by_key(&policy, |(at, _)| *at);
+        found.map_or(0, |position| self.prints[position].1)
+    }
+
+    pub(crate) fn source(&self, policy: Policy) -> RuleSource {
+        let rules = &self.rules;
+        match policy {
+            Policy::Default => RuleSource::Default,
+            Policy::User(at) => RuleSource::User(rules.users[at].name.clone()),
+            Policy::Group(at) => RuleSource::Group(rules.groups[at].name.clone()),
+            Policy::Gpu(at) => RuleSource::Gpu(rules.gpus[at].name.clone()),
+            Policy::Time(at) => RuleSource::Time(rules.times[at].name.clone()),
+            Policy::Behaviour(at) => RuleSource::Rule(rules.behaviours[at].name.clone()),
+        }
+    }
+
+    pub(crate) fn name(&self, policy: Policy, kind: RuleKind) -> RuleName {
+        RuleName {
+            source: self.source(policy),
+            kind,
+        }
+    }
+
+    /// The policy that is called so, where there is one.
+    pub(crate) fn find(&self, source: &RuleSource) -> Option<Policy> {
+        self.named.get(source).copied()
+    }
+
+    /// What comes of a violation; `None` where the guard does not judge it.
+    pub(crate) fn course(&self, policy: Policy, kind: RuleKind) -> Option<Course> {
+        let defaults = Measures::default();
+        let rules = &self.rules;
+        let measures = match policy {
+            Policy::Default => &defaults,
+            Policy::User(at) => &rules.users[at].measures,
+            Policy::Group(at) => &rules.groups[at].measures,
+            Policy::Gpu(at) => &rules.gpus[at].measures,
+            Policy::Time(at) => &rules.times[at].measures,
+            Policy::Behaviour(at) => &rules.behaviours[at].measures,
+        };
+        // A policy's own mode is only ever the milder one.
+        let own = measures.mode.unwrap_or(GuardMode::Enforce);
+        let mode = rules.mode.min(own);
+        let rehearsed = match (rules.rehearsed, own) {
+            (Rehearsed::Enforce, GuardMode::Soft) | (Rehearsed::Soft, _) => Rehearsed::Soft,
+            (Rehearsed::Enforce, GuardMode::Disabled | GuardMode::DryRun | GuardMode::Enforce) => {
+                Rehearsed::Enforce
+            }
+        };
+        let acts = match mode {
+            GuardMode::Disabled => return None,
+            GuardMode::DryRun => rehearsed,
+            GuardMode::Soft => Rehearsed::Soft,
+            GuardMode::Enforce => Rehearsed::Enforce,
+        };
+        Some(Course {
+            mode,
+            acts,
+            action: measures.action.unwrap_or(action(kind)),
+            grace_ms: milliseconds(measures.grace.unwrap_or(rules.enforcement.grace)),
+            max_warnings: rules.enforcement.max_warnings.max(1),
+            settled_ms: milliseconds(rules.enforcement.settled_after),
+            message: measures.message.clone(),
+        })
+    }
+
+    /// Who is ended first: the lowest.
+    pub(crate) fn priority(&self, profile: &Profile) -> u8 {
+        let of_user = profile.user.and_then(|at| self.rules.users[at].priority);
+        // Whoever may belong to a group is spared as long as its members.
+        let groups = profile.groups.iter().chain(&profile.doubtful);
+        let of_groups = groups.filter_map(|at| self.rules.groups[*at].priority);
+        of_user.or_else(|| of_groups.max()).unwrap_or(PRIORITY)
+    }
+}
+
+/// What comes of a violation where the rule does not say: whoever works hard is
+/// only told.
+const fn action(kind: RuleKind) -> GuardAction {
+    match kind {
+        RuleKind::Utilization | RuleKind::TotalUtilization | RuleKind::GpuUtilization => {
+            GuardAction::Warn
+        }
+        RuleKind::Memory
+        | RuleKind::Duration
+        | RuleKind::Processes
+        | RuleKind::TotalMemory
+        | RuleKind::TotalProcesses
+        | RuleKind::ProcessMemory
+        | RuleKind::ReservedMemory
+        | RuleKind::Gpu
+        | RuleKind::User
+        | RuleKind::Process
+        | RuleKind::Maintenance
+        | RuleKind::Hours
+        | RuleKind::Idle
+        | RuleKind::Waste
+        | RuleKind::Runaway
+        | RuleKind::Growth => GuardAction::Terminate,
+    }
+}
+
+impl Conduct {
+    /// Of what it is.
+    pub(crate) const fn kind(&self) -> RuleKind {
+        match self {
+            Self::Duration(_) => RuleKind::Duration,
+            Self::Idle { .. } => RuleKind::Idle,
+            Self::Waste { .. } => RuleKind::Waste,
+            Self::Runaway { .. } => RuleKind::Runaway,
+            Self::Growth { .. } => RuleKind::Growth,
+        }
+    }
+}
+
+/// All of them, in order.
+fn policies(rules: &Rules) -> Vec<Policy> {
+    let mut policies = vec![Policy::Default];
+    policies.extend((0..rules.users.len()).map(Policy::User));
+    policies.extend((0..rules.groups.len()).map(Policy::Group));
+    policies.extend((0..rules.gpus.len()).map(Policy::Gpu));
+    policies.extend((0..rules.times.len()).map(Policy::Time));
+    policies.extend((0..rules.behaviours.len()).map(Policy::Behaviour));
+    policies
+}
+
+/// A number that two different texts hardly ever share: FNV-1a, 64 bits
+/// (RFC 9923, offset basis and prime of its section 5).
+struct Print(u64);
+
+impl Write for Print {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        Ok(())
+    }
+}
+
+fn print(said: &impl fmt::Debug) -> u64 {
+    let mut print = Print(0xcbf2_9ce4_8422_2325);
+    // Writing to a number cannot fail.
+    let _ = write!(print, "{said:?}");
+    print.0
+}

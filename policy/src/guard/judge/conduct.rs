@@ -1,0 +1,139 @@
+//! Which jobs each rule about what processes do is about. Whether they do it, the
+//! files beside this one tell.
+
+use super::super::limits::Governed;
+use super::super::rules::Conduct;
+use super::book::Policy;
+use super::finding::Findings;
+use super::scene::Scene;
+use super::scope::{is_meant, times};
+use gpukill_proto::guard::{RuleKind, Subject};
+use gpukill_proto::units::Bytes;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What one rule is about.
+pub(crate) struct Concern {
+    pub(crate) policy: Policy,
+    pub(crate) conduct: Conduct,
+    /// Jobs, and their runs that the rule selects.
+    pub(crate) jobs: BTreeMap<usize, Vec<usize>>,
+}
+
+/// A limit of a person, as what its processes must not do.
+type Limited = (RuleKind, fn(Duration, Bytes) -> Conduct);
+
+const LIMITED: [Limited; 2] = [
+    (RuleKind::Duration, |limit, _| Conduct::Duration(limit)),
+    (RuleKind::Idle, |limit, min_memory| Conduct::Idle {
+        limit,
+        min_memory,
+        with_connections: false,
+    }),
+];
+
+/// By policy, kind, and what of it differs between processes.
+type Concerns = BTreeMap<(Policy, RuleKind, u64, u64), Concern>;
+
+pub(crate) fn concerns(scene: &Scene<'_>, findings: &mut Findings) -> Vec<Concern> {
+    let mut concerns = Concerns::new();
+    for limited in &LIMITED {
+        of_persons(scene, limited, &mut concerns, findings);
+    }
+    of_behaviours(scene, &mut concerns, findings);
+    concerns.into_values().collect()
+}
+
+fn of_persons(
+    scene: &Scene<'_>,
+    (kind, conduct): &Limited,
+    concerns: &mut Concerns,
+    findings: &mut Findings,
+) {
+    let times = times(scene, *kind);
+    for (position, run) in scene.runs.iter().enumerate() {
+        let resolved = &scene.profiles[run.profile].1;
+        let own = match resolved.by_kind.get(kind) {
+            Some(Governed::By { policy, limit }) => Some((*policy, *limit)),
+            Some(Governed::Unknown { policy, why }) => {
+                let subject = subject(scene, position);
+                findings.unknown(*policy, *kind, subject, why.clone());
+                None
+            }
+            None => None,
+        };
+        for (policy, limit) in own.into_iter().chain(times.iter().copied()) {
+            match is_meant(scene, policy, run.device) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(why) => {
+                    findings.unknown(policy, *kind, subject(scene, position), why);
+                    continue;
+                }
+            }
+            let least = resolved.idle_min_memory;
+            let Some(job) = run.job else {
+                unowned(scene, position, policy, *kind, findings);
+                continue;
+            };
+            let concern = concerns.entry((policy, *kind, limit, least));
+            let concern = concern.or_insert_with(|| Concern {
+                policy,
+                conduct: conduct(Duration::from_millis(limit), Bytes(least)),
+                jobs: BTreeMap::new(),
+            });
+            concern.jobs.entry(job).or_default().push(position);
+        }
+    }
+}
+
+fn of_behaviours(scene: &Scene<'_>, concerns: &mut Concerns, findings: &mut Findings) {
+    let behaviours = &scene.book.rules().behaviours;
+    for (position, run) in scene.runs.iter().enumerate() {
+        for at in &run.selected.behaviours {
+            let policy = Policy::Behaviour(*at);
+            let conduct = &behaviours[*at].conduct;
+            match (scene.places.behaviours[*at].has(run.device), run.job) {
+                (Ok(false), _) => {}
+                (Err(why), _) => {
+                    let subject = subject(scene, position);
+                    findings.unknown(policy, conduct.kind(), subject, why);
+                }
+                (Ok(true), None) => unowned(scene, position, policy, conduct.kind(), findings),
+                (Ok(true), Some(job)) => {
+                    let concern = concerns.entry((policy, conduct.kind(), 0, 0));
+                    let concern = concern.or_insert_with(|| Concern {
+                        policy,
+                        conduct: conduct.clone(),
+                        jobs: BTreeMap::new(),
+                    });
+                    concern.jobs.entry(job).or_default().push(position);
+                }
+            }
+        }
+        for (at, why) in &run.selected.doubtful_behaviours {
+            if scene.places.behaviours[*at].has(run.device) != Ok(false) {
+                let (policy, kind) = (Policy::Behaviour(*at), behaviours[*at].conduct.kind());
+                findings.unknown(policy, kind, subject(scene, position), *why);
+            }
+        }
+    }
+}
+
+fn unowned(scene: &Scene<'_>, run: usize, policy: Policy, kind: RuleKind, findings: &mut Findings) {
+    findings.unknown(
+        policy,
+        kind,
+        subject(scene, run),
+        "whose it is, is not known",
+    );
+}
+
+/// The job, where it is known whose.
+fn subject(scene: &Scene<'_>, run: usize) -> Subject {
+    let run = &scene.runs[run];
+    match run.job {
+        Some(job) => Subject::Job(scene.jobs[job].judged()),
+        None => Subject::Run(run.key.clone()),
+    }
+}

@@ -1,0 +1,41 @@
+//! How long a job has held a device: its process that has held one the longest.
+
+use super::super::limits::milliseconds;
+use super::conduct::Concern;
+use super::finding::{Excess, Findings, Held};
+use super::scene::Scene;
+use gpukill_proto::guard::{Measured, RuleKind, Subject};
+use std::cmp::Reverse;
+use std::time::Duration;
+
+pub(crate) fn judge(
+    scene: &Scene<'_>,
+    concern: &Concern,
+    limit: Duration,
+    findings: &mut Findings,
+) {
+    let limit = milliseconds(limit);
+    for (job, runs) in &concern.jobs {
+        let is_there = |run: &&usize| scene.runs[**run].judged.is_present;
+        let longest = runs.iter().filter(is_there).min_by_key(|run| {
+            let run = &scene.runs[**run];
+            (run.judged.first_seen, Reverse(run.memory.value))
+        });
+        let Some(longest) = longest else {
+            continue;
+        };
+        let since = scene.runs[*longest].judged.first_seen;
+        let value = milliseconds(scene.bucket.until.since(since));
+        if value > limit {
+            let held = Held {
+                measured: Some(Measured { value, limit }),
+                since: Some(since),
+                runs: runs.clone(),
+                unknown: 0,
+                excess: Excess::All,
+            };
+            let subject = Subject::Job(scene.jobs[*job].judged());
+            findings.holds(concern.policy, RuleKind::Duration, subject, held);
+        }
+    }
+}

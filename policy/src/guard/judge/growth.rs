@@ -1,0 +1,108 @@
+//! Whether a job holds more and more: one of its processes more in each quarter of
+//! the time than in the one before, and by so much in all.
+
+use super::super::limits::milliseconds;
+use super::super::memory::window::{Held as Memory, Window};
+use super::super::memory::{ConductMemory, keep};
+use super::conduct::Concern;
+use super::finding::{Excess, Findings, Held};
+use super::scene::{Run, Scene, is_known};
+use gpukill_proto::guard::{Measured, RuleKind, Subject};
+use gpukill_proto::units::{Bytes, Timestamp};
+use std::time::Duration;
+
+/// By how much, in how long.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) by: Bytes,
+    pub(crate) within: Duration,
+}
+
+pub(crate) fn judge(
+    scene: &Scene<'_>,
+    memory: &mut ConductMemory,
+    concern: &Concern,
+    terms: Terms,
+    findings: &mut Findings,
+) {
+    let bucket = scene.bucket;
+    let length = milliseconds(terms.within).max(1);
+    let start = i64::try_from(length).unwrap_or(i64::MAX);
+    let start = Timestamp(bucket.until.0.saturating_sub(start));
+    for (job, runs) in &concern.jobs {
+        let subject = || Subject::Job(scene.jobs[*job].judged());
+        let mut worst: Option<(u64, usize)> = None;
+        for position in runs {
+            let run = &scene.runs[*position];
+            let window = memory.growth.entry(run.key.clone());
+            let window = window.or_insert_with(|| Window::from(bucket.from));
+            window.add(length, bucket.from, bucket.until, part(run));
+            match window.covers(length, bucket.until, run.judged.first_seen) {
+                Some(false) => {}
+                None => {
+                    let why = "what it held before it was looked at is not known";
+                    findings.unknown(concern.policy, RuleKind::Growth, subject(), why);
+                }
+                Some(true) if window.slots().any(|slot| slot.part.is_unknown) => {
+                    let why = "how much memory it held all the time is not known";
+                    findings.unknown(concern.policy, RuleKind::Growth, subject(), why);
+                }
+                Some(true) => {
+                    let grown = grown(window, start, length).filter(|it| *it >= terms.by.0);
+                    let this = grown.map(|grown| (grown, *position));
+                    worst = worst.max(this);
+                }
+            }
+        }
+        if let Some((value, position)) = worst {
+            let held = Held {
+                measured: Some(Measured {
+                    value,
+                    limit: terms.by.0,
+                }),
+                since: Some(start),
+                runs: vec![position],
+                unknown: 0,
+                excess: Excess::All,
+            };
+            findings.holds(concern.policy, RuleKind::Growth, subject(), held);
+        }
+    }
+    let runs = || concern.jobs.values().flatten();
+    let there = runs().map(|run| scene.runs[*run].key);
+    keep(&mut memory.growth, runs().count(), there);
+}
+
+fn part(run: &Run<'_>) -> Memory {
+    let usage = &run.judged.usage;
+    let mean = usage.memory.mean().unwrap_or(0);
+    Memory {
+        total: (mean >> 10).saturating_mul(usage.held_ms),
+        known_ms: usage.held_ms,
+        is_unknown: !is_known(&usage.memory, usage.held_ms),
+        first: mean,
+        last: mean,
+    }
+}
+
+/// By how many bytes it grew from `start` on, where it did so in each quarter.
+fn grown(window: &Window<Memory>, start: Timestamp, length: u64) -> Option<u64> {
+    let mut quarters = [(0_u64, 0_u64); 4];
+    for slot in window.slots() {
+        let middle = slot.from.0.midpoint(slot.until.0);
+        let into = milliseconds(Timestamp(middle).since(start));
+        let quarter = into.saturating_mul(4) / length;
+        let quarter = usize::try_from(quarter).unwrap_or(3).min(3);
+        let (total, known) = &mut quarters[quarter];
+        *total = total.saturating_add(slot.part.total);
+        *known = known.saturating_add(slot.part.known_ms);
+    }
+    // A quarter of which nothing was seen has no mean, and is none that grew.
+    let means = quarters.map(|(total, known)| total.checked_div(known));
+    let grows = means
+        .windows(2)
+        .all(|two| two[0].is_some() && two[0] < two[1]);
+    let first = window.slots().next()?.part.first;
+    let last = window.slots().next_back()?.part.last;
+    grows.then(|| last.checked_sub(first)).flatten()
+}

@@ -1,0 +1,156 @@
+//! Whether a job holds a device and does nothing: in every bucket of the whole time,
+//! with all its processes on all devices. Of a rank that waits another may work.
+
+use super::super::limits::milliseconds;
+use super::super::memory::streak::{Streak, Through};
+use super::super::memory::{JobMemory, Memory, keep};
+use super::conduct::Concern;
+use super::finding::{Excess, Findings, Held};
+use super::scene::{Job, Scene, is_known};
+use gpukill_proto::guard::{Measured, RuleKind, Subject};
+use gpukill_proto::units::{Bytes, Timestamp};
+use std::time::Duration;
+
+/// Notes of every job whether it did something, whatever the rules ask.
+pub(crate) fn remember(memory: &mut Memory, scene: &Scene<'_>) {
+    let is_seen = scene.bucket.seen_ms > 0;
+    let until = scene.bucket.until;
+    for job in &scene.jobs {
+        let known = memory.jobs.entry(job.key.clone());
+        let known = known.or_insert_with(|| {
+            let began = began(scene, job).clamp(scene.bucket.from, until);
+            JobMemory {
+                shown: job.shown.clone(),
+                still: Streak::from(began),
+                alone: Streak::from(began),
+            }
+        });
+        if is_seen {
+            let is_busy = is_busy(scene, job);
+            note(&mut known.still, is_busy, until);
+            let is_called = match (is_busy, is_connected(scene, job)) {
+                (Some(true), _) | (_, Some(true)) => Some(true),
+                (Some(false), Some(false)) => Some(false),
+                (None, _) | (_, None) => None,
+            };
+            note(&mut known.alone, is_called, until);
+        }
+    }
+    let there = scene.jobs.iter().map(|job| &job.key);
+    keep(&mut memory.jobs, scene.jobs.len(), there);
+}
+
+fn note(streak: &mut Streak, does: Option<bool>, until: Timestamp) {
+    match does {
+        Some(true) => streak.breaks(until),
+        Some(false) => {}
+        None => streak.is_unknown(until),
+    }
+}
+
+/// Since when a job is there.
+fn began(scene: &Scene<'_>, job: &Job) -> Timestamp {
+    let first_seen = job
+        .runs
+        .iter()
+        .map(|run| scene.runs[*run].judged.first_seen);
+    first_seen.min().unwrap_or(scene.bucket.until)
+}
+
+/// Whether any of its processes worked at any poll; `None` where none is known to
+/// have, and of one that is not known.
+pub(crate) fn is_busy(scene: &Scene<'_>, job: &Job) -> Option<bool> {
+    let below = u64::from(scene.book.rules().enforcement.idle_below.0);
+    let mut answer = Some(false);
+    for run in &job.runs {
+        let usage = &scene.runs[*run].judged.usage;
+        if usage.utilization.most.is_some_and(|most| most >= below) {
+            return Some(true);
+        }
+        if !is_known(&usage.utilization, usage.held_ms) {
+            answer = None;
+        }
+    }
+    answer
+}
+
+/// Whether anybody was connected to any of its processes. One that has no such number
+/// listens on nothing.
+fn is_connected(scene: &Scene<'_>, job: &Job) -> Option<bool> {
+    let mut answer = Some(false);
+    for run in &job.runs {
+        let connections = &scene.runs[*run].judged.usage.connections;
+        if connections.most.is_some_and(|most| most > 0) {
+            return Some(true);
+        }
+        if connections.is_failed {
+            answer = None;
+        }
+    }
+    answer
+}
+
+/// For how long, with how much, and whether connections count for nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) limit: Duration,
+    pub(crate) min_memory: Bytes,
+    pub(crate) with_connections: bool,
+}
+
+pub(crate) fn judge(
+    scene: &Scene<'_>,
+    memory: &Memory,
+    concern: &Concern,
+    terms: Terms,
+    findings: &mut Findings,
+) {
+    let limit = milliseconds(terms.limit).max(1);
+    let until = scene.bucket.until;
+    for (position, runs) in &concern.jobs {
+        let job = &scene.jobs[*position];
+        let Some(known) = memory.jobs.get(&job.key) else {
+            continue;
+        };
+        let streak = if terms.with_connections {
+            &known.still
+        } else {
+            &known.alone
+        };
+        let holds_enough = holds(scene, runs, terms.min_memory);
+        let through = streak.through(limit, until, began(scene, job));
+        let subject = || Subject::Job(job.judged());
+        let kind = RuleKind::Idle;
+        match (through, holds_enough) {
+            (Through::Not, _) | (_, Some(false)) => {}
+            (Through::Unknown, _) => {
+                let why = "whether it worked all the time is not known";
+                findings.unknown(concern.policy, kind, subject(), why);
+            }
+            (Through::Since(_), None) => {
+                let why = "how much memory it holds is not known";
+                findings.unknown(concern.policy, kind, subject(), why);
+            }
+            (Through::Since(since), Some(true)) => {
+                let value = milliseconds(until.since(since));
+                let held = Held {
+                    measured: Some(Measured { value, limit }),
+                    since: Some(since),
+                    runs: job.runs.clone(),
+                    unknown: 0,
+                    excess: Excess::All,
+                };
+                findings.holds(concern.policy, kind, subject(), held);
+            }
+        }
+    }
+}
+
+/// Whether any of these processes holds so much.
+fn holds(scene: &Scene<'_>, runs: &[usize], least: Bytes) -> Option<bool> {
+    let amounts = || runs.iter().map(|run| scene.runs[*run].memory);
+    if amounts().any(|amount| amount.value >= least.0) {
+        return Some(true);
+    }
+    amounts().all(|amount| amount.is_known).then_some(false)
+}

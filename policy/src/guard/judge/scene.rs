@@ -1,0 +1,272 @@
+//! A bucket, put in order: whose the processes are, which jobs they make, and what
+//! each of them held. Who is protected, and who counts as gone, is not in it.
+
+use super::super::bucket::{Bucket, Judged, JudgedDevice};
+use super::super::ghosts::{Ghosts, haunt};
+use super::super::limits::{Profile, Resolved, resolve};
+use super::super::memory::{JobKey, Memory};
+use super::book::Rulebook;
+use super::places::Places;
+use super::selected::Selected;
+use crate::usage::Gauge;
+use gpukill_proto::guard::{GuardMode, JudgedJob, JudgedRun, Person};
+use gpukill_proto::snapshot::DeviceId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub(crate) struct Scene<'a> {
+    pub(crate) book: &'a Rulebook,
+    pub(crate) bucket: &'a Bucket,
+    pub(crate) places: Arc<Places>,
+    /// In the order of the bucket.
+    pub(crate) runs: Vec<Run<'a>>,
+    pub(crate) people: Vec<&'a Person>,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) devices: Vec<(&'a DeviceId, &'a JudgedDevice)>,
+    pub(crate) profiles: Vec<(Profile, Resolved)>,
+    /// The runs of a person on a device for which the same is said.
+    pub(crate) cells: Vec<Cell>,
+}
+
+/// A process on a device. All numbers are positions in [`Scene`].
+pub(crate) struct Run<'a> {
+    pub(crate) key: &'a JudgedRun,
+    pub(crate) judged: &'a Judged,
+    pub(crate) selected: Arc<Selected>,
+    pub(crate) person: Option<usize>,
+    /// `None` where it is not known whose it is.
+    pub(crate) job: Option<usize>,
+    pub(crate) device: Option<usize>,
+    pub(crate) profile: usize,
+    /// Bytes.
+    pub(crate) memory: Amount,
+    /// Percent, over the window by which utilisation is judged.
+    pub(crate) load: Amount,
+}
+
+/// At least so much; `is_known` where it is not more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Amount {
+    pub(crate) value: u64,
+    pub(crate) is_known: bool,
+}
+
+impl Amount {
+    pub(crate) const UNKNOWN: Self = Self {
+        value: 0,
+        is_known: false,
+    };
+
+    /// The mean over all of `seen_ms`, of which `held_ms` should be known.
+    pub(crate) fn of(gauge: &Gauge, seen_ms: u64, held_ms: u64) -> Self {
+        let mean = gauge.total.checked_div(u128::from(seen_ms)).unwrap_or(0);
+        Self {
+            value: u64::try_from(mean).unwrap_or(u64::MAX),
+            is_known: is_known(gauge, held_ms),
+        }
+    }
+}
+
+/// Whether a value was known for all the time that the device was held.
+pub(crate) fn is_known(gauge: &Gauge, held_ms: u64) -> bool {
+    held_ms > 0 && gauge.known_ms >= held_ms && !gauge.is_failed
+}
+
+/// What is ended together.
+pub(crate) struct Job {
+    pub(crate) key: JobKey,
+    pub(crate) shown: String,
+    pub(crate) runs: Vec<usize>,
+    /// Why nobody ends it.
+    pub(crate) spare: Option<String>,
+}
+
+impl Job {
+    pub(crate) fn judged(&self) -> JudgedJob {
+        JudgedJob {
+            owner: self.key.owner.clone(),
+            id: self.key.id.clone(),
+            shown: self.shown.clone(),
+        }
+    }
+}
+
+pub(crate) struct Cell {
+    pub(crate) person: usize,
+    pub(crate) profile: usize,
+    pub(crate) device: Option<usize>,
+    pub(crate) runs: Vec<usize>,
+}
+
+/// What all processes of one job's name come to, also those of others and those that
+/// are protected.
+#[derive(Default)]
+struct Company<'a> {
+    owner: Option<&'a Person>,
+    spare: Option<&'static str>,
+}
+
+impl<'a> Company<'a> {
+    fn add(&mut self, owner: Option<&'a Person>, is_protected: bool) {
+        let is_of_another = self.owner.is_some() && owner.is_some() && self.owner != owner;
+        let spare = match () {
+            () if is_protected => Some("a process of it is protected"),
+            () if owner.is_none() => Some("whose a process of it is, is not known"),
+            () if is_of_another => Some("a process of it is somebody else's"),
+            () => None,
+        };
+        // The same, whoever is looked at first.
+        self.spare = self.spare.max(spare);
+        self.owner = self.owner.or(owner);
+    }
+}
+
+/// A process of a bucket, and what is said of it.
+type Somebody<'a> = (&'a JudgedRun, &'a Judged, Arc<Selected>);
+
+pub(crate) fn scene<'a>(book: &'a Rulebook, memory: &mut Memory, bucket: &'a Bucket) -> Scene<'a> {
+    let places = memory.places(book, bucket);
+    let everybody: Vec<Somebody<'_>> = bucket
+        .runs
+        .iter()
+        .map(|(key, judged)| {
+            let selected = memory.selected(book, key, &judged.about);
+            (key, judged, selected)
+        })
+        .collect();
+    memory.forget_selected();
+    let ghosts = ghosts(book, memory, &everybody);
+    let mut companies: BTreeMap<&str, Company<'_>> = BTreeMap::new();
+    for (_, judged, selected) in &everybody {
+        let company = companies.entry(&selected.job.0).or_default();
+        company.add(judged.about.owner.as_ref(), selected.is_protected);
+    }
+    let positions: BTreeMap<&DeviceId, usize> = bucket.devices.keys().zip(0..).collect();
+    let mut scene = Scene {
+        book,
+        bucket,
+        places,
+        runs: Vec::with_capacity(everybody.len()),
+        people: Vec::new(),
+        jobs: Vec::new(),
+        devices: bucket.devices.iter().collect(),
+        profiles: Vec::new(),
+        cells: Vec::new(),
+    };
+    let mut index = Index::default();
+    for (key, judged, selected) in &everybody {
+        if selected.is_protected || ghosts.hold((key.pid, key.start_ticks)) {
+            continue;
+        }
+        let spare = companies
+            .get(selected.job.0.as_str())
+            .and_then(|it| it.spare);
+        let device = positions.get(&key.device).copied();
+        scene.add(&mut index, (key, judged, selected), device, spare);
+    }
+    for job in &mut scene.jobs {
+        let known = memory.jobs.get(&job.key);
+        if let Some(known) = known {
+            job.shown.clone_from(&known.shown);
+        }
+    }
+    scene
+}
+
+/// Which of these count as gone.
+fn ghosts(book: &Rulebook, memory: &mut Memory, everybody: &[Somebody<'_>]) -> Ghosts {
+    if memory.ended.is_empty() {
+        return Ghosts::default();
+    }
+    let process = |key: &JudgedRun| (key.pid, key.start_ticks);
+    let there: BTreeSet<_> = everybody.iter().map(|(key, ..)| process(key)).collect();
+    let jobs = everybody.iter().filter_map(|(key, judged, selected)| {
+        let owner = judged.about.owner.as_ref()?;
+        Some((process(key), job_key(owner, selected)))
+    });
+    let is_dry_run = book.rules().mode == GuardMode::DryRun;
+    haunt(&mut memory.ended, is_dry_run, &there, jobs)
+}
+
+fn job_key(owner: &Person, selected: &Selected) -> JobKey {
+    JobKey {
+        owner: owner.clone(),
+        id: selected.job.0.clone(),
+    }
+}
+
+/// Positions of what is in a scene already.
+#[derive(Default)]
+struct Index<'a> {
+    people: BTreeMap<&'a Person, usize>,
+    jobs: BTreeMap<(usize, String), usize>,
+    profiles: BTreeMap<Profile, usize>,
+    cells: BTreeMap<(usize, usize, Option<usize>), usize>,
+}
+
+impl<'a> Scene<'a> {
+    fn add(
+        &mut self,
+        index: &mut Index<'a>,
+        (key, judged, selected): (&'a JudgedRun, &'a Judged, &Arc<Selected>),
+        device: Option<usize>,
+        spare: Option<&str>,
+    ) {
+        let position = self.runs.len();
+        let profile = match index.profiles.get(&selected.profile) {
+            Some(profile) => *profile,
+            None => {
+                let resolved = resolve(self.book.rules(), &selected.profile, self.bucket.civil);
+                self.profiles.push((selected.profile.clone(), resolved));
+                let profile = self.profiles.len() - 1;
+                index.profiles.insert(selected.profile.clone(), profile);
+                profile
+            }
+        };
+        let person = judged.about.owner.as_ref().map(|owner| {
+            *index.people.entry(owner).or_insert_with(|| {
+                self.people.push(owner);
+                self.people.len() - 1
+            })
+        });
+        let job = person.map(|person| {
+            let job = index.jobs.entry((person, selected.job.0.clone()));
+            let job = *job.or_insert_with(|| {
+                self.jobs.push(Job {
+                    key: job_key(self.people[person], selected),
+                    shown: selected.job.1.clone(),
+                    runs: Vec::new(),
+                    spare: spare.map(str::to_owned),
+                });
+                self.jobs.len() - 1
+            });
+            self.jobs[job].runs.push(position);
+            job
+        });
+        if let Some(person) = person {
+            let cell = index.cells.entry((person, profile, device));
+            let cell = *cell.or_insert_with(|| {
+                self.cells.push(Cell {
+                    person,
+                    profile,
+                    device,
+                    runs: Vec::new(),
+                });
+                self.cells.len() - 1
+            });
+            self.cells[cell].runs.push(position);
+        }
+        let (seen, held) = (self.bucket.seen_ms, judged.usage.held_ms);
+        self.runs.push(Run {
+            key,
+            judged,
+            selected: Arc::clone(selected),
+            person,
+            job,
+            device,
+            profile,
+            memory: Amount::of(&judged.usage.memory, seen, held),
+            load: Amount::UNKNOWN,
+        });
+    }
+}

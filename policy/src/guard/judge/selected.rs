@@ -1,0 +1,285 @@
+//! Which policies are about a process, whatever device it uses and however much: found
+//! once, as long as nothing else becomes known of it.
+
+use super::super::bucket::About;
+use super::super::limits::Profile;
+use super::super::rules::{Glob, GpuPolicy, Members, Pattern, Protect, Rules, TimePolicy};
+use super::book::Policy;
+use crate::select::is_user;
+use gpukill_proto::guard::{Person, RuleKind};
+
+/// What is said of a process. Positions in [`Rules`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Selected {
+    /// No rule is about it. Nor is any about one of which that is not known.
+    pub(crate) is_protected: bool,
+    pub(crate) profile: Profile,
+    /// What forbids it a device, where it uses one that the policy is about.
+    pub(crate) forbidden: Vec<(Policy, RuleKind)>,
+    /// What may forbid it one, and what is not known.
+    pub(crate) doubtful: Vec<(Policy, RuleKind, &'static str)>,
+    /// The behaviours that it must not show.
+    pub(crate) behaviours: Vec<usize>,
+    /// Those that it may have to avoid, and what is not known.
+    pub(crate) doubtful_behaviours: Vec<(usize, &'static str)>,
+    /// What names its job on this box, and how `list` shows it. A process that is in
+    /// no job is its own.
+    pub(crate) job: (String, String),
+}
+
+impl Selected {
+    /// Of this process. One of which the pid is not said is in no job.
+    pub(crate) fn of(rules: &Rules, about: &About, process: Option<(u32, u64)>) -> Self {
+        let mut selected = Self {
+            is_protected: protects(&rules.protect, about) != Some(false),
+            profile: profile(rules, about),
+            job: job(about, process),
+            ..Self::default()
+        };
+        for (at, policy) in rules.gpus.iter().enumerate() {
+            selected.forbid(Policy::Gpu(at), RuleKind::User, user(policy, about), OWNER);
+            let is_forbidden = process_name(policy, about);
+            selected.forbid(Policy::Gpu(at), RuleKind::Process, is_forbidden, NAME);
+        }
+        for (at, policy) in rules.times.iter().enumerate() {
+            selected.forbid(
+                Policy::Time(at),
+                RuleKind::Hours,
+                hours(policy, about),
+                OWNER,
+            );
+        }
+        for (at, behaviour) in rules.behaviours.iter().enumerate() {
+            let (means, why) = behaviour_means(behaviour, about);
+            match means {
+                Some(true) => selected.behaviours.push(at),
+                Some(false) => {}
+                None => selected.doubtful_behaviours.push((at, why)),
+            }
+        }
+        selected
+    }
+
+    fn forbid(&mut self, policy: Policy, kind: RuleKind, is: Option<bool>, why: &'static str) {
+        match is {
+            Some(true) => self.forbidden.push((policy, kind)),
+            Some(false) => {}
+            None => self.doubtful.push((policy, kind, why)),
+        }
+    }
+}
+
+const OWNER: &str = "whose it is, is not known";
+const NAME: &str = "its name is not known";
+const COMMAND: &str = "its command line is not known";
+const MEMBERS: &str = "whether it is one of those that the rule is about is not known";
+
+/// The name of a job of one, and what it is called.
+fn job(about: &About, process: Option<(u32, u64)>) -> (String, String) {
+    if let Some(job) = &about.job {
+        return job.clone();
+    }
+    let (pid, start_ticks) = process.unwrap_or_default();
+    let shown = format!("process {pid}");
+    (format!("process {pid} {start_ticks}"), shown)
+}
+
+fn profile(rules: &Rules, about: &About) -> Profile {
+    let mut profile = Profile::default();
+    let owner = about.owner.as_ref();
+    profile.user = owner.and_then(|owner| {
+        let mut users = rules.users.iter();
+        users.position(|policy| is_user(&policy.name, owner.uid, Some(&owner.name)))
+    });
+    for (at, policy) in rules.groups.iter().enumerate() {
+        match belongs(&policy.members, about) {
+            Some(true) => profile.groups.push(at),
+            Some(false) => {}
+            None => profile.doubtful.push(at),
+        }
+    }
+    profile
+}
+
+/// Whether any of these holds; `None` where none is known to, and of one it is not
+/// known.
+fn any(conditions: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+    let mut answer = Some(false);
+    for condition in conditions {
+        match condition {
+            Some(true) => return Some(true),
+            Some(false) => {}
+            None => answer = None,
+        }
+    }
+    answer
+}
+
+/// Whether a list is about something; a list of nothing is about nothing, whatever
+/// is known.
+fn listed<L, T>(list: &[L], what: Option<&T>, is: impl Fn(&L, &T) -> bool) -> Option<bool> {
+    if list.is_empty() {
+        return Some(false);
+    }
+    what.map(|what| list.iter().any(|each| is(each, what)))
+}
+
+fn is_person(typed: &impl AsRef<str>, person: &Person) -> bool {
+    is_user(typed.as_ref(), person.uid, Some(&person.name))
+}
+
+/// Whether it counts for those that are meant.
+fn belongs(members: &Members, about: &About) -> Option<bool> {
+    any([
+        listed(&members.users, about.owner.as_ref(), is_person),
+        listed(&members.unix_groups, about.groups.as_ref(), |typed, it| {
+            it.contains(typed)
+        }),
+        listed(
+            &members.slurm_accounts,
+            about.account.as_ref(),
+            |typed, it| it.as_ref() == Some(typed),
+        ),
+        listed(
+            &members.kubernetes_namespaces,
+            about.pod.as_ref(),
+            |typed, it| it.as_ref().is_some_and(|(namespace, _)| namespace == typed),
+        ),
+        of_image(&members.images, about),
+    ])
+}
+
+fn of_image(images: &[Glob], about: &About) -> Option<bool> {
+    listed(images, about.image.as_ref(), |glob, it| {
+        it.as_ref().is_some_and(|image| glob.regex.is_match(image))
+    })
+}
+
+/// Whether it is called so: by the kernel's name for it, which is cut to 15 bytes,
+/// or by its executable's.
+fn is_called(globs: &[Glob], about: &About) -> Option<bool> {
+    let file = about.executable.as_deref().map(|path| {
+        let base = path.rsplit_once('/');
+        base.map_or(path, |(_, base)| base)
+    });
+    let by_file = file.is_some_and(|file| globs.iter().any(|it| it.regex.is_match(file)));
+    if by_file {
+        return Some(true);
+    }
+    listed(globs, about.name.as_ref(), |glob, name| {
+        glob.regex.is_match(name)
+    })
+}
+
+fn runs_command(pattern: Option<&Pattern>, about: &About) -> Option<bool> {
+    match pattern {
+        None => Some(false),
+        Some(pattern) => about
+            .command
+            .as_ref()
+            .map(|command| pattern.regex.is_match(command)),
+    }
+}
+
+fn protects(protect: &Protect, about: &About) -> Option<bool> {
+    let user = about.user.as_ref();
+    any([
+        listed(&protect.users, about.owner.as_ref(), is_person),
+        // Who it runs as inside a namespace of somebody's own is theirs to say.
+        match about.is_of_the_box {
+            Some(false) => Some(false),
+            Some(true) | None => listed(&protect.users, user, |typed, (name, uid)| {
+                is_user(typed, Some(*uid), name.as_deref())
+            }),
+        },
+        is_called(&protect.processes, about),
+        runs_command(protect.command.as_ref(), about),
+        of_image(&protect.images, about),
+        listed(&protect.units, about.unit.as_ref(), |typed, it| {
+            it.as_ref() == Some(typed)
+        }),
+    ])
+}
+
+/// Whether lists of who may and who may not keep somebody away. That they may not
+/// counts for more.
+fn kept_away<L, T>(
+    allowed: &[L],
+    blocked: &[L],
+    what: Option<&T>,
+    is: impl Fn(&L, &T) -> bool,
+) -> Option<bool> {
+    let is_blocked = listed(blocked, what, &is);
+    let is_missing = if allowed.is_empty() {
+        Some(false)
+    } else {
+        listed(allowed, what, &is).map(|is_allowed| !is_allowed)
+    };
+    any([is_blocked, is_missing])
+}
+
+fn user(policy: &GpuPolicy, about: &About) -> Option<bool> {
+    let (allowed, blocked) = (&policy.allowed_users, &policy.blocked_users);
+    kept_away(allowed, blocked, about.owner.as_ref(), is_person)
+}
+
+fn process_name(policy: &GpuPolicy, about: &About) -> Option<bool> {
+    let is_blocked = is_called(&policy.blocked_processes, about);
+    let is_missing = if policy.allowed_processes.is_empty() {
+        Some(false)
+    } else {
+        is_called(&policy.allowed_processes, about).map(|is_allowed| !is_allowed)
+    };
+    any([is_blocked, is_missing])
+}
+
+fn hours(policy: &TimePolicy, about: &About) -> Option<bool> {
+    let (allowed, blocked) = (&policy.allowed_users, &policy.blocked_users);
+    kept_away(allowed, blocked, about.owner.as_ref(), is_person)
+}
+
+/// Whether a behaviour's selectors all mean it, and else what is not known.
+fn behaviour_means(
+    behaviour: &super::super::rules::Behaviour,
+    about: &About,
+) -> (Option<bool>, &'static str) {
+    let is_member = match behaviour.members.names_nobody() {
+        true => Some(true),
+        false => belongs(&behaviour.members, about),
+    };
+    let owner = about.owner.as_ref();
+    let is_excepted = listed(&behaviour.except_users, owner, is_person);
+    let is_called = match behaviour.processes.is_empty() {
+        true => Some(true),
+        false => is_called(&behaviour.processes, about),
+    };
+    let runs = match &behaviour.command {
+        None => Some(true),
+        Some(pattern) => runs_command(Some(pattern), about),
+    };
+    let conditions = [
+        (is_member, MEMBERS),
+        (is_excepted.map(|it| !it), OWNER),
+        (is_called, NAME),
+        (runs, COMMAND),
+    ];
+    if conditions.iter().any(|(holds, _)| *holds == Some(false)) {
+        return (Some(false), "");
+    }
+    let unknown = conditions.iter().find(|(holds, _)| holds.is_none());
+    unknown.map_or((Some(true), ""), |(_, why)| (None, *why))
+}
+
+impl Members {
+    /// Whether it means nobody.
+    #[must_use]
+    pub fn names_nobody(&self) -> bool {
+        let texts = [
+            &self.users,
+            &self.unix_groups,
+            &self.slurm_accounts,
+            &self.kubernetes_namespaces,
+        ];
+        texts.iter().all(|list| list.is_empty()) && self.images.is_empty()
+    }
+}

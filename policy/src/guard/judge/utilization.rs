@@ -1,0 +1,170 @@
+//! How much work: of persons and groups on each device, and of all on it, by the mean
+//! over the window that the rules set. Time of which it is not known counts as none.
+
+use super::super::limits::milliseconds;
+use super::super::memory::window::{Load, Window};
+use super::super::memory::{Memory, keep};
+use super::amounts::sum;
+use super::book::Policy;
+use super::finding::{Excess, Findings, Held};
+use super::scene::{Amount, Scene, is_known};
+use super::scope::{Scope, of_groups, of_persons};
+use crate::usage::Gauge;
+use gpukill_proto::guard::{Measured, RuleKind, Subject};
+use gpukill_proto::units::Timestamp;
+use std::collections::BTreeMap;
+
+/// Adds a bucket to what is remembered of each process and device, and tells the
+/// scene what that comes to. What no rule asks for is not remembered.
+pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
+    let rules = scene.book.rules();
+    let is_asked = rules.defaults.utilization.is_some()
+        || rules.users.iter().any(|it| {
+            let of_times = it.overrides.iter().map(|it| &it.limits);
+            let mut limits = of_times.chain([&it.limits]);
+            limits.any(|it| it.utilization.is_some())
+        })
+        || rules
+            .groups
+            .iter()
+            .any(|it| it.limits.utilization.is_some() || it.total_utilization.is_some())
+        || rules.times.iter().any(|it| it.limits.utilization.is_some());
+    let length = memory.by.1;
+    let bucket = scene.bucket;
+    if is_asked {
+        for run in &mut scene.runs {
+            let window = memory.loads.entry(run.key.clone());
+            let window = window.or_insert_with(|| Window::from(bucket.from));
+            let usage = &run.judged.usage;
+            let load = load(&usage.utilization, bucket.seen_ms, usage.held_ms);
+            window.add(length, bucket.from, bucket.until, load);
+            run.load = mean(window, length, bucket.until, run.judged.first_seen);
+        }
+        let there = scene.runs.iter().map(|run| run.key);
+        keep(&mut memory.loads, scene.runs.len(), there);
+    } else {
+        memory.loads.clear();
+    }
+    let is_asked = rules.gpus.iter().any(|it| it.max_utilization.is_some());
+    let mut old = std::mem::take(&mut memory.devices);
+    if is_asked {
+        for (id, device) in &scene.devices {
+            let window = old.remove(*id);
+            let mut window = window.unwrap_or_else(|| Window::from(bucket.from));
+            let load = load(&device.usage.utilization, bucket.seen_ms, bucket.seen_ms);
+            window.add(length, bucket.from, bucket.until, load);
+            memory.devices.insert((*id).clone(), window);
+        }
+    }
+}
+
+fn load(gauge: &Gauge, seen_ms: u64, held_ms: u64) -> Load {
+    Load {
+        seen_ms,
+        total: u64::try_from(gauge.total).unwrap_or(u64::MAX),
+        is_unknown: !is_known(gauge, held_ms),
+    }
+}
+
+/// The mean over the whole window: what is not in it yet counts as none.
+fn mean(window: &Window<Load>, length: u64, until: Timestamp, began: Timestamp) -> Amount {
+    let (mut seen, mut total, mut is_known) = (0_u64, 0_u64, true);
+    for slot in window.slots() {
+        seen = seen.saturating_add(slot.part.seen_ms);
+        total = total.saturating_add(slot.part.total);
+        is_known &= !slot.part.is_unknown;
+    }
+    let over = seen.max(length).max(1);
+    let covers = window.covers(length, until, began);
+    Amount {
+        value: total.saturating_add(over / 2) / over,
+        is_known: is_known && covers.is_some(),
+    }
+}
+
+pub(crate) fn judge(scene: &Scene<'_>, memory: &Memory, findings: &mut Findings) {
+    for scope in of_persons(scene, RuleKind::Utilization, findings) {
+        on_each_device(scene, RuleKind::Utilization, &scope, findings);
+    }
+    for scope in of_groups(scene, |group| {
+        group.total_utilization.map(|it| u64::from(it.0))
+    }) {
+        on_each_device(scene, RuleKind::TotalUtilization, &scope, findings);
+    }
+    of_devices(scene, memory, findings);
+}
+
+fn on_each_device(scene: &Scene<'_>, kind: RuleKind, scope: &Scope, findings: &mut Findings) {
+    let mut devices: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for cell in &scope.cells {
+        let cell = &scene.cells[*cell];
+        if let Some(device) = cell.device {
+            devices.entry(device).or_default().extend(&cell.runs);
+        }
+    }
+    for (device, runs) in devices {
+        let id = scene.devices[device].0.clone();
+        let subject = match &scope.subject {
+            Subject::Person(person) => Subject::PersonOn(person.clone(), id),
+            Subject::Group(group) => Subject::GroupOn(group.clone(), id),
+            Subject::PersonOn(..)
+            | Subject::GroupOn(..)
+            | Subject::Device(_)
+            | Subject::Job(_)
+            | Subject::Run(_) => continue,
+        };
+        let amounts = runs.iter().map(|run| scene.runs[*run].load);
+        let (value, unknown) = sum(amounts, scope.doubtful);
+        if value > scope.limit {
+            let held = too_busy(value, scope.limit, runs, unknown);
+            findings.holds(scope.policy, kind, subject, held);
+        } else if unknown > 0 {
+            let why = format!("how much {unknown} of the processes work is not known");
+            findings.unknown(scope.policy, kind, subject, why);
+        }
+    }
+}
+
+const fn too_busy(value: u64, limit: u64, runs: Vec<usize>, unknown: u32) -> Held {
+    Held {
+        measured: Some(Measured { value, limit }),
+        since: None,
+        runs,
+        unknown,
+        excess: Excess::Percent(value.saturating_sub(limit)),
+    }
+}
+
+fn of_devices(scene: &Scene<'_>, memory: &Memory, findings: &mut Findings) {
+    let kind = RuleKind::GpuUtilization;
+    let length = milliseconds(scene.book.rules().enforcement.utilization_window);
+    for (at, gpu) in scene.book.rules().gpus.iter().enumerate() {
+        let Some(limit) = gpu.max_utilization.map(|it| u64::from(it.0)) else {
+            continue;
+        };
+        for (position, (id, _)) in scene.devices.iter().enumerate() {
+            let (policy, subject) = (Policy::Gpu(at), Subject::Device((*id).clone()));
+            match scene.places.gpus[at].has(Some(position)) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(why) => {
+                    findings.unknown(policy, kind, subject, why);
+                    continue;
+                }
+            }
+            // A device was there before it was looked at.
+            let began = Timestamp(i64::MIN);
+            let load = memory.devices.get(*id).map_or(Amount::UNKNOWN, |window| {
+                mean(window, length, scene.bucket.until, began)
+            });
+            if load.value > limit {
+                let on_it = |run: &usize| scene.runs[*run].device == Some(position);
+                let runs = (0..scene.runs.len()).filter(on_it).collect();
+                let held = too_busy(load.value, limit, runs, u32::from(!load.is_known));
+                findings.holds(policy, kind, subject, held);
+            } else if !load.is_known {
+                findings.unknown(policy, kind, subject, "how busy it was is not known");
+            }
+        }
+    }
+}

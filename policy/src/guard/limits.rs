@@ -1,0 +1,215 @@
+//! Which limits hold for whom, at a moment: of each kind of limit one, from the
+//! first of these that says any: the person's own policy (what it says of this time
+//! before what it says always), their groups' (the strictest), the defaults. The same
+//! for whoever asks and for whoever judges.
+
+use super::judge::{Policy, Rulebook, Selected};
+use super::rules::{Limits, Rules, UserPolicy};
+use super::schedule::Civil;
+use gpukill_proto::guard::{RuleKind, RuleName};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::bucket::About;
+
+/// What can be limited of a person.
+pub(crate) const PERSONAL: [RuleKind; 5] = [
+    RuleKind::Memory,
+    RuleKind::Utilization,
+    RuleKind::Duration,
+    RuleKind::Processes,
+    RuleKind::Idle,
+];
+
+/// One limit that holds for somebody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    /// Where it is said, and of what.
+    pub rule: RuleName,
+    /// In the unit that [`RuleKind`] says; `None` where it is not known which limit
+    /// holds.
+    pub limit: Option<u64>,
+}
+
+/// Which limits hold for a process's owner at a moment: those of the person, of the
+/// groups that they belong to with it, and of the time.
+#[must_use]
+pub fn of(book: &Rulebook, about: &About, civil: Civil) -> Vec<Limit> {
+    let rules = book.rules();
+    let profile = Selected::of(rules, about, None).profile;
+    let resolved = resolve(rules, &profile, civil);
+    let mut limits: Vec<Limit> = resolved
+        .by_kind
+        .iter()
+        .map(|(kind, governed)| match governed {
+            Governed::By { policy, limit } => Limit {
+                rule: book.name(*policy, *kind),
+                limit: Some(*limit),
+            },
+            Governed::Unknown { policy, .. } => Limit {
+                rule: book.name(*policy, *kind),
+                limit: None,
+            },
+        })
+        .collect();
+    for group in &profile.groups {
+        let policy = &rules.groups[*group];
+        let totals = [
+            (RuleKind::TotalMemory, policy.total_memory.map(|it| it.0)),
+            (
+                RuleKind::TotalUtilization,
+                policy.total_utilization.map(|it| u64::from(it.0)),
+            ),
+            (
+                RuleKind::TotalProcesses,
+                policy.total_processes.map(u64::from),
+            ),
+        ];
+        limits.extend(said(book, Policy::Group(*group), &totals));
+    }
+    for (position, time) in rules.times.iter().enumerate() {
+        if time.hours.contains(civil) {
+            let of_time = PERSONAL.map(|kind| (kind, value(&time.limits, kind)));
+            limits.extend(said(book, Policy::Time(position), &of_time));
+        }
+    }
+    limits
+}
+
+fn said(book: &Rulebook, policy: Policy, limits: &[(RuleKind, Option<u64>)]) -> Vec<Limit> {
+    let set = limits.iter().filter(|(_, limit)| limit.is_some());
+    set.map(|(kind, limit)| Limit {
+        rule: book.name(policy, *kind),
+        limit: *limit,
+    })
+    .collect()
+}
+
+/// Whose limits hold for a process: the policy of its owner, and the groups that it
+/// counts for. Positions in [`Rules`].
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Profile {
+    pub(crate) user: Option<usize>,
+    pub(crate) groups: Vec<usize>,
+    /// Groups of which it is not known whether it counts for them.
+    pub(crate) doubtful: Vec<usize>,
+}
+
+/// Which policy a limit comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Governed {
+    By {
+        policy: Policy,
+        limit: u64,
+    },
+    /// A group that may be theirs says it.
+    Unknown {
+        policy: Policy,
+        why: String,
+    },
+}
+
+/// The limits of a profile at a moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Resolved {
+    pub(crate) by_kind: BTreeMap<RuleKind, Governed>,
+    /// Only who holds so much is idle.
+    pub(crate) idle_min_memory: u64,
+}
+
+pub(crate) fn resolve(rules: &Rules, profile: &Profile, civil: Civil) -> Resolved {
+    let by_kind = PERSONAL
+        .into_iter()
+        .filter_map(|kind| {
+            let governed = governed(rules, profile, civil, &|limits| value(limits, kind))?;
+            Some((kind, governed))
+        })
+        .collect();
+    let least = |limits: &Limits| limits.idle_min_memory.map(|it| it.0);
+    let idle_min_memory = match governed(rules, profile, civil, &least) {
+        Some(Governed::By { limit, .. }) => limit,
+        // The limit that it belongs to is not known either, where it is the group's.
+        Some(Governed::Unknown { .. }) | None => least(&rules.defaults).unwrap_or(0),
+    };
+    Resolved {
+        by_kind,
+        idle_min_memory,
+    }
+}
+
+fn governed(
+    rules: &Rules,
+    profile: &Profile,
+    civil: Civil,
+    value: &dyn Fn(&Limits) -> Option<u64>,
+) -> Option<Governed> {
+    if let Some(user) = profile.user
+        && let Some(limit) = of_user(&rules.users[user], civil, value)
+    {
+        let policy = Policy::User(user);
+        return Some(Governed::By { policy, limit });
+    }
+    let of_group = |group: &usize| Some((value(&rules.groups[*group].limits)?, *group));
+    if let Some((_, group)) = profile.doubtful.iter().find_map(of_group) {
+        return Some(Governed::Unknown {
+            policy: Policy::Group(group),
+            why: format!(
+                "whether it belongs to group {} is not known",
+                rules.groups[group].name
+            ),
+        });
+    }
+    if let Some((limit, group)) = profile.groups.iter().filter_map(of_group).min() {
+        let policy = Policy::Group(group);
+        return Some(Governed::By { policy, limit });
+    }
+    let policy = Policy::Default;
+    value(&rules.defaults).map(|limit| Governed::By { policy, limit })
+}
+
+/// What is said of this time replaces what is said of all; of several that are, the
+/// strictest.
+fn of_user(
+    policy: &UserPolicy,
+    civil: Civil,
+    value: &dyn Fn(&Limits) -> Option<u64>,
+) -> Option<u64> {
+    let in_force = policy
+        .overrides
+        .iter()
+        .filter(|it| it.hours.contains(civil));
+    in_force
+        .filter_map(|it| value(&it.limits))
+        .min()
+        .or_else(|| value(&policy.limits))
+}
+
+/// A limit in its kind's unit.
+pub(crate) fn value(limits: &Limits, kind: RuleKind) -> Option<u64> {
+    match kind {
+        RuleKind::Memory => limits.memory.map(|it| it.0),
+        RuleKind::Utilization => limits.utilization.map(|it| u64::from(it.0)),
+        RuleKind::Duration => limits.duration.map(milliseconds),
+        RuleKind::Processes => limits.processes.map(u64::from),
+        RuleKind::Idle => limits.idle.map(milliseconds),
+        RuleKind::TotalMemory
+        | RuleKind::TotalUtilization
+        | RuleKind::TotalProcesses
+        | RuleKind::ProcessMemory
+        | RuleKind::GpuUtilization
+        | RuleKind::ReservedMemory
+        | RuleKind::Gpu
+        | RuleKind::User
+        | RuleKind::Process
+        | RuleKind::Maintenance
+        | RuleKind::Hours
+        | RuleKind::Waste
+        | RuleKind::Runaway
+        | RuleKind::Growth => None,
+    }
+}
+
+/// Whole milliseconds.
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,239 @@
+//! What the guard remembers from one bucket to the next. It can be written down and
+//! read again, and goes on from there. What is gone from the box is forgotten.
+
+pub(crate) mod pairs;
+
+pub(crate) mod streak;
+
+pub(crate) mod window;
+
+use super::bucket::{About, Bucket};
+use super::clock::Clock;
+use super::ghosts::Ended;
+use super::judge::{Names, Places, Rulebook, Selected, is_called, names};
+use super::limits::milliseconds;
+use gpukill_proto::guard::{JudgedRun, OpenViolation, Person, RuleName, Subject};
+use gpukill_proto::snapshot::DeviceId;
+use gpukill_proto::units::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use streak::Streak;
+use window::{Held, Load, Waste, Window};
+
+/// What the guard remembers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Memory {
+    /// Until when it has judged.
+    pub(crate) until: Option<Timestamp>,
+    /// By which settings the rest was remembered: below how many percent a process
+    /// does nothing, and the milliseconds by whose mean utilisation is judged.
+    pub(crate) by: (u32, u64),
+    /// What each job did.
+    #[serde(with = "pairs")]
+    pub(crate) jobs: BTreeMap<JobKey, JobMemory>,
+    /// Utilisation of each process.
+    #[serde(with = "pairs")]
+    pub(crate) loads: BTreeMap<JudgedRun, Window<Load>>,
+    /// Utilisation of each device.
+    #[serde(with = "pairs")]
+    pub(crate) devices: BTreeMap<DeviceId, Window<Load>>,
+    /// What single rules look at.
+    #[serde(with = "pairs")]
+    pub(crate) conduct: BTreeMap<RuleName, ConductMemory>,
+    /// What is violated, and what may be.
+    #[serde(with = "pairs")]
+    pub(crate) clocks: BTreeMap<RuleName, Clocks>,
+    /// Jobs that were ended and have processes still: in a dry run all have.
+    #[serde(with = "pairs")]
+    pub(crate) ended: BTreeMap<JobKey, Ended>,
+    #[serde(skip)]
+    pub(crate) cache: Cache,
+}
+
+/// Names a job of somebody.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct JobKey {
+    pub(crate) owner: Person,
+    pub(crate) id: String,
+}
+
+/// What a job did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct JobMemory {
+    /// As `list` showed it at first: so it keeps its name.
+    pub(crate) shown: String,
+    /// It does nothing.
+    pub(crate) still: Streak,
+    /// It does nothing, and nobody is connected to it.
+    pub(crate) alone: Streak,
+}
+
+/// What one rule looks at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ConductMemory {
+    pub(crate) print: u64,
+    #[serde(with = "pairs")]
+    pub(crate) waste: BTreeMap<JobKey, Window<Waste>>,
+    #[serde(with = "pairs")]
+    pub(crate) runaway: BTreeMap<JudgedRun, Peak>,
+    #[serde(with = "pairs")]
+    pub(crate) growth: BTreeMap<JudgedRun, Window<Held>>,
+}
+
+/// A process that works on and on, and the most that it held meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Peak {
+    pub(crate) at_work: Streak,
+    pub(crate) bytes: u64,
+}
+
+/// The clocks of one rule.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Clocks {
+    pub(crate) print: u64,
+    #[serde(with = "pairs")]
+    pub(crate) of: BTreeMap<Subject, Clock>,
+}
+
+/// What is found once and holds as long as nothing else becomes known.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cache {
+    /// By which rules.
+    print: Option<u64>,
+    names: Names,
+    places: Arc<Places>,
+    processes: BTreeMap<(u32, u64), Known>,
+    generation: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    about: Arc<About>,
+    selected: Arc<Selected>,
+    generation: u64,
+}
+
+impl Memory {
+    /// The violations that go on, each with its clock.
+    #[must_use]
+    pub fn violations(&self) -> Vec<OpenViolation> {
+        let clocks = self.clocks.iter().flat_map(|(rule, clocks)| {
+            let of = clocks.of.iter();
+            of.filter_map(|(subject, clock)| clock.open(rule, subject))
+        });
+        clocks.collect()
+    }
+
+    /// Readies it for a bucket: what the settings say otherwise, and what a gap makes
+    /// unknown, is no longer remembered. Whether the bucket follows the last.
+    pub(crate) fn turn_to(&mut self, book: &Rulebook, bucket: &Bucket) -> bool {
+        let enforcement = &book.rules().enforcement;
+        let window = milliseconds(enforcement.utilization_window);
+        let by = (enforcement.idle_below.0, window);
+        if self.by.0 != by.0 {
+            self.jobs.clear();
+        }
+        if self.by.1 != by.1 {
+            self.loads.clear();
+            self.devices.clear();
+        }
+        self.by = by;
+        let follows = self.until.is_none_or(|until| follows(until, bucket));
+        if !follows {
+            self.loads.clear();
+            self.devices.clear();
+            self.conduct.clear();
+            for job in self.jobs.values_mut() {
+                job.still.is_unknown(bucket.until);
+                job.alone.is_unknown(bucket.until);
+            }
+            for clock in self.clocks.values_mut().flat_map(|it| it.of.values_mut()) {
+                clock.lost_sight();
+            }
+        }
+        self.until = Some(bucket.until);
+        self.conduct
+            .retain(|rule, memory| is_current(book, rule, memory.print));
+        follows
+    }
+
+    /// Which devices the policies are about.
+    pub(crate) fn places(&mut self, book: &Rulebook, bucket: &Bucket) -> Arc<Places> {
+        if self.cache.print != Some(book.print()) {
+            self.cache = Cache {
+                print: Some(book.print()),
+                ..Cache::default()
+            };
+        } else if is_called(bucket, &self.cache.names) {
+            return Arc::clone(&self.cache.places);
+        }
+        self.cache.names = names(bucket);
+        self.cache.places = Arc::new(Places::of(book.rules(), &self.cache.names));
+        Arc::clone(&self.cache.places)
+    }
+
+    /// What is said of a process. After [`Memory::places`].
+    pub(crate) fn selected(
+        &mut self,
+        book: &Rulebook,
+        run: &JudgedRun,
+        about: &Arc<About>,
+    ) -> Arc<Selected> {
+        let process = (run.pid, run.start_ticks);
+        let generation = self.cache.generation;
+        if let Some(known) = self.cache.processes.get_mut(&process)
+            && (Arc::ptr_eq(&known.about, about) || known.about == *about)
+        {
+            known.generation = generation;
+            return Arc::clone(&known.selected);
+        }
+        let selected = Arc::new(Selected::of(book.rules(), about, Some(process)));
+        let known = Known {
+            about: Arc::clone(about),
+            selected: Arc::clone(&selected),
+            generation,
+        };
+        self.cache.processes.insert(process, known);
+        selected
+    }
+
+    /// Forgets the processes that were not asked for since it did so last.
+    pub(crate) fn forget_selected(&mut self) {
+        let now = self.cache.generation;
+        self.cache
+            .processes
+            .retain(|_, known| known.generation == now);
+        self.cache.generation = now.wrapping_add(1);
+    }
+}
+
+/// Lets go what is remembered of others than these, of whom there are `count`, all
+/// remembered.
+pub(crate) fn keep<'k, K: Ord + 'k, V>(
+    map: &mut BTreeMap<K, V>,
+    count: usize,
+    there: impl Iterator<Item = &'k K>,
+) {
+    // Mostly nobody has gone.
+    if map.len() != count {
+        let there: BTreeSet<&K> = there.collect();
+        map.retain(|key, _| there.contains(key));
+    }
+}
+
+/// Whether the rules still say what they said when something was remembered.
+pub(crate) fn is_current(book: &Rulebook, rule: &RuleName, print: u64) -> bool {
+    book.find(&rule.source)
+        .is_some_and(|policy| book.print_of(policy) == print)
+}
+
+/// Whether a bucket begins where the one before ended, and was seen as a whole, by
+/// clocks that agree. A tenth and a second are for polls that come late.
+fn follows(last: Timestamp, bucket: &Bucket) -> bool {
+    let seen = bucket.seen_ms;
+    let slack = (seen / 10).saturating_add(1_000);
+    let apart = last.0.abs_diff(bucket.from.0);
+    let length = milliseconds(bucket.until.since(bucket.from));
+    seen > 0 && apart <= slack && length.abs_diff(seen) <= slack
+}

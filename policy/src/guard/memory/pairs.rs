@@ -1,0 +1,22 @@
+//! Maps written as lists of pairs: their keys are more than texts, which is all that
+//! some formats take.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+
+pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+    map: &BTreeMap<K, V>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(map)
+}
+
+pub(crate) fn deserialize<'de, K, V, D>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
+where
+    K: Deserialize<'de> + Ord,
+    V: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    let pairs = Vec::<(K, V)>::deserialize(deserializer)?;
+    Ok(pairs.into_iter().collect())
+}

@@ -1,0 +1,148 @@
+//! The last so many minutes or hours of something, in at most [`SLOTS`] parts.
+//!
+//! Parts lie where the wall clock puts them, so that whoever looks at the same time
+//! again sees the same.
+
+use super::super::limits::milliseconds;
+use gpukill_proto::units::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// The most parts of a window.
+pub(crate) const SLOTS: usize = 64;
+
+/// What a part of a window holds.
+pub(crate) trait Part {
+    /// Adds what came after.
+    fn merge(&mut self, later: Self);
+}
+
+/// The last of something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Window<P> {
+    /// Since when it has been looked at.
+    pub(crate) since: Timestamp,
+    slots: VecDeque<Slot<P>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Slot<P> {
+    index: i64,
+    pub(crate) from: Timestamp,
+    pub(crate) until: Timestamp,
+    pub(crate) part: P,
+}
+
+impl<P: Part> Window<P> {
+    pub(crate) const fn from(since: Timestamp) -> Self {
+        Self {
+            since,
+            slots: VecDeque::new(),
+        }
+    }
+
+    /// Adds what was between these moments, and lets go what is older than `length`.
+    pub(crate) fn add(&mut self, length: u64, from: Timestamp, until: Timestamp, part: P) {
+        // One part less than there is room for: the oldest may lie half outside.
+        let parts = SLOTS as u64 - 1;
+        let each = i64::try_from(length.div_ceil(parts).max(1)).unwrap_or(i64::MAX);
+        // The moment that a part ends at is its own.
+        let index = until.0.saturating_sub(1).div_euclid(each);
+        match self.slots.back_mut().filter(|last| last.index == index) {
+            Some(last) => {
+                last.until = until;
+                last.part.merge(part);
+            }
+            None => self.slots.push_back(Slot {
+                index,
+                from,
+                until,
+                part,
+            }),
+        }
+        let is_old = |slot: &Slot<P>| milliseconds(until.since(slot.until)) >= length;
+        while self.slots.front().is_some_and(is_old) || self.slots.len() > SLOTS {
+            self.slots.pop_front();
+        }
+    }
+
+    /// Its parts, oldest first.
+    pub(crate) fn slots(&self) -> impl DoubleEndedIterator<Item = &Slot<P>> {
+        self.slots.iter()
+    }
+
+    /// Whether it has been looked at for all of `length` up to `until`; `None` where it
+    /// could have been there before.
+    pub(crate) fn covers(&self, length: u64, until: Timestamp, began: Timestamp) -> Option<bool> {
+        let is_long_enough = |since: Timestamp| milliseconds(until.since(since)) >= length;
+        if is_long_enough(self.since) {
+            Some(true)
+        } else if began < self.since && is_long_enough(began) {
+            None
+        } else {
+            Some(false)
+        }
+    }
+}
+
+/// Utilisation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Load {
+    pub(crate) seen_ms: u64,
+    /// Percent × milliseconds.
+    pub(crate) total: u64,
+    /// Something that would add to it is not known.
+    pub(crate) is_unknown: bool,
+}
+
+impl Part for Load {
+    fn merge(&mut self, later: Self) {
+        self.seen_ms = self.seen_ms.saturating_add(later.seen_ms);
+        self.total = self.total.saturating_add(later.total);
+        self.is_unknown |= later.is_unknown;
+    }
+}
+
+/// What a job did with what it held.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Waste {
+    /// How long its processes held devices, added up.
+    pub(crate) held_ms: u64,
+    /// Percent × milliseconds.
+    pub(crate) total: u64,
+    pub(crate) is_load_unknown: bool,
+    /// The least that it held, in bytes, as far as is known.
+    pub(crate) least: u64,
+    pub(crate) is_memory_unknown: bool,
+}
+
+impl Part for Waste {
+    fn merge(&mut self, later: Self) {
+        self.held_ms = self.held_ms.saturating_add(later.held_ms);
+        self.total = self.total.saturating_add(later.total);
+        self.is_load_unknown |= later.is_load_unknown;
+        self.least = self.least.min(later.least);
+        self.is_memory_unknown |= later.is_memory_unknown;
+    }
+}
+
+/// Memory that a process held.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Held {
+    /// Means of buckets in KiB × their milliseconds: of bytes a day would overflow.
+    pub(crate) total: u64,
+    pub(crate) known_ms: u64,
+    pub(crate) is_unknown: bool,
+    /// Of its first bucket and its last, in bytes.
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+}
+
+impl Part for Held {
+    fn merge(&mut self, later: Self) {
+        self.total = self.total.saturating_add(later.total);
+        self.known_ms = self.known_ms.saturating_add(later.known_ms);
+        self.is_unknown |= later.is_unknown;
+        self.last = later.last;
+    }
+}

@@ -1,0 +1,98 @@
+//! Records as prose.
+
+use gpukill_proto::guard::{GuardRecord, GuardStep, Measured, Person, RuleKind, Subject};
+use gpukill_proto::units::Timestamp;
+
+/// `00:14:20 bob: default: idle: warned, ends 00:19:20`
+pub(crate) fn line(record: &GuardRecord) -> String {
+    let who = who(&record.subject);
+    let step = match &record.step {
+        GuardStep::Violated => match record.evidence.measured {
+            Some(measured) => {
+                let said = measure(record.rule.kind, measured);
+                format!("violated, {said} since {}", clock(record.evidence.since))
+            }
+            None => "violated".to_owned(),
+        },
+        GuardStep::Warned { times, deadline } => {
+            let times = match times {
+                1 => String::new(),
+                times => format!(" again ({times})"),
+            };
+            match deadline {
+                Some(deadline) => format!("warned{times}, ends {}", clock(*deadline)),
+                None => format!("warned{times}"),
+            }
+        }
+        GuardStep::Ended(victim) => {
+            let job = &victim.job;
+            let busy = match victim.is_busy {
+                Some(true) => ", which works",
+                Some(false) => "",
+                None => ", which may work",
+            };
+            let what = format!(
+                "{} of {} (priority {}, {} on GPUs{busy})",
+                job.shown, job.owner.name, victim.priority, victim.count
+            );
+            match &victim.leave_to {
+                Some(command) => format!("asks for: {command}, to end {what}"),
+                None => format!("ends {what}"),
+            }
+        }
+        GuardStep::Spared(why) => format!("nobody is ended: {why}"),
+        GuardStep::Over => "over".to_owned(),
+    };
+    let mode = record.mode.name();
+    format!(
+        "{} {who}: {}: {step} [{mode}]",
+        clock(record.at),
+        record.rule
+    )
+}
+
+fn clock(at: Timestamp) -> String {
+    let seconds = at.0 / 1_000;
+    let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}", seconds % 60)
+}
+
+fn who(subject: &Subject) -> String {
+    let name = |person: &Person| person.name.clone();
+    match subject {
+        Subject::Person(person) => name(person),
+        Subject::PersonOn(person, device) => format!("{} on {}", name(person), device.0),
+        Subject::Group(group) => format!("group {group}"),
+        Subject::GroupOn(group, device) => format!("group {group} on {}", device.0),
+        Subject::Device(device) => device.0.clone(),
+        Subject::Job(job) => format!("{} ({})", job.owner.name, job.shown),
+        Subject::Run(run) => format!("{} on {}", run.pid, run.device.0),
+    }
+}
+
+fn measure(kind: RuleKind, measured: Measured) -> String {
+    let Measured { value, limit } = measured;
+    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
+    let minutes = |ms: u64| format!("{}:{:02} min", ms / 60_000, ms / 1_000 % 60);
+    match kind {
+        RuleKind::Memory
+        | RuleKind::TotalMemory
+        | RuleKind::ProcessMemory
+        | RuleKind::ReservedMemory
+        | RuleKind::Growth => format!("{} of {}", gib(value), gib(limit)),
+        RuleKind::Duration | RuleKind::Idle | RuleKind::Runaway => {
+            format!("{} of {}", minutes(value), minutes(limit))
+        }
+        RuleKind::Utilization
+        | RuleKind::TotalUtilization
+        | RuleKind::GpuUtilization
+        | RuleKind::Waste => format!("{value} % of {limit} %"),
+        RuleKind::Processes
+        | RuleKind::TotalProcesses
+        | RuleKind::Gpu
+        | RuleKind::User
+        | RuleKind::Process
+        | RuleKind::Maintenance
+        | RuleKind::Hours => format!("{value} of {limit}"),
+    }
+}

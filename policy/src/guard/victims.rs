@@ -1,0 +1,272 @@
+//! Who is ended for a violation: one whole job, of the lowest priority that there is;
+//! within a priority the newest of those that suffice alone, else the one that frees
+//! most. Never who is protected, never a job of which a part is or is somebody else's,
+//! and nobody while another that was ended is still going.
+
+use super::ghosts::{Ended as EndedJob, Process};
+use super::judge::{Excess, Held, Job, Scene, is_busy, told};
+use super::memory::{JobKey, Memory};
+use gpukill_proto::guard::{GuardMode, RuleKind, Victim};
+use gpukill_proto::snapshot::Scheduler;
+use gpukill_proto::units::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A job that was ended has so long to go: signals take ten seconds and what a process
+/// held comes back in ten more at most, as with a kill that a person asks for; some of
+/// them write a checkpoint first.
+const GOING: Duration = Duration::from_secs(60);
+
+/// Whom.
+pub(crate) enum Choice {
+    /// This job.
+    Job { job: usize, victim: Victim },
+    /// Somebody is going already, or is gone.
+    NotYet,
+    /// Nobody may be, and why.
+    Nobody(String),
+}
+
+/// Who was ended, in this bucket or before, and is there still.
+pub(crate) struct Ended {
+    jobs: BTreeMap<JobKey, EndedJob>,
+    at: Timestamp,
+    is_dry_run: bool,
+}
+
+impl Ended {
+    pub(crate) fn of(memory: &mut Memory, scene: &Scene<'_>) -> Self {
+        Self {
+            jobs: std::mem::take(&mut memory.ended),
+            at: scene.bucket.until,
+            is_dry_run: scene.book.rules().mode == GuardMode::DryRun,
+        }
+    }
+
+    pub(crate) fn remember(self, memory: &mut Memory) {
+        memory.ended = self.jobs;
+    }
+
+    /// Notes that a job is ended. `false` where it stays: others end it, or a rule is
+    /// only rehearsed while others act, so that it counts for these.
+    pub(crate) fn end(
+        &mut self,
+        scene: &Scene<'_>,
+        job: usize,
+        mode: GuardMode,
+        is_left: bool,
+    ) -> bool {
+        if is_left || (mode == GuardMode::DryRun && !self.is_dry_run) {
+            return false;
+        }
+        let job = &scene.jobs[job];
+        let ended = EndedJob {
+            at: self.at,
+            is_ghost: self.is_dry_run,
+            processes: job.runs.iter().map(|run| process(scene, *run)).collect(),
+        };
+        self.jobs.insert(job.key.clone(), ended);
+        true
+    }
+}
+
+fn process(scene: &Scene<'_>, run: usize) -> Process {
+    let key = scene.runs[run].key;
+    (key.pid, key.start_ticks)
+}
+
+/// Chooses, of the jobs that a condition is known by.
+pub(crate) fn choose(
+    scene: &Scene<'_>,
+    held: &Held,
+    kind: RuleKind,
+    ended: &Ended,
+    left_to: Option<&JobKey>,
+) -> Choice {
+    let is_there = |run: &usize| scene.runs[*run].judged.is_present;
+    let runs: Vec<usize> = held.runs.iter().copied().filter(is_there).collect();
+    if runs.is_empty() && !held.runs.is_empty() {
+        return Choice::NotYet;
+    }
+    let mut jobs: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut spared: BTreeSet<String> = BTreeSet::new();
+    for run in runs {
+        match scene.runs[run].job {
+            Some(job) => jobs.entry(job).or_default().push(run),
+            None => {
+                spared.insert("whose a process is, is not known".to_owned());
+            }
+        }
+    }
+    for job in jobs.keys() {
+        let job = &scene.jobs[*job];
+        if left_to == Some(&job.key) {
+            return Choice::NotYet;
+        }
+        if let Some(going) = ended.jobs.get(&job.key) {
+            if going.at >= ended.at || ended.at.since(going.at) < GOING {
+                return Choice::NotYet;
+            }
+            return Choice::Nobody(format!("{} was ended, and is there still", job.shown));
+        }
+    }
+    let mut candidates = Vec::new();
+    for (position, runs) in &jobs {
+        let job = &scene.jobs[*position];
+        if let Some(why) = may_not(scene, job) {
+            spared.insert(format!("{}: {why}", job.shown));
+            continue;
+        }
+        let frees = frees(scene, runs, held.excess);
+        if frees == 0 {
+            spared.insert(format!("{}: what it holds is not known", job.shown));
+            continue;
+        }
+        candidates.push(Candidate {
+            job: *position,
+            priority: priority(scene, job),
+            frees,
+            began: began(scene, job),
+        });
+    }
+    match best(&candidates, held.excess) {
+        Some(chosen) => Choice::Job {
+            job: chosen.job,
+            victim: victim(scene, chosen),
+        },
+        None => Choice::Nobody(why_nobody(spared, kind)),
+    }
+}
+
+struct Candidate {
+    job: usize,
+    priority: u8,
+    /// In the unit of what is too much.
+    frees: u64,
+    /// The younger the later.
+    began: (Timestamp, u64, u32),
+}
+
+fn best(candidates: &[Candidate], excess: Excess) -> Option<&Candidate> {
+    let lowest = candidates.iter().map(|it| it.priority).min()?;
+    let of_lowest = || candidates.iter().filter(|it| it.priority == lowest);
+    let needed = match excess {
+        Excess::Bytes(needed) | Excess::Processes(needed) | Excess::Percent(needed) => needed,
+        Excess::All => 1,
+    };
+    let suffices = of_lowest().filter(|it| it.frees >= needed);
+    let newest = suffices.max_by_key(|it| it.began);
+    newest.or_else(|| of_lowest().max_by_key(|it| (it.frees, it.began)))
+}
+
+/// How much less it would be without these.
+fn frees(scene: &Scene<'_>, runs: &[usize], excess: Excess) -> u64 {
+    let runs = runs.iter().map(|run| &scene.runs[*run]);
+    match excess {
+        Excess::Bytes(_) => total(runs.map(|run| run.memory.value)),
+        Excess::Percent(_) => total(runs.map(|run| run.load.value)),
+        Excess::Processes(_) => {
+            let processes: BTreeSet<_> =
+                runs.map(|run| (run.key.pid, run.key.start_ticks)).collect();
+            processes.len() as u64
+        }
+        Excess::All => 1,
+    }
+}
+
+fn total(values: impl Iterator<Item = u64>) -> u64 {
+    values.fold(0, u64::saturating_add)
+}
+
+/// The highest of its processes': one that is to be spared spares the others.
+fn priority(scene: &Scene<'_>, job: &Job) -> u8 {
+    let priorities = job.runs.iter().map(|run| {
+        let profile = &scene.profiles[scene.runs[*run].profile].0;
+        scene.book.priority(profile)
+    });
+    priorities.max().unwrap_or(super::rules::PRIORITY)
+}
+
+/// When the first of its processes that are there began.
+fn began(scene: &Scene<'_>, job: &Job) -> (Timestamp, u64, u32) {
+    let began = job.runs.iter().map(|run| {
+        let run = &scene.runs[*run];
+        (run.judged.first_seen, run.key.start_ticks, run.key.pid)
+    });
+    began.min().unwrap_or_default()
+}
+
+/// Why the guard does not end a job.
+fn may_not(scene: &Scene<'_>, job: &Job) -> Option<String> {
+    if job.spare.is_some() {
+        return job.spare.clone();
+    }
+    let is_unclear = job.runs.iter().any(|run| {
+        let about = &scene.runs[*run].judged.about;
+        about.scheduler.is_none() || about.pod.is_none()
+    });
+    is_unclear.then(|| "whether a scheduler or Kubernetes owns it is not known".to_owned())
+}
+
+fn why_nobody(spared: BTreeSet<String>, kind: RuleKind) -> String {
+    /// So many are named.
+    const NAMED: usize = 3;
+    let count = spared.len();
+    let mut named: Vec<String> = spared.into_iter().take(NAMED).collect();
+    if count > NAMED {
+        named.push(format!("{} more", count - NAMED));
+    }
+    if named.is_empty() {
+        return format!(
+            "no process is known by whom the {} would change",
+            kind.name()
+        );
+    }
+    named.join("; ")
+}
+
+fn victim(scene: &Scene<'_>, chosen: &Candidate) -> Victim {
+    let job = &scene.jobs[chosen.job];
+    Victim {
+        job: job.judged(),
+        priority: chosen.priority,
+        runs: told(scene, &job.runs),
+        count: u32::try_from(job.runs.len()).unwrap_or(u32::MAX),
+        is_busy: is_busy(scene, job),
+        leave_to: job.runs.iter().find_map(|run| {
+            let about = &scene.runs[*run].judged.about;
+            let pod = about.pod.as_ref().and_then(Option::as_ref);
+            let scheduler = about.scheduler.as_ref().and_then(Option::as_ref);
+            let by_kubernetes = || {
+                let (namespace, name) = pod?;
+                Some(format!(
+                    "kubectl delete pod --namespace {} {}",
+                    word(namespace),
+                    word(name)
+                ))
+            };
+            scheduler
+                .map(|(scheduler, id)| format!("{} {}", ends(*scheduler), word(id)))
+                .or_else(by_kubernetes)
+        }),
+    }
+}
+
+/// What ends a job of this scheduler.
+const fn ends(scheduler: Scheduler) -> &'static str {
+    match scheduler {
+        Scheduler::Slurm => "scancel",
+        Scheduler::Pbs => "qdel",
+        Scheduler::Lsf => "bkill",
+        Scheduler::HtCondor => "condor_rm",
+    }
+}
+
+/// A word that a shell takes for nothing else: it comes out of files that are not
+/// ours, and people copy it.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-[]".contains(c);
+    text.chars()
+        .map(|c| if is_plain(c) { c } else { '_' })
+        .collect()
+}

@@ -1,0 +1,293 @@
+//! `cargo bench -p gpukill-tests --bench judge`: what judging one bucket costs: of
+//! 10,000 processes by 1,000 rules, and of a common box by a common file.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "it prints its measurements, and ends where it cannot"
+)]
+
+use gpukill_policy::guard::bucket::{About, Bucket, Judged, JudgedDevice};
+use gpukill_policy::guard::rules::*;
+use gpukill_policy::guard::schedule::{Civil, Hours};
+use gpukill_policy::guard::{Memory, Rulebook, judge};
+use gpukill_policy::select::pattern;
+use gpukill_policy::usage::{DeviceUsage, Gauge, RunUsage};
+use gpukill_proto::guard::{GuardMode, JudgedRun, Person};
+use gpukill_proto::snapshot::DeviceId;
+use gpukill_proto::units::{Bytes, Percent, Timestamp};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const GIB: u64 = 1 << 30;
+
+/// A bucket is so long.
+const SAMPLE_MS: u64 = 10_000;
+
+fn main() {
+    println!(
+        "{:<44} {:>10} {:>10} {:>10} {:>9} {:>8}",
+        "", "first ms", "mean ms", "max ms", "records", "KiB kept"
+    );
+    let crowd = Crowd {
+        processes: 10_000,
+        owners: 500,
+        devices: 64,
+    };
+    let common = Crowd {
+        processes: 64,
+        owners: 8,
+        devices: 8,
+    };
+    measured("10,000 processes, 1,000 rules", &crowd, many_rules(1.0), 40);
+    measured(
+        "10,000 processes, 1,000 rules, none broken",
+        &crowd,
+        many_rules(1e3),
+        40,
+    );
+    measured("10,000 processes, defaults alone", &crowd, few_rules(), 40);
+    measured(
+        "64 processes, defaults and two rules",
+        &common,
+        few_rules(),
+        8_640,
+    );
+}
+
+struct Crowd {
+    processes: u32,
+    owners: u32,
+    devices: u32,
+}
+
+fn measured(name: &str, crowd: &Crowd, rules: Rules, buckets: u32) {
+    let book = Rulebook::of(rules);
+    let mut memory = Memory::default();
+    let abouts: Vec<Arc<About>> = (0..crowd.processes)
+        .map(|pid| Arc::new(about(pid, crowd)))
+        .collect();
+    let mut first = Duration::ZERO;
+    let (mut total, mut most) = (Duration::ZERO, Duration::ZERO);
+    let mut records = 0;
+    for nth in 0..buckets {
+        let bucket = bucket(crowd, &abouts, nth);
+        let began = Instant::now();
+        records += judge(&book, &mut memory, &bucket).records.len();
+        let took = began.elapsed();
+        if nth == 0 {
+            first = took;
+        } else {
+            total += took;
+            most = most.max(took);
+        }
+    }
+    let kept = serde_json::to_string(&memory).unwrap().len() / 1024;
+    let ms = |took: Duration| took.as_secs_f64() * 1e3;
+    println!(
+        "{name:<44} {:>10.3} {:>10.3} {:>10.3} {records:>9} {kept:>8}",
+        ms(first),
+        ms(total / (buckets - 1)),
+        ms(most),
+    );
+}
+
+fn about(pid: u32, crowd: &Crowd) -> About {
+    let owner = pid % crowd.owners;
+    About {
+        owner: Some(Person {
+            name: format!("user{owner}"),
+            uid: Some(1_000 + owner),
+        }),
+        user: Some((Some(format!("user{owner}")), 1_000 + owner)),
+        login_uid: Some(None),
+        is_of_the_box: Some(true),
+        groups: Some(vec![format!("group{}", owner % 50), "gpu".into()]),
+        name: Some("python".into()),
+        executable: Some("/usr/bin/python3.11".into()),
+        command: Some(format!(
+            "python train.py --rank {pid} --lr 0.001 --epochs 90"
+        )),
+        image: Some(None),
+        unit: Some(None),
+        pod: Some(None),
+        scheduler: Some(None),
+        account: Some(None),
+        job: Some((format!("tree {}", pid / 4), format!("tree {}", pid / 4))),
+        is_orphaned: Some(false),
+    }
+}
+
+fn gauge(value: u64) -> Gauge {
+    Gauge {
+        most: Some(value),
+        known_ms: SAMPLE_MS,
+        total: u128::from(value) * u128::from(SAMPLE_MS),
+        is_failed: false,
+    }
+}
+
+fn bucket(crowd: &Crowd, abouts: &[Arc<About>], nth: u32) -> Bucket {
+    let from = Timestamp(i64::from(nth) * 10_000);
+    let device = |index: u32| {
+        let judged = JudgedDevice {
+            index,
+            name: Some("NVIDIA H100 80GB HBM3".into()),
+            pci: Some(format!("0000:{index:02x}:00.0")),
+            memory: Some(Bytes(80 * GIB)),
+            is_unified: false,
+            usage: DeviceUsage {
+                memory: gauge(40 * GIB),
+                utilization: gauge(70),
+                held_ms: SAMPLE_MS,
+                ..DeviceUsage::default()
+            },
+        };
+        (DeviceId(format!("GPU-{index:08x}")), judged)
+    };
+    let runs = (0_u32..).zip(abouts).map(|(pid, about)| {
+        let device = pid % crowd.devices;
+        let run = JudgedRun {
+            pid,
+            start_ticks: u64::from(pid) * 7,
+            device: DeviceId(format!("GPU-{device:08x}")),
+            instance: None,
+        };
+        let judged = Judged {
+            about: Arc::clone(about),
+            first_seen: Timestamp(0),
+            usage: RunUsage {
+                held_ms: SAMPLE_MS,
+                memory: gauge(GIB / 8 * u64::from(pid % 40)),
+                utilization: gauge(u64::from((pid * 7 + nth) % 101)),
+                ..RunUsage::default()
+            },
+            is_present: true,
+        };
+        (run, judged)
+    });
+    Bucket {
+        from,
+        until: Timestamp(from.0 + 10_000),
+        seen_ms: SAMPLE_MS,
+        civil: Civil::default(),
+        devices: (0..crowd.devices).map(device).collect(),
+        runs: runs.collect(),
+    }
+}
+
+fn behaviour(name: String, members: Members, conduct: Conduct) -> Behaviour {
+    Behaviour {
+        name,
+        members,
+        except_users: vec!["root".into()],
+        gpus: Vec::new(),
+        processes: vec![Glob {
+            typed: "python*".into(),
+            regex: pattern("^python.*$").unwrap(),
+        }],
+        command: Some(Pattern {
+            typed: "train".into(),
+            regex: pattern("train").unwrap(),
+        }),
+        conduct,
+        measures: Measures::default(),
+    }
+}
+
+fn few_rules() -> Rules {
+    Rules {
+        mode: GuardMode::DryRun,
+        defaults: Limits {
+            memory: Some(Bytes(16 * GIB)),
+            utilization: Some(Percent(80)),
+            duration: Some(Duration::from_secs(12 * 3_600)),
+            processes: Some(100),
+            idle: Some(Duration::from_secs(1_800)),
+            idle_min_memory: Some(Bytes(GIB)),
+        },
+        behaviours: vec![
+            behaviour(
+                "waste".into(),
+                Members::default(),
+                Conduct::Waste {
+                    below: Percent(5),
+                    min_memory: Bytes(4 * GIB),
+                    hours: Duration::from_secs(7_200),
+                },
+            ),
+            behaviour(
+                "growth".into(),
+                Members::default(),
+                Conduct::Growth {
+                    by: Bytes(8 * GIB),
+                    within: Duration::from_secs(7_200),
+                },
+            ),
+        ],
+        ..Rules::default()
+    }
+}
+
+/// 400 persons, 100 groups, 100 devices, 100 times, 300 behaviours.
+fn many_rules(wide: f64) -> Rules {
+    let wide = |gib: u64| Some(Bytes((gib as f64 * wide) as u64 * GIB));
+    let user = |nth: u32| UserPolicy {
+        name: format!("user{nth}"),
+        limits: Limits {
+            memory: wide(40),
+            processes: Some(50),
+            ..Limits::default()
+        },
+        ..UserPolicy::default()
+    };
+    let group = |nth: u32| GroupPolicy {
+        name: format!("group{nth}"),
+        members: Members {
+            unix_groups: vec![format!("group{nth}")],
+            ..Members::default()
+        },
+        total_memory: wide(400),
+        ..GroupPolicy::default()
+    };
+    let gpu = |nth: u32| GpuPolicy {
+        name: format!("{nth}"),
+        gpus: vec![GpuSelector(format!("{nth}"))],
+        max_memory: wide(6),
+        blocked_users: vec![format!("user{}", nth + 1_000)],
+        ..GpuPolicy::default()
+    };
+    let time = |nth: u32| TimePolicy {
+        name: format!("time{nth}"),
+        hours: Hours {
+            from: u16::try_from(nth).unwrap(),
+            to: 1_440,
+            days: Vec::new(),
+        },
+        limits: Limits {
+            memory: wide(64),
+            ..Limits::default()
+        },
+        ..TimePolicy::default()
+    };
+    let one = |nth: u32| {
+        let members = Members {
+            users: vec![format!("user{nth}")],
+            ..Members::default()
+        };
+        let conduct = Conduct::Idle {
+            limit: Duration::from_secs(600),
+            min_memory: Bytes(GIB),
+            with_connections: false,
+        };
+        behaviour(format!("rule{nth}"), members, conduct)
+    };
+    Rules {
+        users: (0..400).map(user).collect(),
+        groups: (0..100).map(group).collect(),
+        gpus: (0..100).map(gpu).collect(),
+        times: (0..100).map(time).collect(),
+        behaviours: (0..300).map(one).collect(),
+        ..few_rules()
+    }
+}
