@@ -2,6 +2,8 @@
 //! daemon did. Two SQLite files, each written by one thread alone; whoever has
 //! something to store hands it over and goes on.
 
+mod abouts;
+
 mod acts;
 
 mod aside;
@@ -62,6 +64,8 @@ mod trouble;
 
 pub(crate) mod untrusted;
 
+mod verdicts;
+
 mod writer;
 
 pub(crate) use backup::asked_for as asked_for_a_copy;
@@ -76,6 +80,7 @@ pub(crate) use sample::{Departed, Departure, Groups, Sample};
 use acts::End;
 use fault_log::FaultLog;
 use gpukill_proto::audit::{AuditFilter, AuditPage, AuditQuery, AuditSummary};
+use gpukill_proto::guard::GuardRecord;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::GpuEvent;
 use gpukill_proto::status::StoreReport;
@@ -118,6 +123,7 @@ enum Order {
     Record(Event),
     Devices(Vec<GpuEvent>),
     Faults(Vec<FaultChange>),
+    Verdicts(Vec<GuardRecord>),
     Keep(Keep),
     /// Whether the wall clock can be relied on.
     Clock(oneshot::Sender<bool>),
@@ -135,6 +141,12 @@ pub(crate) enum Event {
     Stopped,
     /// The settings that are in force from now on, as JSON.
     Settings(String),
+    /// The guard's rules that are in force from now on: what names them, where they
+    /// are written, and their text.
+    Rules {
+        revision: Option<String>,
+        text: String,
+    },
     /// A fault began, or is over.
     Fault(FaultChange),
     /// Something happened to a device, so many times at once.
@@ -170,15 +182,18 @@ pub(crate) enum ActKind {
     Backup,
     /// A copy was put in the store's place.
     Restore,
+    /// The guard's rules were changed.
+    EditRules,
 }
 
 impl ActKind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Kill,
         Self::Reset,
         Self::Prune,
         Self::Backup,
         Self::Restore,
+        Self::EditRules,
     ];
 
     /// As it is recorded.
@@ -189,6 +204,7 @@ impl ActKind {
             Self::Prune => "prune",
             Self::Backup => "backup",
             Self::Restore => "restore",
+            Self::EditRules => "rules_edit",
         }
     }
 }
@@ -227,6 +243,8 @@ pub(crate) struct Store {
     directory: Arc<PathBuf>,
     /// One copy at a time.
     copying: Arc<tokio::sync::Semaphore>,
+    /// One replay at a time.
+    replaying: Arc<Mutex<()>>,
 }
 
 impl Store {
@@ -254,6 +272,7 @@ impl Store {
             faults: Arc::default(),
             directory: Arc::new(directory.clone()),
             copying: Arc::new(tokio::sync::Semaphore::new(1)),
+            replaying: Arc::default(),
         };
         let seen_by_reader = Arc::clone(&shared);
         copy::clean(&directory);
@@ -280,6 +299,11 @@ impl Store {
                 lock(&self.shared).dropped += 1
             }
         }
+    }
+
+    /// Records what the guard decided by one sample; true where it is handed over.
+    pub(crate) fn decide(&self, records: Vec<GuardRecord>) -> bool {
+        self.orders.try_send(Order::Verdicts(records)).is_ok()
     }
 
     /// Records what the daemon did. Waits while the queue is full, but not for

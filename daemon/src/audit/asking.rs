@@ -1,9 +1,15 @@
 //! Questions about the record of what was done.
 
-use super::query::{self, Whom};
+use super::database::{SAMPLES, open_for_reading};
+use super::query::{self, Verdicts, Whom};
 use super::{Inquiry, Store};
+use chrono::Local;
+use gpukill_policy::guard::bucket::Bucket;
 use gpukill_proto::audit::{ActionPage, ActionQuery};
+use gpukill_proto::guard::ViolationQuery;
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::units::Timestamp;
+use std::time::Duration;
 
 impl Store {
     /// One page of what was done, by and to `whom`. `may_read` says of whose acts the
@@ -30,4 +36,35 @@ impl Store {
     pub(crate) async fn who_acted(&self) -> Result<Vec<u32>, Refusal> {
         self.ask(Inquiry::Audit, query::who_acted).await
     }
+
+    /// One page of what the guard decided.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub(crate) async fn verdicts(&self, query: ViolationQuery) -> Result<Verdicts, Refusal> {
+        self.ask(Inquiry::Audit, move |file| query::verdicts(file, &query))
+            .await
+    }
+
+    /// Tells of the past as rules see it, the oldest first: each stretch that began in
+    /// this time, and whether it is a sample. Over a connection of its own, so that it
+    /// holds up nobody's question; one at a time. Waits for the disk.
+    ///
+    /// # Errors
+    /// When another goes on, the store cannot be read, or it takes too long.
+    pub(crate) fn buckets(
+        &self,
+        span: (Timestamp, Timestamp),
+        tell: &mut dyn FnMut(Bucket, bool),
+    ) -> Result<(), Refusal> {
+        let _only = self.replaying.try_lock().map_err(|_| Refusal::Busy)?;
+        let opened = open_for_reading(&self.directory, &SAMPLES);
+        let mut opened = opened.map_err(|fault| Refusal::Unavailable(fault.why))?;
+        query::within(REPLAY_PATIENCE, &mut opened.connection, |file, deadline| {
+            query::buckets(file, span, &Local, deadline, tell)
+        })
+    }
 }
+
+/// The longest that reading the past for rules may take.
+const REPLAY_PATIENCE: Duration = Duration::from_secs(100);

@@ -43,6 +43,7 @@ pub(super) const SAMPLES: Kind = Kind {
         include_str!("samples.1.sql"),
         include_str!("samples.2.sql"),
         include_str!("samples.3.sql"),
+        include_str!("samples.4.sql"),
     ],
 };
 
@@ -57,6 +58,7 @@ pub(super) const AUDIT: Kind = Kind {
         include_str!("audit.1.sql"),
         include_str!("audit.2.sql"),
         include_str!("audit.3.sql"),
+        include_str!("audit.4.sql"),
     ],
 };
 
@@ -332,7 +334,7 @@ mod tests {
             .unwrap();
         refused(
             Other,
-            "was written by a newer gpukilld (schema 99, this one knows 3): upgrade gpukilld",
+            "was written by a newer gpukilld (schema 99, this one knows 4): upgrade gpukilld",
         );
 
         std::fs::write(&path, vec![b'x'; 4096]).unwrap();

@@ -2,18 +2,20 @@
 
 use super::database::{AUDIT, SAMPLES};
 use super::{Event, cut};
+use crate::fingerprint::fingerprint;
 use gpukill_proto::snapshot::GpuEvent;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::json;
 
 /// Every kind of event.
-pub(super) const KINDS: [&str; 11] = [
+pub(super) const KINDS: [&str; 12] = [
     "broken",
     "started",
     "stopped",
     "booted",
     "settings",
+    "rules",
     "fault",
     "fault_over",
     "xid",
@@ -61,6 +63,7 @@ pub(super) fn insert(
         }
         Event::Stopped
         | Event::Settings(_)
+        | Event::Rules { .. }
         | Event::Fault(_)
         | Event::Device(..)
         | Event::Quiesced(..)
@@ -77,16 +80,6 @@ fn last_boot(connection: &Connection) -> rusqlite::Result<Option<String>> {
         FROM event WHERE kind = 'started' ORDER BY id DESC LIMIT 1";
     let mut found = connection.prepare_cached(select)?;
     Ok(found.query_row([], |row| row.get(0)).optional()?.flatten())
-}
-
-/// Tells one text from another at a glance: 64 bits of FNV-1a, as in
-/// <https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>. No proof against
-/// somebody who wants two to look alike; the text stands beside it.
-fn fingerprint(text: &str) -> String {
-    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
-    format!("{:016x}", text.bytes().fold(BASIS, mix))
 }
 
 /// Repeats at once are one, with their number: a storm must not fill the record.
@@ -159,6 +152,14 @@ impl EventRow {
                 content: Some(cut::json(settings.clone(), cut::MOST_JSON)),
                 ..row("settings")
             },
+            Event::Rules { revision, text } => {
+                let content = json!({ "revision": revision, "text": text });
+                Self {
+                    detail: Some(revision.clone().unwrap_or_else(|| "built-in".into())),
+                    content: Some(content.to_string()),
+                    ..row("rules")
+                }
+            }
             Event::Fault(change) => {
                 let words = format!("{}: {}", change.part, change.what);
                 let kind = if change.is_over {

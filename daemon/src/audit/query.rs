@@ -2,6 +2,8 @@
 
 mod actions;
 
+mod buckets;
+
 mod filter;
 
 mod page;
@@ -10,13 +12,18 @@ mod range;
 
 mod summary;
 
+mod verdicts;
+
 mod wanted;
 
 mod whom;
 
 pub(super) use actions::{actions, who_acted};
+pub(crate) use buckets::buckets;
 pub(super) use page::page;
 pub(super) use summary::summary;
+pub(crate) use verdicts::Verdicts;
+pub(super) use verdicts::verdicts;
 pub(crate) use whom::{Chosen, Whom};
 
 use gpukill_proto::refusal::Refusal;
@@ -37,7 +44,19 @@ pub(super) fn within_time<T>(
     connection: &mut Connection,
     ask: impl FnOnce(&Connection, Deadline) -> Result<T, Failure>,
 ) -> Result<T, Refusal> {
-    let deadline = Deadline(Instant::now() + PATIENCE);
+    within(PATIENCE, connection, ask)
+}
+
+/// As [`within_time`], for as long as this.
+///
+/// # Errors
+/// As [`within_time`].
+pub(super) fn within<T>(
+    patience: Duration,
+    connection: &mut Connection,
+    ask: impl FnOnce(&Connection, Deadline) -> Result<T, Failure>,
+) -> Result<T, Refusal> {
+    let deadline = Deadline(Instant::now() + patience);
     let watch = connection.progress_handler(STEPS, Some(move || deadline.is_over()));
     let result = watch
         .map_err(Failure::Store)
@@ -57,7 +76,7 @@ pub(super) fn within_time<T>(
 
 /// Until when an answer is waited for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Deadline(Instant);
+pub(crate) struct Deadline(Instant);
 
 impl Deadline {
     fn is_over(self) -> bool {
@@ -75,7 +94,7 @@ impl Deadline {
     }
 }
 
-pub(super) enum Failure {
+pub(crate) enum Failure {
     Asked(Refusal),
     Store(rusqlite::Error),
 }

@@ -1,9 +1,11 @@
 //! Writes one sample: the devices, processes and runs in it, and what was used.
 
+use super::abouts::Abouts;
 use super::packed::{Stored, pack};
 use super::rolling::Rolling;
 use super::row::{count, kind_number};
 use super::sample::{Departed, Groups, Sample};
+use gpukill_policy::guard::about::{About, memory};
 use gpukill_policy::usage::{Run, Usage};
 use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, InstanceId, Owner, ProcessKey};
 use gpukill_proto::units::Timestamp;
@@ -20,6 +22,7 @@ pub(super) struct Written {
     devices: BTreeMap<DeviceId, (i64, DeviceRow)>,
     processes: BTreeMap<ProcessKey, (i64, ProcessRow)>,
     runs: BTreeMap<Run, i64>,
+    abouts: Abouts,
     /// `None` until it is read from the file.
     rolling: Option<Rolling>,
     /// Whether runs of which no end was seen are marked.
@@ -31,6 +34,8 @@ struct DeviceRow {
     gpu_index: u32,
     name: Option<String>,
     pci: Option<String>,
+    memory: Option<u64>,
+    is_unified: bool,
 }
 
 #[derive(PartialEq, Eq)]
@@ -156,6 +161,8 @@ impl Written {
                 continue;
             };
             let row = self.process(transaction, boot, process, &sample.groups)?;
+            let about = About::of(process, &sample.groups);
+            self.abouts.write(transaction, row, id, about)?;
             let Some(device) = device_rows.get(&run.device) else {
                 continue;
             };
@@ -170,6 +177,8 @@ impl Written {
             gpu_index: device.index,
             name: device.name.last_known().cloned(),
             pci: device.pci.last_known().cloned(),
+            memory: memory(device).map(|bytes| bytes.0),
+            is_unified: device.memory_unified,
         };
         if let Some((row, written)) = self.devices.get(&device.id)
             && *written == now
@@ -178,11 +187,20 @@ impl Written {
         }
         let row = transaction
             .prepare_cached(
-                "INSERT INTO device (uuid, gpu_index, name, pci) VALUES (?1, ?2, ?3, ?4)
-                 ON CONFLICT (uuid) DO UPDATE SET gpu_index = ?2, name = ?3, pci = ?4 RETURNING id",
+                "INSERT INTO device (uuid, gpu_index, name, pci, memory, is_unified)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                 ON CONFLICT (uuid) DO UPDATE SET gpu_index = ?2, name = ?3, pci = ?4,
+                 memory = coalesce(?5, memory), is_unified = ?6 RETURNING id",
             )?
             .query_row(
-                params![device.id.0, now.gpu_index, now.name, now.pci],
+                params![
+                    device.id.0,
+                    now.gpu_index,
+                    now.name,
+                    now.pci,
+                    now.memory.map(count),
+                    now.is_unified
+                ],
                 |row| row.get(0),
             )?;
         self.devices.insert(device.id.clone(), (row, now));
@@ -249,6 +267,8 @@ impl Written {
         let processes = || sample.snapshot.processes.iter();
         let keys: BTreeSet<ProcessKey> = processes().filter_map(GpuProcess::key).collect();
         self.processes.retain(|key, _| keys.contains(key));
+        let rows: BTreeSet<i64> = self.processes.values().map(|(row, _)| *row).collect();
+        self.abouts.keep(|row| rows.contains(&row));
         let runs: BTreeSet<Run> = processes().map(Run::of).collect();
         self.runs.retain(|run, _| runs.contains(run));
     }

@@ -15,3 +15,21 @@ pub(crate) fn rows(file: &Connection, table: &str) -> Vec<Usage<i64, i64>> {
     });
     rows.unwrap().map(Result::unwrap).collect()
 }
+
+/// The past as rules see it, of the store in this directory.
+pub(crate) fn buckets(directory: &std::path::Path) -> Vec<gpukill_policy::guard::bucket::Bucket> {
+    use super::database::{SAMPLES, open_for_reading};
+    let mut opened = open_for_reading(directory, &SAMPLES).ok().unwrap();
+    let mut told = Vec::new();
+    let span = (Timestamp(i64::MIN), Timestamp(i64::MAX));
+    super::query::within(
+        std::time::Duration::from_secs(60),
+        &mut opened.connection,
+        |file, deadline| {
+            let mut tell = |bucket, _| told.push(bucket);
+            super::query::buckets(file, span, &chrono::Utc, deadline, &mut tell)
+        },
+    )
+    .unwrap();
+    told
+}

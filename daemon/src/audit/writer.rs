@@ -22,7 +22,8 @@ use super::retention::{Keep, delete_before, delete_unused, give_back, recorded_u
 use super::sample::Sample;
 use super::samples::Written;
 use super::steady::SteadyClock;
-use super::{Event, Order, Standing, lock};
+use super::{Event, Order, Standing, lock, verdicts};
+use gpukill_proto::guard::GuardRecord;
 use gpukill_proto::units::Timestamp;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -54,9 +55,11 @@ const MOST_BEFORE_REFUSALS: usize = 1_000;
 const FLUSH_STEP: usize = 50;
 
 /// What waits to be written.
+#[derive(Debug)]
 enum Pending {
     Event(Timestamp, Event),
     Refused(Refused),
+    Verdicts(Vec<GuardRecord>),
 }
 
 /// The writing thread's own.
@@ -172,6 +175,7 @@ impl Writer {
                         self.record(Event::Fault(change));
                     }
                 }
+                Ok(Order::Verdicts(records)) => self.push(Pending::Verdicts(records)),
                 Ok(Order::Keep(length)) => self.keep = length,
                 Ok(Order::Clock(answer)) => self.tell_of_the_clock(answer),
                 Ok(Order::Prune(pruning)) => self.begin_pruning(pruning),
@@ -235,12 +239,15 @@ impl Writer {
     }
 
     fn record(&mut self, event: Event) {
+        self.push(Pending::Event(SystemTime::now().into(), event));
+    }
+
+    fn push(&mut self, pending: Pending) {
         if self.pending.len() >= MOST_PENDING {
-            tracing::error!(?event, "too many events wait for the store: not recorded");
+            tracing::error!(?pending, "too much waits for the store: not recorded");
             return;
         }
-        let at = SystemTime::now().into();
-        self.pending.push_back(Pending::Event(at, event));
+        self.pending.push_back(pending);
         self.flush_events();
     }
 
@@ -255,6 +262,7 @@ impl Writer {
                     event_row::insert(connection, *at, event, &writer.boot)
                 }
                 Some(Pending::Refused(it)) => refuse(connection, &writer.daemon_run, it),
+                Some(Pending::Verdicts(records)) => verdicts::insert(connection, records),
                 None => Ok(()),
             });
             if written.is_none() {

@@ -3,10 +3,11 @@
 //! Live it is made of a sample, in a replay of what the store kept of that sample:
 //! both hold the same, and nothing else may matter to a rule.
 
+pub use super::about::About;
 use super::schedule::Civil;
 use crate::usage::{DeviceUsage, RunUsage};
-use gpukill_proto::guard::{JudgedRun, Person};
-use gpukill_proto::snapshot::{DeviceId, Place, Scheduler};
+use gpukill_proto::guard::JudgedRun;
+use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,72 +58,4 @@ pub struct Judged {
     pub usage: RunUsage,
     /// Whether it still held the device at the end.
     pub is_present: bool,
-}
-
-/// What is known of a process. `None` is not known; what there is none of is
-/// `Some(None)`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct About {
-    /// Whose it is: whom to ask.
-    pub owner: Option<Person>,
-    /// As whom it runs: name, where there is one, and number.
-    pub user: Option<(Option<String>, u32)>,
-    /// Who logged in.
-    pub login_uid: Option<Option<u32>>,
-    /// Whether it has the box's own user namespace.
-    pub is_of_the_box: Option<bool>,
-    /// The names of its owner's groups.
-    pub groups: Option<Vec<String>>,
-    /// The kernel's name for it.
-    pub name: Option<String>,
-    /// The path of its executable.
-    pub executable: Option<String>,
-    /// Its arguments joined by blanks.
-    pub command: Option<String>,
-    /// The image of its container.
-    pub image: Option<Option<String>>,
-    /// Its systemd unit, of the system's own systemd.
-    pub unit: Option<Option<String>>,
-    /// The namespace of its Kubernetes pod, and the pod.
-    pub pod: Option<Option<(String, String)>>,
-    /// Its job in a batch scheduler.
-    pub scheduler: Option<Option<(Scheduler, String)>>,
-    /// The account that job is charged to, as its environment says.
-    pub account: Option<Option<String>>,
-    /// Its job: what names it on this box, and how `list` shows it.
-    pub job: Option<(String, String)>,
-    /// Whether its parent has ended.
-    pub is_orphaned: Option<bool>,
-}
-
-impl About {
-    /// What is known of where it runs.
-    #[must_use]
-    pub fn placed(mut self, place: &Place) -> Self {
-        let container = place.container.last_known();
-        self.image = container.and_then(|container| match container {
-            None => Some(None),
-            Some(container) => container.image.last_known().cloned().map(Some),
-        });
-        self.pod = container.and_then(|container| {
-            let pod = container.as_ref().and_then(|it| it.pod.as_ref());
-            match pod {
-                None => Some(None),
-                Some(pod) => {
-                    let namespace = pod.namespace.last_known()?.clone();
-                    let name = pod.name.last_known()?.clone();
-                    Some(Some((namespace, name)))
-                }
-            }
-        });
-        self.unit = place.unit.last_known().map(|unit| {
-            let unit = unit.as_ref().filter(|unit| unit.manager.is_none());
-            unit.map(|unit| unit.name.clone())
-        });
-        self.scheduler = place.scheduler.last_known().map(|job| {
-            let job = job.as_ref();
-            job.map(|job| (job.scheduler, job.job.clone()))
-        });
-        self
-    }
 }

@@ -155,7 +155,7 @@ fn absurd_places_and_times_are_answered() {
         kind: Some("klil".into()),
         ..whole()
     };
-    let kinds = "kill, reset, prune, backup, restore, broken, started, stopped, booted, settings, \
+    let kinds = "kill, reset, prune, backup, restore, rules_edit, broken, started, stopped, booted, settings, rules, \
                  fault, fault_over, xid, device, quiesced, resumed";
     let no_kind = format!("\"klil\" is no kind of entry: there are {kinds}");
     for (query, why) in [(nothing, "a limit of 0 asks for nothing"), (odd, &no_kind)] {

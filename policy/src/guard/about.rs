@@ -1,0 +1,141 @@
+//! What rules may know of a process and of a device. It is stored as it is told here,
+//! so that a replay judges the same.
+
+use gpukill_proto::guard::Person;
+use gpukill_proto::snapshot::{Device, GpuProcess, Place, Scheduler};
+use gpukill_proto::units::Bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What is known of a process. `None` is not known; what there is none of is
+/// `Some(None)`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct About {
+    /// Whose it is: whom to ask.
+    pub owner: Option<Person>,
+    /// As whom it runs: name, where there is one, and number.
+    pub user: Option<(Option<String>, u32)>,
+    /// Who logged in.
+    pub login_uid: Option<Option<u32>>,
+    /// Whether it has the box's own user namespace.
+    pub is_of_the_box: Option<bool>,
+    /// The names of its owner's groups.
+    pub groups: Option<Vec<String>>,
+    /// The kernel's name for it.
+    pub name: Option<String>,
+    /// The path of its executable.
+    pub executable: Option<String>,
+    /// Its arguments joined by blanks.
+    pub command: Option<String>,
+    /// The image of its container.
+    pub image: Option<Option<String>>,
+    /// Its systemd unit, of the system's own systemd.
+    pub unit: Option<Option<String>>,
+    /// The namespace of its Kubernetes pod, and the pod.
+    pub pod: Option<Option<(String, String)>>,
+    /// Its job in a batch scheduler.
+    pub scheduler: Option<Option<(Scheduler, String)>>,
+    /// The account that job is charged to, as its environment says.
+    pub account: Option<Option<String>>,
+    /// Its job: what names it on this box, and how `list` shows it.
+    pub job: Option<(String, String)>,
+    /// Whether its parent has ended.
+    pub is_orphaned: Option<bool>,
+}
+
+impl About {
+    /// What rules may know of a process. `groups` has the names of each user's.
+    #[must_use]
+    pub fn of(process: &GpuProcess, groups: &BTreeMap<u32, Vec<String>>) -> Self {
+        let owner = process.owner.last_known();
+        let uid = process.uid.last_known().copied();
+        let of_user = |uid: u32| groups.get(&uid).cloned();
+        Self {
+            owner: owner.map(|owner| Person {
+                name: owner.name.clone(),
+                uid: owner.uid,
+            }),
+            user: uid.map(|uid| (process.user.last_known().cloned(), uid)),
+            login_uid: process.login_uid.last_known().copied(),
+            is_of_the_box: process.namespace_owner.last_known().map(Option::is_none),
+            // Who is no user of the box is in none of its groups.
+            groups: owner.and_then(|owner| owner.uid.map_or_else(|| Some(Vec::new()), of_user)),
+            name: process.name.last_known().cloned(),
+            executable: process.executable.last_known().cloned(),
+            command: process.command.last_known().cloned(),
+            job: process
+                .job
+                .last_known()
+                .map(|job| (job.id(), job.to_string())),
+            is_orphaned: is_orphaned(process),
+            ..Self::default()
+        }
+        .placed(&process.place)
+    }
+
+    /// What is known of where it runs.
+    #[must_use]
+    pub fn placed(mut self, place: &Place) -> Self {
+        let container = place.container.last_known();
+        self.image = container.and_then(|container| match container {
+            None => Some(None),
+            Some(container) => container.image.last_known().cloned().map(Some),
+        });
+        self.pod = container.and_then(|container| {
+            let pod = container.as_ref().and_then(|it| it.pod.as_ref());
+            match pod {
+                None => Some(None),
+                Some(pod) => {
+                    let namespace = pod.namespace.last_known()?.clone();
+                    let name = pod.name.last_known()?.clone();
+                    Some(Some((namespace, name)))
+                }
+            }
+        });
+        self.unit = place.unit.last_known().map(|unit| {
+            let unit = unit.as_ref().filter(|unit| unit.manager.is_none());
+            unit.map(|unit| unit.name.clone())
+        });
+        self.scheduler = place.scheduler.last_known().map(|job| {
+            let job = job.as_ref();
+            job.map(|job| (job.scheduler, job.job.clone()))
+        });
+        // Only Slurm has accounts. What one of its jobs is charged to is not read yet.
+        self.account = match &self.scheduler {
+            Some(Some((Scheduler::Slurm, _))) | None => None,
+            Some(Some(_) | None) => Some(None),
+        };
+        self
+    }
+}
+
+/// Whether the process that started it has ended: its parent is pid 1 or a systemd
+/// of its user's, though neither is what runs it. Services and containers are
+/// started by those.
+fn is_orphaned(process: &GpuProcess) -> Option<bool> {
+    process.key()?;
+    if process.place.container.last_known()?.is_some() {
+        return Some(false);
+    }
+    let unit = process.place.unit.last_known()?.as_ref();
+    if unit.is_some_and(|unit| unit.name.ends_with(".service") && !is_manager(&unit.name)) {
+        return Some(false);
+    }
+    // Parents are told without pid 1.
+    let adopts = |name: &str| name == "systemd" || name == "init";
+    Some(process.parents.first().is_none_or(|it| adopts(&it.name)))
+}
+
+/// `user@1000.service`: a systemd of a user's own, below which all that they start
+/// lies.
+fn is_manager(unit: &str) -> bool {
+    unit.starts_with("user@")
+}
+
+/// What a device has for programs: without what the driver keeps for itself.
+#[must_use]
+pub fn memory(device: &Device) -> Option<Bytes> {
+    let total = device.memory_total.last_known()?;
+    let reserved = device.memory_reserved.last_known().map_or(0, |it| it.0);
+    Some(Bytes(total.0.saturating_sub(reserved)))
+}
