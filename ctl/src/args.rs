@@ -5,6 +5,8 @@ mod audit;
 
 mod audit_copies;
 
+mod guard;
+
 mod kill;
 
 mod reset;
@@ -17,6 +19,10 @@ pub use audit_copies::{Backup, Export, ExportFormat, Prune, Restore};
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpukill_proto::snapshot::Vendor;
+pub use guard::{
+    CheckRules, Edit, ExportRules, Guard, GuardCommand, GuardStatus, ImportRules, Policy,
+    PolicyCommand, ReplayRules, RulesFormat, TestRules, Violations,
+};
 pub use kill::{Kill, ScopeChoice, SignalChoice};
 use number::{pid, whole};
 pub use reset::Reset;
@@ -82,6 +88,8 @@ pub enum Command {
     Reset(Reset),
     /// What the samples say of the past, what it comes to, and what was done
     Audit(Audit),
+    /// Who breaks the admin's rules, and the rules themselves
+    Guard(Guard),
     /// Let go of the NVIDIA driver, so that it can be unloaded, updated or reset,
     /// or MIG changed by hand; resumes by itself
     Quiesce(Quiesce),

@@ -11,6 +11,8 @@ mod follow;
 
 pub(crate) mod explain;
 
+pub(crate) mod guard;
+
 pub(crate) mod holders;
 
 pub(crate) mod kill;
@@ -51,6 +53,7 @@ pub(crate) fn run(
             Command::Kill(wanted) => kill::run(wanted, settings, messages).await,
             Command::Reset(wanted) => reset::run(wanted, settings, messages).await,
             Command::Audit(audit) => audit::run(audit, settings, messages).await,
+            Command::Guard(wanted) => guard::run(wanted, settings, messages).await,
             Command::Quiesce(wanted) => quiesce::run(wanted, settings, messages).await,
             Command::Resume => resume::run(settings, messages).await,
             Command::Completions(wanted) => completions::run(wanted),

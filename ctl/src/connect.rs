@@ -10,6 +10,8 @@ mod acting;
 
 mod copying;
 
+mod guarding;
+
 mod resetting;
 
 pub(crate) use acting::is_over;

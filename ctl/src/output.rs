@@ -9,6 +9,7 @@
 //!   whose unexplained memory is.
 //! - [`kill`]: who is meant, and what became of each.
 //! - [`reset`]: what stands in the way of a reset, and what became of it.
+//! - [`guard`]: who breaks rules, and what rules would have done.
 //! - [`status`], [`history`], [`actions`], [`summary`]: the other answers, for
 //!   people.
 //! - [`json`], [`csv`]: the same for programs.
@@ -48,6 +49,8 @@ pub(crate) mod explain;
 pub(crate) mod kill;
 
 pub(crate) mod reset;
+
+pub(crate) mod guard;
 
 pub(crate) mod status;
 

@@ -264,6 +264,9 @@ impl From<&Cli> for Flags {
             Command::Reset(reset) => flags.output_format = reset.output.map(Format::from),
             Command::Explain(explain) => flags.output_format = explain.output.map(Format::from),
             Command::Audit(audit) => flags.output_format = audit.output(),
+            Command::Guard(guard) => {
+                flags.output_format = guard.output().map(Format::from);
+            }
             Command::Quiesce(_) | Command::Resume | Command::Completions(_) => {}
         }
         flags

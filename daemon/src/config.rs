@@ -30,6 +30,8 @@ pub struct Config {
     pub audit: Audit,
     /// How devices are reset.
     pub reset: Reset,
+    /// What is judged.
+    pub guard: Guard,
     /// What nobody ends.
     pub protect: Protect,
     /// What [`Daemon::foreign_pids`] comes to. Not set by a key.
@@ -103,6 +105,13 @@ pub struct Protect {
     pub units: Vec<String>,
     /// Names or ids of containers.
     pub containers: Vec<String>,
+}
+
+/// What is judged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Guard {
+    /// The file of rules.
+    pub rules: PathBuf,
 }
 
 /// How devices are reset.
@@ -233,6 +242,8 @@ fn defaults(scope: Scope, environment: &[(String, String)]) -> (Config, Vec<Mist
             config.daemon.socket = personal_socket(environment);
             config.daemon.state_dir =
                 base(environment, "XDG_STATE_HOME", ".local/state").join("gpukill");
+            config.guard.rules =
+                base(environment, "XDG_CONFIG_HOME", ".config").join("gpukill/guard.toml");
         }
     }
     (config, mistakes)
@@ -329,6 +340,9 @@ mod tests {
                 keep_samples: Duration::from_secs(7 * 86_400),
                 keep_minutes: Duration::from_secs(90 * 86_400),
                 keep_hours: Duration::from_secs(2 * 365 * 86_400),
+            },
+            guard: Guard {
+                rules: "/etc/gpukill/guard.toml".into(),
             },
             reset: Reset {
                 helper: "/run/gpukill/reset.sock".into(),
@@ -480,6 +494,9 @@ mod tests {
             }),
             ("GPUKILLD_PROTECT_CONTAINERS", "triton,0123456789ab", |c| {
                 c.protect.containers.join(",")
+            }),
+            ("GPUKILLD_GUARD_RULES", "/x/guard.toml", |c| {
+                c.guard.rules.display().to_string()
             }),
             ("GPUKILLD_RESET_HELPER", "/x/reset.sock", |c| {
                 c.reset.helper.display().to_string()

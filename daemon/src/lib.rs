@@ -15,6 +15,7 @@
 //! - `authority`: who may what, now
 //! - `enforce`: ends processes
 //! - `reset`: resets devices
+//! - `guard`: judges samples by the admin's rules
 //! - [`helper`]: `gpukill-reset`, a program of its own
 //! - `server`: the socket
 #![deny(unsafe_code)]
@@ -28,6 +29,10 @@ pub mod clock;
 mod logging;
 
 mod systemd;
+
+mod civil;
+
+mod fingerprint;
 
 mod quiesce;
 
@@ -63,6 +68,8 @@ mod enforce;
 pub mod helper;
 
 mod reset;
+
+mod guard;
 
 mod server;
 

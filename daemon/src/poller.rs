@@ -5,6 +5,7 @@ use crate::audit::Store;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::gather::{Gatherer, Poll};
+use crate::guard::Guard;
 use crate::state::{Published, Publisher, Wanted, whole_milliseconds};
 use crate::systemd;
 use crate::tick::{Ticked, Ticker};
@@ -40,6 +41,7 @@ pub(crate) struct Poller {
     pub(crate) gatherer: Gatherer,
     pub(crate) publisher: Publisher,
     pub(crate) store: Store,
+    pub(crate) guard: Guard,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Arc<Config>,
     pub(crate) wanted: Wanted,
@@ -90,6 +92,7 @@ impl Poller {
             .faults()
             .into_iter()
             .map(|fault| ("store".to_owned(), fault));
+        let rules = self.guard.fault().map(|fault| ("guard".to_owned(), fault));
         let patience = (interval / 2).min(LONGEST_PATIENCE);
         // Both of the same moment: a poll may take a while.
         let (now, at) = (self.clock.now(), self.clock.steady());
@@ -102,7 +105,7 @@ impl Poller {
         } = self.ticker.tick(
             patience,
             now,
-            others.into_iter().collect(),
+            others.chain(rules).collect(),
             self.wanted.is_wanted(),
         );
         for event in &events {
@@ -134,6 +137,7 @@ impl Poller {
             sample_interval: self.config.audit.sample_interval,
         };
         for sample in self.gatherer.add(&poll) {
+            self.guard.sample(&sample);
             self.store.sample(sample);
         }
     }

@@ -24,6 +24,7 @@ use crate::audit::Store;
 use crate::authority::Authority;
 use crate::clock::Clock;
 use crate::enforce::Enforcer;
+use crate::guard::Guard;
 use crate::look::Look;
 use crate::quiesce::Quiesce;
 use crate::reset::Resetter;
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) enforcer: Enforcer,
     pub(crate) resetter: Resetter,
     pub(crate) store: Store,
+    pub(crate) guard: Guard,
     pub(crate) quiesce: Quiesce,
     pub(crate) look: Look,
     pub(crate) turns: Turns,

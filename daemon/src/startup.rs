@@ -10,6 +10,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
 use crate::enforce::{Enforcer, Means, recover};
 use crate::gather::Gatherer;
+use crate::guard::Guard;
 use crate::holders::Holders;
 use crate::host::commands::Commands;
 use crate::host::connections::Connections;
@@ -168,7 +169,15 @@ impl Running {
         // Before anybody can ask for another kill, and for the record of the last.
         let (frozen, recovered) = recover(state_dir, &boot, &crowds);
         let keep = settings::keep(config);
-        let store = Store::start(state_dir.clone(), boot, keep, recovered).map_err(&thread)?;
+        let store =
+            Store::start(state_dir.clone(), boot.clone(), keep, recovered).map_err(&thread)?;
+        let guard = Guard::start(
+            config.guard.rules.clone(),
+            state_dir.clone(),
+            boot,
+            store.clone(),
+        )
+        .map_err(&thread)?;
         let (publisher, published) = state::channel(host, config.daemon.poll_interval);
         let commands = Commands::start().map_err(&thread)?;
         let containers = Containers::start(
@@ -225,6 +234,7 @@ impl Running {
             gatherer: Gatherer::new(procfs.clone()),
             publisher,
             store: store.clone(),
+            guard: guard.clone(),
             clock: Arc::clone(&clock),
             config: Arc::clone(config),
             wanted,
@@ -272,6 +282,7 @@ impl Running {
             enforcer,
             resetter,
             store: store.clone(),
+            guard,
             quiesce,
             look,
             turns: Turns::default(),
@@ -296,10 +307,14 @@ impl Running {
             self.settings.clone(),
             self.events.clone(),
         );
+        let guard = self.shared.guard.clone();
         let handle_signals = move || {
             for signal in signals.forever() {
                 match signal {
-                    SIGHUP => reload(&args, &settings, &events, &store),
+                    SIGHUP => {
+                        reload(&args, &settings, &events, &store);
+                        guard.reload();
+                    }
                     // SIGTERM and SIGINT; no other was asked for.
                     _ => break,
                 }
@@ -336,6 +351,7 @@ impl Running {
         if self.polling_ended.recv_timeout(STOP_PATIENCE).is_err() {
             tracing::warn!("the poll under way did not end in time");
         }
+        self.shared.guard.stop();
         self.store.record(Recorded::Stopped);
         self.store.close();
     }

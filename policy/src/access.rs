@@ -62,6 +62,8 @@ pub enum Operation {
     Quiesce,
     /// Copy the whole store, and delete what is old from it.
     KeepStore,
+    /// Change the guard's rules.
+    EditRules,
     /// See the command line of a process. Who is not known is nobody.
     ReadCommand {
         /// The real user id of the process.
@@ -145,7 +147,7 @@ pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
     let allowed = match operation {
         Operation::Look => true,
         Operation::Quiesce => rights.contains(&Right::EndAny),
-        Operation::KeepStore => rights.contains(&Right::EditRules),
+        Operation::KeepStore | Operation::EditRules => rights.contains(&Right::EditRules),
         Operation::ReadCommand {
             owner,
             namespace_owner,
@@ -170,7 +172,7 @@ pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
 /// What whoever may not do this lacks.
 const fn lacking(operation: Operation) -> Right {
     match operation {
-        Operation::KeepStore => Right::EditRules,
+        Operation::KeepStore | Operation::EditRules => Right::EditRules,
         Operation::Look
         | Operation::Quiesce
         | Operation::ReadCommand { .. }

@@ -10,6 +10,8 @@
 
 pub mod rules;
 
+pub mod about;
+
 pub mod read;
 
 pub mod check;
@@ -35,6 +37,8 @@ mod clock;
 mod victims;
 
 mod ghosts;
+
+pub mod replay;
 
 #[cfg(test)]
 pub(crate) mod testing;

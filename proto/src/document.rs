@@ -28,12 +28,18 @@ mod kill;
 
 mod reset;
 
+mod guard;
+
 mod prune;
 
 pub use actions::ActionDocument;
 pub use audit::AuditDocument;
 pub use explain::{ExplainDocument, FoundDocument, HoldDocument};
 pub use gpu::{GpuDocument, InstanceDocument, XidDocument};
+pub use guard::{
+    EvidenceDocument, GuardDocument, GuardRecordDocument, NotJudgedDocument, OpenViolationDocument,
+    ReplayDocument, RuleOutcomeDocument, ToldDocument, VictimDocument, ViolationsDocument,
+};
 pub use holders::{
     EndedDocument, FindingDocument, HeldGpuDocument, HolderDocument, HoldersDocument,
 };

@@ -12,6 +12,11 @@ use crate::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
     PruneReport, RestoreReport,
 };
+use crate::guard::edit::GuardEdit;
+use crate::guard::{
+    EditReport, GuardBrief, ReplayReport, ReplayRequest, RulesRevision, RulesText, ViolationPage,
+    ViolationQuery,
+};
 use crate::holders::{Explanation, HoldersPage};
 use crate::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use crate::refusal::Refusal;
@@ -32,6 +37,9 @@ pub const LONGEST_QUIESCE: std::time::Duration = std::time::Duration::from_secs(
 /// KiB in all.
 pub const LONGEST_PART: usize = 48 << 10;
 
+/// The longest rules that are taken, in bytes.
+pub const LONGEST_RULES: usize = 1 << 20;
+
 /// As much of a snapshot as one frame holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotPage {
@@ -39,6 +47,8 @@ pub struct SnapshotPage {
     pub snapshot: Snapshot,
     /// The position of the first process that is missing; `None` when none is.
     pub next: Option<u32>,
+    /// Who breaks rules, of all its processes.
+    pub guard: GuardBrief,
 }
 
 /// What `gpukilld` answers.
@@ -143,4 +153,28 @@ pub trait Gpukill {
     /// Puts the copy in the place of the store, which is set aside; of a dry run,
     /// only says what it would.
     async fn restore(copy: CopyId, is_dry_run: bool) -> Result<RestoreReport, Refusal>;
+
+    /// What the guard decided, and with the first page the violations that go on.
+    async fn violations(query: ViolationQuery) -> Result<ViolationPage, Refusal>;
+
+    /// The rules as they are written now, from this byte on: at most
+    /// [`LONGEST_PART`] of them. For those who may see what others asked for.
+    async fn rules_text(offset: u64) -> Result<RulesText, Refusal>;
+
+    /// Offers rules of one's own, part by part, each of at most [`LONGEST_PART`]
+    /// bytes and [`LONGEST_RULES`] in all; a part at 0 begins anew. They are kept for
+    /// this connection alone.
+    async fn offer_rules(offset: u64, part: Vec<u8>) -> Result<(), Refusal>;
+
+    /// Changes the rules; or, of a dry run, says what that would change. `expected`
+    /// is what the caller has seen there: another is refused. `None` for the edit
+    /// puts what was offered in the place of all. For admins.
+    async fn edit_rules(
+        edit: Option<GuardEdit>,
+        expected: Option<RulesRevision>,
+        is_dry_run: bool,
+    ) -> Result<EditReport, Refusal>;
+
+    /// What rules would have done in a stretch of the past.
+    async fn replay_rules(request: ReplayRequest) -> Result<ReplayReport, Refusal>;
 }

@@ -1,6 +1,7 @@
 //! How the daemon stands, and what the caller may do.
 
 use crate::ProtocolVersion;
+use crate::guard::GuardReport;
 use crate::reading::Reading;
 use crate::snapshot::{BackendReport, Fault};
 use crate::units::{Bytes, Timestamp};
@@ -33,6 +34,8 @@ pub struct Status {
     pub polling: PollingReport,
     /// How the store stands.
     pub store: StoreReport,
+    /// How the guard stands.
+    pub guard: GuardReport,
 }
 
 /// Who asks, and what they may do.

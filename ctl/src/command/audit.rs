@@ -194,7 +194,7 @@ fn next<P: Ord>(next: Option<P>, before: Option<P>, left: Left) -> Result<Next<P
 }
 
 /// The time that is asked for.
-fn span(period: &Period, default_hours: u32, now: Timestamp) -> Result<Span, String> {
+pub(super) fn span(period: &Period, default_hours: u32, now: Timestamp) -> Result<Span, String> {
     let since = |until: Timestamp| {
         let hours = i64::from(period.hours.unwrap_or(default_hours));
         until.plus_seconds(-3600 * hours)

@@ -82,6 +82,7 @@ impl Daemon {
         let SnapshotPage {
             mut snapshot,
             mut next,
+            guard: _,
         } = self
             .ask(patience, async |context| {
                 self.client.snapshot(context, after).await

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// What takes time, and so can be under way: of all else it is told when it is
 /// over.
-const ACTS: [&str; 5] = ["kill", "reset", "prune", "backup", "restore"];
+const ACTS: [&str; 6] = ["kill", "reset", "prune", "backup", "restore", "rules_edit"];
 
 /// The table of entries, with its heading.
 pub(super) fn lines(records: &[ActionRecord], span: Span, look: &Look) -> Vec<Line> {

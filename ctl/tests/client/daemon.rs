@@ -11,6 +11,11 @@ use gpukill_proto::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
     PruneReport, RestoreReport,
 };
+use gpukill_proto::guard::edit::GuardEdit;
+use gpukill_proto::guard::{
+    EditReport, GuardBrief, GuardMode, GuardReport, ReplayReport, ReplayRequest, RulesRevision,
+    RulesText, ViolationPage, ViolationQuery,
+};
 use gpukill_proto::holders::{Explanation, HeldDevice, HoldersPage};
 use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use gpukill_proto::reading::Reading;
@@ -124,6 +129,7 @@ impl Session {
         SnapshotPage {
             snapshot,
             next: (end < all).then_some(end),
+            guard: GuardBrief::default(),
         }
     }
 }
@@ -187,6 +193,19 @@ impl Gpukill for Session {
                 audit: Bytes(0),
                 written_at: None,
                 dropped: 0,
+            },
+            guard: GuardReport {
+                mode: GuardMode::DryRun,
+                rehearses: GuardMode::Soft,
+                rules: 0,
+                file: "/etc/gpukill/guard.toml".into(),
+                revision: None,
+                mistakes: Vec::new(),
+                judged_at: None,
+                dropped: 0,
+                open: 0,
+                warned_today: 0,
+                ended_today: 0,
             },
         })
     }
@@ -331,6 +350,32 @@ impl Gpukill for Session {
     }
 
     async fn restore(self, _: Context, _: CopyId, _: bool) -> Result<RestoreReport, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn violations(self, _: Context, _: ViolationQuery) -> Result<ViolationPage, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn rules_text(self, _: Context, _: u64) -> Result<RulesText, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn offer_rules(self, _: Context, _: u64, _: Vec<u8>) -> Result<(), Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn edit_rules(
+        self,
+        _: Context,
+        _: Option<GuardEdit>,
+        _: Option<RulesRevision>,
+        _: bool,
+    ) -> Result<EditReport, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn replay_rules(self, _: Context, _: ReplayRequest) -> Result<ReplayReport, Refusal> {
         Err(Refusal::Internal)
     }
 }

@@ -1,6 +1,6 @@
 //! The settings in force, as the record has them: with the names of their keys.
 
-use super::{Access, Audit, Backends, Config, Daemon, ForeignPids, Protect, Reset};
+use super::{Access, Audit, Backends, Config, Daemon, ForeignPids, Guard, Protect, Reset};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ impl Config {
             access,
             backends,
             audit,
+            guard,
             reset,
             protect,
             foreign_pids,
@@ -24,6 +25,7 @@ impl Config {
             "access": of_access(access),
             "backends": of_backends(backends),
             "audit": of_audit(audit),
+            "guard": of_guard(guard),
             "reset": of_reset(reset),
             "protect": of_protect(protect),
             "personal": personal,
@@ -92,6 +94,10 @@ fn of_audit(audit: &Audit) -> Value {
         "keep_minutes": length(*keep_minutes),
         "keep_hours": length(*keep_hours),
     })
+}
+
+fn of_guard(Guard { rules }: &Guard) -> Value {
+    json!({"rules": rules.display().to_string()})
 }
 
 fn of_reset(Reset { helper }: &Reset) -> Value {

@@ -163,6 +163,14 @@ pub const KEYS: &[Key<Config>] = &[
         },
     },
     Key {
+        section: "guard",
+        name: "rules",
+        variable: "GPUKILLD_GUARD_RULES",
+        default: "\"/etc/gpukill/guard.toml\"",
+        help: "The guard's rules, which gpukillctl guard edits. Without the file nobody is\nlimited. Needs a restart.",
+        set: |config, v| absolute(v).map(|path| config.guard.rules = path),
+    },
+    Key {
         section: "protect",
         name: "names",
         variable: "GPUKILLD_PROTECT_NAMES",

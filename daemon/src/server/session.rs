@@ -6,6 +6,8 @@ mod auditing;
 
 mod copying;
 
+mod guarding;
+
 mod looking;
 
 mod resetting;
@@ -25,6 +27,11 @@ use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
     PruneReport, RestoreReport,
+};
+use gpukill_proto::guard::edit::GuardEdit;
+use gpukill_proto::guard::{
+    EditReport, ReplayReport, ReplayRequest, RulesRevision, RulesText, ViolationPage,
+    ViolationQuery,
 };
 use gpukill_proto::holders::{Explanation, HoldersPage};
 use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
@@ -76,6 +83,7 @@ pub(super) async fn run(mut stream: UnixStream, caller: Caller, shared: Shared) 
         holders_asked_last: Arc::default(),
         acts_asked_last: acting::Asked::default(),
         copies: copying::Copies::default(),
+        offered: guarding::Offered::default(),
     };
     let channel = BaseChannel::new(
         Config {
@@ -122,6 +130,7 @@ struct Session {
     holders_asked_last: Arc<Mutex<Option<Arc<Answer>>>>,
     acts_asked_last: acting::Asked,
     copies: copying::Copies,
+    offered: guarding::Offered,
 }
 
 impl Gpukill for Session {
@@ -134,7 +143,8 @@ impl Gpukill for Session {
                 let _ = tokio::time::timeout(LONGEST_WAIT, newer).await;
             }
             let snapshot = Arc::clone(&state.borrow().snapshot);
-            let page = page(&snapshot, 0, &self.caller, &self.shared.roles());
+            let mut page = page(&snapshot, 0, &self.caller, &self.shared.roles());
+            page.guard = self.shared.guard.brief();
             // Kept only while there is more to ask for.
             self.keep(page.next.map(|_| snapshot));
             Ok(page)
@@ -337,6 +347,36 @@ impl Gpukill for Session {
         is_dry_run: bool,
     ) -> Result<RestoreReport, Refusal> {
         whole(self.put_in_place(copy, is_dry_run)).await
+    }
+
+    async fn violations(self, _: Context, query: ViolationQuery) -> Result<ViolationPage, Refusal> {
+        whole(self.violations_page(query)).await
+    }
+
+    async fn rules_text(self, _: Context, offset: u64) -> Result<RulesText, Refusal> {
+        whole(self.part_of_rules(offset)).await
+    }
+
+    async fn offer_rules(self, _: Context, offset: u64, part: Vec<u8>) -> Result<(), Refusal> {
+        whole(async { self.offered.take(offset, &part) }).await
+    }
+
+    async fn edit_rules(
+        self,
+        _: Context,
+        edit: Option<GuardEdit>,
+        expected: Option<RulesRevision>,
+        is_dry_run: bool,
+    ) -> Result<EditReport, Refusal> {
+        whole(self.change_rules(edit, expected, is_dry_run)).await
+    }
+
+    async fn replay_rules(
+        self,
+        _: Context,
+        request: ReplayRequest,
+    ) -> Result<ReplayReport, Refusal> {
+        whole(self.replay(request)).await
     }
 }
 

@@ -2,6 +2,7 @@
 //! it.
 
 use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
+use gpukill_proto::guard::GuardBrief;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::service::SnapshotPage;
 use gpukill_proto::snapshot::{GpuProcess, Snapshot};
@@ -42,7 +43,12 @@ pub(super) fn page(
         backends: snapshot.backends.clone(),
         faults: snapshot.faults.clone(),
     };
-    SnapshotPage { snapshot, next }
+    SnapshotPage {
+        snapshot,
+        next,
+        // Of the whole, and not of a page: whoever asks first gets it.
+        guard: GuardBrief::default(),
+    }
 }
 
 /// A process as this caller may see it.

@@ -24,6 +24,7 @@ pub(super) fn reload(
             if before.daemon.socket != new.daemon.socket
                 || before.daemon.state_dir != new.daemon.state_dir
                 || before.backends != new.backends
+                || before.guard != new.guard
                 || before.access.owner_label != new.access.owner_label
                 || before.foreign_pids != new.foreign_pids
             {

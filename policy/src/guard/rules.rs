@@ -38,6 +38,15 @@ pub struct Rules {
     pub places: Places,
 }
 
+impl Rules {
+    /// How many policies and rules there are, besides the defaults.
+    #[must_use]
+    pub fn policies(&self) -> usize {
+        let named = self.users.len() + self.groups.len() + self.gpus.len();
+        named + self.times.len() + self.behaviours.len()
+    }
+}
+
 /// What a dry run rehearses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rehearsed {

@@ -2,7 +2,7 @@
 //! added.
 
 use super::fields::{Field as _, Reasons};
-use super::{FaultDocument, SCHEMA};
+use super::{FaultDocument, GuardDocument, SCHEMA};
 use crate::reading::Reading;
 use crate::snapshot::{BackendReport, BackendState};
 use crate::status::{Right, Status};
@@ -48,6 +48,7 @@ pub struct StatusDocument {
     pub store_audit_bytes: u64,
     pub store_written_at: Option<String>,
     pub store_dropped: u64,
+    pub guard: GuardDocument,
     /// Why a field is `null`, as in `list`.
     pub reasons: BTreeMap<&'static str, String>,
 }
@@ -87,6 +88,7 @@ impl From<&Status> for StatusDocument {
             faults,
             polling,
             store,
+            guard,
         } = status;
         let mut reasons = Reasons::default();
         Self {
@@ -114,6 +116,7 @@ impl From<&Status> for StatusDocument {
             store_audit_bytes: store.audit.0,
             store_written_at: store.written_at.map(Timestamp::to_rfc3339),
             store_dropped: store.dropped,
+            guard: GuardDocument::from(guard),
             reasons: reasons.0,
         }
     }

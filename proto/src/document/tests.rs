@@ -1,5 +1,7 @@
 //! Every field with a value, and every field without one.
 
+mod guard;
+
 mod held;
 mod page;
 

@@ -40,6 +40,27 @@ pub enum GuardEdit {
     Replace(String),
 }
 
+impl fmt::Display for GuardEdit {
+    /// As it is recorded: `user policy alice: memory_limit_gb = 8`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SetPolicy { kind, name, fields } => {
+                write!(f, "{} {name}:", kind.name())?;
+                for (position, (key, value)) in fields.iter().enumerate() {
+                    let comma = if position > 0 { "," } else { "" };
+                    write!(f, "{comma} {key} = {value}")?;
+                }
+                Ok(())
+            }
+            Self::RemovePolicy { kind, name } => write!(f, "remove {} {name}", kind.name()),
+            Self::SetKey { path, value } => write!(f, "{path} = {value}"),
+            Self::SetMode(mode) => write!(f, "mode {}", mode.name()),
+            Self::ToggleDryRun => f.write_str("toggle dry run"),
+            Self::Replace(text) => write!(f, "replace all, by {} bytes", text.len()),
+        }
+    }
+}
+
 /// Of what a policy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PolicyKind {

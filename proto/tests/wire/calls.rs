@@ -1,8 +1,9 @@
 //! Every call and every answer.
 
 use super::sample::snapshot;
-use super::{acts, audit, audit_subjects, held, record, status};
+use super::{acts, audit, audit_subjects, guard, held, record, status};
 use gpukill_proto::audit::{AuditPage, AuditQuery};
+use gpukill_proto::guard::RulesRevision;
 use gpukill_proto::kill::{OperationId, PlanId};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse, SnapshotPage};
@@ -34,11 +35,24 @@ pub(super) fn request_name(request: &GpukillRequest) -> &'static str {
         GpukillRequest::BeginRestore { .. } => "request begin_restore",
         GpukillRequest::PartOfRestore { .. } => "request part_of_restore",
         GpukillRequest::Restore { .. } => "request restore",
+        GpukillRequest::Violations { .. } => "request violations",
+        GpukillRequest::RulesText { .. } => "request rules_text",
+        GpukillRequest::OfferRules { .. } => "request offer_rules",
+        GpukillRequest::EditRules { .. } => "request edit_rules",
+        GpukillRequest::ReplayRules { .. } => "request replay_rules",
     }
 }
 
 pub(super) fn requests() -> Vec<GpukillRequest> {
-    vec![
+    let edits = guard::edits().into_iter();
+    let edits = edits.map(|edit| GpukillRequest::EditRules {
+        edit: Some(edit),
+        expected: None,
+        is_dry_run: true,
+    });
+    let replays = guard::requests();
+    let replays = replays.map(|request| GpukillRequest::ReplayRules { request });
+    let mut all = vec![
         GpukillRequest::Snapshot { after: None },
         GpukillRequest::Snapshot { after: Some(300) },
         GpukillRequest::MoreProcesses {
@@ -110,7 +124,23 @@ pub(super) fn requests() -> Vec<GpukillRequest> {
             copy: audit::COPY,
             is_dry_run: false,
         },
-    ]
+        GpukillRequest::Violations {
+            query: guard::query(),
+        },
+        GpukillRequest::RulesText { offset: 70_000 },
+        GpukillRequest::OfferRules {
+            offset: 70_000,
+            part: vec![1, 2, 255],
+        },
+        GpukillRequest::EditRules {
+            edit: None,
+            expected: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
+            is_dry_run: false,
+        },
+    ];
+    all.extend(edits);
+    all.extend(replays);
+    all
 }
 
 pub(super) fn response_name(response: &GpukillResponse) -> &'static str {
@@ -138,6 +168,11 @@ pub(super) fn response_name(response: &GpukillResponse) -> &'static str {
         GpukillResponse::BeginRestore(_) => "response begin_restore",
         GpukillResponse::PartOfRestore(_) => "response part_of_restore",
         GpukillResponse::Restore(_) => "response restore",
+        GpukillResponse::Violations(_) => "response violations",
+        GpukillResponse::RulesText(_) => "response rules_text",
+        GpukillResponse::OfferRules(_) => "response offer_rules",
+        GpukillResponse::EditRules(_) => "response edit_rules",
+        GpukillResponse::ReplayRules(_) => "response replay_rules",
     }
 }
 
@@ -145,6 +180,7 @@ pub(super) fn responses() -> Vec<GpukillResponse> {
     let page = SnapshotPage {
         snapshot: snapshot(),
         next: Some(7),
+        guard: guard::brief(),
     };
     vec![
         GpukillResponse::Snapshot(Ok(page.clone())),
@@ -174,5 +210,10 @@ pub(super) fn responses() -> Vec<GpukillResponse> {
         GpukillResponse::BeginRestore(Ok(audit::COPY)),
         GpukillResponse::PartOfRestore(Ok(())),
         GpukillResponse::Restore(Ok(audit::restored())),
+        GpukillResponse::Violations(Ok(guard::page())),
+        GpukillResponse::RulesText(Ok(guard::text())),
+        GpukillResponse::OfferRules(Ok(())),
+        GpukillResponse::EditRules(Ok(guard::edited())),
+        GpukillResponse::ReplayRules(Ok(guard::replayed())),
     ]
 }

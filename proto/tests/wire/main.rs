@@ -6,6 +6,7 @@
 mod acts;
 mod audit;
 mod calls;
+mod guard;
 mod held;
 mod sample;
 
@@ -274,6 +275,7 @@ fn status() -> Status {
             written_at: Some(Timestamp(2)),
             dropped: 0,
         },
+        guard: guard::report(),
     }
 }
 

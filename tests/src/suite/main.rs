@@ -25,6 +25,8 @@ mod vendors;
 
 mod holders;
 
+mod guard;
+
 mod store;
 
 mod wire;

@@ -2,6 +2,7 @@
 
 use super::NOW;
 use gpukill_proto::PROTOCOL_VERSION;
+use gpukill_proto::guard::{GuardMode, GuardReport, RulesRevision};
 use gpukill_proto::reading::Reading::{Unsupported, Value};
 use gpukill_proto::snapshot::{BackendReport, BackendState, Fault};
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
@@ -81,6 +82,19 @@ pub(crate) fn status() -> Status {
             audit: Bytes(1_258_291),
             written_at: Some(Timestamp(NOW.0 - 300)),
             dropped: 0,
+        },
+        guard: GuardReport {
+            mode: GuardMode::DryRun,
+            rehearses: GuardMode::Soft,
+            rules: 6,
+            file: "/etc/gpukill/guard.toml".into(),
+            revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
+            mistakes: Vec::new(),
+            judged_at: Some(NOW.plus_seconds(-4)),
+            dropped: 0,
+            open: 1,
+            warned_today: 3,
+            ended_today: 1,
         },
     }
 }

@@ -44,6 +44,7 @@ impl Session {
             faults: published.snapshot.faults.clone(),
             polling: published.polling,
             store: shared.store.report(),
+            guard: shared.guard.report(),
         }
     }
 

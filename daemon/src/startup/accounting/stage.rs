@@ -8,6 +8,7 @@ use crate::backend::reader::Reader;
 use crate::clock::Clock;
 use crate::config::{Audit, Config, Daemon};
 use crate::gather::Gatherer;
+use crate::guard::Guard;
 use crate::holders::Holders;
 use crate::host::commands::Commands;
 use crate::host::connections::Connections;
@@ -128,6 +129,13 @@ impl Stage {
                 Arc::clone(&published.borrow().snapshot),
             ),
             publisher,
+            guard: Guard::start(
+                root("guard.toml"),
+                root("state"),
+                "boot".into(),
+                store.clone(),
+            )
+            .unwrap(),
             store: store.clone(),
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             config: Arc::new(Config {

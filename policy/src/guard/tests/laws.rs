@@ -157,6 +157,7 @@ fn everything(mode: GuardMode, rehearsed: Rehearsed) -> Rules {
                 },
             ),
         ],
+        ..Rules::default()
     }
 }
 

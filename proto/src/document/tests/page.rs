@@ -1,5 +1,6 @@
 //! The page that describes the fields, held against the fields.
 
+use super::guard;
 use super::held::{explained, holders};
 use super::{NOW, device, listed, process, snapshot};
 use crate::audit::{
@@ -13,6 +14,7 @@ use crate::document::{
     KillReportDocument, ProcessDocument, PruneDocument, ResetPlanDocument, ResetReportDocument,
     StatusDocument, SummaryDocument, WeeklyDocument,
 };
+use crate::guard::{GuardMode, GuardReport};
 use crate::reading::Reading::{Unsupported, Value};
 use crate::snapshot::Snapshot;
 use crate::status::{CallerReport, PollingReport, Status, StoreReport};
@@ -64,12 +66,12 @@ fn fields(document: &Json) -> BTreeSet<String> {
             (
                 "gpus" | "procs" | "backends" | "faults" | "held_gpus" | "holders" | "findings"
                 | "targets" | "outcomes" | "memory" | "used_gpus" | "owners" | "processes"
-                | "weeks",
+                | "weeks" | "open" | "records",
                 Json::Array(_),
             ) => {
                 names.insert(format!("{field}[]"));
             }
-            ("top_proc" | "holder", _) => {
+            ("top_proc" | "holder" | "victim" | "evidence", _) => {
                 names.insert(field.clone());
             }
             (_, Json::Object(_)) => within(".", value),
@@ -110,6 +112,8 @@ fn the_page_describes_every_field_and_no_other() {
     let weekly = serde_json::to_value(WeeklyDocument::from(&self::summary())).unwrap();
     let of_weekly: Vec<&String> = weekly.as_object().unwrap().keys().collect();
     assert_eq!(of_weekly, ["schema", "since", "until", "weeks"]);
+    let violations = guard::violations();
+    let replay = guard::replay();
     let documents = [
         ("document", list.clone()),
         ("gpus[]", list["gpus"][0].clone()),
@@ -139,6 +143,16 @@ fn the_page_describes_every_field_and_no_other() {
         ("owners[]", summary["owners"][0].clone()),
         ("processes[]", summary["processes"][0].clone()),
         ("weeks[]", summary["weeks"][0].clone()),
+        ("open[] of the guard", violations["open"][0].clone()),
+        ("evidence", violations["open"][0]["evidence"].clone()),
+        (
+            "procs[] of the guard",
+            violations["open"][0]["evidence"]["procs"][0].clone(),
+        ),
+        ("records[] of the guard", violations["records"][0].clone()),
+        ("victim", violations["records"][0]["victim"].clone()),
+        ("replay", replay.clone()),
+        ("outcomes[] of a replay", replay["outcomes"][0].clone()),
     ];
     let documents = documents.map(|(title, json)| (title.to_owned(), fields(&json)));
     assert_eq!(documented(), BTreeMap::from(documents));
@@ -241,6 +255,19 @@ fn status() -> StatusDocument {
             audit: Bytes(0),
             written_at: None,
             dropped: 0,
+        },
+        guard: GuardReport {
+            mode: GuardMode::DryRun,
+            rehearses: GuardMode::Soft,
+            rules: 0,
+            file: "/etc/gpukill/guard.toml".into(),
+            revision: None,
+            mistakes: Vec::new(),
+            judged_at: None,
+            dropped: 0,
+            open: 0,
+            warned_today: 0,
+            ended_today: 0,
         },
     })
 }

@@ -95,7 +95,7 @@ fn make_state(stage: &Stage) {
 #[test]
 fn a_broken_store_is_said_left_alone_and_healed() {
     let foreign = "DIR/samples.db: is not a file of gpukill: move it away";
-    let newer = "DIR/samples.db: was written by a newer gpukilld (schema 99, this one knows 3): upgrade gpukilld";
+    let newer = "DIR/samples.db: was written by a newer gpukilld (schema 99, this one knows 4): upgrade gpukilld";
     let boxes = [
         Broken::new(
             "state",

@@ -1,0 +1,117 @@
+//! `guard`: how it stands, whom it warns, its rules, and rules tried on the past.
+
+mod edit;
+
+mod files;
+
+mod replay;
+
+mod violations;
+
+use super::{confirm, connect, now};
+use crate::args::{Guard, GuardCommand, PolicyCommand};
+use crate::connect::Patience;
+use crate::exit::{Exit, Failure};
+use crate::output::look::Look;
+use crate::output::message::Messages;
+use crate::output::{guard, json, print, print_lines};
+use crate::settings::{Format, Settings};
+use gpukill_proto::document::GuardDocument;
+use gpukill_proto::guard::GuardMode;
+use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
+
+/// Does what is asked of the guard.
+pub(crate) async fn run(
+    wanted: &Guard,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    let change = |edit, how| edit::run(edit, how, settings, messages);
+    match &wanted.command {
+        GuardCommand::Status(_) => status(settings, messages).await,
+        GuardCommand::Violations(wanted) => violations::run(wanted, settings, messages).await,
+        GuardCommand::Test(wanted) => replay::test(wanted, settings, messages).await,
+        GuardCommand::Replay(wanted) => replay::run(wanted, settings, messages).await,
+        GuardCommand::Check(wanted) => files::check(wanted, settings, messages),
+        GuardCommand::Config => config(settings, messages).await,
+        GuardCommand::Enable(how) => change(set("global.enabled", "true"), how).await,
+        GuardCommand::Disable(how) => change(GuardEdit::SetMode(GuardMode::Disabled), how).await,
+        GuardCommand::DryRun(how) => change(GuardEdit::SetMode(GuardMode::DryRun), how).await,
+        GuardCommand::ToggleDryRun(how) => change(GuardEdit::ToggleDryRun, how).await,
+        GuardCommand::Set(wanted) => change(set(&wanted.key, &wanted.value), &wanted.edit).await,
+        GuardCommand::User(policy) => {
+            policy_edit(PolicyKind::User, &policy.command, settings, messages).await
+        }
+        GuardCommand::Group(policy) => {
+            policy_edit(PolicyKind::Group, &policy.command, settings, messages).await
+        }
+        GuardCommand::Gpu(policy) => {
+            policy_edit(PolicyKind::Gpu, &policy.command, settings, messages).await
+        }
+        GuardCommand::Time(policy) => {
+            policy_edit(PolicyKind::Time, &policy.command, settings, messages).await
+        }
+        GuardCommand::Rule(policy) => {
+            policy_edit(PolicyKind::Rule, &policy.command, settings, messages).await
+        }
+        GuardCommand::Export(wanted) => files::export(wanted, settings, messages).await,
+        GuardCommand::Import(wanted) => files::import(wanted, settings, messages).await,
+    }
+}
+
+fn set(key: &str, value: &str) -> GuardEdit {
+    GuardEdit::SetKey {
+        path: key.to_owned(),
+        value: value.to_owned(),
+    }
+}
+
+async fn policy_edit(
+    kind: PolicyKind,
+    command: &PolicyCommand,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    let (edit, how) = match command {
+        PolicyCommand::Set(wanted) => {
+            let edit = GuardEdit::SetPolicy {
+                kind,
+                name: wanted.name.clone(),
+                fields: wanted.fields(kind).map_err(Failure::Usage)?,
+            };
+            (edit, &wanted.edit)
+        }
+        PolicyCommand::Remove(wanted) => {
+            let edit = GuardEdit::RemovePolicy {
+                kind,
+                name: wanted.name.clone(),
+            };
+            (edit, &wanted.edit)
+        }
+    };
+    edit::run(edit, how, settings, messages).await
+}
+
+async fn status(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
+    let status = daemon.status(Patience::lasting(settings.timeout)).await?;
+    match settings.output_format {
+        Format::Json => print(&json::pretty(&GuardDocument::from(&status.guard))?)?,
+        // Only the settings can ask for forms that this command does not have.
+        Format::Table | Format::Ndjson | Format::Csv => {
+            let look = Look::of_stdout(settings);
+            print_lines(&guard::status(&status.guard, status.now, &look), &look)?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+async fn config(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
+    let (file, revision, text) = daemon.rules(Patience::lasting(settings.timeout)).await?;
+    if revision.is_none() {
+        messages.warn(&format!("there is no {file}: nobody is limited"));
+    }
+    print(&guard::printable(&text))?;
+    Ok(Exit::Done)
+}

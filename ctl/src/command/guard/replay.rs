@@ -1,0 +1,120 @@
+//! `guard replay` and `guard test`: what rules would have done.
+
+use super::{connect, files, now};
+use crate::args::{ReplayRules, TestRules};
+use crate::connect::{Daemon, Patience};
+use crate::exit::{Exit, Failure};
+use crate::moment;
+use crate::output::line::Line;
+use crate::output::look::Look;
+use crate::output::message::Messages;
+use crate::output::{guard, json, print, print_lines};
+use crate::settings::{Format, Settings};
+use chrono::Local;
+use gpukill_proto::document::ReplayDocument;
+use gpukill_proto::guard::{ReplayReport, ReplayRequest, RulesFrom};
+use gpukill_proto::units::Timestamp;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A month of a large box takes some seconds. The daemon takes no longer deadline
+/// than this.
+const REPLAYING: Duration = Duration::from_secs(110);
+
+/// What is judged for a test: the longest that most rules look back.
+const TESTED: i64 = 24 * 3_600;
+
+/// Replays and prints.
+pub(super) async fn run(
+    wanted: &ReplayRules,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    let now = now();
+    let parsed = |text: &str| moment::parse(text, now, &Local).map_err(Failure::Usage);
+    let since = parsed(&wanted.since)?;
+    let until = wanted.until.as_deref().map(parsed).transpose()?;
+    let span = (since, until.unwrap_or(now));
+    let report = replay(wanted.rules.as_ref(), span, settings, messages).await?;
+    let name = named(wanted.rules.as_deref());
+    show(&report, settings, |look| {
+        guard::replay(&report, &name, look)
+    })
+}
+
+/// The same up to now, of which only what goes on is told.
+pub(super) async fn test(
+    wanted: &TestRules,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    let now = now();
+    let span = (now.plus_seconds(-TESTED), now);
+    let report = replay(wanted.rules.as_ref(), span, settings, messages).await?;
+    show(&report, settings, |look| guard::tested(&report, now, look))
+}
+
+fn show(
+    report: &ReplayReport,
+    settings: &Settings,
+    lines: impl FnOnce(&Look) -> Vec<Line>,
+) -> Result<Exit, Failure> {
+    match settings.output_format {
+        Format::Json => print(&json::pretty(&ReplayDocument::from(report))?)?,
+        // Only the settings can ask for forms that this command does not have.
+        Format::Table | Format::Ndjson | Format::Csv => {
+            let look = Look::of_stdout(settings);
+            print_lines(&lines(&look), &look)?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+async fn replay(
+    file: Option<&PathBuf>,
+    (since, until): (Timestamp, Timestamp),
+    settings: &Settings,
+    messages: Messages,
+) -> Result<ReplayReport, Failure> {
+    if since >= until {
+        let (since, until) = (since.to_rfc3339(), until.to_rfc3339());
+        return Err(Failure::Usage(format!(
+            "the time is empty: from {since} to {until}"
+        )));
+    }
+    let patience = || Patience::lasting(settings.timeout.max(REPLAYING));
+    let text = file.map(|file| files::read(file, messages)).transpose()?;
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
+    let rules = offered(&daemon, text.as_deref(), settings).await?;
+    let request = ReplayRequest {
+        rules,
+        since,
+        until,
+    };
+    daemon.replay_rules(&request, patience()).await
+}
+
+async fn offered(
+    daemon: &Daemon,
+    text: Option<&str>,
+    settings: &Settings,
+) -> Result<RulesFrom, Failure> {
+    match text {
+        None => Ok(RulesFrom::Force),
+        Some(text) => {
+            let patience = Patience::lasting(settings.timeout);
+            daemon.offer_rules(text, patience).await?;
+            Ok(RulesFrom::Offered)
+        }
+    }
+}
+
+fn named(file: Option<&Path>) -> String {
+    file.map_or_else(
+        || "the rules in force".to_owned(),
+        |file| {
+            let name = file.file_name().unwrap_or(file.as_os_str());
+            name.to_string_lossy().into_owned()
+        },
+    )
+}

@@ -1,0 +1,154 @@
+//! The guard, for people: how it stands, what it decided, what changed in its rules,
+//! and what rules would have done.
+
+mod decided;
+
+mod replayed;
+
+mod words;
+
+pub(crate) use decided::violations;
+pub(crate) use replayed::{replay, tested};
+
+use super::line::{Line, Tone, shown, wrap};
+use super::look::Look;
+use super::status::labelled;
+use super::value::{clock, counted};
+use crate::connect::Doing;
+use gpukill_policy::guard::rules::Rules;
+use gpukill_proto::guard::edit::{Mistake, Warning};
+use gpukill_proto::guard::{EditReport, GuardMode, GuardReport};
+use gpukill_proto::units::Timestamp;
+
+/// The lines of `gpukillctl guard status`.
+pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<Line> {
+    let mut rows = vec![
+        ("guard", mode(report), Tone::Plain),
+        ("rules", rules(report), Tone::Plain),
+    ];
+    let judged = match report.judged_at {
+        None => "no sample yet".to_owned(),
+        Some(at) => format!("last sample of {}", clock(at, now, look)),
+    };
+    let dropped = match report.dropped {
+        0 => String::new(),
+        dropped => format!(", {dropped} came too fast and were not"),
+    };
+    rows.push(("judged", format!("{judged}{dropped}"), Tone::Plain));
+    rows.push(("today", today(report), Tone::Plain));
+    for mistake in &report.mistakes {
+        rows.push(("mistake", mistake.clone(), Tone::Broken));
+    }
+    rows.into_iter()
+        .flat_map(|(name, what, tone)| labelled(name, &what, tone, 10, look))
+        .collect()
+}
+
+/// One line for `status`.
+pub(super) fn brief(report: &GuardReport) -> String {
+    let rules = counted(report.rules as usize, "rule");
+    let open = counted(report.open as usize, "open violation");
+    format!("{}, {rules}, {open}, {}", mode(report), today(report))
+}
+
+fn mode(report: &GuardReport) -> String {
+    match report.mode {
+        GuardMode::DryRun => format!(
+            "dry-run of {}: nobody is warned or ended",
+            report.rehearses.name()
+        ),
+        GuardMode::Disabled | GuardMode::Soft | GuardMode::Enforce => report.mode.name().to_owned(),
+    }
+}
+
+fn rules(report: &GuardReport) -> String {
+    let rules = counted(report.rules as usize, "rule");
+    match &report.revision {
+        None => format!("there is no {}: nobody is limited", report.file),
+        Some(revision) => format!("{rules} in {}, revision {}", report.file, revision.0),
+    }
+}
+
+fn today(report: &GuardReport) -> String {
+    let (warned, ended) = (report.warned_today, report.ended_today);
+    match report.mode {
+        GuardMode::Disabled => "nothing is judged".to_owned(),
+        GuardMode::DryRun => format!("{warned} would be warned and {ended} ended today"),
+        GuardMode::Soft | GuardMode::Enforce => format!("{warned} warned and {ended} ended today"),
+    }
+}
+
+/// What an edit changed, or would.
+pub(crate) fn edited(report: &EditReport, doing: Doing, look: &Look) -> Vec<Line> {
+    if report.before.as_ref() == Some(&report.after) {
+        return vec![Line::plain("nothing changes: the rules say so already")];
+    }
+    let mut lines: Vec<Line> = report
+        .difference
+        .lines()
+        .map(|line| {
+            let tone = match line.as_bytes().first() {
+                Some(b'+') => Tone::Strong,
+                Some(b'-') => Tone::Faint,
+                Some(_) | None => Tone::Plain,
+            };
+            Line::toned(shown(line, look.symbols), tone)
+        })
+        .collect();
+    lines.push(Line::plain(match doing {
+        Doing::Saying => "nothing is changed yet".to_owned(),
+        Doing::Doing => format!("in force: revision {}", report.after.0),
+    }));
+    lines
+}
+
+/// What is wrong in a file, one mistake a line.
+pub(crate) fn mistakes(file: &str, mistakes: &[Mistake], look: &Look) -> Vec<Line> {
+    let file = shown(file, look.symbols);
+    let mut lines: Vec<Line> = mistakes
+        .iter()
+        .flat_map(|mistake| {
+            let text = shown(&mistake.to_string(), look.symbols);
+            let texts = wrap(&text, 0, 2, look.width);
+            texts
+                .into_iter()
+                .map(|text| Line::toned(text, Tone::Broken))
+        })
+        .collect();
+    let count = counted(mistakes.len(), "mistake");
+    lines.push(Line::plain(format!("{file}: {count}")));
+    lines
+}
+
+/// That a file is right, and what is odd about it.
+pub(crate) fn checked(file: &str, rules: &Rules, odd: &[Warning], look: &Look) -> Vec<Line> {
+    let mut lines: Vec<Line> = odd
+        .iter()
+        .flat_map(|warning| {
+            let text = shown(&warning.to_string(), look.symbols);
+            let texts = wrap(&text, 0, 2, look.width);
+            texts
+                .into_iter()
+                .map(|text| Line::toned(text, Tone::Doubtful))
+        })
+        .collect();
+    let file = shown(file, look.symbols);
+    let policies = counted(rules.policies(), "rule");
+    let odd = match odd.len() {
+        0 => "no mistake".to_owned(),
+        several => format!("no mistake, {}", counted(several, "warning")),
+    };
+    lines.push(Line::plain(format!(
+        "{file}: {policies}, {}; {odd}",
+        rules.mode.name()
+    )));
+    lines
+}
+
+/// A text of rules for a terminal: what could steer it is made visible.
+pub(crate) fn printable(text: &str) -> String {
+    let is_harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
+    text.chars()
+        .map(|c| if is_harmful(c) { '\u{fffd}' } else { c })
+        .collect()
+}

@@ -1,0 +1,200 @@
+//! What rules would have done: by rule, then one by one.
+
+use super::decided::going_on;
+use super::words::{gpus, measured, processes, who};
+use crate::output::line::{Line, Tone, shown, wrap};
+use crate::output::look::Look;
+use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
+use crate::output::value::{counted, date_and_clock, formatted, thousands};
+use gpukill_proto::guard::{
+    GuardRecord, GuardStep, ReplayReport, RuleName, RuleOutcome, Subject, Victim,
+};
+use gpukill_proto::text::duration;
+use gpukill_proto::units::Timestamp;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The lines of `guard replay`; `rules` is what to call these.
+pub(crate) fn replay(report: &ReplayReport, rules: &str, look: &Look) -> Vec<Line> {
+    let mut lines = vec![heading(report, rules, look), Line::default()];
+    if report.outcomes.is_empty() {
+        lines.push(Line::plain("nobody would have been warned or ended"));
+    } else {
+        lines.extend(outcomes(&report.outcomes, look));
+        lines.push(Line::default());
+        lines.extend(ended(report, look));
+    }
+    lines.extend(rest(report, look));
+    lines
+}
+
+/// The lines of `guard test`: what these rules come to now.
+pub(crate) fn tested(report: &ReplayReport, now: Timestamp, look: &Look) -> Vec<Line> {
+    let mut lines = going_on(&report.open, now, look);
+    lines.extend(rest(report, look));
+    lines
+}
+
+fn heading(report: &ReplayReport, rules: &str, look: &Look) -> Line {
+    let length = duration(report.until.since(report.since));
+    let people = match report.people {
+        1 => "1 person".to_owned(),
+        several => format!("{} people", thousands(u64::from(several))),
+    };
+    let runs = counted(report.runs as usize, "process run");
+    let policies = counted(report.rules as usize, "rule");
+    let text = format!("{length}, {people}, {runs}, {policies} of {rules}");
+    Line::toned(shown(&text, look.symbols), Tone::Strong).cut(look.width, look.symbols)
+}
+
+fn outcomes(outcomes: &[RuleOutcome], look: &Look) -> Vec<Line> {
+    let mut table = Table::new(vec![
+        Column::left("RULE", WhenNarrow::Shrinks(16)),
+        Column::right("WARNED", WhenNarrow::Stays),
+        Column::right("ENDED", WhenNarrow::Stays),
+        Column::right("FREED", WhenNarrow::Stays),
+        Column::right("BUSY WHEN ENDED", WhenNarrow::Stays),
+        Column::left("", WhenNarrow::Goes(1)),
+    ]);
+    for outcome in outcomes {
+        let (note, tone) = match (outcome.ended_busy, outcome.left) {
+            (0, 0) => (String::new(), Tone::Plain),
+            (0, left) => (format!("{left} left to the scheduler"), Tone::Plain),
+            (_, _) => ("look at these".to_owned(), Tone::Doubtful),
+        };
+        table.push(Row::Cells(vec![
+            Cell::plain(shown(&outcome.rule.to_string(), look.symbols)),
+            Cell::plain(outcome.warned.to_string()),
+            Cell::plain(outcome.ended.to_string()),
+            Cell::plain(hours(outcome.freed_ms)),
+            Cell::plain(outcome.ended_busy.to_string()),
+            Cell::toned(note, tone),
+        ]));
+    }
+    table.lines(look)
+}
+
+/// `148 GPU-h`, `0.4 GPU-h`
+fn hours(ms: u64) -> String {
+    let tenths = ms / 360_000;
+    if tenths >= 1_000 {
+        format!("{} GPU-h", thousands(tenths / 10))
+    } else {
+        format!("{}.{} GPU-h", tenths / 10, tenths % 10)
+    }
+}
+
+/// When somebody was warned first, by rule and subject.
+type Warned<'a> = BTreeMap<(&'a RuleName, &'a Subject), Timestamp>;
+
+/// One line for each job that would have been ended.
+fn ended(report: &ReplayReport, look: &Look) -> Vec<Line> {
+    let mut warned: Warned<'_> = BTreeMap::new();
+    let mut table = Table::new(vec![
+        Column::left("WHEN", WhenNarrow::Stays),
+        Column::left("WHO", WhenNarrow::Stays),
+        Column::left("GPU", WhenNarrow::Goes(2)),
+        Column::left("PROCESS", WhenNarrow::Shrinks(12)),
+        Column::left("RULE", WhenNarrow::Shrinks(12)),
+        Column::left("WARNED", WhenNarrow::Goes(1)),
+        Column::left("AT THE END", WhenNarrow::Stays),
+    ]);
+    let mut count = 0;
+    for record in &report.records {
+        let key = (&record.rule, &record.subject);
+        match &record.step {
+            GuardStep::Warned { .. } => {
+                warned.entry(key).or_insert(record.at);
+            }
+            GuardStep::Over => {
+                warned.remove(&key);
+            }
+            GuardStep::Ended(victim) => {
+                count += 1;
+                let before = warned.get(&key).copied();
+                table.push(Row::Cells(row(record, victim, before, look)));
+            }
+            GuardStep::Violated | GuardStep::Spared(_) => {}
+        }
+    }
+    if count == 0 {
+        return vec![Line::plain("nobody would have been ended")];
+    }
+    table.lines(look)
+}
+
+fn row(record: &GuardRecord, victim: &Victim, warned: Option<Timestamp>, look: &Look) -> Vec<Cell> {
+    let text = |text: &str| Cell::plain(shown(text, look.symbols));
+    let mut at_the_end = measured(record.rule.kind, record.evidence.measured);
+    if let Some(command) = &victim.leave_to {
+        at_the_end = format!("left: {command}");
+    }
+    let tone = match victim.is_busy {
+        Some(true) => {
+            at_the_end.push_str("  busy");
+            Tone::Doubtful
+        }
+        Some(false) => Tone::Plain,
+        None => {
+            at_the_end.push_str("  busy?");
+            Tone::Doubtful
+        }
+    };
+    vec![
+        Cell::plain(weekday(record.at, look)),
+        text(&who(&record.subject, &record.evidence)),
+        Cell::plain(gpus(&victim.runs)),
+        text(&processes(&victim.runs, victim.count)),
+        text(&record.rule.to_string()),
+        Cell::plain(warned.map_or_else(
+            || look.symbols.none().to_owned(),
+            |at| formatted(at, "%H:%M", look.zone),
+        )),
+        Cell::toned(shown(&at_the_end, look.symbols), tone),
+    ]
+}
+
+fn weekday(at: Timestamp, look: &Look) -> String {
+    formatted(at, "%a %d %b %H:%M", look.zone)
+}
+
+/// What else is to be known of it.
+fn rest(report: &ReplayReport, look: &Look) -> Vec<Line> {
+    let mut texts = Vec::new();
+    if report.more_records > 0 {
+        let more = thousands(report.more_records);
+        texts.push(format!(
+            "{more} more steps are not told of: narrow the time"
+        ));
+    }
+    if let Some(since) = report.samples_since {
+        let since = date_and_clock(since, look);
+        texts.push(format!(
+            "before {since} only sums by the minute and hour are kept: judged by those"
+        ));
+    }
+    for gap in report.gaps.iter().take(5) {
+        let from = formatted(gap.from, "%a %H:%M", look.zone);
+        let until = formatted(gap.until, "%a %H:%M", look.zone);
+        texts.push(format!("not judged: {from} to {until} (no samples)"));
+    }
+    for unknown in report.not_judged.iter().take(10) {
+        let length = duration(Duration::from_millis(unknown.for_ms));
+        let subjects = match unknown.subjects {
+            1 => String::new(),
+            several => format!(", of {several}"),
+        };
+        texts.push(format!(
+            "not judged: {}: {} for {length}{subjects}",
+            unknown.rule, unknown.why
+        ));
+    }
+    if texts.is_empty() {
+        return Vec::new();
+    }
+    let texts = texts.iter().flat_map(|text| {
+        let lines = wrap(&shown(text, look.symbols), 0, 2, look.width);
+        lines.into_iter().map(|text| Line::toned(text, Tone::Faint))
+    });
+    std::iter::once(Line::default()).chain(texts).collect()
+}

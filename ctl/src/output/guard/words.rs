@@ -1,0 +1,126 @@
+//! Violations in words: who, what, how much.
+
+use crate::output::value::size;
+use gpukill_proto::guard::{Evidence, GuardMode, GuardStep, Measured, RuleKind, Subject, Told};
+use gpukill_proto::text::duration;
+use gpukill_proto::units::Bytes;
+use std::time::Duration;
+
+/// Who broke a rule, as people call them.
+pub(super) fn who(subject: &Subject, evidence: &Evidence) -> String {
+    let first = || evidence.runs.first();
+    match subject {
+        Subject::Person(person) | Subject::PersonOn(person, _) => person.name.clone(),
+        Subject::Job(job) => job.owner.name.clone(),
+        Subject::Group(name) | Subject::GroupOn(name, _) => format!("group {name}"),
+        Subject::Device(_) => "all".to_owned(),
+        Subject::Run(_) => first()
+            .and_then(|told| told.owner.as_ref())
+            .map_or_else(|| "?".to_owned(), |owner| owner.name.clone()),
+    }
+}
+
+/// The indices of the devices it is about: `0`, `0-3`, `0,2`.
+pub(super) fn gpus(runs: &[Told]) -> String {
+    let mut indices: Vec<u32> = runs.iter().map(|told| told.gpu_index).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for index in indices {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == index => *last = index,
+            Some(_) | None => parts.push((index, index)),
+        }
+    }
+    let parts = parts.into_iter().map(|(first, last)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first},{last}"),
+        _ => format!("{first}-{last}"),
+    });
+    parts.collect::<Vec<_>>().join(",")
+}
+
+/// The processes: the first by name, and how many there are more.
+pub(super) fn processes(runs: &[Told], count: u32) -> String {
+    let Some(first) = runs.first() else {
+        return String::new();
+    };
+    let name = first.name.clone().unwrap_or_else(|| "?".to_owned());
+    match count {
+        0 | 1 => format!("{} {name}", first.run.pid),
+        several => format!("{} {name}, {} more", first.run.pid, several - 1),
+    }
+}
+
+/// The number and its limit: `61.0 GiB of 40.0 GiB`.
+pub(super) fn measured(kind: RuleKind, measured: Option<Measured>) -> String {
+    let Some(Measured { value, limit }) = measured else {
+        return "not allowed".to_owned();
+    };
+    let text = |number| amount(kind, number);
+    match kind {
+        RuleKind::Waste => format!("{}, under {}", text(value), text(limit)),
+        RuleKind::Memory
+        | RuleKind::Utilization
+        | RuleKind::Duration
+        | RuleKind::Processes
+        | RuleKind::TotalMemory
+        | RuleKind::TotalUtilization
+        | RuleKind::TotalProcesses
+        | RuleKind::ProcessMemory
+        | RuleKind::GpuUtilization
+        | RuleKind::ReservedMemory
+        | RuleKind::Gpu
+        | RuleKind::User
+        | RuleKind::Process
+        | RuleKind::Maintenance
+        | RuleKind::Hours
+        | RuleKind::Idle
+        | RuleKind::Runaway
+        | RuleKind::Growth => format!("{} of {}", text(value), text(limit)),
+    }
+}
+
+fn amount(kind: RuleKind, number: u64) -> String {
+    match kind {
+        RuleKind::Memory
+        | RuleKind::TotalMemory
+        | RuleKind::ProcessMemory
+        | RuleKind::ReservedMemory
+        | RuleKind::Growth => size(Bytes(number)),
+        RuleKind::Utilization
+        | RuleKind::TotalUtilization
+        | RuleKind::GpuUtilization
+        | RuleKind::Waste => format!("{number} %"),
+        RuleKind::Duration | RuleKind::Idle | RuleKind::Runaway => {
+            duration(Duration::from_millis(number))
+        }
+        RuleKind::Processes
+        | RuleKind::TotalProcesses
+        | RuleKind::Gpu
+        | RuleKind::User
+        | RuleKind::Process
+        | RuleKind::Maintenance
+        | RuleKind::Hours => number.to_string(),
+    }
+}
+
+/// What happened: in a dry run, what would have.
+pub(super) fn step(step: &GuardStep, mode: GuardMode) -> String {
+    let would = if mode == GuardMode::DryRun {
+        "would be "
+    } else {
+        ""
+    };
+    match step {
+        GuardStep::Violated => "violated".to_owned(),
+        GuardStep::Warned { times: 1, .. } => format!("{would}warned"),
+        GuardStep::Warned { times, .. } => format!("{would}warned again ({times})"),
+        GuardStep::Ended(victim) => match &victim.leave_to {
+            Some(command) => format!("left: {command}"),
+            None => format!("{would}ended"),
+        },
+        GuardStep::Spared(why) => format!("nobody ended: {why}"),
+        GuardStep::Over => "over".to_owned(),
+    }
+}

@@ -1,0 +1,223 @@
+//! The guard: judges each sample by the admin's rules, on a thread of its own.
+//!
+//! What a sample says to rules, [`bucket`] tells; the rules in force and the file
+//! they come from, [`rules`] keeps; [`judging`] is the thread, and what it remembers
+//! survives a restart in [`remembered`]. What is decided is `policy::guard`'s.
+
+pub(crate) mod bucket;
+
+mod file;
+
+mod rules;
+
+mod remembered;
+
+mod judging;
+
+pub(crate) mod replay;
+
+use crate::audit::{Sample, Store};
+use gpukill_policy::guard::rules::Rehearsed;
+use gpukill_proto::guard::edit::GuardEdit;
+use gpukill_proto::guard::{
+    EditReport, GuardBrief, GuardMode, GuardReport, Marked, OpenViolation, RulesRevision, RulesText,
+};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::units::Timestamp;
+use judging::{Judging, Order};
+pub(crate) use rules::InForce;
+use rules::Keeper;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use tokio::sync::watch;
+
+/// So many samples may wait to be judged before new ones are dropped: they are ten
+/// seconds each, and each takes milliseconds.
+const QUEUE: usize = 16;
+
+/// So many processes are marked in a list.
+const MOST_MARKED: usize = 256;
+
+/// What the guard knows of now.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    /// When the last sample ended that was judged.
+    pub(crate) judged_at: Option<Timestamp>,
+    pub(crate) open: Vec<OpenViolation>,
+    pub(crate) warned_today: u32,
+    pub(crate) ended_today: u32,
+}
+
+/// The guard's near side. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Guard {
+    orders: SyncSender<Order>,
+    keeper: Arc<Keeper>,
+    in_force: watch::Receiver<InForce>,
+    standing: watch::Receiver<Arc<Standing>>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Guard {
+    /// Starts it by the rules at `path`, with what it remembered in `directory` when
+    /// it last ran in this boot of the box.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn start(
+        path: PathBuf,
+        directory: PathBuf,
+        boot: String,
+        store: Store,
+    ) -> std::io::Result<Self> {
+        let (remembered, before) = remembered::load(&directory, &boot);
+        let keeper = Arc::new(Keeper::start(path, before, store.clone()));
+        let in_force = keeper.subscribe();
+        let (standing, told) = watch::channel(Arc::default());
+        let (orders, received) = sync_channel(QUEUE);
+        let judging = Judging {
+            directory,
+            boot,
+            remembered,
+            in_force: in_force.clone(),
+            standing,
+            store,
+            saved_at: Timestamp::default(),
+            is_save_broken: false,
+        };
+        std::thread::Builder::new()
+            .name("guard".into())
+            .spawn(move || judging.run(&received))?;
+        Ok(Self {
+            orders,
+            keeper,
+            in_force,
+            standing: told,
+            dropped: Arc::default(),
+        })
+    }
+
+    /// Judges a sample, unless too many wait already.
+    pub(crate) fn sample(&self, sample: &Sample) {
+        if self.in_force.borrow().rules().mode == GuardMode::Disabled {
+            return;
+        }
+        match self
+            .orders
+            .try_send(Order::Sample(Box::new(sample.clone())))
+        {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Reads the rules again.
+    pub(crate) fn reload(&self) {
+        self.keeper.reload();
+        self.wake();
+    }
+
+    /// Changes the rules, or says what that would change. Waits for the disk.
+    ///
+    /// # Errors
+    /// As [`Keeper::edit`].
+    pub(crate) fn edit(
+        &self,
+        uid: u32,
+        edit: &GuardEdit,
+        expected: Option<&RulesRevision>,
+        is_dry_run: bool,
+    ) -> Result<EditReport, Refusal> {
+        let report = self.keeper.edit(uid, edit, expected, is_dry_run)?;
+        self.wake();
+        Ok(report)
+    }
+
+    /// A part of the text of the rules as it is written now. Waits for the disk.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn text(&self, offset: u64) -> Result<RulesText, Refusal> {
+        self.keeper.text(offset)
+    }
+
+    /// The rules in force.
+    pub(crate) fn in_force(&self) -> InForce {
+        self.in_force.borrow().clone()
+    }
+
+    /// The violations that go on.
+    pub(crate) fn standing(&self) -> Arc<Standing> {
+        Arc::clone(&self.standing.borrow())
+    }
+
+    /// What is wrong with it, in words for a fault.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let in_force = self.in_force.borrow();
+        let first = in_force.mistakes.first()?;
+        let more = match in_force.mistakes.len() {
+            1 => String::new(),
+            several => format!(", and {} more", several - 1),
+        };
+        let file = self.keeper.path().display();
+        Some(format!(
+            "{file}: {first}{more}: the rules of before hold; see gpukillctl guard check {file}"
+        ))
+    }
+
+    /// How it stands.
+    pub(crate) fn report(&self) -> GuardReport {
+        let (in_force, standing) = (self.in_force(), self.standing());
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        GuardReport {
+            mode: in_force.rules().mode,
+            rehearses: match in_force.rules().rehearsed {
+                Rehearsed::Soft => GuardMode::Soft,
+                Rehearsed::Enforce => GuardMode::Enforce,
+            },
+            rules: count(in_force.rules().policies()),
+            file: self.keeper.path().display().to_string(),
+            revision: in_force.revision,
+            mistakes: in_force.mistakes,
+            judged_at: standing.judged_at,
+            dropped: self.dropped.load(Ordering::Relaxed),
+            open: count(standing.open.len()),
+            warned_today: standing.warned_today,
+            ended_today: standing.ended_today,
+        }
+    }
+
+    /// What a list shows of it.
+    pub(crate) fn brief(&self) -> GuardBrief {
+        let standing = self.standing();
+        let marked = standing.open.iter().flat_map(|open| {
+            let told = open.evidence.runs.iter();
+            told.map(|told| Marked {
+                run: told.run.clone(),
+                rule: open.rule.clone(),
+                mode: open.mode,
+                deadline: open.deadline,
+            })
+        });
+        GuardBrief {
+            mode: self.in_force.borrow().rules().mode,
+            open: u32::try_from(standing.open.len()).unwrap_or(u32::MAX),
+            marked: marked.take(MOST_MARKED).collect(),
+        }
+    }
+
+    /// Ends the thread after what it does now, and keeps what it remembers.
+    pub(crate) fn stop(&self) {
+        // One that has ended already needs no telling.
+        let _ = self.orders.try_send(Order::Stop);
+    }
+
+    fn wake(&self) {
+        // A full queue wakes it as well.
+        let _ = self.orders.try_send(Order::Rules);
+    }
+}

@@ -1,0 +1,159 @@
+//! Rules see the same live and in a replay.
+
+use super::*;
+use crate::audit::{Departed, Departure, Recording, told};
+use chrono::Utc;
+use gpukill_policy::usage::Usage;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{
+    Container, ContainerId, Job, Owner, OwnerKind, Place, ProcessKey, Scheduler, SchedulerJob,
+    Snapshot, Unit, Vendor,
+};
+use gpukill_proto::units::{Bytes, Percent};
+use std::time::Duration;
+
+fn device(memory: u64) -> Device {
+    Device {
+        memory_total: Reading::Value(Bytes(memory)),
+        memory_reserved: Reading::Value(Bytes(100)),
+        memory_used: Reading::Value(Bytes(7)),
+        name: Reading::Value("H100".into()),
+        ..Device::unknown(
+            DeviceId("GPU-0".into()),
+            0,
+            Vendor::Nvidia,
+            &Reading::Unsupported,
+        )
+    }
+}
+
+fn process(pid: u32) -> GpuProcess {
+    let unknown = Reading::<()>::Failed("x".into());
+    GpuProcess {
+        start_ticks: Reading::Value(u64::from(pid) * 10),
+        memory: Reading::Value(Bytes(1 << 30)),
+        utilization: Reading::Value(Percent(50)),
+        uid: Reading::Value(1000),
+        ..GpuProcess::unknown(DeviceId("GPU-0".into()), pid, Timestamp(0), &unknown)
+    }
+}
+
+fn known(pid: u32) -> GpuProcess {
+    let container = Container {
+        id: ContainerId {
+            runtime: "docker".into(),
+            id: "ab".repeat(32),
+        },
+        manager: None,
+        name: Reading::Value("web".into()),
+        image: Reading::Value("team/train:1".into()),
+        pod: None,
+    };
+    let job = SchedulerJob {
+        scheduler: Scheduler::Slurm,
+        job: "12".into(),
+        step: None,
+    };
+    GpuProcess {
+        owner: Reading::Value(Owner {
+            name: "ann".into(),
+            uid: Some(1000),
+            kind: OwnerKind::User,
+        }),
+        user: Reading::Value("ann".into()),
+        login_uid: Reading::Value(None),
+        namespace_owner: Reading::Value(None),
+        name: Reading::Value("python".into()),
+        executable: Reading::Value("/usr/bin/python".into()),
+        command: Reading::Value("python train.py".into()),
+        place: Place {
+            container: Reading::Value(Some(container)),
+            unit: Reading::Value(Some(Unit {
+                name: "train.service".into(),
+                manager: None,
+            })),
+            session: Reading::Value(None),
+            terminal: Reading::Value(None),
+            scheduler: Reading::Value(Some(job)),
+        },
+        job: Reading::Value(Job::Tree(ProcessKey {
+            pid,
+            start_ticks: u64::from(pid) * 10,
+        })),
+        ..process(pid)
+    }
+}
+
+fn sample(at: i64, processes: Vec<GpuProcess>, gone: Vec<GpuProcess>, memory: u64) -> Sample {
+    let snapshot = |processes: Vec<GpuProcess>| Snapshot {
+        host: String::new(),
+        taken_at: Timestamp(at),
+        tick: 1,
+        devices: vec![device(memory)],
+        processes,
+        backends: Vec::new(),
+        faults: Vec::new(),
+    };
+    let mut usage = Usage::starting(Timestamp(at - 10_000));
+    let both: Vec<GpuProcess> = processes.iter().chain(&gone).cloned().collect();
+    usage.add(&snapshot(both), Duration::from_secs(10));
+    let departed = gone.into_iter().map(|process| Departed {
+        process,
+        departure: Departure::Ended,
+        last_seen: Timestamp(at - 2_000),
+    });
+    Sample {
+        usage,
+        snapshot: Arc::new(snapshot(processes)),
+        departed: departed.collect(),
+        groups: Arc::new([(1000, vec!["ml".to_owned()])].into()),
+    }
+}
+
+#[test]
+fn what_was_stored_says_the_same_to_rules_as_what_was_seen() {
+    let executed = GpuProcess {
+        name: Reading::Value("other".into()),
+        ..known(7)
+    };
+    let nobody = GpuProcess {
+        start_ticks: Reading::Failed("gone".into()),
+        ..process(9)
+    };
+    let samples = [
+        // Whose it is becomes known later, and then it executes something else.
+        sample(20_000, vec![process(7), nobody], Vec::new(), 1_000),
+        sample(30_000, vec![known(7), process(8)], Vec::new(), 1_000),
+        sample(40_000, vec![executed.clone()], vec![process(8)], 1_000),
+        sample(50_000, vec![executed], Vec::new(), 1_000),
+        sample(60_000, Vec::new(), Vec::new(), 1_000),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let mut recording = Recording::open(directory.path()).unwrap();
+    let mut first = FirstSeen::new();
+    let mut live = Vec::new();
+    for sample in &samples {
+        recording.write(sample).unwrap();
+        live.push(bucket(sample, &mut first, &Utc));
+    }
+    assert_eq!(told::buckets(directory.path()), live);
+
+    let names: Vec<Vec<Option<&str>>> = live
+        .iter()
+        .map(|bucket| {
+            let runs = bucket.runs.values();
+            runs.map(|run| run.about.name.as_deref()).collect()
+        })
+        .collect();
+    assert_eq!(
+        names,
+        [
+            vec![None],
+            vec![Some("python"), None],
+            vec![Some("other"), None],
+            vec![Some("other")],
+            vec![],
+        ]
+    );
+    assert_eq!(first, FirstSeen::new());
+}

@@ -1,0 +1,179 @@
+//! The admin's file of rules: read whole, and replaced whole.
+
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// A file of rules is some kilobytes.
+pub(crate) const LONGEST: u64 = 1 << 20;
+
+/// What the file says; nothing where there is none.
+///
+/// # Errors
+/// When it is there and cannot be read, is no file, is longer than [`LONGEST`] or
+/// no text.
+pub(crate) fn read(path: &Path) -> Result<Option<String>> {
+    read_at_most(path, LONGEST)
+}
+
+/// As [`read`], of another length.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_at_most(path: &Path, longest: u64) -> Result<Option<String>> {
+    // A pipe would never end, or never begin.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if !file.metadata()?.is_file() {
+        return Err(Error::other("it is no file"));
+    }
+    let mut text = String::new();
+    file.take(longest + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > longest {
+        let what = format!("it is longer than {longest} bytes");
+        return Err(Error::other(what));
+    }
+    Ok(Some(text))
+}
+
+/// Puts `text` in the place of what the file said, at once and for good: whoever
+/// reads sees the one or the other, whatever happens meanwhile. A link stays one.
+///
+/// # Errors
+/// When it cannot be written; then it is as it was.
+pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
+    put(&target(path)?, text, 0o644)
+}
+
+/// The same for a file of the daemon's own, which nobody else may read, and which is
+/// no link.
+///
+/// # Errors
+/// As [`replace`].
+pub(crate) fn replace_private(path: &Path, text: &str) -> Result<()> {
+    put(path, text, 0o600)
+}
+
+fn put(path: &Path, text: &str, usual_mode: u32) -> Result<()> {
+    let directory = path
+        .parent()
+        .filter(|directory| !directory.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let before = path.metadata().ok();
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = directory.join(name);
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let written = write(&new, text, before.as_ref(), usual_mode);
+    let replaced = written.and_then(|()| std::fs::rename(&new, path));
+    if replaced.is_err() {
+        // It is of no use to anybody; the error that counts is the first.
+        let _ = std::fs::remove_file(&new);
+    }
+    replaced?;
+    File::open(directory)?.sync_all()
+}
+
+/// Where a link leads, however many.
+fn target(path: &Path) -> Result<PathBuf> {
+    match std::fs::canonicalize(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(path.to_path_buf()),
+        other => other,
+    }
+}
+
+fn write(
+    new: &Path,
+    text: &str,
+    before: Option<&std::fs::Metadata>,
+    usual_mode: u32,
+) -> Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mode = before.map_or(usual_mode, |before| before.permissions().mode() & 0o777);
+    let mut file = File::from(rustix::fs::open(new, flags, Mode::from_raw_mode(mode))?);
+    // What the umask took away.
+    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+    if let Some(before) = before {
+        let (uid, gid) = (before.uid(), before.gid());
+        let now = file.metadata()?;
+        if (now.uid(), now.gid()) != (uid, gid) {
+            // Only root may; whoever may not leaves it theirs.
+            let _ = std::os::unix::fs::fchown(&file, Some(uid), Some(gid));
+        }
+    }
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_and_nothing_else_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("guard.toml");
+        assert_eq!(read(&path).unwrap(), None);
+        replace(&path, "one").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        // What an edit left that was broken off.
+        std::fs::write(directory.path().join("guard.toml.new"), "half").unwrap();
+        replace(&path, "two").unwrap();
+        assert_eq!(read(&path).unwrap().as_deref(), Some("two"));
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o640);
+        let names: Vec<_> = std::fs::read_dir(directory.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(names, ["guard.toml"]);
+    }
+
+    #[test]
+    fn a_link_stays_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let (link, file) = (
+            directory.path().join("guard.toml"),
+            directory.path().join("elsewhere.toml"),
+        );
+        std::fs::write(&file, "one").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        replace(&link, "two").unwrap();
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "two");
+    }
+
+    #[test]
+    fn what_is_no_file_of_ours_is_an_error_and_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("guard.toml");
+        std::fs::create_dir(&path).unwrap();
+        read(&path).unwrap_err();
+        replace(&path, "two").unwrap_err();
+        assert!(path.is_dir());
+        std::fs::remove_dir(&path).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        read(&path).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+        let long = vec![b' '; usize::try_from(LONGEST).unwrap() + 1];
+        std::fs::write(&path, long).unwrap();
+        read(&path).unwrap_err();
+        std::fs::write(&path, [0xff]).unwrap();
+        read(&path).unwrap_err();
+    }
+}

@@ -1,0 +1,216 @@
+//! The thread that judges: one sample after the other, by the rules as they are then.
+
+use super::bucket::bucket;
+use super::remembered::{Remembered, save};
+use super::{InForce, Standing};
+use crate::audit::{Sample, Store};
+use chrono::Local;
+use gpukill_policy::guard::{Memory, judge};
+use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep};
+use gpukill_proto::units::Timestamp;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What is told to the thread.
+pub(super) enum Order {
+    Sample(Box<Sample>),
+    /// Look at the rules again.
+    Rules,
+    Stop,
+}
+
+/// The time between two times that what is remembered is written, where nothing was
+/// decided meanwhile.
+const SAVE_EVERY: i64 = 60_000;
+
+/// The thread's own.
+pub(super) struct Judging {
+    pub(super) directory: PathBuf,
+    pub(super) boot: String,
+    pub(super) remembered: Remembered,
+    pub(super) in_force: watch::Receiver<InForce>,
+    pub(super) standing: watch::Sender<Arc<Standing>>,
+    pub(super) store: Store,
+    pub(super) saved_at: Timestamp,
+    pub(super) is_save_broken: bool,
+}
+
+impl Judging {
+    /// Judges until it is told to stop, or whoever could tell it is gone.
+    pub(super) fn run(mut self, orders: &Receiver<Order>) {
+        self.publish(None);
+        while let Ok(order) = orders.recv() {
+            match order {
+                Order::Sample(sample) => self.judge(&sample),
+                Order::Rules => {
+                    if self.in_force.borrow_and_update().rules().mode == GuardMode::Disabled {
+                        self.remembered.memory = Memory::default();
+                    }
+                    self.publish(None);
+                }
+                Order::Stop => break,
+            }
+        }
+        self.save(None);
+    }
+
+    fn judge(&mut self, sample: &Sample) {
+        let book = Arc::clone(&self.in_force.borrow_and_update().book);
+        let bucket = bucket(sample, &mut self.remembered.first, &Local);
+        let judgement = judge(&book, &mut self.remembered.memory, &bucket);
+        self.count(bucket.until, &judgement.records);
+        for record in &judgement.records {
+            log(record);
+        }
+        let has_decided = !judgement.records.is_empty();
+        if has_decided && !self.store.decide(judgement.records) {
+            tracing::error!("the store does not take what the guard decided: not recorded");
+        }
+        let age = bucket.until.since(self.saved_at);
+        if has_decided || age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
+            self.save(Some(bucket.until));
+        }
+        self.publish(Some(bucket.until));
+    }
+
+    /// So many were warned and ended today, by the clocks on the wall.
+    fn count(&mut self, now: Timestamp, records: &[GuardRecord]) {
+        let day = day(now);
+        if day != self.remembered.day {
+            self.remembered.day = day;
+            (self.remembered.warned, self.remembered.ended) = (0, 0);
+        }
+        for record in records {
+            match &record.step {
+                // Of several warnings of one violation the first counts.
+                GuardStep::Warned { times: 1, .. } => self.remembered.warned += 1,
+                GuardStep::Ended(victim) if victim.leave_to.is_none() => self.remembered.ended += 1,
+                GuardStep::Violated
+                | GuardStep::Warned { .. }
+                | GuardStep::Ended(_)
+                | GuardStep::Spared(_)
+                | GuardStep::Over => {}
+            }
+        }
+    }
+
+    fn save(&mut self, at: Option<Timestamp>) {
+        let rules = Arc::clone(&self.in_force.borrow().text);
+        let saved = save(&self.directory, &self.boot, &rules, &self.remembered);
+        if let Some(at) = at {
+            self.saved_at = at;
+        }
+        match saved {
+            Ok(()) => self.is_save_broken = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_save_broken, true) {
+                    tracing::warn!(%error, "what the guard remembers cannot be kept: a restart begins anew");
+                }
+            }
+        }
+    }
+
+    /// For whoever asks how the guard stands.
+    fn publish(&self, judged_at: Option<Timestamp>) {
+        let open = self.remembered.memory.violations();
+        let (warned, ended) = (self.remembered.warned, self.remembered.ended);
+        self.standing.send_modify(|standing| {
+            *standing = Arc::new(Standing {
+                judged_at: judged_at.or(standing.judged_at),
+                open,
+                warned_today: warned,
+                ended_today: ended,
+            });
+        });
+    }
+}
+
+/// In days since 1970.
+fn day(now: Timestamp) -> i64 {
+    let utc = chrono::DateTime::from_timestamp_millis(now.0).unwrap_or_default();
+    let offset = chrono::Offset::fix(utc.with_timezone(&Local).offset()).local_minus_utc();
+    (now.0.div_euclid(1_000) + i64::from(offset)).div_euclid(86_400)
+}
+
+/// One line of the log for each step, with what it is known by.
+fn log(record: &GuardRecord) {
+    let GuardRecord {
+        rule,
+        subject,
+        mode,
+        step,
+        evidence,
+        ..
+    } = record;
+    let (value, limit) = evidence
+        .measured
+        .map_or((None, None), |it| (Some(it.value), Some(it.limit)));
+    let run = evidence.runs.first();
+    let (pid, gpu_uuid) = (
+        run.map(|told| told.run.pid),
+        run.map(|told| told.run.device.0.as_str()),
+    );
+    let uid = run.and_then(|told| told.owner.as_ref()?.uid);
+    let (rule, subject, mode) = (rule.to_string(), subject.to_string(), mode.name());
+    let would = if *mode == *GuardMode::DryRun.name() {
+        "would be "
+    } else {
+        ""
+    };
+    match step {
+        GuardStep::Violated => {
+            tracing::warn!(
+                rule,
+                subject,
+                mode,
+                value,
+                limit,
+                pid,
+                uid,
+                gpu_uuid,
+                "a rule is broken"
+            );
+        }
+        GuardStep::Warned { times, deadline } => {
+            let deadline = deadline.map(Timestamp::to_rfc3339);
+            tracing::warn!(
+                rule,
+                subject,
+                mode,
+                value,
+                limit,
+                pid,
+                uid,
+                gpu_uuid,
+                times,
+                deadline,
+                "whoever breaks a rule {would}warned"
+            );
+        }
+        GuardStep::Ended(victim) => {
+            let (job, owner) = (victim.job.shown.as_str(), victim.job.owner.name.as_str());
+            let leave_to = victim.leave_to.as_deref();
+            tracing::warn!(
+                rule,
+                subject,
+                mode,
+                value,
+                limit,
+                pid,
+                uid,
+                gpu_uuid,
+                job,
+                owner,
+                leave_to,
+                "a job {would}ended"
+            );
+        }
+        GuardStep::Spared(why) => {
+            tracing::warn!(rule, subject, mode, why, "nobody can be ended for a rule");
+        }
+        GuardStep::Over => tracing::info!(rule, subject, mode, "a rule is kept again"),
+    }
+}

@@ -1,0 +1,120 @@
+//! Rules tried on what the store keeps.
+
+use crate::audit::Store;
+use gpukill_policy::guard::replay::{Replay, Replayed};
+use gpukill_policy::guard::rules::Rules;
+use gpukill_proto::audit::Gap;
+use gpukill_proto::guard::ReplayReport;
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::units::Timestamp;
+use std::cmp::Reverse;
+use std::time::Duration;
+
+/// So much before the time asked for is looked at, so that it is known who was idle
+/// when it began.
+const BEFORE: i64 = 24 * 3_600;
+
+/// So many samples without one are a gap: a daemon that is started anew is back
+/// sooner.
+const GAP: u32 = 3;
+
+/// So many gaps are told of, the longest.
+const MOST_GAPS: usize = 100;
+
+/// What these rules would have done from `since` until `until`. Waits for the disk.
+///
+/// # Errors
+/// When the time is empty, another replay goes on, or the store cannot be read.
+pub(crate) fn replay(
+    store: &Store,
+    rules: Rules,
+    since: Timestamp,
+    until: Timestamp,
+) -> Result<ReplayReport, Refusal> {
+    if since >= until {
+        return Err(Refusal::Invalid("the time is empty".into()));
+    }
+    let policies = count(rules.policies());
+    let mut replay = Replay::new(rules, since);
+    let mut seen = Seen::default();
+    let span = (since.plus_seconds(-BEFORE), until);
+    store.buckets(span, &mut |bucket, is_sample| {
+        if bucket.until > since {
+            seen.add(bucket.from, bucket.until, bucket.seen_ms, is_sample);
+        }
+        replay.add(&bucket);
+    })?;
+    let Replayed {
+        judged,
+        people,
+        runs,
+        outcomes,
+        records,
+        more_records,
+        open,
+        not_judged,
+    } = replay.finish();
+    let (first, last) = seen.told.unwrap_or((since, until));
+    Ok(ReplayReport {
+        since: first.max(since),
+        until: last.min(until),
+        judged,
+        samples_since: seen.samples_since.filter(|_| seen.is_coarse),
+        people: count(people),
+        runs: count(runs),
+        rules: policies,
+        outcomes,
+        records,
+        more_records,
+        open,
+        gaps: seen.gaps(),
+        not_judged,
+    })
+}
+
+/// What was there to judge.
+#[derive(Default)]
+struct Seen {
+    told: Option<(Timestamp, Timestamp)>,
+    is_coarse: bool,
+    samples_since: Option<Timestamp>,
+    /// The longest stretch of which a sample tells.
+    sample: Duration,
+    gaps: Vec<Gap>,
+}
+
+impl Seen {
+    fn add(&mut self, from: Timestamp, until: Timestamp, seen_ms: u64, is_sample: bool) {
+        if is_sample {
+            self.samples_since.get_or_insert(from);
+            self.sample = self.sample.max(Duration::from_millis(seen_ms));
+        } else {
+            self.is_coarse = true;
+        }
+        if let Some((_, before)) = self.told
+            && from > before
+        {
+            self.gaps.push(Gap {
+                from: before,
+                until: from,
+            });
+        }
+        let (first, last) = self.told.unwrap_or((from, until));
+        self.told = Some((first.min(from), last.max(until)));
+    }
+
+    fn gaps(self) -> Vec<Gap> {
+        let shortest = self.sample.saturating_mul(GAP).max(Duration::from_secs(30));
+        let length = |gap: &Gap| gap.until.since(gap.from);
+        let mut gaps = self.gaps;
+        gaps.retain(|gap| length(gap) > shortest);
+        gaps.sort_by_key(|gap| Reverse(length(gap)));
+        gaps.truncate(MOST_GAPS);
+        gaps.sort_by_key(|gap| gap.from);
+        gaps
+    }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

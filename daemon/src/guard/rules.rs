@@ -1,0 +1,265 @@
+//! The rules in force, the file they are written in, and its edits.
+//!
+//! A file that is wrong changes nothing: what was in force before stays, and every
+//! mistake is told. An edit reads the file as it is at that moment, so that nobody's
+//! edit is lost, neither an admin's with the client nor one's with an editor.
+
+use super::file;
+use crate::audit::{Act, ActKind, Event, Store};
+use crate::fingerprint::fingerprint;
+use gpukill_policy::guard::Rulebook;
+use gpukill_policy::guard::check::warnings;
+use gpukill_policy::guard::diff::unified;
+use gpukill_policy::guard::edit::edit;
+use gpukill_policy::guard::read::read;
+use gpukill_policy::guard::rules::Rules;
+use gpukill_proto::guard::edit::{GuardEdit, Mistake};
+use gpukill_proto::guard::{EditReport, GuardMode, RulesRevision, RulesText};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::service::LONGEST_PART;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::watch;
+
+#[cfg(test)]
+mod tests;
+
+/// Rules, and where they come from.
+#[derive(Debug, Clone)]
+pub(crate) struct InForce {
+    pub(crate) book: Arc<Rulebook>,
+    /// As they are written; empty where there is no file.
+    pub(crate) text: Arc<str>,
+    /// `None` where there is no file, and the built-in ones hold.
+    pub(crate) revision: Option<RulesRevision>,
+    /// Why the file as it is now is not in force.
+    pub(crate) mistakes: Vec<String>,
+}
+
+impl InForce {
+    /// What they say.
+    pub(crate) fn rules(&self) -> &Rules {
+        self.book.rules()
+    }
+}
+
+/// Keeps them.
+pub(super) struct Keeper {
+    path: PathBuf,
+    in_force: watch::Sender<InForce>,
+    store: Store,
+    /// One edit at a time.
+    editing: Mutex<()>,
+}
+
+impl Keeper {
+    /// Reads the file at `path`. One that is wrong leaves `before` in force: what
+    /// was so when the daemon last ran.
+    pub(super) fn start(path: PathBuf, before: Option<String>, store: Store) -> Self {
+        let none = InForce {
+            book: Arc::new(Rulebook::of(Rules::default())),
+            text: "".into(),
+            revision: None,
+            mistakes: Vec::new(),
+        };
+        let before = before.and_then(|text| understood(Some(text)).ok());
+        let (in_force, _) = watch::channel(before.unwrap_or(none));
+        let keeper = Self {
+            path,
+            in_force,
+            store,
+            editing: Mutex::default(),
+        };
+        keeper.reload();
+        // What is in force is recorded at each start, whether or not it is new.
+        keeper.record();
+        keeper
+    }
+
+    /// Whoever reads this sees what is in force, and is woken when it changes.
+    pub(super) fn subscribe(&self) -> watch::Receiver<InForce> {
+        self.in_force.subscribe()
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the file again. Mistakes keep the old rules, and say so.
+    pub(super) fn reload(&self) {
+        let _one_at_a_time = self.lock();
+        match file::read(&self.path) {
+            Ok(text) => match understood(text) {
+                Ok(new) => {
+                    let is_new = self.in_force.borrow().revision != new.revision;
+                    self.put_in_force(new);
+                    if is_new {
+                        self.record();
+                    }
+                }
+                Err(mistakes) => self.keep_old(told(&mistakes)),
+            },
+            Err(error) => self.keep_old(vec![error.to_string()]),
+        }
+    }
+
+    /// Changes what is written, or says what that would change. `expected` is what
+    /// whoever asks has seen there.
+    ///
+    /// # Errors
+    /// Every mistake in it, or why it cannot be written or recorded.
+    pub(super) fn edit(
+        &self,
+        uid: u32,
+        asked: &GuardEdit,
+        expected: Option<&RulesRevision>,
+        is_dry_run: bool,
+    ) -> Result<EditReport, Refusal> {
+        let _one_at_a_time = self.lock();
+        let written = self.written()?;
+        let before = written.as_deref().map(revision);
+        if expected.is_some() && expected != before.as_ref() {
+            return Err(Refusal::Invalid(format!(
+                "somebody has changed {} meanwhile: look at it again",
+                self.path.display()
+            )));
+        }
+        let text = written.unwrap_or_default();
+        let new = edit(&text, asked).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let rules = understood(Some(new.clone()))
+            .map_err(|mistakes| Refusal::Invalid(told(&mistakes).join("\n")))?;
+        let name = self.path.display().to_string();
+        let report = EditReport {
+            before,
+            after: revision(&new),
+            difference: unified((&name, &text), (&name, &new)),
+            warnings: warnings(rules.book.rules())
+                .into_iter()
+                .map(|warning| warning.to_string())
+                .collect(),
+        };
+        if is_dry_run || new == text {
+            return Ok(report);
+        }
+        self.write(uid, asked, &report, &new)?;
+        self.put_in_force(rules);
+        self.record();
+        Ok(report)
+    }
+
+    /// Recorded before, and what came of it after.
+    fn write(
+        &self,
+        uid: u32,
+        asked: &GuardEdit,
+        report: &EditReport,
+        new: &str,
+    ) -> Result<(), Refusal> {
+        let plan = serde_json::json!({
+            "before": report.before.as_ref().map(|it| &it.0),
+            "after": report.after.0,
+            "difference": report.difference,
+        });
+        let act = Act {
+            kind: ActKind::EditRules,
+            uid,
+            asked: asked.to_string(),
+            plan: plan.to_string(),
+        };
+        let unavailable = |why: String| Refusal::Unavailable(why);
+        let open = self.store.intend(act).map_err(|why| {
+            unavailable(format!(
+                "the edit cannot be recorded, and is not made: {why}"
+            ))
+        })?;
+        match file::replace(&self.path, new) {
+            Ok(()) => {
+                open.settle("done", "{}".into());
+                Ok(())
+            }
+            Err(error) => {
+                let why = format!("cannot write {}: {error}", self.path.display());
+                open.settle("failed", serde_json::json!({ "why": why }).to_string());
+                Err(unavailable(why))
+            }
+        }
+    }
+
+    /// A part of what is written, from this byte on.
+    pub(super) fn text(&self, offset: u64) -> Result<RulesText, Refusal> {
+        let text = self.written()?;
+        let bytes = text.as_deref().unwrap_or_default().as_bytes();
+        let from = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(bytes.len());
+        let until = from.saturating_add(LONGEST_PART).min(bytes.len());
+        Ok(RulesText {
+            file: self.path.display().to_string(),
+            revision: text.as_deref().map(revision),
+            part: bytes[from..until].to_vec(),
+        })
+    }
+
+    fn written(&self) -> Result<Option<String>, Refusal> {
+        file::read(&self.path).map_err(|error| {
+            Refusal::Unavailable(format!("cannot read {}: {error}", self.path.display()))
+        })
+    }
+
+    fn put_in_force(&self, new: InForce) {
+        let (mode, policies) = (new.rules().mode.name(), new.rules().policies());
+        let revision = new.revision.as_ref().map(|it| it.0.as_str());
+        tracing::info!(mode, policies, revision, "rules are in force");
+        self.in_force.send_replace(new);
+    }
+
+    fn keep_old(&self, mistakes: Vec<String>) {
+        let file = self.path.display();
+        for mistake in &mistakes {
+            tracing::error!(%file, mistake, "rules not read, the old ones hold");
+        }
+        self.in_force.send_modify(|it| it.mistakes = mistakes);
+    }
+
+    fn record(&self) {
+        let it = self.in_force.borrow();
+        self.store.record(Event::Rules {
+            revision: it.revision.as_ref().map(|it| it.0.clone()),
+            text: it.text.to_string(),
+        });
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.editing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Names this text.
+pub(crate) fn revision(text: &str) -> RulesRevision {
+    RulesRevision(fingerprint(text))
+}
+
+/// What a text says; where there is none, the built-in defaults.
+fn understood(text: Option<String>) -> Result<InForce, Vec<Mistake>> {
+    let Some(text) = text else {
+        return Ok(InForce {
+            book: Arc::new(Rulebook::of(Rules::default())),
+            text: "".into(),
+            revision: None,
+            mistakes: Vec::new(),
+        });
+    };
+    let mut rules = read(&text)?;
+    // Nothing is ended for rules yet: what would be is told.
+    rules.mode = rules.mode.min(GuardMode::DryRun);
+    Ok(InForce {
+        book: Arc::new(Rulebook::of(rules)),
+        revision: Some(revision(&text)),
+        text: text.into(),
+        mistakes: Vec::new(),
+    })
+}
+
+fn told(mistakes: &[Mistake]) -> Vec<String> {
+    mistakes.iter().map(ToString::to_string).collect()
+}

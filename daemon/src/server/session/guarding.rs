@@ -1,0 +1,167 @@
+//! The calls about the guard: what it decided, its rules, and rules tried on the
+//! past.
+
+use super::Session;
+use crate::guard::replay::replay;
+use gpukill_policy::access::{Operation, Ruling, check};
+use gpukill_policy::guard::read::read;
+use gpukill_policy::select::is_user;
+use gpukill_proto::guard::edit::GuardEdit;
+use gpukill_proto::guard::{
+    EditReport, OpenViolation, Person, ReplayReport, ReplayRequest, RulesFrom, RulesRevision,
+    RulesText, Subject, ViolationPage, ViolationQuery,
+};
+use gpukill_proto::refusal::Refusal;
+use gpukill_proto::service::{LONGEST_PART, LONGEST_RULES};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// So many violations that go on are told at once.
+const MOST_OPEN: usize = 1_000;
+
+/// The rules that a connection offers. They go with it.
+#[derive(Clone, Default)]
+pub(super) struct Offered(Arc<Mutex<Vec<u8>>>);
+
+impl Offered {
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        // Nothing panics while it holds this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a part; one at 0 begins anew.
+    pub(super) fn take(&self, offset: u64, part: &[u8]) -> Result<(), Refusal> {
+        let mut taken = self.lock();
+        if offset == 0 {
+            taken.clear();
+        }
+        let invalid = |what: String| Err(Refusal::Invalid(what));
+        if offset != taken.len() as u64 {
+            return invalid(format!(
+                "a part at {offset} does not follow what was taken: {} bytes",
+                taken.len()
+            ));
+        }
+        if part.len() > LONGEST_PART || taken.len() + part.len() > LONGEST_RULES {
+            return invalid(format!("rules have at most {LONGEST_RULES} bytes"));
+        }
+        taken.extend_from_slice(part);
+        Ok(())
+    }
+
+    /// As text.
+    pub(super) fn text(&self) -> Result<String, Refusal> {
+        let taken = self.lock().clone();
+        if taken.is_empty() {
+            return Err(Refusal::Invalid("no rules were offered".into()));
+        }
+        String::from_utf8(taken).map_err(|_| Refusal::Invalid("the rules are no text".into()))
+    }
+}
+
+impl Session {
+    /// One page of what the guard decided.
+    pub(super) async fn violations_page(
+        &self,
+        query: ViolationQuery,
+    ) -> Result<ViolationPage, Refusal> {
+        let open = if query.before.is_none() {
+            let standing = self.shared.guard.standing();
+            let asked = |open: &&OpenViolation| {
+                let user = query.user.as_deref();
+                user.is_none_or(|user| is_about(open, user))
+            };
+            let open = standing.open.iter().filter(asked).take(MOST_OPEN);
+            open.cloned().collect()
+        } else {
+            Vec::new()
+        };
+        let (records, next) = self.shared.store.verdicts(query).await?;
+        Ok(ViolationPage {
+            open,
+            records,
+            next,
+        })
+    }
+
+    /// A part of the rules as they are written.
+    pub(super) async fn part_of_rules(&self, offset: u64) -> Result<RulesText, Refusal> {
+        self.may_read_rules()?;
+        let guard = self.shared.guard.clone();
+        let text = tokio::task::spawn_blocking(move || guard.text(offset)).await;
+        text.map_err(|_| Refusal::Internal)?
+    }
+
+    /// Changes the rules, or says what that would change.
+    pub(super) async fn change_rules(
+        &self,
+        edit: Option<GuardEdit>,
+        expected: Option<RulesRevision>,
+        is_dry_run: bool,
+    ) -> Result<EditReport, Refusal> {
+        self.may_edit_rules()?;
+        let edit = match edit {
+            Some(edit) => edit,
+            None => GuardEdit::Replace(self.offered.text()?),
+        };
+        let (guard, uid) = (self.shared.guard.clone(), self.caller.uid);
+        let edited = tokio::task::spawn_blocking(move || {
+            guard.edit(uid, &edit, expected.as_ref(), is_dry_run)
+        });
+        edited.await.map_err(|_| Refusal::Internal)?
+    }
+
+    /// What rules would have done.
+    pub(super) async fn replay(&self, request: ReplayRequest) -> Result<ReplayReport, Refusal> {
+        self.may_read_rules()?;
+        let rules = match request.rules {
+            RulesFrom::Force => self.shared.guard.in_force().rules().clone(),
+            RulesFrom::Offered => read(&self.offered.text()?).map_err(|mistakes| {
+                let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+                Refusal::Invalid(told.join("\n"))
+            })?,
+        };
+        let store = self.shared.store.clone();
+        let replayed = tokio::task::spawn_blocking(move || {
+            replay(&store, rules, request.since, request.until)
+        });
+        replayed.await.map_err(|_| Refusal::Internal)?
+    }
+
+    fn may_edit_rules(&self) -> Result<(), Refusal> {
+        match check(&self.caller, Operation::EditRules, &self.shared.roles()) {
+            Ruling::Allow => Ok(()),
+            Ruling::Deny(_) => {
+                let group = &self.shared.authority.config.borrow().access.admin_group;
+                Err(Refusal::Denied {
+                    asked: "change the guard's rules".into(),
+                    ask: format!("root, or someone in group {group}"),
+                })
+            }
+        }
+    }
+
+    /// Rules name people: where others' doings are hidden, so are these.
+    pub(super) fn may_read_rules(&self) -> Result<(), Refusal> {
+        let by_nobody = Operation::ReadAct { by: None };
+        match check(&self.caller, by_nobody, &self.shared.roles()) {
+            Ruling::Allow => Ok(()),
+            Ruling::Deny(_) => Err(Refusal::Denied {
+                asked: "read the guard's rules: hide_other_users is set".into(),
+                ask: format!("someone in group {}", self.shared.authority.operators()),
+            }),
+        }
+    }
+}
+
+/// Whether a violation is this person's, as typed: they broke the rule, or a process
+/// of theirs is told of.
+fn is_about(open: &OpenViolation, user: &str) -> bool {
+    let is = |person: &Person| is_user(user, person.uid, Some(&person.name));
+    let is_subject = match &open.subject {
+        Subject::Person(person) | Subject::PersonOn(person, _) => is(person),
+        Subject::Job(job) => is(&job.owner),
+        Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) | Subject::Run(_) => false,
+    };
+    let mut told = open.evidence.runs.iter();
+    is_subject || told.any(|told| told.owner.as_ref().is_some_and(is))
+}

@@ -1,0 +1,435 @@
+//! The JSON of the guard: how it stands, what it decided, and what rules would have
+//! done.
+
+use super::{GapDocument, SCHEMA};
+use crate::guard::{
+    Evidence, GuardRecord, GuardReport, GuardStep, NotJudged, OpenViolation, Person, ReplayReport,
+    RuleOutcome, Subject, Told, Victim, ViolationPage,
+};
+use crate::units::Timestamp;
+use serde::Serialize;
+
+/// How the guard stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub struct GuardDocument {
+    /// `disabled`, `dry-run`, `soft`, `enforce`.
+    pub mode: &'static str,
+    /// What a dry run rehearses: `soft` or `enforce`.
+    pub rehearses: &'static str,
+    pub rules: u32,
+    pub file: String,
+    /// `null` where there is no file.
+    pub revision: Option<String>,
+    /// Why the file as it is now is not in force.
+    pub mistakes: Vec<String>,
+    pub judged_at: Option<String>,
+    pub dropped: u64,
+    pub open: u32,
+    pub warned_today: u32,
+    pub ended_today: u32,
+}
+
+impl From<&GuardReport> for GuardDocument {
+    fn from(report: &GuardReport) -> Self {
+        let GuardReport {
+            mode,
+            rehearses,
+            rules,
+            file,
+            revision,
+            mistakes,
+            judged_at,
+            dropped,
+            open,
+            warned_today,
+            ended_today,
+        } = report;
+        Self {
+            mode: mode.name(),
+            rehearses: rehearses.name(),
+            rules: *rules,
+            file: file.clone(),
+            revision: revision.as_ref().map(|it| it.0.clone()),
+            mistakes: mistakes.clone(),
+            judged_at: judged_at.map(Timestamp::to_rfc3339),
+            dropped: *dropped,
+            open: *open,
+            warned_today: *warned_today,
+            ended_today: *ended_today,
+        }
+    }
+}
+
+/// What `gpukillctl guard violations -o json` prints.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct ViolationsDocument {
+    pub schema: u32,
+    /// Those that go on.
+    pub open: Vec<OpenViolationDocument>,
+    /// What was decided, newest first.
+    pub records: Vec<GuardRecordDocument>,
+}
+
+impl From<&ViolationPage> for ViolationsDocument {
+    fn from(page: &ViolationPage) -> Self {
+        let records = page.records.iter();
+        Self {
+            schema: SCHEMA,
+            open: page.open.iter().map(OpenViolationDocument::from).collect(),
+            records: records
+                .map(|(id, record)| GuardRecordDocument::new(Some(*id), record))
+                .collect(),
+        }
+    }
+}
+
+/// One step of a violation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub struct GuardRecordDocument {
+    /// `null` in a replay.
+    pub id: Option<u64>,
+    pub timestamp: String,
+    /// `default: idle`
+    pub rule: String,
+    /// Where the rule is said, and of what: `user alice` and `memory`.
+    pub source: String,
+    pub kind: &'static str,
+    /// Who broke it, in words.
+    pub subject: String,
+    pub owner: Option<String>,
+    pub owner_uid: Option<u32>,
+    /// In `dry-run` nothing of it is done.
+    pub mode: &'static str,
+    /// `violated`, `warned`, `ended`, `spared`, `over`.
+    pub step: &'static str,
+    /// Which warning: 1 is the first.
+    pub warning: Option<u32>,
+    /// When it is ended, if nothing changes.
+    pub deadline: Option<String>,
+    /// The job that is ended.
+    pub victim: Option<VictimDocument>,
+    /// Why nobody is.
+    pub why: Option<String>,
+    pub evidence: EvidenceDocument,
+    pub message: Option<String>,
+}
+
+impl GuardRecordDocument {
+    fn new(id: Option<u64>, record: &GuardRecord) -> Self {
+        let owner = owner(&record.subject, &record.evidence);
+        let (warning, deadline) = match &record.step {
+            GuardStep::Warned { times, deadline } => (Some(*times), *deadline),
+            GuardStep::Violated | GuardStep::Ended(_) | GuardStep::Spared(_) | GuardStep::Over => {
+                (None, None)
+            }
+        };
+        let (victim, why) = match &record.step {
+            GuardStep::Ended(victim) => (Some(VictimDocument::from(victim)), None),
+            GuardStep::Spared(why) => (None, Some(why.clone())),
+            GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Over => (None, None),
+        };
+        Self {
+            id,
+            timestamp: record.at.to_rfc3339(),
+            rule: record.rule.to_string(),
+            source: record.rule.source.to_string(),
+            kind: record.rule.kind.name(),
+            subject: record.subject.to_string(),
+            owner: owner.map(|person| person.name.clone()),
+            owner_uid: owner.and_then(|person| person.uid),
+            mode: record.mode.name(),
+            step: record.step.name(),
+            warning,
+            deadline: deadline.map(Timestamp::to_rfc3339),
+            victim,
+            why,
+            evidence: EvidenceDocument::from(&record.evidence),
+            message: record.message.clone(),
+        }
+    }
+}
+
+/// A violation that goes on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub struct OpenViolationDocument {
+    pub rule: String,
+    pub source: String,
+    pub kind: &'static str,
+    pub subject: String,
+    pub owner: Option<String>,
+    pub owner_uid: Option<u32>,
+    pub mode: &'static str,
+    /// `warn` or `terminate`.
+    pub action: &'static str,
+    pub violated_at: String,
+    pub warned_at: Option<String>,
+    pub warnings: u32,
+    pub deadline: Option<String>,
+    pub ended_at: Option<String>,
+    pub evidence: EvidenceDocument,
+    pub message: Option<String>,
+}
+
+impl From<&OpenViolation> for OpenViolationDocument {
+    fn from(open: &OpenViolation) -> Self {
+        let owner = owner(&open.subject, &open.evidence);
+        Self {
+            rule: open.rule.to_string(),
+            source: open.rule.source.to_string(),
+            kind: open.rule.kind.name(),
+            subject: open.subject.to_string(),
+            owner: owner.map(|person| person.name.clone()),
+            owner_uid: owner.and_then(|person| person.uid),
+            mode: open.mode.name(),
+            action: open.action.name(),
+            violated_at: open.violated_at.to_rfc3339(),
+            warned_at: open.warned_at.map(Timestamp::to_rfc3339),
+            warnings: open.warnings,
+            deadline: open.deadline.map(Timestamp::to_rfc3339),
+            ended_at: open.ended_at.map(Timestamp::to_rfc3339),
+            evidence: EvidenceDocument::from(&open.evidence),
+            message: open.message.clone(),
+        }
+    }
+}
+
+/// What a violation is known by.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub struct EvidenceDocument {
+    /// In the unit of the rule's kind: bytes, percent, milliseconds, processes.
+    pub value: Option<u64>,
+    pub limit: Option<u64>,
+    pub since: String,
+    /// How many processes it is about; not all are told of.
+    pub count: u32,
+    /// Of how many of these something is not known.
+    pub unknown: u32,
+    pub procs: Vec<ToldDocument>,
+}
+
+impl From<&Evidence> for EvidenceDocument {
+    fn from(evidence: &Evidence) -> Self {
+        Self {
+            value: evidence.measured.map(|it| it.value),
+            limit: evidence.measured.map(|it| it.limit),
+            since: evidence.since.to_rfc3339(),
+            count: evidence.count,
+            unknown: evidence.unknown,
+            procs: evidence.runs.iter().map(ToldDocument::from).collect(),
+        }
+    }
+}
+
+/// One process in the evidence.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub struct ToldDocument {
+    pub pid: u32,
+    pub start_ticks: u64,
+    pub gpu_index: u32,
+    pub gpu_id: String,
+    pub owner: Option<String>,
+    pub owner_uid: Option<u32>,
+    pub process_name: Option<String>,
+    pub memory_bytes: Option<u64>,
+    pub utilization_pct: Option<u32>,
+    pub job: Option<String>,
+}
+
+impl From<&Told> for ToldDocument {
+    fn from(told: &Told) -> Self {
+        Self {
+            pid: told.run.pid,
+            start_ticks: told.run.start_ticks,
+            gpu_index: told.gpu_index,
+            gpu_id: told.run.device.0.clone(),
+            owner: told.owner.as_ref().map(|person| person.name.clone()),
+            owner_uid: told.owner.as_ref().and_then(|person| person.uid),
+            process_name: told.name.clone(),
+            memory_bytes: told.memory,
+            utilization_pct: told.utilization,
+            job: told.job.clone(),
+        }
+    }
+}
+
+/// A job that is ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct VictimDocument {
+    pub job: String,
+    pub owner: String,
+    pub owner_uid: Option<u32>,
+    pub priority: u8,
+    /// Whether it worked; `null` where that is not known.
+    pub busy: Option<bool>,
+    /// What ends it where it belongs to a scheduler: the guard does not.
+    pub leave_to: Option<String>,
+    /// How many processes it has; not all are told of.
+    pub count: u32,
+    pub procs: Vec<ToldDocument>,
+}
+
+impl From<&Victim> for VictimDocument {
+    fn from(victim: &Victim) -> Self {
+        Self {
+            job: victim.job.shown.clone(),
+            owner: victim.job.owner.name.clone(),
+            owner_uid: victim.job.owner.uid,
+            priority: victim.priority,
+            busy: victim.is_busy,
+            leave_to: victim.leave_to.clone(),
+            count: victim.count,
+            procs: victim.runs.iter().map(ToldDocument::from).collect(),
+        }
+    }
+}
+
+/// What `gpukillctl guard replay -o json` prints.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub struct ReplayDocument {
+    pub schema: u32,
+    pub since: String,
+    pub until: String,
+    /// How many samples, minutes and hours were judged.
+    pub judged: u64,
+    /// Before it, minutes and hours were judged, and not samples.
+    pub samples_since: Option<String>,
+    pub people: u32,
+    pub runs: u32,
+    pub rules: u32,
+    pub outcomes: Vec<RuleOutcomeDocument>,
+    /// The oldest first.
+    pub records: Vec<GuardRecordDocument>,
+    pub more_records: u64,
+    pub open: Vec<OpenViolationDocument>,
+    pub gaps: Vec<GapDocument>,
+    pub not_judged: Vec<NotJudgedDocument>,
+}
+
+impl From<&ReplayReport> for ReplayDocument {
+    fn from(report: &ReplayReport) -> Self {
+        let records = report.records.iter();
+        Self {
+            schema: SCHEMA,
+            since: report.since.to_rfc3339(),
+            until: report.until.to_rfc3339(),
+            judged: report.judged,
+            samples_since: report.samples_since.map(Timestamp::to_rfc3339),
+            people: report.people,
+            runs: report.runs,
+            rules: report.rules,
+            outcomes: report
+                .outcomes
+                .iter()
+                .map(RuleOutcomeDocument::from)
+                .collect(),
+            records: records
+                .map(|record| GuardRecordDocument::new(None, record))
+                .collect(),
+            more_records: report.more_records,
+            open: report
+                .open
+                .iter()
+                .map(OpenViolationDocument::from)
+                .collect(),
+            gaps: report.gaps.iter().map(GapDocument::from).collect(),
+            not_judged: report
+                .not_judged
+                .iter()
+                .map(NotJudgedDocument::from)
+                .collect(),
+        }
+    }
+}
+
+/// What came of one rule.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub struct RuleOutcomeDocument {
+    pub rule: String,
+    pub violated: u64,
+    pub warned: u64,
+    pub ended: u64,
+    /// Of those that were ended: worked, or may have.
+    pub ended_busy: u64,
+    /// Left to the scheduler that owns them.
+    pub left: u64,
+    pub freed_gpu_hours: f64,
+}
+
+impl From<&RuleOutcome> for RuleOutcomeDocument {
+    #[expect(clippy::cast_precision_loss, reason = "53 bits hold 285,000 years")]
+    fn from(outcome: &RuleOutcome) -> Self {
+        Self {
+            rule: outcome.rule.to_string(),
+            violated: outcome.violated,
+            warned: outcome.warned,
+            ended: outcome.ended,
+            ended_busy: outcome.ended_busy,
+            left: outcome.left,
+            freed_gpu_hours: outcome.freed_ms as f64 / 3_600_000.0,
+        }
+    }
+}
+
+/// What of one rule could not be judged.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub struct NotJudgedDocument {
+    pub rule: String,
+    pub why: String,
+    pub subjects: u64,
+    pub for_seconds: u64,
+}
+
+impl From<&NotJudged> for NotJudgedDocument {
+    fn from(unknown: &NotJudged) -> Self {
+        Self {
+            rule: unknown.rule.to_string(),
+            why: unknown.why.clone(),
+            subjects: unknown.subjects,
+            for_seconds: unknown.for_ms / 1_000,
+        }
+    }
+}
+
+/// Whose it is about, where it is about one person.
+fn owner<'a>(subject: &'a Subject, evidence: &'a Evidence) -> Option<&'a Person> {
+    match subject {
+        Subject::Person(person) | Subject::PersonOn(person, _) => Some(person),
+        Subject::Job(job) => Some(&job.owner),
+        Subject::Run(_) => evidence.runs.first()?.owner.as_ref(),
+        Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => None,
+    }
+}

@@ -1,0 +1,142 @@
+//! A violation and a replay, as documents.
+
+use crate::audit::Gap;
+use crate::document::{ReplayDocument, ViolationsDocument};
+use crate::guard::{
+    Evidence, GuardAction, GuardMode, GuardRecord, GuardStep, JudgedJob, JudgedRun, Measured,
+    NotJudged, OpenViolation, Person, ReplayReport, RuleKind, RuleName, RuleOutcome, RuleSource,
+    Subject, Told, Victim, ViolationPage,
+};
+use crate::snapshot::DeviceId;
+use crate::units::Timestamp;
+use serde_json::Value as Json;
+
+fn person() -> Person {
+    Person {
+        name: "alice".into(),
+        uid: Some(1000),
+    }
+}
+
+fn rule() -> RuleName {
+    RuleName {
+        source: RuleSource::User("alice".into()),
+        kind: RuleKind::Memory,
+    }
+}
+
+fn evidence() -> Evidence {
+    Evidence {
+        measured: Some(Measured {
+            value: 61 << 30,
+            limit: 40 << 30,
+        }),
+        since: Timestamp(0),
+        runs: vec![Told {
+            run: JudgedRun {
+                pid: 48_213,
+                start_ticks: 7,
+                device: DeviceId("GPU-0".into()),
+                instance: None,
+            },
+            gpu_index: 0,
+            owner: Some(person()),
+            name: Some("python".into()),
+            memory: Some(61 << 30),
+            utilization: None,
+            job: None,
+        }],
+        count: 1,
+        unknown: 0,
+    }
+}
+
+fn record() -> GuardRecord {
+    GuardRecord {
+        at: Timestamp(60_000),
+        rule: rule(),
+        subject: Subject::Person(person()),
+        mode: GuardMode::DryRun,
+        step: GuardStep::Ended(Victim {
+            job: JudgedJob {
+                owner: person(),
+                id: "tree 48213 7".into(),
+                shown: "tree 48213".into(),
+            },
+            priority: 5,
+            runs: evidence().runs,
+            count: 1,
+            is_busy: Some(true),
+            leave_to: None,
+        }),
+        evidence: evidence(),
+        message: None,
+    }
+}
+
+pub(super) fn violations() -> Json {
+    let page = ViolationPage {
+        open: vec![OpenViolation {
+            rule: rule(),
+            subject: Subject::Person(person()),
+            mode: GuardMode::DryRun,
+            action: GuardAction::Terminate,
+            violated_at: Timestamp(0),
+            warned_at: None,
+            warnings: 0,
+            deadline: None,
+            ended_at: None,
+            evidence: evidence(),
+            message: None,
+        }],
+        records: vec![(1, record())],
+        next: None,
+    };
+    serde_json::to_value(ViolationsDocument::from(&page)).unwrap()
+}
+
+pub(super) fn replay() -> Json {
+    let report = ReplayReport {
+        since: Timestamp(0),
+        until: Timestamp(3_600_000),
+        judged: 360,
+        samples_since: None,
+        people: 1,
+        runs: 1,
+        rules: 1,
+        outcomes: vec![RuleOutcome {
+            rule: rule(),
+            violated: 1,
+            warned: 1,
+            ended: 1,
+            ended_busy: 1,
+            left: 0,
+            freed_ms: 5_400_000,
+        }],
+        records: vec![record()],
+        more_records: 0,
+        open: Vec::new(),
+        gaps: vec![Gap {
+            from: Timestamp(0),
+            until: Timestamp(60_000),
+        }],
+        not_judged: vec![NotJudged {
+            rule: rule(),
+            why: "its memory is not known".into(),
+            subjects: 1,
+            for_ms: 61_000,
+        }],
+    };
+    serde_json::to_value(ReplayDocument::from(&report)).unwrap()
+}
+
+#[test]
+fn a_record_says_who_would_be_ended_for_what() {
+    let violations = violations();
+    let record = &violations["records"][0];
+    let said = ["id", "rule", "step", "mode", "owner_uid"].map(|field| record[field].clone());
+    let expected = serde_json::json!([1, "user alice: memory", "ended", "dry-run", 1000]);
+    assert_eq!(Json::from(said.to_vec()), expected);
+    assert_eq!(record["victim"]["procs"][0]["pid"], 48_213);
+    assert_eq!(replay()["outcomes"][0]["freed_gpu_hours"], 1.5);
+}

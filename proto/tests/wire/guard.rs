@@ -1,0 +1,315 @@
+//! What is said of the guard, and its rules.
+
+use gpukill_proto::audit::Gap;
+use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
+use gpukill_proto::guard::{
+    EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport, GuardStep,
+    JudgedJob, JudgedRun, Marked, Measured, NotJudged, OpenViolation, Person, ReplayReport,
+    ReplayRequest, RuleKind, RuleName, RuleOutcome, RuleSource, RulesFrom, RulesRevision,
+    RulesText, Subject, Told, Victim, ViolationPage, ViolationQuery,
+};
+use gpukill_proto::snapshot::{DeviceId, InstanceId};
+use gpukill_proto::units::Timestamp;
+
+const AT: Timestamp = Timestamp(1_763_700_000_000);
+
+const KINDS: [RuleKind; 19] = [
+    RuleKind::Memory,
+    RuleKind::Utilization,
+    RuleKind::Duration,
+    RuleKind::Processes,
+    RuleKind::TotalMemory,
+    RuleKind::TotalUtilization,
+    RuleKind::TotalProcesses,
+    RuleKind::ProcessMemory,
+    RuleKind::GpuUtilization,
+    RuleKind::ReservedMemory,
+    RuleKind::Gpu,
+    RuleKind::User,
+    RuleKind::Process,
+    RuleKind::Maintenance,
+    RuleKind::Hours,
+    RuleKind::Idle,
+    RuleKind::Waste,
+    RuleKind::Runaway,
+    RuleKind::Growth,
+];
+
+fn sources() -> [RuleSource; 6] {
+    let name = || "a".to_owned();
+    [
+        RuleSource::Default,
+        RuleSource::User(name()),
+        RuleSource::Group(name()),
+        RuleSource::Gpu(name()),
+        RuleSource::Time(name()),
+        RuleSource::Rule(name()),
+    ]
+}
+
+fn device() -> DeviceId {
+    DeviceId("GPU-0".into())
+}
+
+fn person() -> Person {
+    Person {
+        name: "alice".into(),
+        uid: Some(1000),
+    }
+}
+
+fn run() -> JudgedRun {
+    JudgedRun {
+        pid: 70_000,
+        start_ticks: 300,
+        device: device(),
+        instance: Some(InstanceId { gpu: 2, compute: 0 }),
+    }
+}
+
+fn job() -> JudgedJob {
+    JudgedJob {
+        owner: person(),
+        id: "tree 7 300".into(),
+        shown: "tree 7".into(),
+    }
+}
+
+fn subjects() -> [Subject; 7] {
+    [
+        Subject::Person(person()),
+        Subject::PersonOn(person(), device()),
+        Subject::Group("ml".into()),
+        Subject::GroupOn("ml".into(), device()),
+        Subject::Device(device()),
+        Subject::Job(job()),
+        Subject::Run(run()),
+    ]
+}
+
+fn told() -> Told {
+    Told {
+        run: run(),
+        gpu_index: 3,
+        owner: Some(person()),
+        name: Some("python".into()),
+        memory: Some(1 << 36),
+        utilization: Some(7),
+        job: None,
+    }
+}
+
+fn evidence() -> Evidence {
+    Evidence {
+        measured: Some(Measured {
+            value: 1 << 36,
+            limit: 300,
+        }),
+        since: AT,
+        runs: vec![told()],
+        count: 70_000,
+        unknown: 1,
+    }
+}
+
+fn steps() -> [GuardStep; 5] {
+    [
+        GuardStep::Violated,
+        GuardStep::Warned {
+            times: 1,
+            deadline: Some(AT),
+        },
+        GuardStep::Ended(Victim {
+            job: job(),
+            priority: 5,
+            runs: vec![told()],
+            count: 1,
+            is_busy: Some(false),
+            leave_to: Some("scancel 12".into()),
+        }),
+        GuardStep::Spared("all are protected".into()),
+        GuardStep::Over,
+    ]
+}
+
+/// Each rule, subject, mode and step at least once.
+fn records() -> Vec<GuardRecord> {
+    let modes = [
+        GuardMode::Disabled,
+        GuardMode::DryRun,
+        GuardMode::Soft,
+        GuardMode::Enforce,
+    ];
+    let (sources, subjects, steps) = (sources(), subjects(), steps());
+    let records = KINDS.iter().enumerate().map(|(at, kind)| GuardRecord {
+        at: AT,
+        rule: RuleName {
+            source: sources[at % sources.len()].clone(),
+            kind: *kind,
+        },
+        subject: subjects[at % subjects.len()].clone(),
+        mode: modes[at % modes.len()],
+        step: steps[at % steps.len()].clone(),
+        evidence: evidence(),
+        message: Some("ask first".into()),
+    });
+    records.collect()
+}
+
+fn open() -> Vec<OpenViolation> {
+    let open = |action| OpenViolation {
+        rule: RuleName {
+            source: RuleSource::Default,
+            kind: RuleKind::Idle,
+        },
+        subject: Subject::Job(job()),
+        mode: GuardMode::Soft,
+        action,
+        violated_at: AT,
+        warned_at: Some(AT),
+        warnings: 1,
+        deadline: Some(AT),
+        ended_at: None,
+        evidence: evidence(),
+        message: None,
+    };
+    [GuardAction::Warn, GuardAction::Terminate]
+        .map(open)
+        .to_vec()
+}
+
+pub(super) fn brief() -> GuardBrief {
+    GuardBrief {
+        mode: GuardMode::Soft,
+        open: 1,
+        marked: vec![Marked {
+            run: run(),
+            rule: RuleName {
+                source: RuleSource::Default,
+                kind: RuleKind::Memory,
+            },
+            mode: GuardMode::DryRun,
+            deadline: None,
+        }],
+    }
+}
+
+pub(super) fn report() -> GuardReport {
+    GuardReport {
+        mode: GuardMode::DryRun,
+        rehearses: GuardMode::Soft,
+        rules: 6,
+        file: "/etc/gpukill/guard.toml".into(),
+        revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
+        mistakes: vec!["line 3: x".into()],
+        judged_at: Some(AT),
+        dropped: 300,
+        open: 1,
+        warned_today: 2,
+        ended_today: 3,
+    }
+}
+
+pub(super) fn query() -> ViolationQuery {
+    ViolationQuery {
+        since: Timestamp(-1),
+        until: AT,
+        user: Some("alice".into()),
+        before: Some(300),
+        limit: 1000,
+    }
+}
+
+pub(super) fn page() -> ViolationPage {
+    ViolationPage {
+        open: open(),
+        records: (1..).zip(records()).collect(),
+        next: Some(300),
+    }
+}
+
+pub(super) fn edits() -> Vec<GuardEdit> {
+    let set = |kind| GuardEdit::SetPolicy {
+        kind,
+        name: "alice".into(),
+        fields: vec![("memory_limit_gb".into(), "8".into())],
+    };
+    let mut edits: Vec<GuardEdit> = PolicyKind::ALL.map(set).to_vec();
+    edits.extend([
+        GuardEdit::RemovePolicy {
+            kind: PolicyKind::Gpu,
+            name: "0".into(),
+        },
+        GuardEdit::SetKey {
+            path: "enforcement.grace".into(),
+            value: "5m".into(),
+        },
+        GuardEdit::SetMode(GuardMode::Soft),
+        GuardEdit::ToggleDryRun,
+        GuardEdit::Replace("[global]\n".into()),
+    ]);
+    edits
+}
+
+pub(super) fn edited() -> EditReport {
+    EditReport {
+        before: None,
+        after: RulesRevision("59cf2a0d5c1a36ab".into()),
+        difference: "+a\n".into(),
+        warnings: vec!["odd".into()],
+    }
+}
+
+pub(super) fn text() -> RulesText {
+    RulesText {
+        file: "/etc/gpukill/guard.toml".into(),
+        revision: None,
+        part: vec![1, 2, 255],
+    }
+}
+
+pub(super) fn requests() -> [ReplayRequest; 2] {
+    [RulesFrom::Force, RulesFrom::Offered].map(|rules| ReplayRequest {
+        rules,
+        since: Timestamp(-1),
+        until: AT,
+    })
+}
+
+pub(super) fn replayed() -> ReplayReport {
+    let rule = RuleName {
+        source: RuleSource::Default,
+        kind: RuleKind::Idle,
+    };
+    ReplayReport {
+        since: Timestamp(1),
+        until: AT,
+        judged: 300,
+        samples_since: Some(AT),
+        people: 1,
+        runs: 70_000,
+        rules: 2,
+        outcomes: vec![RuleOutcome {
+            rule: rule.clone(),
+            violated: 1,
+            warned: 2,
+            ended: 3,
+            ended_busy: 4,
+            left: 5,
+            freed_ms: 1 << 36,
+        }],
+        records: records().into_iter().take(1).collect(),
+        more_records: 7,
+        open: Vec::new(),
+        gaps: vec![Gap {
+            from: Timestamp(1),
+            until: AT,
+        }],
+        not_judged: vec![NotJudged {
+            rule,
+            why: "its memory is not known".into(),
+            subjects: 1,
+            for_ms: 300,
+        }],
+    }
+}

@@ -1,0 +1,179 @@
+//! Rules are changed by admins, whole or not at all, and nobody's change is lost.
+
+use super::has_rules;
+use gpukill_tests::harness::{NOBODY, Stage, acting_as, can_act_as_others, eventually};
+use rustix::process::Signal;
+use serde_json::json;
+
+fn rules(stage: &Stage) -> String {
+    std::fs::read_to_string(stage.path("guard.toml")).unwrap()
+}
+
+#[test]
+fn an_edit_is_in_force_at_once_keeps_comments_and_is_recorded() {
+    let stage = Stage::new();
+    has_rules(&stage, "# Ours.\n[global]\nenabled = true # always\n");
+    let daemon = stage.start();
+    let set = ["guard", "user", "set", "alice", "--memory-limit", "8"];
+    let ran = stage.ctl(&[&set[..], &["--dry-run"]].concat());
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    assert!(ran.stdout.contains("+[user_policies.alice]\n"), "{ran:?}");
+    assert_eq!(
+        rules(&stage),
+        "# Ours.\n[global]\nenabled = true # always\n"
+    );
+    assert_eq!(stage.ctl(&set).code, 0);
+    let text = rules(&stage);
+    assert!(
+        text.starts_with("# Ours.\n[global]\nenabled = true # always\n"),
+        "{text}"
+    );
+    assert!(text.contains("memory_limit_gb = 8"), "{text}");
+    let status = stage.json(&["guard", "status", "-o", "json"]);
+    assert_eq!(status["rules"], json!(1));
+    // Nothing wrong is written.
+    let ran = stage.ctl(&["guard", "user", "set", "alice", "--memory-limit", "much"]);
+    assert_eq!((ran.code, rules(&stage)), (3, text), "{ran:?}");
+    assert_eq!(stage.ctl(&["guard", "user", "remove", "alice"]).code, 0);
+    assert_ne!(stage.ctl(&["guard", "user", "remove", "alice"]).code, 0);
+    let acts = eventually("the edits are recorded", || {
+        let acts = stage.json(&["audit", "actions", "--kind", "rules_edit", "-o", "json"]);
+        let acts = acts["actions"].as_array()?.clone();
+        (acts.len() == 2).then_some(acts)
+    });
+    let said = acts
+        .iter()
+        .rev()
+        .map(|act| json!([act["what"], act["result"]]));
+    let expected = [
+        json!(["user policy alice: memory_limit_gb = 8", "done"]),
+        json!(["remove user policy alice", "done"]),
+    ];
+    assert_eq!(said.collect::<Vec<_>>(), expected);
+    daemon.stop();
+}
+
+#[test]
+fn edits_at_once_are_all_made() {
+    let stage = Stage::new();
+    let daemon = stage.start();
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let stage = &stage;
+            scope.spawn(move || {
+                let name = format!("user{number}");
+                let set = ["guard", "user", "set", &name, "--memory-limit", "8"];
+                let ran = stage.ctl(&set);
+                assert_eq!(ran.code, 0, "{ran:?}");
+            });
+        }
+    });
+    let status = stage.json(&["guard", "status", "-o", "json"]);
+    assert_eq!(status["rules"], json!(8));
+    daemon.stop();
+}
+
+#[test]
+fn a_file_with_mistakes_keeps_the_old_rules_and_says_so() {
+    let stage = Stage::new();
+    has_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
+    let daemon = stage.start();
+    has_rules(&stage, "[user_policies.alice]\nmemory_limit = 8\n");
+    daemon.signal(Signal::HUP);
+    let faults = eventually("it is said", || {
+        let faults = stage.faults();
+        (!faults.is_empty()).then_some(faults)
+    });
+    assert_eq!(faults[0].0, "guard");
+    assert!(faults[0].1.contains("line 2"), "{faults:?}");
+    let status = stage.json(&["guard", "status", "-o", "json"]);
+    assert_eq!(status["rules"], json!(1));
+    // An edit would lose what somebody is writing.
+    let ran = stage.ctl(&["guard", "user", "set", "bob", "--memory-limit", "8"]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    // They hold after a restart too.
+    daemon.stop();
+    let daemon = stage.start();
+    let status = stage.json(&["guard", "status", "-o", "json"]);
+    assert_eq!(status["rules"], json!(1));
+    has_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 9\n");
+    daemon.signal(Signal::HUP);
+    eventually("it is over", || stage.faults().is_empty().then_some(()));
+    daemon.stop();
+}
+
+#[test]
+fn whoever_is_no_admin_may_read_rules_and_not_change_them() {
+    if !can_act_as_others() {
+        return;
+    }
+    let stage = Stage::new();
+    has_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
+    let daemon = stage.start();
+    stage.open_to_all();
+    let before = rules(&stage);
+    let ran = acting_as(NOBODY, &[], || {
+        stage.ctl(&["guard", "user", "set", "nobody", "--memory-limit", "80"])
+    });
+    let expected = "gpukillctl: cannot change the guard's rules\n\
+         hint: ask root, or someone in group gpukill-admin\n";
+    assert_eq!((ran.code, ran.stderr.as_str()), (4, expected));
+    let ran = acting_as(NOBODY, &[], || stage.ctl(&["guard", "config"]));
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, before.as_str()));
+    assert_eq!(rules(&stage), before);
+    daemon.stop();
+}
+
+#[test]
+fn a_file_is_checked_without_a_daemon_and_every_mistake_has_its_place() {
+    let stage = Stage::new();
+    let file = stage.path("draft.toml");
+    std::fs::write(
+        &file,
+        "[global]\nenabeld = true\ndefault_memory_limit_gb = -1\n",
+    )
+    .unwrap();
+    let name = file.to_str().unwrap();
+    let ran = stage.ctl(&["guard", "check", name]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert!(
+        lines[0].starts_with("line 2, column 1: global.enabeld: "),
+        "{ran:?}"
+    );
+    assert!(lines[0].contains("enabled"), "{ran:?}");
+    assert!(
+        lines.iter().any(|line| line.starts_with("line 3, column ")),
+        "{ran:?}"
+    );
+    let presets = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/guard");
+    for preset in ["lab", "team", "strict"] {
+        let ran = stage.ctl(&["guard", "check", &format!("{presets}/{preset}.toml")]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+        assert!(ran.stdout.ends_with("no mistake\n"), "{ran:?}");
+    }
+}
+
+#[test]
+fn rules_go_out_and_come_in_in_every_form() {
+    let stage = Stage::new();
+    has_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
+    let daemon = stage.start();
+    for form in ["toml", "json", "yaml"] {
+        let file = stage.path(&format!("rules.{form}"));
+        let name = file.to_str().unwrap();
+        assert_eq!(stage.ctl(&["guard", "export", name]).code, 0);
+        let set = ["guard", "user", "set", "alice", "--memory-limit", "9"];
+        assert_eq!(stage.ctl(&set).code, 0);
+        let ran = stage.ctl(&["guard", "import", name]);
+        assert_eq!(ran.code, 3, "{ran:?}");
+        let ran = stage.ctl(&["guard", "import", name, "--yes"]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        assert!(
+            rules(&stage).contains("memory_limit_gb = 8"),
+            "{}",
+            rules(&stage)
+        );
+    }
+    daemon.stop();
+}
