@@ -30,6 +30,8 @@ mod reset;
 
 mod guard;
 
+mod replay;
+
 mod prune;
 
 pub use actions::ActionDocument;
@@ -37,8 +39,8 @@ pub use audit::AuditDocument;
 pub use explain::{ExplainDocument, FoundDocument, HoldDocument};
 pub use gpu::{GpuDocument, InstanceDocument, XidDocument};
 pub use guard::{
-    EvidenceDocument, GuardDocument, GuardRecordDocument, NotJudgedDocument, OpenViolationDocument,
-    ReplayDocument, RuleOutcomeDocument, ToldDocument, VictimDocument, ViolationsDocument,
+    EvidenceDocument, GuardDocument, GuardRecordDocument, OpenViolationDocument, ToldDocument,
+    VictimDocument, ViolationsDocument,
 };
 pub use holders::{
     EndedDocument, FindingDocument, HeldGpuDocument, HolderDocument, HoldersDocument,
@@ -49,6 +51,7 @@ pub use kill::{
 };
 pub use process::{ParentDocument, ProcessDocument, top_process};
 pub use prune::{ContentsDocument, PruneDocument};
+pub use replay::{NotJudgedDocument, ReplayDocument, RuleOutcomeDocument};
 pub use reset::{
     BlockerDocument, ResetOutcomeDocument, ResetPlanDocument, ResetReportDocument,
     ResetTargetDocument,

@@ -10,6 +10,8 @@ mod guarding;
 
 mod looking;
 
+mod quiescing;
+
 mod resetting;
 
 mod standing;
@@ -19,10 +21,9 @@ use super::snapshot_pages::page;
 use super::watched::Watched;
 use super::{PREFACE_PATIENCE, Shared};
 use crate::audit::Event as Recorded;
-use crate::quiesce::Quiesce;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use gpukill_policy::access::{Caller, Operation, Ruling, check};
+use gpukill_policy::access::Caller;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
@@ -37,7 +38,7 @@ use gpukill_proto::holders::{Explanation, HoldersPage};
 use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
-use gpukill_proto::service::{Gpukill, LONGEST_QUIESCE, LONGEST_WAIT, SnapshotPage};
+use gpukill_proto::service::{Gpukill, LONGEST_WAIT, SnapshotPage};
 use gpukill_proto::snapshot::{DeviceId, Snapshot};
 use gpukill_proto::status::Status;
 use gpukill_proto::transport::{MAX_DEADLINE, MAX_REQUEST, codec, preface};
@@ -190,49 +191,11 @@ impl Gpukill for Session {
     }
 
     async fn quiesce(self, _: Context, seconds: u64) -> Result<Timestamp, Refusal> {
-        whole(async {
-            self.may_quiesce("let go of the driver")?;
-            let length = Duration::from_secs(seconds);
-            if length.is_zero() || length > LONGEST_QUIESCE {
-                let most = LONGEST_QUIESCE.as_secs();
-                return Err(Refusal::Invalid(format!(
-                    "{seconds} seconds: the driver can be let go for 1 to {most} seconds"
-                )));
-            }
-            let shared = &self.shared;
-            let before = shared.quiesce.watch();
-            let until = shared.quiesce.begin(length, shared.clock.now());
-            let uid = self.caller.uid;
-            tracing::info!(
-                uid,
-                until = until.to_rfc3339(),
-                "the driver is let go of on request"
-            );
-            self.record(Recorded::Quiesced(uid, until)).await;
-            if Quiesce::let_go_since(before, LET_GO_PATIENCE).await {
-                Ok(until)
-            } else {
-                Err(Refusal::Unavailable(
-                    "the NVIDIA driver is not let go of yet: it does not answer, or is not read; \
-                     it will be as soon as it can"
-                        .to_owned(),
-                ))
-            }
-        })
-        .await
+        whole(self.let_go(seconds)).await
     }
 
     async fn resume(self, _: Context) -> Result<(), Refusal> {
-        whole(async {
-            self.may_quiesce("take the driver again")?;
-            if self.shared.quiesce.end() {
-                let uid = self.caller.uid;
-                tracing::info!(uid, "the driver is taken again on request");
-                self.record(Recorded::Resumed(uid)).await;
-            }
-            Ok(())
-        })
-        .await
+        whole(self.take_again()).await
     }
 
     async fn holders(
@@ -380,26 +343,7 @@ impl Gpukill for Session {
     }
 }
 
-/// How long the driver may take to be let go: as long as a sensor may take for
-/// an answer, and a little for its end.
-const LET_GO_PATIENCE: Duration = Duration::from_secs(30);
-
 impl Session {
-    /// May the caller make the daemon let go of a driver, and take it again?
-    fn may_quiesce(&self, asked: &str) -> Result<(), Refusal> {
-        let roles = self.shared.roles();
-        match check(&self.caller, Operation::Quiesce, &roles) {
-            Ruling::Allow => Ok(()),
-            Ruling::Deny(_) => {
-                let group = &self.shared.authority.config.borrow().access.operator_group;
-                Err(Refusal::Denied {
-                    asked: asked.to_owned(),
-                    ask: format!("root, or someone in group {group}"),
-                })
-            }
-        }
-    }
-
     /// Records what a person had done. The store may make it wait, and nobody
     /// else.
     async fn record(&self, event: Recorded) {

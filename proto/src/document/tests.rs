@@ -1,7 +1,5 @@
 //! Every field with a value, and every field without one.
 
-mod guard;
-
 mod held;
 mod page;
 

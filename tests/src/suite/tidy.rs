@@ -61,7 +61,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("faults", &[]),
     ("state", &[]),
     ("host", &["procfs"]),
-    ("audit", &[]),
+    ("civil", &[]),
+    ("fingerprint", &[]),
+    ("audit", &["civil", "fingerprint"]),
     ("sensor", &["backend"]),
     ("backend", &["holders", "procfs", "quiesce", "sensor"]),
     ("tick", &["audit", "backend", "faults", "holders", "host"]),
@@ -69,9 +71,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "poller",
         &[
-            "audit", "clock", "config", "gather", "state", "systemd", "tick",
+            "audit", "clock", "config", "gather", "guard", "state", "systemd", "tick",
         ],
     ),
+    ("guard", &["audit", "civil", "fingerprint"]),
     ("look", &["holders", "state"]),
     ("authority", &["config", "host"]),
     (
@@ -109,6 +112,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "authority",
             "clock",
             "enforce",
+            "guard",
             "host",
             "look",
             "quiesce",

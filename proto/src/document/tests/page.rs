@@ -1,6 +1,7 @@
 //! The page that describes the fields, held against the fields.
 
-use super::guard;
+mod guard;
+
 use super::held::{explained, holders};
 use super::{NOW, device, listed, process, snapshot};
 use crate::audit::{

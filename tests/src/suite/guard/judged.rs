@@ -72,7 +72,7 @@ fn a_replay_tells_what_was_told_live() {
     plays(&stage, &[(actor.pid(), 3 * GIB)]);
     let daemon = stage.start();
     eventually("it would be ended", || {
-        (super::records(&violations(&stage), &["step"]).len() >= 3).then_some(())
+        (records(&violations(&stage), &["step"]).len() >= 3).then_some(())
     });
     let fields = [
         "timestamp",
@@ -116,7 +116,7 @@ fn what_was_told_is_not_told_again_after_a_restart() {
     has_rules(&stage, "[global]\ndefault_memory_limit_gb = 2\n");
     plays(&stage, &[(actor.pid(), 3 * GIB)]);
     let daemon = stage.start();
-    let warned = || (super::records(&violations(&stage), &["step"]).len() == 2).then_some(());
+    let warned = || (records(&violations(&stage), &["step"]).len() == 2).then_some(());
     eventually("it would be warned", warned);
     let before = violations(&stage);
     daemon.kill();

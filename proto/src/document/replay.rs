@@ -1,0 +1,125 @@
+//! The JSON of a replay: what rules would have done.
+
+use super::{GapDocument, GuardRecordDocument, OpenViolationDocument, SCHEMA};
+use crate::guard::{NotJudged, ReplayReport, RuleOutcome};
+use crate::units::Timestamp;
+use serde::Serialize;
+
+/// What `gpukillctl guard replay -o json` prints.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub struct ReplayDocument {
+    pub schema: u32,
+    pub since: String,
+    pub until: String,
+    /// How many samples, minutes and hours were judged.
+    pub judged: u64,
+    /// Before it, minutes and hours were judged, and not samples.
+    pub samples_since: Option<String>,
+    pub people: u32,
+    pub runs: u32,
+    pub rules: u32,
+    pub outcomes: Vec<RuleOutcomeDocument>,
+    /// The oldest first.
+    pub records: Vec<GuardRecordDocument>,
+    pub more_records: u64,
+    pub open: Vec<OpenViolationDocument>,
+    pub gaps: Vec<GapDocument>,
+    pub not_judged: Vec<NotJudgedDocument>,
+}
+
+impl From<&ReplayReport> for ReplayDocument {
+    fn from(report: &ReplayReport) -> Self {
+        let records = report.records.iter();
+        Self {
+            schema: SCHEMA,
+            since: report.since.to_rfc3339(),
+            until: report.until.to_rfc3339(),
+            judged: report.judged,
+            samples_since: report.samples_since.map(Timestamp::to_rfc3339),
+            people: report.people,
+            runs: report.runs,
+            rules: report.rules,
+            outcomes: report
+                .outcomes
+                .iter()
+                .map(RuleOutcomeDocument::from)
+                .collect(),
+            records: records
+                .map(|record| GuardRecordDocument::new(None, record))
+                .collect(),
+            more_records: report.more_records,
+            open: report
+                .open
+                .iter()
+                .map(OpenViolationDocument::from)
+                .collect(),
+            gaps: report.gaps.iter().map(GapDocument::from).collect(),
+            not_judged: report
+                .not_judged
+                .iter()
+                .map(NotJudgedDocument::from)
+                .collect(),
+        }
+    }
+}
+
+/// What came of one rule.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub struct RuleOutcomeDocument {
+    pub rule: String,
+    pub violated: u64,
+    pub warned: u64,
+    pub ended: u64,
+    /// Of those that were ended: worked, or may have.
+    pub ended_busy: u64,
+    /// Left to the scheduler that owns them.
+    pub left: u64,
+    pub freed_gpu_hours: f64,
+}
+
+impl From<&RuleOutcome> for RuleOutcomeDocument {
+    #[expect(clippy::cast_precision_loss, reason = "53 bits hold 285,000 years")]
+    fn from(outcome: &RuleOutcome) -> Self {
+        Self {
+            rule: outcome.rule.to_string(),
+            violated: outcome.violated,
+            warned: outcome.warned,
+            ended: outcome.ended,
+            ended_busy: outcome.ended_busy,
+            left: outcome.left,
+            freed_gpu_hours: outcome.freed_ms as f64 / 3_600_000.0,
+        }
+    }
+}
+
+/// What of one rule could not be judged.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub struct NotJudgedDocument {
+    pub rule: String,
+    pub why: String,
+    pub subjects: u64,
+    pub for_seconds: u64,
+}
+
+impl From<&NotJudged> for NotJudgedDocument {
+    fn from(unknown: &NotJudged) -> Self {
+        Self {
+            rule: unknown.rule.to_string(),
+            why: unknown.why.clone(),
+            subjects: unknown.subjects,
+            for_seconds: unknown.for_ms / 1_000,
+        }
+    }
+}
