@@ -62,7 +62,7 @@ pub const KEYS: &[Key<Config>] = &[
         name: "admin_group",
         variable: "GPUKILLD_ACCESS_ADMIN_GROUP",
         default: "\"gpukill-admin\"",
-        help: "Members may edit the rules.",
+        help: "Members may edit the rules, and copy, prune and restore the store.",
         set: |config, v| value::text(v).map(|name| config.access.admin_group = name),
     },
     Key {
