@@ -136,8 +136,39 @@ impl Iterator for Runs<'_> {
 }
 
 impl Runs<'_> {
+    /// The id of the next run, of which [`Runs::usage`] or [`Runs::skip_usage`] reads the
+    /// rest; `None` after the last.
+    pub(in super::super) fn id(&mut self) -> Result<Option<i64>, Broken> {
+        let Some(left) = self.left.checked_sub(1) else {
+            return Ok(None);
+        };
+        self.left = left;
+        self.before = next(self.before, self.rest.number()?)?;
+        Ok(Some(self.before))
+    }
+
+    /// How that run used its device.
+    pub(in super::super) fn usage(&mut self) -> Result<RunUsage, Broken> {
+        self.rest_of_run()?.usage()
+    }
+
+    /// Goes on behind it. What is not asked for is not worked out.
+    pub(in super::super) fn skip_usage(&mut self) -> Result<(), Broken> {
+        for _ in 0..4 {
+            self.rest.skip_number()?;
+        }
+        for _ in 0..3 {
+            self.rest.skip_value()?;
+        }
+        Ok(())
+    }
+
     fn run(&mut self) -> Result<PackedRun, Broken> {
         self.before = next(self.before, self.rest.number()?)?;
+        self.rest_of_run()
+    }
+
+    fn rest_of_run(&mut self) -> Result<PackedRun, Broken> {
         Ok(PackedRun {
             id: self.before,
             seen_ms: self.seen_ms,
@@ -259,6 +290,28 @@ impl Rest<'_> {
             }
         }
         Err(Broken)
+    }
+
+    fn skip_number(&mut self) -> Result<(), Broken> {
+        let last = self.0.iter().position(|byte| byte & 0x80 == 0);
+        let rest = self.0.get(last.ok_or(Broken)? + 1..);
+        self.0 = rest.unwrap_or_default();
+        Ok(())
+    }
+
+    fn skip_value(&mut self) -> Result<(), Broken> {
+        let numbers = match self.number()? {
+            0 | 1 => 0,
+            // The kind of an amount, the amount, and what is lacking.
+            2 => 3,
+            // And for how long it was known, and whether it failed.
+            3 => 5,
+            _ => return Err(Broken),
+        };
+        for _ in 0..numbers {
+            self.skip_number()?;
+        }
+        Ok(())
     }
 
     /// How many devices or runs follow.
@@ -411,6 +464,25 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_left_out_does_not_change_what_is_read(usage in usage(), odd in any::<bool>()) {
+            let blob = pack(&usage);
+            let (_, mut runs) = Packed::open(&blob, usage.from).unwrap().devices().unwrap();
+            let (mut read, mut is_wanted) = (Vec::new(), odd);
+            while let Some(id) = runs.id().unwrap() {
+                if is_wanted {
+                    read.push((id, runs.usage().unwrap()));
+                } else {
+                    runs.skip_usage().unwrap();
+                }
+                is_wanted = !is_wanted;
+            }
+            let every_other = usage.runs.into_iter().skip(usize::from(!odd)).step_by(2);
+            prop_assert_eq!(read, every_other.collect::<Vec<_>>());
+            // Nothing but the end is left.
+            prop_assert_eq!(runs.rest.0.len(), 0);
+        }
+
         #[test]
         fn what_is_written_is_read(usage in usage()) {
             let blob = pack(&usage);

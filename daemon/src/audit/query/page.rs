@@ -199,14 +199,16 @@ impl Told {
     ) -> Result<Self, Unread> {
         let packed = Packed::open(blob, from)?;
         let (until, seen_ms) = (packed.until, packed.seen_ms);
-        let (devices, all_runs) = packed.devices()?;
+        let (devices, mut all_runs) = packed.devices()?;
         let mut runs = Vec::new();
-        for (place, run) in (row::count(devices.len() as u64)..).zip(all_runs) {
-            let run = run?;
-            let id = run.id;
+        let mut place = row::count(devices.len() as u64);
+        while let Some(id) = all_runs.id()? {
             if wanted.has(connection, id).map_err(Unread::Failed)? {
-                runs.push((place, id, run.usage()?));
+                runs.push((place, id, all_runs.usage()?));
+            } else {
+                all_runs.skip_usage()?;
             }
+            place += 1;
         }
         let scope = &wanted.scope;
         let has_device = devices.iter().any(|(id, _)| scope.devices.contains(id));
