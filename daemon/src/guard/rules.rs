@@ -70,9 +70,8 @@ impl Keeper {
             store,
             editing: Mutex::default(),
         };
+        // What is in force is recorded where it is not what was so before.
         keeper.reload();
-        // What is in force is recorded at each start, whether or not it is new.
-        keeper.record();
         keeper
     }
 

@@ -155,7 +155,8 @@ fn status_tells_how_each_part_stands() {
         " GPU N    fault since N:N:N: utilization and others: NVML reports an unknown error (N)",
         " GPU N    fault since N:N:N: lost (GPU_IS_LOST): needs a reset or a reboot",
         " polling  every N ms, last N.N s ago, N late of N",
-        " store    N KiB samples, N KiB audit, written N.N s ago, in DIRECTORY",
+        " guard    dry-run of soft: nobody is warned or ended, N rules, N open violations, N would be warned and N ended today",
+        " store    SIZE samples, N KiB audit, written N.N s ago, in DIRECTORY",
         "",
     ]
     .join("\n");
@@ -164,7 +165,11 @@ fn status_tells_how_each_part_stands() {
         let text = text.replace(directory.to_str().unwrap(), "DIRECTORY");
         let text = text.replace(caller.as_str().unwrap_or("-"), "CALLER");
         let text = text.replace(rights, "RIGHTS");
-        without_numbers(&text.replace(env!("CARGO_PKG_VERSION"), "V"))
+        let text = without_numbers(&text.replace(env!("CARGO_PKG_VERSION"), "V"));
+        // A file of a few pages is about a MiB.
+        ["N KiB samples", "N.N MiB samples"]
+            .iter()
+            .fold(text, |text, size| text.replace(size, "SIZE samples"))
     };
     becomes(&expected, || now(&["status"]));
     for width in [40, 80, 100, 120] {

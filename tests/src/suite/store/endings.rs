@@ -39,7 +39,14 @@ fn a_daemon_that_stopped_leaves_whole_files_and_no_write_ahead_log() {
     left.sort();
     assert_eq!(
         left,
-        ["audit.db", "lock", "reserve", "samples.db", "stopped"]
+        [
+            "audit.db",
+            "guard.json",
+            "lock",
+            "reserve",
+            "samples.db",
+            "stopped"
+        ]
     );
 }
 
