@@ -137,12 +137,14 @@ fn remember(stage: &Stage) -> Timestamp {
     at
 }
 
-/// The first or the last sample that began after this moment.
+/// The first or the last sample that began after this moment, when there is one.
 fn sample_id(stage: &Stage, which: &str, after: Timestamp) -> i64 {
     let select = format!("SELECT {which}(id) FROM sample WHERE at > ?1");
-    database(stage, "samples.db")
-        .query_row(&select, [after.0], |row| row.get(0))
-        .unwrap()
+    eventually("a sample after this", || {
+        database(stage, "samples.db")
+            .query_row(&select, [after.0], |row| row.get::<_, Option<i64>>(0))
+            .unwrap()
+    })
 }
 
 fn has_sample_at(stage: &Stage, at: Timestamp) -> bool {
