@@ -32,6 +32,11 @@ impl Authority {
         self.config.borrow().access.operator_group.clone()
     }
 
+    /// What the group is called whose members may change the rules and keep the store.
+    pub(crate) fn admins(&self) -> String {
+        self.config.borrow().access.admin_group.clone()
+    }
+
     /// What nobody ends.
     pub(crate) fn protection(&self) -> Protection {
         let protect = self.config.borrow().protect.clone();

@@ -6,6 +6,7 @@
 //! script hang that somebody started in a terminal, and would take as agreement
 //! what was typed for another program of the same pipeline.
 
+use crate::exit::{Exit, Failure};
 use crate::output::look::is_watched;
 use crate::output::message::ask;
 use rustix::termios::isatty;
@@ -31,6 +32,29 @@ pub(super) fn agreed(question: &str) -> bool {
         let _ = ask("\n");
     }
     asked.is_ok() && answer.is_ok() && is_yes(&line)
+}
+
+/// Asks whether to go on, where there is somebody to ask. `undone` says what is so
+/// when not: `nothing was deleted`.
+///
+/// # Errors
+/// When the answer is no, for what was wanted is not done, or nobody can be asked.
+pub(super) fn must_agree(question: &str, undone: &str) -> Result<(), Failure> {
+    if !can_ask() {
+        return Err(Failure::NotDone {
+            what: format!("{undone}: nobody can be asked here"),
+            hint: Some("--yes does it without asking".into()),
+            exit: Exit::BadUsage,
+        });
+    }
+    if agreed(question) {
+        return Ok(());
+    }
+    Err(Failure::NotDone {
+        what: undone.to_owned(),
+        hint: None,
+        exit: Exit::Failed,
+    })
 }
 
 /// Only a whole line is an answer: what precedes the end of the input may have

@@ -1,6 +1,6 @@
 //! How ids and kinds are stored as numbers.
 
-use gpukill_proto::snapshot::OwnerKind;
+use gpukill_proto::snapshot::{InstanceId, OwnerKind};
 
 /// So many bits of a row's id number the row within its sample.
 pub(super) const ROW_BITS: u32 = 20;
@@ -32,6 +32,15 @@ pub(super) const fn kind_of(number: i64) -> Option<OwnerKind> {
         3 => Some(OwnerKind::Container),
         _ => None,
     }
+}
+
+/// The part of a device, as it was stored: `2/0`, or nothing.
+pub(super) fn instance_of(stored: &str) -> Option<InstanceId> {
+    let (gpu, compute) = stored.split_once('/')?;
+    Some(InstanceId {
+        gpu: gpu.parse().ok()?,
+        compute: compute.parse().ok()?,
+    })
 }
 
 /// A count as SQLite has it; what does not fit is as large as can be.

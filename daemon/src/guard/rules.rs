@@ -37,6 +37,16 @@ pub(crate) struct InForce {
 }
 
 impl InForce {
+    /// What holds where there is no file: nobody is limited.
+    fn built_in() -> Self {
+        Self {
+            book: Arc::new(Rulebook::of(Rules::default())),
+            text: "".into(),
+            revision: None,
+            mistakes: Vec::new(),
+        }
+    }
+
     /// What they say.
     pub(crate) fn rules(&self) -> &Rules {
         self.book.rules()
@@ -56,14 +66,8 @@ impl Keeper {
     /// Reads the file at `path`. One that is wrong leaves `before` in force: what
     /// was so when the daemon last ran.
     pub(super) fn start(path: PathBuf, before: Option<String>, store: Store) -> Self {
-        let none = InForce {
-            book: Arc::new(Rulebook::of(Rules::default())),
-            text: "".into(),
-            revision: None,
-            mistakes: Vec::new(),
-        };
         let before = before.and_then(|text| understood(Some(text)).ok());
-        let (in_force, _) = watch::channel(before.unwrap_or(none));
+        let (in_force, _) = watch::channel(before.unwrap_or_else(InForce::built_in));
         let keeper = Self {
             path,
             in_force,
@@ -241,12 +245,7 @@ pub(crate) fn revision(text: &str) -> RulesRevision {
 /// What a text says; where there is none, the built-in defaults.
 fn understood(text: Option<String>) -> Result<InForce, Vec<Mistake>> {
     let Some(text) = text else {
-        return Ok(InForce {
-            book: Arc::new(Rulebook::of(Rules::default())),
-            text: "".into(),
-            revision: None,
-            mistakes: Vec::new(),
-        });
+        return Ok(InForce::built_in());
     };
     let mut rules = read(&text)?;
     // Nothing is ended for rules yet: what would be is told.

@@ -23,7 +23,7 @@ use super::{PREFACE_PATIENCE, Shared};
 use crate::audit::Event as Recorded;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use gpukill_policy::access::Caller;
+use gpukill_policy::access::{Caller, Operation, Ruling, check};
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
@@ -344,6 +344,17 @@ impl Gpukill for Session {
 }
 
 impl Session {
+    /// May the caller do this? Else root may, and whoever is in `group`.
+    fn may(&self, operation: Operation, asked: &str, group: &str) -> Result<(), Refusal> {
+        match check(&self.caller, operation, &self.shared.roles()) {
+            Ruling::Allow => Ok(()),
+            Ruling::Deny(_) => Err(Refusal::Denied {
+                asked: asked.to_owned(),
+                ask: format!("root, or someone in group {group}"),
+            }),
+        }
+    }
+
     /// Records what a person had done. The store may make it wait, and nobody
     /// else.
     async fn record(&self, event: Recorded) {

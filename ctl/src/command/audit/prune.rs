@@ -59,17 +59,9 @@ fn ask(
     settings: &Settings,
     messages: Messages,
 ) -> Result<(), Failure> {
-    if !confirm::can_ask() {
-        show(planned, before, Tense::Would, settings)?;
-        return Err(Failure::NotDone {
-            what: "nothing was deleted: nobody can be asked here".into(),
-            hint: Some("--yes does it without asking".into()),
-            exit: Exit::BadUsage,
-        });
-    }
     match settings.output_format {
         // A program reads one document, and that is of what was done.
-        Format::Json => {
+        Format::Json if confirm::can_ask() => {
             let look = Look {
                 color: false,
                 ..Look::of_stdout(settings)
@@ -78,18 +70,11 @@ fn ask(
                 messages.of_a_question(&line.paint(&look));
             }
         }
-        Format::Table | Format::Ndjson | Format::Csv => {
+        Format::Json | Format::Table | Format::Ndjson | Format::Csv => {
             show(planned, before, Tense::Would, settings)?;
         }
     }
-    if confirm::agreed(&question(planned)) {
-        return Ok(());
-    }
-    Err(Failure::NotDone {
-        what: "nothing was deleted".into(),
-        hint: None,
-        exit: Exit::Failed,
-    })
+    confirm::must_agree(&question(planned), "nothing was deleted")
 }
 
 /// Prints it, in the form that was asked for.

@@ -46,7 +46,7 @@ pub(super) async fn run(
         // The daemon hangs up on who is silent, and a person may take their time: what
         // was sent goes with the connection.
         drop(daemon);
-        agreed()?;
+        confirm::must_agree(QUESTION, "nothing was restored")?;
     }
     let (daemon, copy) = send(wanted, &file, bytes, settings, messages).await?;
     let report = daemon.restore(copy, Doing::Doing, patience()).await?;
@@ -68,24 +68,6 @@ fn opened(path: &Path) -> Result<(File, u64), Failure> {
     }
     let file = File::open(path).map_err(|error| cannot(error.to_string()))?;
     Ok((file, metadata.len()))
-}
-
-fn agreed() -> Result<(), Failure> {
-    if !confirm::can_ask() {
-        return Err(Failure::NotDone {
-            what: "nothing was restored: nobody can be asked here".into(),
-            hint: Some("--yes does it without asking".into()),
-            exit: Exit::BadUsage,
-        });
-    }
-    if !confirm::agreed(QUESTION) {
-        return Err(Failure::NotDone {
-            what: "nothing was restored".into(),
-            hint: None,
-            exit: Exit::Failed,
-        });
-    }
-    Ok(())
 }
 
 /// Sends the file over a connection of its own.

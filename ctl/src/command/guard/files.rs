@@ -148,20 +148,10 @@ pub(super) async fn import(
     } else {
         // The daemon hangs up on who is silent, and a person may take their time.
         drop(daemon);
-        if !confirm::can_ask() {
-            return Err(Failure::NotDone {
-                what: "nothing was changed: nobody can be asked here".into(),
-                hint: Some("--yes does it without asking".into()),
-                exit: Exit::BadUsage,
-            });
-        }
-        if !confirm::agreed("put these rules in the place of all?") {
-            return Err(Failure::NotDone {
-                what: "nothing was changed".into(),
-                hint: None,
-                exit: Exit::Failed,
-            });
-        }
+        confirm::must_agree(
+            "put these rules in the place of all?",
+            "nothing was changed",
+        )?;
         let daemon = connect(settings, patience(), messages).await?;
         daemon.offer_rules(&text, patience()).await?;
         daemon

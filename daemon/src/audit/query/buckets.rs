@@ -5,13 +5,14 @@ use super::range::{Level, Rows, rows};
 use super::{Deadline, Failure};
 use crate::audit::abouts;
 use crate::audit::packed::{Stored, unpack};
+use crate::audit::row::instance_of;
 use crate::civil::civil;
 use chrono::TimeZone;
 use gpukill_policy::guard::about::About;
 use gpukill_policy::guard::bucket::{Bucket, Judged, JudgedDevice};
 use gpukill_policy::usage::DeviceUsage;
 use gpukill_proto::guard::{JudgedRun, Person};
-use gpukill_proto::snapshot::{DeviceId, InstanceId};
+use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::{Bytes, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use std::collections::BTreeMap;
@@ -184,7 +185,7 @@ impl<'a> Known<'a> {
                     pid: row.get(1)?,
                     start_ticks: start_ticks.unsigned_abs(),
                     device: DeviceId(row.get(3)?),
-                    instance: instance(&part),
+                    instance: instance_of(&part),
                 },
                 first_seen: Timestamp(row.get(5)?),
                 left_in: row.get(6)?,
@@ -262,13 +263,4 @@ impl<'a> Known<'a> {
         });
         Ok(found.optional()?.unwrap_or_default())
     }
-}
-
-/// As it was stored: `2/0`, or nothing.
-fn instance(text: &str) -> Option<InstanceId> {
-    let (gpu, compute) = text.split_once('/')?;
-    Some(InstanceId {
-        gpu: gpu.parse().ok()?,
-        compute: compute.parse().ok()?,
-    })
 }

@@ -4,7 +4,7 @@
 mod tests;
 
 use super::super::packed::{Broken, Packed};
-use super::super::row::{self, MOST_ROWS, id};
+use super::super::row::{self, MOST_ROWS, id, instance_of};
 use super::filter::{StoredDevice, StoredRun};
 use super::range::{Rows, rows};
 use super::wanted::Wanted;
@@ -13,7 +13,7 @@ use gpukill_policy::usage::{DeviceUsage, Gauge, RunUsage};
 use gpukill_proto::audit::{AuditFilter, AuditPage, AuditQuery, AuditRecord, AuditSubject};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::snapshot::{DeviceId, InstanceId};
+use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
 use rusqlite::{Connection, params};
 
@@ -274,7 +274,7 @@ fn of_run(record: AuditRecord, run: &StoredRun, usage: &RunUsage) -> AuditRecord
         utilization: percent(&usage.utilization),
         subject: AuditSubject::Process {
             pid: process.pid,
-            instance: instance(&run.instance),
+            instance: instance_of(&run.instance),
             uid: process.uid,
             user: process.user.clone(),
             owner: process.owner.clone(),
@@ -315,12 +315,4 @@ fn most<T>(gauge: &Gauge, value: impl Fn(u64) -> T) -> Reading<T> {
 
 fn percent(gauge: &Gauge) -> Reading<Percent> {
     gauge.reading(|it| Some(Percent(u32::try_from(it.mean()?).ok()?)))
-}
-
-fn instance(stored: &str) -> Option<InstanceId> {
-    let (gpu, compute) = stored.split_once('/')?;
-    Some(InstanceId {
-        gpu: gpu.parse().ok()?,
-        compute: compute.parse().ok()?,
-    })
 }

@@ -69,7 +69,7 @@ impl Session {
     }
 
     /// Waits until the caller may ask the store.
-    async fn turn(&self) -> Turn {
+    pub(super) async fn turn(&self) -> Turn {
         if is_privileged(&self.caller, &self.shared.roles()) {
             Turns::privileged()
         } else {

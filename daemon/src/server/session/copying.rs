@@ -3,7 +3,7 @@
 
 use super::Session;
 use crate::audit::{Act, ActKind, Made, Taken, asked_for_a_copy};
-use gpukill_policy::access::{Operation, Ruling, check};
+use gpukill_policy::access::Operation;
 use gpukill_proto::audit::{Backup, CopyId, PruneReport, RestoreReport};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
@@ -176,16 +176,8 @@ impl Session {
 
     /// May the caller copy the store, and delete from it?
     fn may_keep_store(&self, asked: &str) -> Result<(), Refusal> {
-        match check(&self.caller, Operation::KeepStore, &self.shared.roles()) {
-            Ruling::Allow => Ok(()),
-            Ruling::Deny(_) => {
-                let group = &self.shared.authority.config.borrow().access.admin_group;
-                Err(Refusal::Denied {
-                    asked: asked.to_owned(),
-                    ask: format!("root, or someone in group {group}"),
-                })
-            }
-        }
+        let admins = self.shared.authority.admins();
+        self.may(Operation::KeepStore, asked, &admins)
     }
 }
 

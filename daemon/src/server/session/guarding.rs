@@ -75,6 +75,7 @@ impl Session {
         } else {
             Vec::new()
         };
+        let _turn = self.turn().await;
         let (records, next) = self.shared.store.verdicts(query).await?;
         Ok(ViolationPage {
             open,
@@ -128,16 +129,8 @@ impl Session {
     }
 
     fn may_edit_rules(&self) -> Result<(), Refusal> {
-        match check(&self.caller, Operation::EditRules, &self.shared.roles()) {
-            Ruling::Allow => Ok(()),
-            Ruling::Deny(_) => {
-                let group = &self.shared.authority.config.borrow().access.admin_group;
-                Err(Refusal::Denied {
-                    asked: "change the guard's rules".into(),
-                    ask: format!("root, or someone in group {group}"),
-                })
-            }
-        }
+        let admins = self.shared.authority.admins();
+        self.may(Operation::EditRules, "change the guard's rules", &admins)
     }
 
     /// Rules name people: where others' doings are hidden, so are these.

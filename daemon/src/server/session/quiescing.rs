@@ -3,7 +3,7 @@
 use super::Session;
 use crate::audit::Event as Recorded;
 use crate::quiesce::Quiesce;
-use gpukill_policy::access::{Operation, Ruling, check};
+use gpukill_policy::access::Operation;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::LONGEST_QUIESCE;
 use gpukill_proto::units::Timestamp;
@@ -58,16 +58,7 @@ impl Session {
 
     /// May the caller make the daemon let go of a driver, and take it again?
     fn may_quiesce(&self, asked: &str) -> Result<(), Refusal> {
-        let roles = self.shared.roles();
-        match check(&self.caller, Operation::Quiesce, &roles) {
-            Ruling::Allow => Ok(()),
-            Ruling::Deny(_) => {
-                let group = &self.shared.authority.config.borrow().access.operator_group;
-                Err(Refusal::Denied {
-                    asked: asked.to_owned(),
-                    ask: format!("root, or someone in group {group}"),
-                })
-            }
-        }
+        let operators = self.shared.authority.operators();
+        self.may(Operation::Quiesce, asked, &operators)
     }
 }
