@@ -229,8 +229,13 @@ pub(super) fn open_for_reading(directory: &Path, kind: &Kind) -> Result<Opened, 
     if version < kind.newest() {
         return Err(Unusable::other(&path, "is not ready yet"));
     }
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(Opened::new(connection, path))
 }
+
+/// So many statements are kept ready for questions: those of all kinds of questions
+/// together are some fewer.
+const STATEMENTS: usize = 64;
 
 /// The version of a file's schema, which this one can use or migrate; 0 of a
 /// file that is empty.

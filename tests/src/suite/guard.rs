@@ -5,7 +5,7 @@ mod edits;
 
 mod judged;
 
-use gpukill_tests::harness::Stage;
+use gpukill_tests::harness::{Stage, eventually};
 use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
@@ -19,9 +19,13 @@ fn plays(stage: &Stage, processes: &[(u32, u64)]) {
     stage.play(&json!({"gpus": [{"memory": {"total": 80 * GIB}, "processes": processes}]}));
 }
 
-/// What goes on, and what was decided, newest first.
+/// What goes on, and what was decided, newest first, as soon as a daemon that was just
+/// started has opened its store.
 fn violations(stage: &Stage) -> Value {
-    stage.json(&["guard", "violations", "--limit", "0", "-o", "json"])
+    eventually("the store answers", || {
+        let ran = stage.ctl(&["guard", "violations", "--limit", "0", "-o", "json"]);
+        (ran.code == 0).then(|| serde_json::from_str(&ran.stdout).unwrap())
+    })
 }
 
 fn has_rules(stage: &Stage, text: &str) {

@@ -111,14 +111,27 @@ impl<'a> Packed<'a> {
             before = next(before, self.rest.number()?)?;
             devices.push((before, self.rest.device(self.seen_ms)?));
         }
+        Ok((devices, self.runs()?))
+    }
+
+    /// Of each device no more than its index, and then the runs.
+    pub(in super::super) fn indices(mut self) -> Result<(Vec<(i64, u32)>, Runs<'a>), Broken> {
+        let (mut indices, mut before) = (Vec::new(), 0);
+        for _ in 0..self.rest.many()? {
+            before = next(before, self.rest.number()?)?;
+            indices.push((before, self.rest.index_of_device()?));
+        }
+        Ok((indices, self.runs()?))
+    }
+
+    fn runs(mut self) -> Result<Runs<'a>, Broken> {
         let left = usize::try_from(self.rest.many()?).map_err(|_| Broken)?;
-        let runs = Runs {
+        Ok(Runs {
             seen_ms: self.seen_ms,
             rest: self.rest,
             left,
             before: 0,
-        };
-        Ok((devices, runs))
+        })
     }
 }
 
@@ -361,6 +374,21 @@ impl Rest<'_> {
         }
     }
 
+    /// Goes on behind the device.
+    fn index_of_device(&mut self) -> Result<u32, Broken> {
+        let index = u32::try_from(self.number()?).map_err(|_| Broken)?;
+        for _ in 0..4 {
+            self.skip_number()?;
+        }
+        for _ in 0..3 {
+            self.skip_value()?;
+        }
+        if self.flag()? {
+            self.skip_number()?;
+        }
+        Ok(index)
+    }
+
     fn device(&mut self, seen_ms: u64) -> Result<DeviceUsage, Broken> {
         let index = u32::try_from(self.number()?).map_err(|_| Broken)?;
         let ms = seen_ms.checked_sub(self.number()?).ok_or(Broken)?;
@@ -477,10 +505,15 @@ mod tests {
                 }
                 is_wanted = !is_wanted;
             }
-            let every_other = usage.runs.into_iter().skip(usize::from(!odd)).step_by(2);
+            let first = usage.runs.keys().next().copied();
+            let every_other = usage.runs.clone().into_iter().skip(usize::from(!odd)).step_by(2);
             prop_assert_eq!(read, every_other.collect::<Vec<_>>());
             // Nothing but the end is left.
             prop_assert_eq!(runs.rest.0.len(), 0);
+            let (indices, mut runs) = Packed::open(&blob, usage.from).unwrap().indices().unwrap();
+            let all = usage.devices.iter().map(|(id, device)| (*id, device.index));
+            prop_assert_eq!(indices, all.collect::<Vec<_>>());
+            prop_assert_eq!(runs.id().unwrap(), first);
         }
 
         #[test]

@@ -173,7 +173,10 @@ struct Told {
     number: i64,
     until: Timestamp,
     seen_ms: u64,
+    /// Where they are asked for.
     devices: Vec<(i64, DeviceUsage)>,
+    /// Of all devices, what each was counted as then.
+    indices: Vec<(i64, u32)>,
     /// With their places among all.
     runs: Vec<(i64, i64, RunUsage)>,
     is_of_devices: bool,
@@ -199,10 +202,21 @@ impl Told {
     ) -> Result<Self, Unread> {
         let packed = Packed::open(blob, from)?;
         let (until, seen_ms) = (packed.until, packed.seen_ms);
-        let (devices, mut all_runs) = packed.devices()?;
+        let (devices, indices, mut all_runs) = if wanted.scope.is_of_processes {
+            let (indices, runs) = packed.indices()?;
+            (Vec::new(), indices, runs)
+        } else {
+            let (devices, runs) = packed.devices()?;
+            let indices = devices.iter().map(|(id, usage)| (*id, usage.index));
+            let indices = indices.collect();
+            (devices, indices, runs)
+        };
         let mut runs = Vec::new();
-        let mut place = row::count(devices.len() as u64);
+        let mut place = row::count(indices.len() as u64);
         while let Some(id) = all_runs.id()? {
+            if wanted.is_past(id) {
+                break;
+            }
             if wanted.has(connection, id).map_err(Unread::Failed)? {
                 runs.push((place, id, all_runs.usage()?));
             } else {
@@ -217,6 +231,7 @@ impl Told {
             until,
             seen_ms,
             devices,
+            indices,
             runs,
             is_of_devices: !scope.is_of_processes && has_device,
         })
@@ -261,8 +276,8 @@ impl Told {
     }
 
     fn index(&self, device: i64, stored: Option<&StoredDevice>) -> u32 {
-        let then = self.devices.iter().find(|(id, _)| *id == device);
-        let then = then.map(|(_, usage)| usage.index);
+        let then = self.indices.iter().find(|(id, _)| *id == device);
+        let then = then.map(|(_, index)| *index);
         then.or_else(|| stored.map(|it| it.gpu_index)).unwrap_or(0)
     }
 }

@@ -12,11 +12,36 @@ use std::collections::HashMap;
 /// What a page is about.
 pub(super) struct Wanted<'a> {
     pub(super) scope: Scope<'a>,
-    /// The samples in which something wanted may be, from the first to the last of
-    /// each stretch, the newest first. `None` as long as nobody looked for them.
-    stretches: Option<Vec<(i64, i64)>>,
+    /// Where something wanted may be, the newest first. `None` as long as nobody
+    /// looked for it.
+    stretches: Option<Vec<Stretch>>,
+    /// The runs of the stretches, by their ids. `None` where they are not known.
+    named: Option<Vec<i64>>,
+    /// Which of them can be in the rows that are read now.
+    expected: Expected,
     /// The runs that were asked for so far, and whether they are wanted.
     runs: HashMap<i64, Option<Box<StoredRun>>>,
+}
+
+/// Which runs of some rows can be wanted.
+#[derive(Debug, Clone, Copy)]
+enum Expected {
+    /// It is not known.
+    Any,
+    /// Those of all stretches.
+    Named,
+    /// Those of this stretch.
+    In(usize),
+}
+
+/// Samples in which something wanted may be.
+#[derive(Debug, PartialEq, Eq)]
+struct Stretch {
+    first: i64,
+    last: i64,
+    /// The runs that are wanted in these, in the order of their ids; none where
+    /// devices are wanted.
+    runs: Vec<i64>,
 }
 
 /// So many runs that were looked up are kept: several times those of a sample.
@@ -27,7 +52,9 @@ impl<'a> Wanted<'a> {
     pub(super) fn of(connection: &Connection, filter: &'a AuditFilter) -> Result<Self, Failure> {
         let scope = Scope::of(connection, filter)?;
         Ok(Self {
-            stretches: scope.is_all().then(|| vec![(0, i64::MAX)]),
+            stretches: scope.is_all().then(|| vec![Stretch::new(0, i64::MAX, None)]),
+            named: None,
+            expected: Expected::Any,
             scope,
             runs: HashMap::new(),
         })
@@ -35,6 +62,10 @@ impl<'a> Wanted<'a> {
 
     /// Whether a run is wanted.
     pub(super) fn has(&mut self, connection: &Connection, run: i64) -> Result<bool, Failure> {
+        let expected = self.expected();
+        if expected.is_some_and(|runs| runs.binary_search(&run).is_err()) {
+            return Ok(false);
+        }
         if let Some(known) = self.runs.get(&run) {
             return Ok(known.is_some());
         }
@@ -46,6 +77,23 @@ impl<'a> Wanted<'a> {
         let is_wanted = stored.is_some();
         self.runs.insert(run, stored);
         Ok(is_wanted)
+    }
+
+    /// Whether no run is wanted that has this id or a higher one.
+    pub(super) fn is_past(&self, run: i64) -> bool {
+        let expected = self.expected();
+        expected.is_some_and(|runs| runs.last().is_none_or(|last| *last < run))
+    }
+
+    fn expected(&self) -> Option<&[i64]> {
+        match self.expected {
+            Expected::Any => None,
+            Expected::Named => self.named.as_deref(),
+            Expected::In(at) => {
+                let stretch = self.stretches.as_ref()?.get(at)?;
+                self.named.is_some().then_some(stretch.runs.as_slice())
+            }
+        }
     }
 
     /// A run of which it was asked, where it is wanted.
@@ -72,39 +120,53 @@ impl<'a> Wanted<'a> {
         } else {
             of_devices(connection, &self.scope)?
         };
-        self.stretches = Some(joined(found));
+        let stretches = joined(found);
+        if self.scope.is_of_processes {
+            let runs = stretches.iter().flat_map(|it| &it.runs).copied();
+            let mut runs: Vec<i64> = runs.collect();
+            runs.sort_unstable();
+            self.named = Some(runs);
+        }
+        self.stretches = Some(stretches);
         Ok(())
     }
 
     /// The newest of these rows in which something wanted may be, and those before
-    /// them up to which this is so. Those that are older than these come next.
+    /// them up to which this is so: they are read next. Those that are older than
+    /// these come then.
     pub(super) fn newest(
-        &self,
+        &mut self,
         connection: &Connection,
         rows: Rows,
     ) -> Result<Option<Rows>, Failure> {
         let Some(stretches) = &self.stretches else {
             return Ok(None);
         };
-        let at = stretches.partition_point(|(first, _)| *first >= rows.end);
-        let Some(&(first, last)) = stretches.get(at) else {
+        let at = stretches.partition_point(|it| it.first >= rows.end);
+        let Some(stretch) = stretches.get(at) else {
             return Ok(None);
         };
-        let last = match rows.level {
-            Level::Samples => last,
-            Level::Minutes | Level::Hours => row_of(connection, rows.level, last)?,
+        let (last, expected) = match rows.level {
+            Level::Samples => (stretch.last, Expected::In(at)),
+            // What a row is the sum of may lie in several stretches.
+            Level::Minutes | Level::Hours => {
+                let last = row_of(connection, rows.level, stretch.last)?;
+                (last, Expected::Named)
+            }
         };
-        let first = first.max(rows.first);
+        self.expected = expected;
+        let first = stretch.first.max(rows.first);
         let end = last.saturating_add(1).min(rows.end);
         Ok((first < end).then_some(Rows { first, end, ..rows }))
     }
 }
 
 /// The samples that tell of each run that is wanted.
-fn of_runs(connection: &Connection, scope: &Scope<'_>) -> Result<Vec<(i64, i64)>, Failure> {
+fn of_runs(connection: &Connection, scope: &Scope<'_>) -> Result<Vec<Stretch>, Failure> {
     let mut found = Vec::new();
     each_named_run(connection, scope, |run| {
-        found.push(run.samples()?);
+        let (first, last) = run.samples()?;
+        found.push(Stretch::new(first, last, Some(run.id()?)));
         Ok(())
     })?;
     Ok(found)
@@ -112,7 +174,7 @@ fn of_runs(connection: &Connection, scope: &Scope<'_>) -> Result<Vec<(i64, i64)>
 
 /// The samples of the hours in which a device was there that is wanted, and those
 /// that are in no hour.
-fn of_devices(connection: &Connection, scope: &Scope<'_>) -> Result<Vec<(i64, i64)>, Failure> {
+fn of_devices(connection: &Connection, scope: &Scope<'_>) -> Result<Vec<Stretch>, Failure> {
     let mut statement = connection.prepare_cached(
         "SELECT id, CASE WHEN at >= ?1 AND at < ?2 THEN usage END FROM hour ORDER BY id",
     )?;
@@ -127,24 +189,40 @@ fn of_devices(connection: &Connection, scope: &Scope<'_>) -> Result<Vec<(i64, i6
             .is_some_and(|(devices, _)| devices.iter().any(|(id, _)| scope.devices.contains(id)));
         // Of what is older than the first hour nothing is known.
         if is_there || first == 0 {
-            found.push((first, last));
+            found.push(Stretch::new(first, last, None));
         }
         first = last.saturating_add(1);
     }
-    found.push((first, i64::MAX));
+    found.push(Stretch::new(first, i64::MAX, None));
     Ok(found)
 }
 
 /// Stretches that do not touch, the newest first.
-fn joined(mut found: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
-    found.sort_unstable();
-    let mut joined: Vec<(i64, i64)> = Vec::new();
-    for (first, last) in found {
+fn joined(mut found: Vec<Stretch>) -> Vec<Stretch> {
+    found.sort_unstable_by_key(|it| (it.first, it.last));
+    let mut joined: Vec<Stretch> = Vec::new();
+    for stretch in found {
         match joined.last_mut() {
-            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
-            Some(_) | None => joined.push((first, last)),
+            Some(before) if stretch.first <= before.last.saturating_add(1) => {
+                before.last = before.last.max(stretch.last);
+                before.runs.extend(stretch.runs);
+            }
+            Some(_) | None => joined.push(stretch),
         }
+    }
+    for stretch in &mut joined {
+        stretch.runs.sort_unstable();
     }
     joined.reverse();
     joined
+}
+
+impl Stretch {
+    fn new(first: i64, last: i64, run: Option<i64>) -> Self {
+        Self {
+            first,
+            last,
+            runs: run.into_iter().collect(),
+        }
+    }
 }
