@@ -1,7 +1,7 @@
 //! The admin's file of rules: read whole, and replaced whole.
 
 use rustix::fs::{Mode, OFlags};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ pub(crate) const LONGEST: u64 = 1 << 20;
 /// What the file says; nothing where there is none.
 ///
 /// # Errors
-/// When it is there and cannot be read, is no file, is longer than [`LONGEST`] or
-/// no text.
+/// When it is there and cannot be read, is no file, others may write it, is longer than
+/// [`LONGEST`] or no text.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     read_at_most(path, LONGEST)
 }
@@ -30,8 +30,12 @@ pub(crate) fn read_at_most(path: &Path, longest: u64) -> Result<Option<String>> 
         Err(rustix::io::Errno::NOENT) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    if !file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return Err(Error::other("it is no file"));
+    }
+    if let Some(why) = is_others(&metadata) {
+        return Err(Error::new(ErrorKind::PermissionDenied, why));
     }
     let mut text = String::new();
     file.take(longest + 1).read_to_string(&mut text)?;
@@ -41,6 +45,19 @@ pub(crate) fn read_at_most(path: &Path, longest: u64) -> Result<Option<String>> 
     }
     Ok(Some(text))
 }
+
+/// Why somebody else may have written it: by its rules people's work is ended.
+fn is_others(metadata: &Metadata) -> Option<String> {
+    let owner = metadata.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Some(format!("it belongs to uid {owner}: chown root it"));
+    }
+    let is_open = metadata.mode() & OTHERS_WRITE != 0;
+    is_open.then(|| "others than its owner may write it: chmod go-w it".to_owned())
+}
+
+/// What lets others than the owner write.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// Puts `text` in the place of what the file said, at once and for good: whoever
 /// reads sees the one or the other, whatever happens meanwhile. A link stays one.
@@ -91,12 +108,7 @@ fn target(path: &Path) -> Result<PathBuf> {
     }
 }
 
-fn write(
-    new: &Path,
-    text: &str,
-    before: Option<&std::fs::Metadata>,
-    usual_mode: u32,
-) -> Result<()> {
+fn write(new: &Path, text: &str, before: Option<&Metadata>, usual_mode: u32) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mode = before.map_or(usual_mode, |before| before.permissions().mode() & 0o777);
     let mut file = File::from(rustix::fs::open(new, flags, Mode::from_raw_mode(mode))?);
@@ -135,6 +147,27 @@ mod tests {
             .map(|entry| entry.unwrap().file_name())
             .collect();
         assert_eq!(names, ["guard.toml"]);
+    }
+
+    #[test]
+    fn what_others_may_write_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("guard.toml");
+        replace(&path, "one").unwrap();
+        for mode in [0o666, 0o664, 0o602] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let error = read(&path).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{mode:o}");
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o604)).unwrap();
+        assert_eq!(read(&path).unwrap().as_deref(), Some("one"));
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can give a file to others");
+            return;
+        }
+        std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+        let error = read(&path).unwrap_err();
+        assert_eq!(error.to_string(), "it belongs to uid 65534: chown root it");
     }
 
     #[test]

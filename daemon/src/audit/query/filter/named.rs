@@ -28,13 +28,22 @@ pub(in super::super) fn each_named_run(
 ) -> Result<(), Failure> {
     let (named, typed) = named(connection, scope)?;
     let columns = Extent::All.columns(scope);
+    // Few devices by the index too, and all of them not.
+    let by_index = if scope.devices.len() < scope.all_devices.len() {
+        ""
+    } else {
+        "+"
+    };
+    // In this order: of processes on other devices, or of another time, nothing is read.
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT {columns} FROM process p CROSS JOIN run r ON r.process = p.id
-         WHERE p.id IN ({named})
+        "SELECT {columns} FROM run r CROSS JOIN process p ON p.id = r.process
+         WHERE r.process IN ({named})
+         AND {by_index}r.device IN (SELECT value FROM json_each(?4))
          AND r.first_at < ?2 AND (r.ended_at IS NULL OR r.ended_at >= ?1)"
     ))?;
     let (since, until) = (scope.filter.since.0, scope.filter.until.0);
-    let mut rows = statement.query(params![since, until, typed])?;
+    let devices = serde_json::to_string(&scope.devices).unwrap_or_default();
+    let mut rows = statement.query(params![since, until, typed, devices])?;
     while let Some(row) = rows.next()? {
         let run = RunRow(row);
         if scope.has(&run)? {
