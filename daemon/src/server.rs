@@ -35,6 +35,7 @@ use gpukill_proto::transport::preface::{Preface, Status};
 use gpukill_proto::units::Timestamp;
 use limits::Limits;
 use rustix::net::SendFlags;
+pub(crate) use session::Replays;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) quiesce: Quiesce,
     pub(crate) look: Look,
     pub(crate) turns: Turns,
+    pub(crate) replays: Replays,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started_at: Timestamp,
     /// Why this daemon may end no process, whoever asks.

@@ -25,7 +25,7 @@ use crate::poller::{Event, Poller};
 use crate::quiesce::Quiesce;
 use crate::reset::Resetter;
 use crate::server::listener::{Listening, listen, lock};
-use crate::server::{Shared, Turns, serve};
+use crate::server::{Replays, Shared, Turns, serve};
 use crate::state::Wanted;
 use crate::tick::Ticker;
 use crate::{backend, sensor, state, systemd};
@@ -286,6 +286,7 @@ impl Running {
             quiesce,
             look,
             turns: Turns::default(),
+            replays: Replays::default(),
             clock,
             started_at,
             will_not_act,

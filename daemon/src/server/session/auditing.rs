@@ -70,10 +70,15 @@ impl Session {
 
     /// Waits until the caller may ask the store.
     pub(super) async fn turn(&self) -> Turn {
+        self.turn_of(&self.shared.turns).await
+    }
+
+    /// Waits for the caller's turn among those who wait for the same.
+    pub(super) async fn turn_of(&self, turns: &Turns) -> Turn {
         if is_privileged(&self.caller, &self.shared.roles()) {
             Turns::privileged()
         } else {
-            self.shared.turns.plain(self.caller.uid).await
+            turns.plain(self.caller.uid).await
         }
     }
 

@@ -1,10 +1,12 @@
 //! The calls about the guard: what it decided, its rules, and rules tried on the
 //! past.
 
+use super::super::turns::Turns;
 use super::Session;
 use crate::guard::replay::replay;
 use gpukill_policy::access::{Operation, Ruling, check};
 use gpukill_policy::guard::read::read;
+use gpukill_policy::guard::rules::Rules;
 use gpukill_policy::select::is_user;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
@@ -14,9 +16,30 @@ use gpukill_proto::guard::{
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{LONGEST_PART, LONGEST_RULES};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// So many violations that go on are told at once.
 const MOST_OPEN: usize = 1_000;
+
+/// The longest that a replay waits for others.
+const REPLAY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whose rules are tried next.
+#[derive(Clone)]
+pub(crate) struct Replays {
+    turns: Turns,
+    only: Arc<Semaphore>,
+}
+
+impl Default for Replays {
+    fn default() -> Self {
+        Self {
+            turns: Turns::default(),
+            only: Arc::new(Semaphore::new(1)),
+        }
+    }
+}
 
 /// The rules that a connection offers. They go with it.
 #[derive(Clone, Default)]
@@ -46,6 +69,14 @@ impl Offered {
         }
         taken.extend_from_slice(part);
         Ok(())
+    }
+
+    /// What they say.
+    fn rules(&self) -> Result<Rules, Refusal> {
+        read(&self.text()?).map_err(|mistakes| {
+            let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+            Refusal::Invalid(told.join("\n"))
+        })
     }
 
     /// As text.
@@ -111,21 +142,34 @@ impl Session {
         edited.await.map_err(|_| Refusal::Internal)?
     }
 
-    /// What rules would have done.
+    /// What rules would have done. One replay at a time: each keeps a core busy.
     pub(super) async fn replay(&self, request: ReplayRequest) -> Result<ReplayReport, Refusal> {
         self.may_read_rules()?;
-        let rules = match request.rules {
-            RulesFrom::Force => self.shared.guard.in_force().rules().clone(),
-            RulesFrom::Offered => read(&self.offered.text()?).map_err(|mistakes| {
-                let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-                Refusal::Invalid(told.join("\n"))
-            })?,
-        };
-        let store = self.shared.store.clone();
+        let turn = tokio::time::timeout(REPLAY_PATIENCE, self.turn_to_replay());
+        let turn = turn.await.map_err(|_| Refusal::Busy)?;
+        let (guard, store) = (self.shared.guard.clone(), self.shared.store.clone());
+        let offered = self.offered.clone();
         let replayed = tokio::task::spawn_blocking(move || {
+            // As long as it goes on, whether or not whoever asked still waits.
+            let _turn = turn;
+            let rules = match request.rules {
+                RulesFrom::Force => guard.in_force().rules().clone(),
+                // Some megabytes of patterns take seconds to read.
+                RulesFrom::Offered => offered.rules()?,
+            };
             replay(&store, rules, request.since, request.until)
         });
         replayed.await.map_err(|_| Refusal::Internal)?
+    }
+
+    /// Of a plain user one replay waits for this, and those who run the box wait for
+    /// few.
+    async fn turn_to_replay(&self) -> impl Send + use<> {
+        let replays = &self.shared.replays;
+        let turn = self.turn_of(&replays.turns).await;
+        // It is never closed.
+        let only = Arc::clone(&replays.only).acquire_owned().await.ok();
+        (turn, only)
     }
 
     fn may_edit_rules(&self) -> Result<(), Refusal> {
