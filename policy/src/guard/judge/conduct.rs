@@ -76,10 +76,17 @@ fn of_persons(
                     continue;
                 }
             }
-            let least = match doubt.and(resolved.doubtful_idle_min_memory) {
-                Some(least) => least,
-                None => resolved.idle_min_memory,
+            let of_time = match policy {
+                Policy::Time(at) => scene.book.rules().times[at].limits.idle_min_memory,
+                Policy::Default
+                | Policy::User(_)
+                | Policy::Group(_)
+                | Policy::Gpu(_)
+                | Policy::Behaviour(_) => None,
             };
+            let in_doubt = doubt.and(resolved.doubtful_idle_min_memory);
+            let least = in_doubt.or(of_time.map(|it| it.0));
+            let least = least.unwrap_or(resolved.idle_min_memory);
             let Some(job) = run.job else {
                 unowned(scene, position, policy, *kind, findings);
                 continue;

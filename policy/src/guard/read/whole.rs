@@ -179,7 +179,7 @@ const PROTECTED: &[Field<Protect>] = &[
     Field {
         name: "command",
         shown: Shown::Example("\"--production\""),
-        help: "A regular expression for command lines.",
+        help: "A regular expression for command lines, into which anybody can write it.",
         set: |it, at| it.command = at.pattern(),
     },
     Field {
