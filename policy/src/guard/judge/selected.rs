@@ -95,17 +95,18 @@ fn profile(rules: &Rules, about: &About) -> Profile {
     });
     for (at, policy) in rules.groups.iter().enumerate() {
         let members = &policy.members;
-        match (is_vouched_for(members, about), says_so(members, about)) {
-            (Some(true), _) => profile.groups.push(at),
-            (None, _) => profile.doubtful.push(at),
-            (Some(false), says) => match says {
-                Some(false) => continue,
-                Some(true) => profile.groups.push(at),
-                None => profile.doubtful.push(at),
-            },
-        }
-        if is_vouched_for(members, about) == Some(false) {
+        let vouched = is_vouched_for(members, about);
+        let is_member = match vouched {
+            Some(false) => says_so(members, about),
+            Some(true) | None => vouched,
+        };
+        if vouched == Some(false) && is_member != Some(false) {
             profile.claimed.push(at);
+        }
+        match is_member {
+            Some(true) => profile.groups.push(at),
+            Some(false) => {}
+            None => profile.doubtful.push(at),
         }
     }
     profile
