@@ -3,7 +3,7 @@
 #[doc(hidden)]
 pub mod measured;
 
-use crate::audit::{Departed, Departure, Groups, Sample};
+use crate::audit::{Accounts, Departed, Departure, Groups, Sample};
 use crate::procfs::stat::Stat;
 use gpukill_policy::usage::{Run, Usage, seen};
 use gpukill_proto::snapshot::{DeviceId, GpuProcess, Snapshot};
@@ -29,6 +29,7 @@ pub(crate) struct Gatherer {
 struct Last {
     snapshot: Arc<Snapshot>,
     groups: Arc<Groups>,
+    accounts: Arc<Accounts>,
     /// By the steady clock.
     at: Duration,
     /// How soon there should be another.
@@ -38,12 +39,15 @@ struct Last {
 struct Gathering {
     usage: Usage<DeviceId, Run>,
     departed: BTreeMap<Run, Departed>,
+    /// Of those that departed.
+    accounts: Accounts,
 }
 
 /// One poll, and how often there should be one, and a sample.
 pub(crate) struct Poll<'a> {
     pub(crate) snapshot: &'a Arc<Snapshot>,
     pub(crate) groups: &'a Arc<Groups>,
+    pub(crate) accounts: &'a Arc<Accounts>,
     /// By a clock that never jumps.
     pub(crate) at: Duration,
     pub(crate) interval: Duration,
@@ -83,12 +87,20 @@ impl Gatherer {
         let gathering = self.gathering.get_or_insert_with(|| Gathering {
             usage: Usage::starting(step.from),
             departed: BTreeMap::new(),
+            accounts: Accounts::new(),
         });
+        for (_, gone) in &departed {
+            let before = self.last.as_ref().map(|last| &last.accounts);
+            let known = gone.process.key().zip(before);
+            let known = known.and_then(|(key, before)| Some((key, before.get(&key)?.clone())));
+            gathering.accounts.extend(known);
+        }
         gathering.usage.add(poll.snapshot, step.seen);
         gathering.departed.extend(departed);
         self.last = Some(Last {
             snapshot: Arc::clone(poll.snapshot),
             groups: Arc::clone(poll.groups),
+            accounts: Arc::clone(poll.accounts),
             at: poll.at,
             interval: poll.interval,
         });
@@ -142,7 +154,19 @@ impl Gatherer {
 
     fn complete(&mut self) -> Option<Sample> {
         let last = self.last.as_ref()?;
-        let Gathering { usage, departed } = self.gathering.take()?;
+        let Gathering {
+            usage,
+            departed,
+            accounts: of_departed,
+        } = self.gathering.take()?;
+        let mut accounts = Arc::clone(&last.accounts);
+        if !of_departed.is_empty() {
+            // One of one device may be there on another, and may be known better now.
+            let known = Arc::make_mut(&mut accounts);
+            for (process, account) in of_departed {
+                known.entry(process).or_insert(account);
+            }
+        }
         let present = present(&last.snapshot);
         let departed = departed
             .into_iter()
@@ -154,6 +178,7 @@ impl Gatherer {
             snapshot: Arc::clone(&last.snapshot),
             departed: departed.collect(),
             groups: Arc::clone(&last.groups),
+            accounts,
         })
     }
 

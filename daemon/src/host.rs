@@ -19,6 +19,8 @@ pub(crate) mod users;
 
 pub(crate) mod commands;
 
+pub(crate) mod accounts;
+
 pub(crate) mod containers;
 
 mod family;

@@ -102,6 +102,7 @@ impl Poller {
             held,
             events,
             groups,
+            accounts,
         } = self.ticker.tick(
             patience,
             now,
@@ -132,6 +133,7 @@ impl Poller {
         let poll = Poll {
             snapshot: &snapshot,
             groups: &groups,
+            accounts: &accounts,
             at,
             interval,
             sample_interval: self.config.audit.sample_interval,

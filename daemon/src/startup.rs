@@ -12,6 +12,7 @@ use crate::enforce::{Enforcer, Means, recover};
 use crate::gather::Gatherer;
 use crate::guard::Guard;
 use crate::holders::Holders;
+use crate::host::accounts::Accounts;
 use crate::host::commands::Commands;
 use crate::host::connections::Connections;
 use crate::host::containers::Containers;
@@ -180,6 +181,7 @@ impl Running {
         .map_err(&thread)?;
         let (publisher, published) = state::channel(host, config.daemon.poll_interval);
         let commands = Commands::start().map_err(&thread)?;
+        let accounts = Accounts::start().map_err(&thread)?;
         let containers = Containers::start(
             config.backends.host_root.clone(),
             &config.access.owner_label,
@@ -226,7 +228,7 @@ impl Running {
                 readers,
                 holders,
                 roots,
-                Processes::new(procfs.clone(), commands, containers),
+                Processes::new(procfs.clone(), commands, containers, accounts),
                 users.clone(),
                 Connections::start(procfs.clone()).map_err(&thread)?,
                 Arc::clone(&published.borrow().snapshot),

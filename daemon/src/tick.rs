@@ -16,13 +16,14 @@ mod memberships;
 
 mod slots;
 
-use crate::audit::Groups;
+use crate::audit::{Accounts, Groups};
 use crate::backend::Roots;
 use crate::backend::reader::{Latest, Reader};
 use crate::faults::Faults;
 use crate::holders::{Found, Holders};
 use crate::host;
 use crate::host::connections::Connections;
+use crate::host::identity::Identity;
 use crate::host::process::Processes;
 use crate::host::users::Users;
 use assemble::{Memory, People};
@@ -70,6 +71,8 @@ pub(crate) struct Ticked {
     pub(crate) events: Vec<GpuEvent>,
     /// The names of the groups of those who own processes here.
     pub(crate) groups: Arc<Groups>,
+    /// What jobs of Slurm are charged to, as their processes say.
+    pub(crate) accounts: Arc<Accounts>,
 }
 
 /// How long a poll waits for names, command lines and containers' files that it
@@ -155,11 +158,14 @@ impl Ticker {
         }
         self.before = Arc::new(snapshot);
         let sharing = Arc::new(sharing(&latest));
+        let accounts = people.values().filter_map(account);
+        let accounts = Arc::new(accounts.collect());
         let events = latest.into_iter().flat_map(|(_, latest)| latest.events);
         Ticked {
             events: events.collect(),
             sharing,
             groups: self.memberships.of(&self.before, &self.users),
+            accounts,
             held: Arc::clone(&self.held),
             snapshot: Arc::clone(&self.before),
         }
@@ -204,6 +210,10 @@ impl Ticker {
         self.processes.settle(&mut people, &self.users, deadline);
         people
     }
+}
+
+fn account(person: &Identity) -> Option<(ProcessKey, String)> {
+    Some((person.key, person.account()?.clone()))
 }
 
 /// What processes share of all devices.

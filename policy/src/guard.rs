@@ -28,6 +28,8 @@ pub mod schedule;
 
 pub mod limits;
 
+pub mod reach;
+
 mod judge;
 
 mod memory;

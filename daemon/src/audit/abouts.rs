@@ -62,3 +62,53 @@ impl Abouts {
         self.0.retain(|process, _| is_kept(*process));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::guard::Person;
+    use gpukill_proto::snapshot::Scheduler;
+
+    #[test]
+    fn what_was_stored_in_the_first_form_is_read_for_ever() {
+        // As it was written when accounts were not read yet, and since.
+        let of_ann = b"\x01\x01\x03ann\x01\xe8\x07\x01\x01\x03ann\xe8\x07\x01\x00\x01\x01\
+            \x01\x01\x02ml\x01\x06python\x00\x00\x01\x00\x01\x00\x01\x00\x01\x01\x00\x0212";
+        let rest = b"\x01\x03tt1\x06tree 1\x01\x00";
+        let about = |account: Option<Option<&str>>| About {
+            owner: Some(Person {
+                name: "ann".into(),
+                uid: Some(1000),
+            }),
+            user: Some((Some("ann".into()), 1000)),
+            login_uid: Some(None),
+            is_of_the_box: Some(true),
+            groups: Some(vec!["ml".into()]),
+            name: Some("python".into()),
+            image: Some(None),
+            unit: Some(None),
+            pod: Some(None),
+            scheduler: Some(Some((Scheduler::Slurm, "12".into()))),
+            account: account.map(|account| account.map(str::to_owned)),
+            job: Some(("tt1".into(), "tree 1".into())),
+            is_orphaned: Some(false),
+            ..About::default()
+        };
+        for (account, written) in [
+            (None, &b"\x00"[..]),
+            (Some(None), b"\x01\x00"),
+            (Some(Some("vision")), b"\x01\x01\x06vision"),
+        ] {
+            let blob = [&of_ann[..], written, rest].concat();
+            assert_eq!(unpack(&blob), about(account), "{account:?}");
+            assert_eq!(pack(&about(account)), blob, "{account:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_known_of_what_is_in_no_form_of_ours() {
+        for blob in [&b""[..], b"\x00", b"\x02\x01", b"\x01", b"\x01\x01\xff"] {
+            assert_eq!(unpack(blob), About::default(), "{blob:?}");
+        }
+    }
+}

@@ -1,7 +1,8 @@
 //! What is handed to the store: what some polls saw, added up, and whom.
 
+use gpukill_policy::guard::about::About;
 use gpukill_policy::usage::{Run, Usage};
-use gpukill_proto::snapshot::{DeviceId, GpuProcess, Snapshot};
+use gpukill_proto::snapshot::{DeviceId, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +18,23 @@ pub(crate) struct Sample {
     pub(crate) departed: Vec<Departed>,
     /// The names of each user's groups.
     pub(crate) groups: Arc<Groups>,
+    /// What jobs of Slurm are charged to, as their processes say.
+    pub(crate) accounts: Arc<Accounts>,
+}
+
+impl Sample {
+    /// What rules may know of a process of it.
+    pub(crate) fn about(&self, process: &GpuProcess) -> About {
+        let account = process.key().and_then(|key| self.accounts.get(&key));
+        About::of(process, &self.groups).charged_to(account.map(String::as_str))
+    }
 }
 
 /// The names of users' groups, by uid.
 pub(crate) type Groups = BTreeMap<u32, Vec<String>>;
+
+/// The accounts that processes name.
+pub(crate) type Accounts = BTreeMap<ProcessKey, String>;
 
 /// A process that does not use a device any more.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use super::packed::{Stored, pack};
 use super::rolling::Rolling;
 use super::row::{count, kind_number};
 use super::sample::{Departed, Groups, Sample};
-use gpukill_policy::guard::about::{About, memory};
+use gpukill_policy::guard::about::memory;
 use gpukill_policy::usage::{Run, Usage};
 use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, InstanceId, Owner, ProcessKey};
 use gpukill_proto::units::Timestamp;
@@ -161,7 +161,7 @@ impl Written {
                 continue;
             };
             let row = self.process(transaction, boot, process, &sample.groups)?;
-            let about = About::of(process, &sample.groups);
+            let about = sample.about(process);
             self.abouts.write(transaction, row, id, about)?;
             let Some(device) = device_rows.get(&run.device) else {
                 continue;

@@ -35,6 +35,7 @@ impl Measured {
         let poll = Poll {
             snapshot,
             groups: &Arc::default(),
+            accounts: &Arc::default(),
             at,
             interval: Duration::from_secs(2),
             sample_interval: Duration::from_secs(10),

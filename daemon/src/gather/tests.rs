@@ -2,7 +2,7 @@
 
 use super::*;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Device, Vendor};
+use gpukill_proto::snapshot::{Device, ProcessKey, Vendor};
 use tempfile::TempDir;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -14,6 +14,7 @@ struct Scene {
     at: u64,
     /// How far the wall clock is from the steady one.
     wall: i64,
+    accounts: Arc<Accounts>,
 }
 
 /// What a sample says: from and until by the wall clock, the time seen, the pids in
@@ -37,11 +38,16 @@ impl Scene {
             procfs,
             at: 1_000,
             wall: 0,
+            accounts: Arc::default(),
         }
     }
 
     /// A poll so many seconds after the one before, every 2 s, with samples of 10.
     fn poll(&mut self, after: u64, pids: &[u32]) -> Vec<Told> {
+        self.samples(after, pids).iter().map(told).collect()
+    }
+
+    fn samples(&mut self, after: u64, pids: &[u32]) -> Vec<Sample> {
         self.at += after;
         let why = Reading::Unsupported;
         let device = DeviceId("GPU-0".into());
@@ -59,14 +65,14 @@ impl Scene {
             backends: Vec::new(),
             faults: Vec::new(),
         });
-        let samples = self.gatherer.add(&Poll {
+        self.gatherer.add(&Poll {
             snapshot: &snapshot,
             groups: &Arc::default(),
+            accounts: &self.accounts,
             at: SECOND * u32::try_from(self.at).unwrap(),
             interval: 2 * SECOND,
             sample_interval: 10 * SECOND,
-        });
-        samples.iter().map(told).collect()
+        })
     }
 }
 
@@ -196,4 +202,29 @@ fn at_the_end_the_rest_is_told_once() {
     assert_eq!(rest, Some(expected));
     assert!(scene.gatherer.rest().is_none());
     scene.procfs.close().unwrap();
+}
+
+#[test]
+fn what_is_known_of_the_departed_is_kept_to_the_end_of_the_sample() {
+    let mut scene = Scene::new();
+    let said = |pids: &[u32]| -> Accounts {
+        let of = |pid: &u32| ProcessKey {
+            pid: *pid,
+            start_ticks: 100,
+        };
+        let accounts = pids.iter().map(|pid| (of(pid), format!("of {pid}")));
+        accounts.collect()
+    };
+    scene.accounts = Arc::new(said(&[7, 8, 9]));
+    scene.poll(0, &[7, 8, 9]);
+    scene.poll(2, &[7, 8, 9]);
+    for pids in [&[7, 8][..], &[7], &[7]] {
+        scene.accounts = Arc::new(said(pids));
+        assert_eq!(scene.poll(2, pids), []);
+    }
+    // Of one that is there, only what is known now is.
+    scene.accounts = Arc::default();
+    let samples = scene.samples(2, &[7]);
+    let known: Vec<&Accounts> = samples.iter().map(|it| &*it.accounts).collect();
+    assert_eq!(known, [&said(&[8, 9])]);
 }

@@ -4,7 +4,7 @@
 use crate::audit::Sample;
 use crate::civil::civil;
 use chrono::TimeZone;
-use gpukill_policy::guard::about::{About, memory};
+use gpukill_policy::guard::about::memory;
 use gpukill_policy::guard::bucket::{Bucket, Judged, JudgedDevice};
 use gpukill_policy::usage::Run;
 use gpukill_proto::guard::JudgedRun;
@@ -31,7 +31,7 @@ pub(crate) fn bucket(sample: &Sample, first: &mut FirstSeen, zone: &impl TimeZon
             let process = known.get(run)?;
             let since = *first.entry(judged.clone()).or_insert(usage.from);
             let told = Judged {
-                about: Arc::new(About::of(process, &sample.groups)),
+                about: Arc::new(sample.about(process)),
                 first_seen: since,
                 usage: used.clone(),
                 is_present: !left.contains(run),

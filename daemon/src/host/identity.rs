@@ -2,6 +2,7 @@
 
 use super::users::Users;
 use gpukill_policy::access::Uids;
+use gpukill_policy::job::Kin;
 use gpukill_policy::owner::{self, owner};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{GpuProcess, Job, Parent, Place, ProcessKey};
@@ -38,6 +39,8 @@ pub(super) struct Person {
     pub(super) place: Place,
     /// Whom the label of its container names.
     pub(super) label: Option<String>,
+    /// What its job is charged to, as it said first. `None` is not known.
+    pub(super) account: Option<String>,
     pub(super) job: Reading<Job>,
     pub(super) parents: Vec<Parent>,
 }
@@ -74,6 +77,11 @@ impl Identity {
         row.cpu = self.usage.cpu.clone();
     }
 
+    /// The account that its job is charged to, as it says itself, in a job of Slurm.
+    pub(crate) fn account(&self) -> Option<&String> {
+        self.person.account.as_ref()
+    }
+
     /// Whether it may be whom a list of this moment names: who started later has
     /// only got the pid. The kernel tells the boot, and with it all beginnings,
     /// to the second.
@@ -103,10 +111,19 @@ impl Identity {
                 inner_pid: unknown.because(),
                 place: Place::unknown(&unknown),
                 label: None,
+                account: None,
                 job: unknown.because(),
                 parents: Vec::new(),
             }),
         }
+    }
+}
+
+/// An ancestor, as it is told of.
+pub(super) fn parent(kin: &Kin) -> Parent {
+    Parent {
+        key: kin.key,
+        name: kin.name.clone(),
     }
 }
 

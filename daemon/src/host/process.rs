@@ -6,13 +6,14 @@
 //! hang is read by others ([`Commands`], [`Containers`], [`Users`]), and filled
 //! in when it has come.
 
+use super::accounts::Accounts;
 use super::cgroup::{Contained, View};
 use super::commands::{Commands, NOT_YET};
 use super::containers::Containers;
 use super::cpu::Cpu;
 use super::family::{Family, executable, group, kin};
 pub(crate) use super::identity::Identity;
-use super::identity::{Person, Usage};
+use super::identity::{Person, Usage, parent};
 use super::namespace;
 use super::status::{Status, login_uid};
 use super::users::Users;
@@ -20,7 +21,7 @@ use crate::procfs::file::{failed, read_at_most};
 use crate::procfs::stat::{Stat, terminal};
 use gpukill_policy::job::{Ancestors, Facts, Kin, job};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Job, Parent, Place, ProcessKey};
+use gpukill_proto::snapshot::{Job, Place, ProcessKey};
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -37,6 +38,7 @@ pub(crate) struct Processes {
     view: View,
     commands: Commands,
     containers: Containers,
+    accounts: Accounts,
     known: BTreeMap<u32, Known>,
     /// How often something else was known than before, when the known ones were
     /// last completed.
@@ -92,7 +94,12 @@ const PARENTS_MAX: usize = 16;
 
 impl Processes {
     /// Reads below this root, `/proc` but in tests.
-    pub(crate) fn new(root: PathBuf, commands: Commands, containers: Containers) -> Self {
+    pub(crate) fn new(
+        root: PathBuf,
+        commands: Commands,
+        containers: Containers,
+        accounts: Accounts,
+    ) -> Self {
         Self {
             ticks_per_second: rustix::param::clock_ticks_per_second().max(1),
             page_size: rustix::param::page_size() as u64,
@@ -101,6 +108,7 @@ impl Processes {
             root,
             commands,
             containers,
+            accounts,
             known: BTreeMap::new(),
             completed_at: 0,
         }
@@ -167,7 +175,9 @@ impl Processes {
         users.settle(deadline);
         self.commands.settle(deadline);
         self.containers.settle(deadline);
-        let news = self.commands.changes() + self.containers.changes() + users.changes();
+        self.accounts.settle(deadline);
+        let news = self.commands.changes() + self.containers.changes();
+        let news = news + self.accounts.changes() + users.changes();
         if news == self.completed_at {
             return;
         }
@@ -242,6 +252,9 @@ impl Processes {
                 scheduler: group.scheduler,
             },
             label: None,
+            account: before
+                .as_ref()
+                .and_then(|before| before.person.account.clone()),
             job: Reading::Failed(NOT_YET.into()),
             parents: ancestors
                 .line
@@ -297,6 +310,10 @@ impl Processes {
             Reading::Value(None) => (Reading::Value(None), None),
             unknown => (unknown.because(), None),
         };
+        if person.account.is_none() {
+            let directory = || self.root.join(pid.to_string());
+            person.account = self.accounts.of(known.key, &person.place, directory);
+        }
         let mut is_complete = true;
         for kin in &mut known.ancestors.line {
             if kin.needs_arguments() {
@@ -329,6 +346,7 @@ impl Processes {
             })
             .collect();
         self.commands.keep_only(|key| keys.contains(key));
+        self.accounts.keep_only(|key| keys.contains(key));
         let containers: BTreeSet<&Contained> = known
             .filter_map(|known| known.contained.known()?.as_ref())
             .collect();
@@ -374,13 +392,6 @@ fn job_of(process: &Kin, ancestors: &Ancestors, place: &Place) -> Reading<Job> {
         container: &container,
         unit: &place.unit,
     })
-}
-
-fn parent(kin: &Kin) -> Parent {
-    Parent {
-        key: kin.key,
-        name: kin.name.clone(),
-    }
 }
 
 #[cfg(test)]

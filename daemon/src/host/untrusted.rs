@@ -1,6 +1,7 @@
 //! The parsers of this part as fuzzing calls them: what a process or
 //! a container's maker wrote, and what must hold whatever it is.
 
+use super::accounts;
 use super::cgroup::{Contained, Group, View};
 use super::commands;
 use super::containers::format::{Format, Told};
@@ -36,8 +37,10 @@ pub fn login_uid(bytes: &[u8]) {
     assert_ne!(parse_login_uid(bytes), Reading::Value(Some(u32::MAX)));
 }
 
-/// `/proc/PID/cmdline`.
+/// `/proc/PID/cmdline`, and `environ`, which is written alike.
 pub fn command(bytes: &[u8]) {
+    let account = accounts::account(bytes).unwrap_or_default();
+    assert_shown(&account, 255);
     match commands::parse(bytes) {
         Reading::Value(command) => assert_shown(&command, COMMAND_MAX),
         // Nothing but the NUL bytes that end arguments.

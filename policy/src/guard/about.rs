@@ -35,7 +35,12 @@ pub struct About {
     pub pod: Option<Option<(String, String)>>,
     /// Its job in a batch scheduler.
     pub scheduler: Option<Option<(Scheduler, String)>>,
-    /// The account that job is charged to, as its environment says.
+    /// The account that job is charged to. Only Slurm has any; it puts them into the
+    /// environment of its jobs, and there each process can write another, or leave it
+    /// out: so this is the user's own word. By it nobody is spared anything: a group
+    /// that only this speaks for makes limits stricter, and where it would make one
+    /// looser, what lies between the two is not known; it raises no priority, and
+    /// holds nobody else to a total. Not known where there is none.
     pub account: Option<Option<String>>,
     /// Its job: what names it on this box, and how `list` shows it.
     pub job: Option<(String, String)>,
@@ -100,11 +105,23 @@ impl About {
             let job = job.as_ref();
             job.map(|job| (job.scheduler, job.job.clone()))
         });
-        // Only Slurm has accounts. What one of its jobs is charged to is not read yet.
+        // Only Slurm has accounts; what one of its jobs says is told by `charged_to`.
         self.account = match &self.scheduler {
             Some(Some((Scheduler::Slurm, _))) | None => None,
             Some(Some(_) | None) => Some(None),
         };
+        self
+    }
+}
+
+impl About {
+    /// With the account that its environment names. It counts in a job of Slurm alone:
+    /// elsewhere anybody may have written it for any reason.
+    #[must_use]
+    pub fn charged_to(mut self, account: Option<&str>) -> Self {
+        if let Some(Some((Scheduler::Slurm, _))) = self.scheduler {
+            self.account = account.map(|account| Some(account.to_owned()));
+        }
         self
     }
 }

@@ -2,7 +2,8 @@
 //! itself, what has no effect.
 //!
 //! Each part of the file has its own: the [`whole`], what is said of [`people`], of
-//! devices and hours ([`places`]), and of what processes do ([`behaviours`]).
+//! devices and hours ([`places`]), of what processes do ([`behaviours`]), and what of
+//! all this is said [`twice`].
 
 mod whole;
 
@@ -11,6 +12,8 @@ mod people;
 mod places;
 
 mod behaviours;
+
+mod twice;
 
 use super::read::field::key;
 use super::rules::{Limits, Measures, Rules};
@@ -31,9 +34,24 @@ pub fn warnings(rules: &Rules) -> Vec<Warning> {
     people::check(&mut found);
     places::check(&mut found);
     behaviours::check(&mut found);
+    twice::check(&mut found);
     let mut warnings = found.warnings;
     warnings.sort();
     warnings
+}
+
+/// The number of a user who is named so, where that is the same on every box.
+fn number(typed: &str) -> Option<u32> {
+    let is_number = |typed: &&str| typed.bytes().all(|byte| byte.is_ascii_digit());
+    match typed {
+        "root" => Some(0),
+        typed => Some(typed).filter(is_number)?.parse().ok(),
+    }
+}
+
+/// Whether two names are of one user on every box.
+fn is_same_user(some: &str, other: &str) -> bool {
+    some == other || (number(some).is_some() && number(some) == number(other))
 }
 
 /// What was found so far.
@@ -95,6 +113,23 @@ impl Odd<'_> {
     fn never_more(&mut self, path: &str, limit: Option<Percent>) {
         if limit == Some(Percent(100)) {
             self.warn(path, "utilisation is never over 100, so this never holds");
+        }
+    }
+
+    /// Users of whom no rule is.
+    fn protects(&self, user: &str) -> bool {
+        let mut protected = self.rules.protect.users.iter();
+        protected.any(|it| is_same_user(it, user))
+    }
+
+    /// Those whom a list forbids something, and [protect] spares.
+    fn spared(&mut self, path: &str, users: &[String]) {
+        let spared = users.iter().filter(|user| self.protects(user));
+        let spared: Vec<&str> = spared.map(String::as_str).collect();
+        if !spared.is_empty() {
+            let spared = spared.join(", ");
+            let what = format!("[protect] lists {spared}: nothing is ever judged of them");
+            self.warn(path, what);
         }
     }
 

@@ -93,6 +93,9 @@ pub(crate) struct Profile {
     pub(crate) groups: Vec<usize>,
     /// Groups of which it is not known whether it counts for them.
     pub(crate) doubtful: Vec<usize>,
+    /// Of both, those for which only the account of its Slurm job speaks, or could:
+    /// that is its own word.
+    pub(crate) claimed: Vec<usize>,
 }
 
 /// Which policy a limit comes from.
@@ -113,58 +116,102 @@ pub(crate) enum Governed {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Resolved {
     pub(crate) by_kind: BTreeMap<RuleKind, Governed>,
+    /// Lower limits that hold instead, should its account be another than it says:
+    /// between the two it is not known whether a limit is broken.
+    pub(crate) doubts: BTreeMap<RuleKind, (Policy, u64)>,
     /// Only who holds so much is idle.
     pub(crate) idle_min_memory: u64,
+    /// The same, should its account be another.
+    pub(crate) doubtful_idle_min_memory: Option<u64>,
 }
 
 pub(crate) fn resolve(rules: &Rules, profile: &Profile, civil: Civil) -> Resolved {
-    let by_kind = PERSONAL
-        .into_iter()
-        .filter_map(|kind| {
-            let governed = governed(rules, profile, civil, &|limits| value(limits, kind))?;
-            Some((kind, governed))
-        })
-        .collect();
+    let mut resolved = Resolved::default();
+    for kind in PERSONAL {
+        let of_kind = |limits: &Limits| value(limits, kind);
+        let default = of_kind(&rules.defaults);
+        let (governed, doubt) = governed(rules, profile, civil, default, &of_kind);
+        resolved.by_kind.extend(governed.map(|it| (kind, it)));
+        resolved.doubts.extend(doubt.map(|it| (kind, it)));
+    }
     let least = |limits: &Limits| limits.idle_min_memory.map(|it| it.0);
-    let idle_min_memory = match governed(rules, profile, civil, &least) {
+    let default = least(&rules.defaults).unwrap_or(0);
+    let (governed, doubt) = governed(rules, profile, civil, Some(default), &least);
+    resolved.idle_min_memory = match governed {
         Some(Governed::By { limit, .. }) => limit,
         // The limit that it belongs to is not known either, where it is the group's.
-        Some(Governed::Unknown { .. }) | None => least(&rules.defaults).unwrap_or(0),
+        Some(Governed::Unknown { .. }) | None => default,
     };
-    Resolved {
-        by_kind,
-        idle_min_memory,
+    resolved.doubtful_idle_min_memory = doubt.map(|(_, least)| least);
+    if resolved.doubtful_idle_min_memory.is_some()
+        && let Some(Governed::By { policy, limit }) = resolved.by_kind.get(&RuleKind::Idle)
+    {
+        let same = (*policy, *limit);
+        resolved.doubts.entry(RuleKind::Idle).or_insert(same);
     }
+    resolved
 }
 
+/// What holds, and what holds in doubt instead.
+type Governing = (Option<Governed>, Option<(Policy, u64)>);
+
+/// The account of a Slurm job is its own word, and who has none leaves it out: it may
+/// make a limit stricter, and where it would make one looser, what lies between the
+/// two is not known.
 fn governed(
     rules: &Rules,
     profile: &Profile,
     civil: Civil,
+    default: Option<u64>,
     value: &dyn Fn(&Limits) -> Option<u64>,
-) -> Option<Governed> {
+) -> Governing {
     if let Some(user) = profile.user
         && let Some(limit) = of_user(&rules.users[user], civil, value)
     {
         let policy = Policy::User(user);
-        return Some(Governed::By { policy, limit });
+        return (Some(Governed::By { policy, limit }), None);
     }
     let of_group = |group: &usize| Some((value(&rules.groups[*group].limits)?, *group));
-    if let Some((_, group)) = profile.doubtful.iter().find_map(of_group) {
-        return Some(Governed::Unknown {
-            policy: Policy::Group(group),
-            why: format!(
-                "whether it belongs to group {} is not known",
-                rules.groups[group].name
-            ),
-        });
+    let is_claimed = |group: &&usize| profile.claimed.contains(group);
+    let unknown = |group: usize| Governed::Unknown {
+        policy: Policy::Group(group),
+        why: format!(
+            "whether it belongs to group {} is not known",
+            rules.groups[group].name
+        ),
+    };
+    let mut vouched = profile.doubtful.iter().filter(|it| !is_claimed(it));
+    if let Some((_, group)) = vouched.find_map(of_group) {
+        return (Some(unknown(group)), None);
     }
-    if let Some((limit, group)) = profile.groups.iter().filter_map(of_group).min() {
-        let policy = Policy::Group(group);
-        return Some(Governed::By { policy, limit });
+    let by = |(limit, policy): (u64, Policy)| Some(Governed::By { policy, limit });
+    let beside = |(limit, policy): (u64, Policy)| (policy, limit);
+    let of_policy = |(limit, group): (u64, usize)| (limit, Policy::Group(group));
+    let said = profile.groups.iter().filter(is_claimed);
+    let said = said.filter_map(of_group).min().map(of_policy);
+    let unsaid = profile.doubtful.iter().filter(is_claimed);
+    let unsaid: Vec<(u64, usize)> = unsaid.filter_map(of_group).collect();
+    let unsaid = || unsaid.iter().copied();
+    let vouched = profile.groups.iter().filter(|it| !is_claimed(it));
+    if let Some(base) = vouched.filter_map(of_group).min().map(of_policy) {
+        // Of several groups the strictest holds: another one loosens nothing.
+        let strictest = said.map_or(base, |said| said.min(base));
+        let least = unsaid().min().map(of_policy);
+        let doubt = least.filter(|least| least.0 < strictest.0);
+        return (by(strictest), doubt.map(beside));
     }
-    let policy = Policy::Default;
-    value(&rules.defaults).map(|limit| Governed::By { policy, limit })
+    let Some(base) = default.map(|limit| (limit, Policy::Default)) else {
+        let doubtful = || unsaid().next().map(|(_, group)| unknown(group));
+        return (said.map_or_else(doubtful, by), None);
+    };
+    if let Some(said) = said {
+        let is_looser = said.0 > base.0;
+        return (by(said), is_looser.then(|| beside(base)));
+    }
+    let most = unsaid().max().map(of_policy).filter(|it| it.0 > base.0);
+    let least = unsaid().min().map(of_policy).filter(|it| it.0 < base.0);
+    let doubt = least.or(most.is_some().then_some(base));
+    (by(most.unwrap_or(base)), doubt.map(beside))
 }
 
 /// What is said of this time replaces what is said of all; of several that are, the

@@ -193,7 +193,8 @@ pub struct Members {
     pub users: Vec<String>,
     /// Names of groups of the box.
     pub unix_groups: Vec<String>,
-    /// Accounts of Slurm, as the job's own environment names them.
+    /// Accounts of Slurm, as each job's own environment names its: see
+    /// [`About::account`](super::about::About::account).
     pub slurm_accounts: Vec<String>,
     /// Namespaces of Kubernetes.
     pub kubernetes_namespaces: Vec<String>,

@@ -8,6 +8,8 @@ mod clocks;
 
 mod spares;
 
+mod claims;
+
 mod laws;
 
 mod limits;

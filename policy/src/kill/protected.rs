@@ -109,7 +109,7 @@ fn program_path(kin: &Kin) -> Option<&str> {
 }
 
 /// Whether this path lies where root alone writes.
-fn is_the_systems(path: &str) -> bool {
+pub(crate) fn is_the_systems(path: &str) -> bool {
     let mut parts = path.split('/');
     let directory = (parts.next() == Some("")).then(|| parts.next()).flatten();
     // A file of the root directory is in none.

@@ -11,18 +11,24 @@ use crate::output::message::Messages;
 use crate::output::{guard, json, print, print_lines};
 use crate::settings::{Format, Settings};
 use chrono::Local;
+use gpukill_policy::guard::reach::reach;
+use gpukill_policy::guard::read::read;
 use gpukill_proto::document::ReplayDocument;
 use gpukill_proto::guard::{ReplayReport, ReplayRequest, RulesFrom};
 use gpukill_proto::units::Timestamp;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// A month of a large box takes some seconds. The daemon takes no longer deadline
 /// than this.
 const REPLAYING: Duration = Duration::from_secs(110);
 
-/// What is judged for a test: the longest that most rules look back.
+/// So many seconds are judged for a test at least.
 const TESTED: i64 = 24 * 3_600;
+
+/// So many before what the rules look back over: whoever breaks one is seen to break
+/// it before now, and warned.
+const BEFORE: i64 = 3_600;
 
 /// Replays and prints.
 pub(super) async fn run(
@@ -35,7 +41,9 @@ pub(super) async fn run(
     let since = parsed(&wanted.since)?;
     let until = wanted.until.as_deref().map(parsed).transpose()?;
     let span = (since, until.unwrap_or(now));
-    let report = replay(wanted.rules.as_ref(), span, settings, messages).await?;
+    let text = wanted.rules.as_ref();
+    let text = text.map(|file| files::read(file, messages)).transpose()?;
+    let report = replay(text.as_deref(), span, settings, messages).await?;
     let name = named(wanted.rules.as_deref());
     show(&report, settings, |look| {
         guard::replay(&report, &name, look)
@@ -49,9 +57,28 @@ pub(super) async fn test(
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let now = now();
-    let span = (now.plus_seconds(-TESTED), now);
-    let report = replay(wanted.rules.as_ref(), span, settings, messages).await?;
+    let text = wanted.rules.as_ref();
+    let text = text.map(|file| files::read(file, messages)).transpose()?;
+    let judged = match &text {
+        Some(text) => judged(text),
+        None => {
+            let patience = Patience::lasting(settings.timeout);
+            let daemon = connect(settings, patience, messages).await?;
+            let (_, _, text) = daemon.rules(Patience::lasting(settings.timeout)).await?;
+            judged(&text)
+        }
+    };
+    let span = (now.plus_seconds(-judged), now);
+    let report = replay(text.as_deref(), span, settings, messages).await?;
     show(&report, settings, |look| guard::tested(&report, now, look))
+}
+
+/// How many seconds are judged for a test of these rules. With mistakes in them, it is
+/// other rules that are in force, of which nothing is known here.
+fn judged(text: &str) -> i64 {
+    let reach = read(text).map(|rules| reach(&rules)).unwrap_or_default();
+    let reach = i64::try_from(reach.as_secs()).unwrap_or(i64::MAX);
+    reach.saturating_add(BEFORE).max(TESTED)
 }
 
 fn show(
@@ -71,7 +98,7 @@ fn show(
 }
 
 async fn replay(
-    file: Option<&PathBuf>,
+    text: Option<&str>,
     (since, until): (Timestamp, Timestamp),
     settings: &Settings,
     messages: Messages,
@@ -83,9 +110,8 @@ async fn replay(
         )));
     }
     let patience = || Patience::lasting(settings.timeout.max(REPLAYING));
-    let text = file.map(|file| files::read(file, messages)).transpose()?;
     let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
-    let rules = offered(&daemon, text.as_deref(), settings).await?;
+    let rules = offered(&daemon, text, settings).await?;
     let request = ReplayRequest {
         rules,
         since,

@@ -24,14 +24,19 @@ pub(crate) fn replay(report: &ReplayReport, rules: &str, look: &Look) -> Vec<Lin
         lines.push(Line::default());
         lines.extend(ended(report, look));
     }
-    lines.extend(rest(report, look));
+    lines.extend(rest(report, Vec::new(), look));
     lines
 }
 
-/// The lines of `guard test`: what these rules come to now.
+/// The lines of `guard test`: what these rules come to now, and since when they were
+/// tried.
 pub(crate) fn tested(report: &ReplayReport, now: Timestamp, look: &Look) -> Vec<Line> {
     let mut lines = going_on(&report.open, now, look);
-    lines.extend(rest(report, look));
+    let tried = match report.judged {
+        0 => "no sample was judged".to_owned(),
+        _ => format!("judged from {} on", date_and_clock(report.since, look)),
+    };
+    lines.extend(rest(report, vec![tried], look));
     lines
 }
 
@@ -159,8 +164,7 @@ fn weekday(at: Timestamp, look: &Look) -> String {
 }
 
 /// What else is to be known of it.
-fn rest(report: &ReplayReport, look: &Look) -> Vec<Line> {
-    let mut texts = Vec::new();
+fn rest(report: &ReplayReport, mut texts: Vec<String>, look: &Look) -> Vec<Line> {
     if report.more_records > 0 {
         let more = thousands(report.more_records);
         texts.push(format!(

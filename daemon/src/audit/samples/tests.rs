@@ -41,6 +41,7 @@ fn polled(at: i64, seconds: u64, processes: &[GpuProcess]) -> Sample {
         snapshot: Arc::new(snapshot),
         departed: Vec::new(),
         groups: Arc::default(),
+        accounts: Arc::default(),
     }
 }
 

@@ -9,7 +9,13 @@ use std::sync::mpsc::{Receiver, channel};
 
 fn processes(root: &Path) -> Processes {
     let containers = Containers::start(root.into(), "").unwrap();
-    Processes::new(root.into(), Commands::start().unwrap(), containers)
+    let accounts = Accounts::start().unwrap();
+    Processes::new(
+        root.into(),
+        Commands::start().unwrap(),
+        containers,
+        accounts,
+    )
 }
 
 /// The row of a process, when everything about it is known.

@@ -10,6 +10,7 @@ use crate::config::{Audit, Config, Daemon};
 use crate::gather::Gatherer;
 use crate::guard::Guard;
 use crate::holders::Holders;
+use crate::host::accounts::Accounts;
 use crate::host::commands::Commands;
 use crate::host::connections::Connections;
 use crate::host::containers::Containers;
@@ -116,6 +117,7 @@ impl Stage {
             procfs(),
             Commands::start().unwrap(),
             Containers::start(roots.host.clone(), "").unwrap(),
+            Accounts::start().unwrap(),
         );
         let poller = Poller {
             gatherer: Gatherer::new(procfs()),

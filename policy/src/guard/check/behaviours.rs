@@ -1,6 +1,6 @@
 //! What is odd about what is said of what processes do.
 
-use super::{Odd, path};
+use super::{Odd, is_same_user, path};
 use crate::guard::rules::{Behaviour, Conduct, Members};
 use gpukill_proto::guard::edit::PolicyKind;
 use gpukill_proto::units::{Bytes, Percent};
@@ -57,8 +57,8 @@ fn check_members(odd: &mut Odd<'_>, at: &str, rule: &Behaviour) {
     if users.is_empty() || rule.members != by_name_alone {
         return;
     }
-    let protected = &odd.rules.protect.users;
-    let is_left = |user: &String| !rule.except_users.contains(user) && !protected.contains(user);
+    let is_excepted = |user: &str| rule.except_users.iter().any(|it| is_same_user(it, user));
+    let is_left = |user: &String| !is_excepted(user) && !odd.protects(user);
     if !users.iter().any(is_left) {
         let what = "all of them are in except_users or in [protect], so this never holds";
         odd.warn(&format!("{at}.users"), what);

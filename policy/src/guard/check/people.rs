@@ -1,5 +1,6 @@
 //! What is odd about what is said of persons and groups.
 
+use super::whole::has_idle_limit;
 use super::{Odd, path};
 use crate::guard::rules::{GpuSelector, GroupPolicy, Limits, Members, UserPolicy};
 use gpukill_proto::guard::edit::PolicyKind;
@@ -16,6 +17,7 @@ impl fmt::Display for GpuSelector {
 
 pub(super) fn check(odd: &mut Odd<'_>) {
     let rules = odd.rules;
+    check_idle(odd);
     let users: BTreeMap<&str, &UserPolicy> = rules
         .users
         .iter()
@@ -27,6 +29,32 @@ pub(super) fn check(odd: &mut Odd<'_>) {
     for group in &rules.groups {
         check_group(odd, group);
         check_members(odd, group, &users);
+    }
+}
+
+/// What belongs to a limit that there is nowhere.
+fn check_idle(odd: &mut Odd<'_>) {
+    let rules = odd.rules;
+    if has_idle_limit(rules) {
+        return;
+    }
+    let of_users = rules.users.iter().flat_map(|user| {
+        let at = path(PolicyKind::User, &user.name);
+        let overrides = user.overrides.iter().enumerate();
+        let overrides: Vec<_> = overrides
+            .map(|(position, it)| (format!("{at}.time_overrides[{position}]"), &it.limits))
+            .collect();
+        overrides.into_iter().chain([(at, &user.limits)])
+    });
+    let of_groups = rules.groups.iter();
+    let of_groups = of_groups.map(|it| (path(PolicyKind::Group, &it.name), &it.limits));
+    let of_times = rules.times.iter();
+    let of_times = of_times.map(|it| (path(PolicyKind::Time, &it.name), &it.limits));
+    for (at, limits) in of_users.chain(of_groups).chain(of_times) {
+        if limits.idle_min_memory.is_some() {
+            let what = "there is no idle limit that it would belong to";
+            odd.warn(&format!("{at}.idle_min_memory_gb"), what);
+        }
     }
 }
 
@@ -90,6 +118,17 @@ fn check_group(odd: &mut Odd<'_>, group: &GroupPolicy) {
     odd.both(&at, allowed, ("blocked_gpus", &group.blocked_gpus));
     if group.members == Members::default() {
         odd.warn(&at, "nobody belongs to it");
+    }
+    let by_name_alone = Members {
+        users: group.members.users.clone(),
+        ..Members::default()
+    };
+    let is_spared = group.members.users.iter().all(|user| odd.protects(user));
+    if is_spared && !by_name_alone.names_nobody() && group.members == by_name_alone {
+        odd.warn(
+            &format!("{at}.members"),
+            "all of them are in [protect], so this never holds",
+        );
     }
     let says_nothing = group.limits == Limits::default()
         && group.total_memory.is_none()
@@ -169,7 +208,7 @@ const NAMES: [&str; 6] = [
 ];
 
 /// The limits that both set.
-fn said_by_both(some: &Limits, other: &Limits) -> Vec<&'static str> {
+pub(super) fn said_by_both(some: &Limits, other: &Limits) -> Vec<&'static str> {
     let both = [
         some.memory.is_some() && other.memory.is_some(),
         some.utilization.is_some() && other.utilization.is_some(),

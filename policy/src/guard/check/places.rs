@@ -29,6 +29,7 @@ fn check_gpu(odd: &mut Odd<'_>, gpu: &GpuPolicy) {
         ("allowed_processes", &allowed),
         ("blocked_processes", &blocked),
     );
+    odd.spared(&format!("{at}.blocked_users"), &gpu.blocked_users);
     if gpu.max_memory == Some(Bytes(0)) {
         odd.warn(&format!("{at}.max_memory_gb"), "nobody may use it");
     }
@@ -82,6 +83,7 @@ fn check_time(odd: &mut Odd<'_>, time: &TimePolicy) {
     odd.hours(&at, &time.hours);
     let allowed = ("allowed_users", time.allowed_users.as_slice());
     odd.both(&at, allowed, ("blocked_users", &time.blocked_users));
+    odd.spared(&format!("{at}.blocked_users"), &time.blocked_users);
     let says_nothing = time.limits == Limits::default()
         && time.allowed_users.is_empty()
         && time.blocked_users.is_empty();

@@ -30,6 +30,15 @@ fn what_is_meant_is_not_warned_of() {
         "[user_policies.a]\nmemory_limit_gb = 8\ntime_overrides = [{ start_time = '20:00', end_time = '08:00', memory_limit_gb = 64 }]",
         "[group_policies.g]\nmembers = ['a', 'b']\nmemory_limit_gb = 8\n[user_policies.a]\nmemory_limit_gb = 9",
         "[[rules]]\nname = 'r'\nusers = ['a', 'b']\nexcept_users = ['a']\nwaste_below_pct = 1",
+        // Of whom a number is, only the box knows.
+        "[user_policies.a]\npriority = 1\n[user_policies.1000]\npriority = 2",
+        "protect.processes = ['Xorg', 'gnome-*', 'python3.12']",
+        // A shorter time that is stricter, and times that do not meet.
+        "[user_policies.a]\ntime_overrides = [{ start_time = '08:00', end_time = '20:00', memory_limit_gb = 8 }, { start_time = '11:00', end_time = '13:00', memory_limit_gb = 4 }, { start_time = '20:00', end_time = '08:00', memory_limit_gb = 64 }]",
+        // What is warned of first and ended later, and what is over other times.
+        "rules = [{ name = 'a', duration_limit_hours = 8, action = 'warn' }, { name = 'b', duration_limit_hours = 24 }, { name = 'w', waste_below_pct = 20, waste_hours = 2 }, { name = 'v', waste_below_pct = 10, waste_hours = 8 }, { name = 'u', waste_below_pct = 10, waste_hours = 2, users = ['x'] }]",
+        "rules = [{ name = 'a', duration_limit_hours = 8, except_users = ['x'] }, { name = 'b', duration_limit_hours = 24 }]",
+        "rules = [{ name = 'a', duration_limit_hours = 8, gpus = [0] }, { name = 'b', duration_limit_hours = 24, gpus = [1] }]",
     ] {
         assert_eq!(warned(text), Vec::<String>::new(), "{text}");
     }
@@ -141,6 +150,53 @@ fn what_is_hardly_meant_is_warned_of() {
                 "line 2: gpu_policies.training.max_memory_gb: nobody may use it",
                 "line 4: gpu_policies.1.maintenance_window.end_time: it begins and ends at the same time: it lasts a whole day",
                 "line 5: gpu_policies.2: it limits nothing",
+            ],
+        ),
+        (
+            "[user_policies.1000]\npriority = 1\n[user_policies.root]\npriority = 1\n[user_policies.01000]\npriority = 2\n[user_policies.0]\npriority = 2",
+            &[
+                "line 1: user_policies.1000: user_policies.01000 is of the same user and counts in its place",
+                "line 3: user_policies.root: user_policies.0 is of the same user and counts in its place",
+            ],
+        ),
+        (
+            "protect.users = ['0', 'a']\nprotect.processes = ['/usr/bin/Xorg', 'train.py', 'Xorg']\n[user_policies.root]\npriority = 1\n[group_policies.g]\nmembers = ['a', 'root']\npriority = 1\n[gpu_policies.0]\nblocked_users = ['b', 'a']\n[[time_policies]]\nname = 't'\ndays_of_week = 'mon'\nblocked_users = ['root']",
+            &[
+                "line 2: protect.processes: \"/usr/bin/Xorg\" is a path, and nothing is called so: write the name alone",
+                "line 2: protect.processes: \"train.py\" is a script, which anybody may call so: it protects root's alone; name users or units",
+                "line 3: user_policies.root: [protect] lists this user: nothing is ever judged",
+                "line 6: group_policies.g.members: all of them are in [protect], so this never holds",
+                "line 9: gpu_policies.0.blocked_users: [protect] lists a: nothing is ever judged of them",
+                "line 13: time_policies.t.blocked_users: [protect] lists root: nothing is ever judged of them",
+            ],
+        ),
+        (
+            "[user_policies.a]\nidle_min_memory_gb = 1\n[[user_policies.a.time_overrides]]\ndays_of_week = 'mon'\nidle_min_memory_gb = 1\n[group_policies.g]\nmembers = ['b']\nidle_min_memory_gb = 1\n[[time_policies]]\nname = 't'\ndays_of_week = 'mon'\nidle_min_memory_gb = 1",
+            &[
+                "line 2: user_policies.a.idle_min_memory_gb: there is no idle limit that it would belong to",
+                "line 5: user_policies.a.time_overrides[0].idle_min_memory_gb: there is no idle limit that it would belong to",
+                "line 8: group_policies.g.idle_min_memory_gb: there is no idle limit that it would belong to",
+                "line 12: time_policies.t.idle_min_memory_gb: there is no idle limit that it would belong to",
+            ],
+        ),
+        (
+            "[[user_policies.a.time_overrides]]\nstart_time = '08:00'\nend_time = '20:00'\nmemory_limit_gb = 8\n[[user_policies.a.time_overrides]]\nstart_time = '11:00'\nend_time = '13:00'\nmemory_limit_gb = 9\n[[user_policies.a.time_overrides]]\nstart_time = '19:00'\nend_time = '22:00'\nmemory_limit_gb = 10\n[[user_policies.a.time_overrides]]\nstart_time = '19:00'\nend_time = '22:00'\nmemory_limit_gb = 10",
+            &[
+                "line 8: user_policies.a.time_overrides[1].memory_limit_gb: time_overrides[0] is no looser at all these times, so this never counts",
+                "line 12: user_policies.a.time_overrides[2].memory_limit_gb: it overlaps time_overrides[0], which is stricter and holds then",
+                "line 16: user_policies.a.time_overrides[3].memory_limit_gb: it overlaps time_overrides[0], which is stricter and holds then",
+                "line 16: user_policies.a.time_overrides[3].memory_limit_gb: time_overrides[2] is no looser at all these times, so this never counts",
+            ],
+        ),
+        (
+            "rules = [\n{ name = 'a', duration_limit_hours = 8, users = ['x'] },\n{ name = 'b', duration_limit_hours = 8 },\n{ name = 'c', duration_limit_hours = 8 },\n{ name = 'd', runaway_above_pct = 90, runaway_minutes = 60 },\n{ name = 'e', runaway_above_pct = 95, runaway_minutes = 60, runaway_orphaned = true },\n{ name = 'f', idle_limit_minutes = 30 },\n{ name = 'g', idle_limit_minutes = 30, idle_min_memory_gb = 8 },\n{ name = 'h', growth_gb = 8, growth_hours = 2 },\n{ name = 'i', growth_gb = 9, growth_hours = 2 },\n{ name = 'w', waste_below_pct = 20 },\n{ name = 'x', waste_below_pct = 10 }]",
+            &[
+                "line 2: rules.a: rules.b is broken whenever this is, and does the same: this adds nothing",
+                "line 4: rules.c: rules.b is broken whenever this is, and does the same: this adds nothing",
+                "line 6: rules.e: rules.d is broken whenever this is, and does the same: this adds nothing",
+                "line 8: rules.g: rules.f is broken whenever this is, and does the same: this adds nothing",
+                "line 10: rules.i: rules.h is broken whenever this is, and does the same: this adds nothing",
+                "line 12: rules.x: rules.w is broken whenever this is, and does the same: this adds nothing",
             ],
         ),
         (

@@ -27,8 +27,9 @@ pub(super) fn check(odd: &mut Odd<'_>) {
         let what = "there is no idle limit that it would belong to";
         odd.warn("global.default_idle_min_memory_gb", what);
     }
+    check_names(odd);
     for user in &rules.users {
-        if rules.protect.users.contains(&user.name) {
+        if odd.protects(&user.name) {
             let what = "[protect] lists this user: nothing is ever judged";
             odd.warn(&path(PolicyKind::User, &user.name), what);
         }
@@ -49,7 +50,29 @@ fn check_switches(odd: &mut Odd<'_>) {
     }
 }
 
-fn has_idle_limit(rules: &Rules) -> bool {
+/// Names that no program has which is not for its user to choose.
+fn check_names(odd: &mut Odd<'_>) {
+    let rules = odd.rules;
+    for glob in &rules.protect.processes {
+        let name = &glob.typed;
+        let is_script = [".py", ".sh", ".pl", ".rb"]
+            .iter()
+            .any(|end| name.ends_with(end));
+        let what = match () {
+            () if name.starts_with('/') => {
+                format!("\"{name}\" is a path, and nothing is called so: write the name alone")
+            }
+            () if is_script => format!(
+                "\"{name}\" is a script, which anybody may call so: it protects root's alone; name \
+                 users or units"
+            ),
+            () => continue,
+        };
+        odd.warn("protect.processes", what);
+    }
+}
+
+pub(super) fn has_idle_limit(rules: &Rules) -> bool {
     let overrides = rules.users.iter().flat_map(|user| &user.overrides);
     [&rules.defaults]
         .into_iter()

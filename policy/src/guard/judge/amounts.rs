@@ -41,7 +41,7 @@ fn memory(scene: &Scene<'_>, kind: RuleKind, scope: Scope, findings: &mut Findin
             unknown,
             excess: Excess::Bytes(value - scope.limit),
         };
-        findings.holds(scope.policy, kind, scope.subject, held);
+        findings.holds_unless((scope.policy, scope.doubt), kind, scope.subject, held);
     } else if unknown > 0 {
         let why = format!("how much memory {unknown} of its processes hold is not known");
         findings.unknown(scope.policy, kind, scope.subject, why);
@@ -78,7 +78,7 @@ fn processes(scene: &Scene<'_>, kind: RuleKind, scope: Scope, findings: &mut Fin
             unknown: scope.doubtful,
             excess: Excess::Processes(value - scope.limit),
         };
-        findings.holds(scope.policy, kind, scope.subject, held);
+        findings.holds_unless((scope.policy, scope.doubt), kind, scope.subject, held);
     } else if value.saturating_add(u64::from(scope.doubtful)) > scope.limit {
         let why = "how many processes count is not known";
         findings.unknown(scope.policy, kind, scope.subject, why);

@@ -158,10 +158,20 @@ impl Rulebook {
     /// Who is ended first: the lowest.
     pub(crate) fn priority(&self, profile: &Profile) -> u8 {
         let of_user = profile.user.and_then(|at| self.rules.users[at].priority);
-        // Whoever may belong to a group is spared as long as its members.
+        if let Some(of_user) = of_user {
+            return of_user;
+        }
+        // Whoever may belong to a group is spared as long as its members; but whoever
+        // only says so is spared no longer than before.
         let groups = profile.groups.iter().chain(&profile.doubtful);
-        let of_groups = groups.filter_map(|at| self.rules.groups[*at].priority);
-        of_user.or_else(|| of_groups.max()).unwrap_or(PRIORITY)
+        let is_claimed = |at: &&usize| profile.claimed.contains(at);
+        let (claimed, vouched): (Vec<&usize>, Vec<&usize>) = groups.partition(is_claimed);
+        let of_group = |at: &usize| self.rules.groups[*at].priority;
+        let vouched = vouched.into_iter().filter_map(of_group).max();
+        let priority = vouched.unwrap_or(PRIORITY);
+        let claimed = claimed.into_iter().filter(|at| profile.groups.contains(at));
+        let claimed = claimed.filter_map(of_group).min();
+        claimed.map_or(priority, |claimed| claimed.min(priority))
     }
 }
 

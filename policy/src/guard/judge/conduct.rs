@@ -4,7 +4,7 @@
 use super::super::limits::Governed;
 use super::super::rules::Conduct;
 use super::book::Policy;
-use super::finding::Findings;
+use super::finding::{ACCOUNT, Findings};
 use super::scene::Scene;
 use super::scope::{is_meant, times};
 use gpukill_proto::guard::{RuleKind, Subject};
@@ -16,6 +16,8 @@ use std::time::Duration;
 pub(crate) struct Concern {
     pub(crate) policy: Policy,
     pub(crate) conduct: Conduct,
+    /// Why it is not known whether this holds for them.
+    pub(crate) doubt: Option<&'static str>,
     /// Jobs, and their runs that the rule selects.
     pub(crate) jobs: BTreeMap<usize, Vec<usize>>,
 }
@@ -33,7 +35,7 @@ const LIMITED: [Limited; 2] = [
 ];
 
 /// By policy, kind, and what of it differs between processes.
-type Concerns = BTreeMap<(Policy, RuleKind, u64, u64), Concern>;
+type Concerns = BTreeMap<(Policy, RuleKind, u64, u64, Option<&'static str>), Concern>;
 
 pub(crate) fn concerns(scene: &Scene<'_>, findings: &mut Findings) -> Vec<Concern> {
     let mut concerns = Concerns::new();
@@ -54,7 +56,7 @@ fn of_persons(
     for (position, run) in scene.runs.iter().enumerate() {
         let resolved = &scene.profiles[run.profile].1;
         let own = match resolved.by_kind.get(kind) {
-            Some(Governed::By { policy, limit }) => Some((*policy, *limit)),
+            Some(Governed::By { policy, limit }) => Some((*policy, *limit, None)),
             Some(Governed::Unknown { policy, why }) => {
                 let subject = subject(scene, position);
                 findings.unknown(*policy, *kind, subject, why.clone());
@@ -62,7 +64,10 @@ fn of_persons(
             }
             None => None,
         };
-        for (policy, limit) in own.into_iter().chain(times.iter().copied()) {
+        let doubt = resolved.doubts.get(kind);
+        let doubt = doubt.map(|(policy, limit)| (*policy, *limit, Some(ACCOUNT)));
+        let of_times = times.iter().map(|(policy, limit)| (*policy, *limit, None));
+        for (policy, limit, doubt) in own.into_iter().chain(doubt).chain(of_times) {
             match is_meant(scene, policy, run.device) {
                 Ok(true) => {}
                 Ok(false) => continue,
@@ -71,15 +76,26 @@ fn of_persons(
                     continue;
                 }
             }
-            let least = resolved.idle_min_memory;
+            let of_time = match policy {
+                Policy::Time(at) => scene.book.rules().times[at].limits.idle_min_memory,
+                Policy::Default
+                | Policy::User(_)
+                | Policy::Group(_)
+                | Policy::Gpu(_)
+                | Policy::Behaviour(_) => None,
+            };
+            let in_doubt = doubt.and(resolved.doubtful_idle_min_memory);
+            let least = in_doubt.or(of_time.map(|it| it.0));
+            let least = least.unwrap_or(resolved.idle_min_memory);
             let Some(job) = run.job else {
                 unowned(scene, position, policy, *kind, findings);
                 continue;
             };
-            let concern = concerns.entry((policy, *kind, limit, least));
+            let concern = concerns.entry((policy, *kind, limit, least, doubt));
             let concern = concern.or_insert_with(|| Concern {
                 policy,
                 conduct: conduct(Duration::from_millis(limit), Bytes(least)),
+                doubt,
                 jobs: BTreeMap::new(),
             });
             concern.jobs.entry(job).or_default().push(position);
@@ -101,10 +117,11 @@ fn of_behaviours(scene: &Scene<'_>, concerns: &mut Concerns, findings: &mut Find
                 }
                 (Ok(true), None) => unowned(scene, position, policy, conduct.kind(), findings),
                 (Ok(true), Some(job)) => {
-                    let concern = concerns.entry((policy, conduct.kind(), 0, 0));
+                    let concern = concerns.entry((policy, conduct.kind(), 0, 0, None));
                     let concern = concern.or_insert_with(|| Concern {
                         policy,
                         conduct: conduct.clone(),
+                        doubt: None,
                         jobs: BTreeMap::new(),
                     });
                     concern.jobs.entry(job).or_default().push(position);

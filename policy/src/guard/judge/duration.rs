@@ -35,7 +35,8 @@ pub(crate) fn judge(
                 excess: Excess::All,
             };
             let subject = Subject::Job(scene.jobs[*job].judged());
-            findings.holds(concern.policy, RuleKind::Duration, subject, held);
+            let rule = (concern.policy, concern.doubt);
+            findings.holds_unless(rule, RuleKind::Duration, subject, held);
         }
     }
 }

@@ -62,6 +62,20 @@ impl Findings {
         self.add(policy, kind, subject, Finding::Holds(held));
     }
 
+    /// It holds, unless what a process says of itself is true.
+    pub(crate) fn holds_unless(
+        &mut self,
+        (policy, doubt): (Policy, Option<&str>),
+        kind: RuleKind,
+        subject: Subject,
+        held: Held,
+    ) {
+        match doubt {
+            None => self.holds(policy, kind, subject, held),
+            Some(why) => self.unknown(policy, kind, subject, why),
+        }
+    }
+
     pub(crate) fn unknown(
         &mut self,
         policy: Policy,
@@ -72,6 +86,9 @@ impl Findings {
         self.add(policy, kind, subject, Finding::Unknown(why.into()));
     }
 }
+
+/// Why it is not known what holds for a job of Slurm.
+pub(crate) const ACCOUNT: &str = "its account is what it says itself";
 
 fn beyond(held: &Held) -> u64 {
     held.measured.map_or(0, |it| it.value.abs_diff(it.limit))

@@ -140,7 +140,7 @@ pub(crate) fn judge(
                     unknown: 0,
                     excess: Excess::All,
                 };
-                findings.holds(concern.policy, kind, subject(), held);
+                findings.holds_unless((concern.policy, concern.doubt), kind, subject(), held);
             }
         }
     }

@@ -4,7 +4,7 @@
 use super::super::limits::{Governed, value};
 use super::super::rules::GroupPolicy;
 use super::book::Policy;
-use super::finding::Findings;
+use super::finding::{ACCOUNT, Findings};
 use super::scene::Scene;
 use gpukill_proto::guard::{RuleKind, Subject};
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ pub(crate) struct Scope {
     pub(crate) cells: Vec<usize>,
     /// Of so many runs it is not known whether they count.
     pub(crate) doubtful: u32,
+    /// Why it is not known whether this holds for them.
+    pub(crate) doubt: Option<&'static str>,
 }
 
 impl Scope {
@@ -31,24 +33,29 @@ impl Scope {
 /// The limits of this kind of all persons: each as far as it holds, and those of the
 /// time besides.
 pub(crate) fn of_persons(scene: &Scene<'_>, kind: RuleKind, findings: &mut Findings) -> Vec<Scope> {
-    let mut scopes: BTreeMap<(usize, Policy), Scope> = BTreeMap::new();
+    let mut scopes: BTreeMap<(usize, Policy, Option<&str>), Scope> = BTreeMap::new();
     let times = times(scene, kind);
     for (position, cell) in scene.cells.iter().enumerate() {
-        let mut add = |policy, limit| {
-            let scope = scopes.entry((cell.person, policy));
+        let mut add = |policy, limit, doubt| {
+            let scope = scopes.entry((cell.person, policy, doubt));
             let scope = scope.or_insert_with(|| Scope {
                 policy,
                 subject: Subject::Person(scene.people[cell.person].clone()),
                 limit,
                 cells: Vec::new(),
                 doubtful: 0,
+                doubt,
             });
             // A policy says the same of all; were it not so, the lowest holds.
             scope.limit = scope.limit.min(limit);
             scope.cells.push(position);
         };
-        match scene.profiles[cell.profile].1.by_kind.get(&kind) {
-            Some(Governed::By { policy, limit }) => add(*policy, *limit),
+        let resolved = &scene.profiles[cell.profile].1;
+        if let Some((policy, limit)) = resolved.doubts.get(&kind) {
+            add(*policy, *limit, Some(ACCOUNT));
+        }
+        match resolved.by_kind.get(&kind) {
+            Some(Governed::By { policy, limit }) => add(*policy, *limit, None),
             Some(Governed::Unknown { policy, why }) => {
                 let subject = Subject::Person(scene.people[cell.person].clone());
                 findings.unknown(*policy, kind, subject, why.clone());
@@ -57,7 +64,7 @@ pub(crate) fn of_persons(scene: &Scene<'_>, kind: RuleKind, findings: &mut Findi
         }
         for (policy, limit) in &times {
             match is_meant(scene, *policy, cell.device) {
-                Ok(true) => add(*policy, *limit),
+                Ok(true) => add(*policy, *limit, None),
                 Ok(false) => {}
                 Err(why) => {
                     let subject = Subject::Person(scene.people[cell.person].clone());
@@ -119,6 +126,7 @@ pub(crate) fn of_groups(
                 limit: limit(group)?,
                 cells: Vec::new(),
                 doubtful: 0,
+                doubt: None,
             };
             Some((at, scope))
         })
@@ -126,10 +134,13 @@ pub(crate) fn of_groups(
     if scopes.is_empty() {
         return Vec::new();
     }
+    let mut claimed: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (position, cell) in scene.cells.iter().enumerate() {
         let profile = &scene.profiles[cell.profile].0;
         for group in &profile.groups {
-            if let Some(scope) = scopes.get_mut(group) {
+            if profile.claimed.contains(group) {
+                claimed.entry(*group).or_default().push(position);
+            } else if let Some(scope) = scopes.get_mut(group) {
                 scope.cells.push(position);
             }
         }
@@ -140,6 +151,22 @@ pub(crate) fn of_groups(
             }
         }
     }
+    // Nobody is held to what others only say that they belong to.
+    let claimed: Vec<Scope> = claimed
+        .into_iter()
+        .filter_map(|(group, cells)| {
+            let vouched = scopes.get(&group)?;
+            Some(Scope {
+                policy: vouched.policy,
+                subject: vouched.subject.clone(),
+                limit: vouched.limit,
+                cells: vouched.cells.iter().copied().chain(cells).collect(),
+                doubtful: vouched.doubtful,
+                doubt: (!vouched.cells.is_empty()).then_some(ACCOUNT),
+            })
+        })
+        .collect();
     let is_used = |scope: &Scope| !scope.cells.is_empty() || scope.doubtful > 0;
-    scopes.into_values().filter(is_used).collect()
+    let vouched = scopes.into_values().filter(is_used);
+    vouched.chain(claimed).collect()
 }

@@ -5,6 +5,8 @@ use super::super::bucket::About;
 use super::super::limits::Profile;
 use super::super::rules::{Glob, GpuPolicy, Members, Pattern, Protect, Rules, TimePolicy};
 use super::book::Policy;
+use crate::holders::names::cut;
+use crate::kill::protected::is_the_systems;
 use crate::select::is_user;
 use gpukill_proto::guard::{Person, RuleKind};
 
@@ -92,7 +94,16 @@ fn profile(rules: &Rules, about: &About) -> Profile {
         users.position(|policy| is_user(&policy.name, owner.uid, Some(&owner.name)))
     });
     for (at, policy) in rules.groups.iter().enumerate() {
-        match belongs(&policy.members, about) {
+        let members = &policy.members;
+        let vouched = is_vouched_for(members, about);
+        let is_member = match vouched {
+            Some(false) => says_so(members, about),
+            Some(true) | None => vouched,
+        };
+        if vouched == Some(false) && is_member != Some(false) {
+            profile.claimed.push(at);
+        }
+        match is_member {
             Some(true) => profile.groups.push(at),
             Some(false) => {}
             None => profile.doubtful.push(at),
@@ -130,16 +141,24 @@ fn is_person(typed: &impl AsRef<str>, person: &Person) -> bool {
 
 /// Whether it counts for those that are meant.
 fn belongs(members: &Members, about: &About) -> Option<bool> {
+    any([is_vouched_for(members, about), says_so(members, about)])
+}
+
+/// Whether it does by its own word: the account of its job.
+fn says_so(members: &Members, about: &About) -> Option<bool> {
+    let accounts = &members.slurm_accounts;
+    listed(accounts, about.account.as_ref(), |typed, it| {
+        it.as_ref() == Some(typed)
+    })
+}
+
+/// Whether it does by what others say of it.
+fn is_vouched_for(members: &Members, about: &About) -> Option<bool> {
     any([
         listed(&members.users, about.owner.as_ref(), is_person),
         listed(&members.unix_groups, about.groups.as_ref(), |typed, it| {
             it.contains(typed)
         }),
-        listed(
-            &members.slurm_accounts,
-            about.account.as_ref(),
-            |typed, it| it.as_ref() == Some(typed),
-        ),
         listed(
             &members.kubernetes_namespaces,
             about.pod.as_ref(),
@@ -171,6 +190,41 @@ fn is_called(globs: &[Glob], about: &About) -> Option<bool> {
     })
 }
 
+/// Whether its name protects it: one that is not for its user to choose. What a
+/// process calls itself is, and where its executable lies too, but for what lies where
+/// root alone writes, seen in the box's own user namespace; and root's own names are
+/// root's, outside of containers. As with kills, what is not known of these protects.
+fn protects_name(globs: &[Glob], about: &About) -> Option<bool> {
+    if about.is_of_the_box == Some(false) {
+        return Some(false);
+    }
+    let is_such = |name: &str| globs.iter().any(|it| it.regex.is_match(name));
+    let is_roots = about.user.as_ref().is_some_and(|(_, uid)| *uid == 0);
+    let Some(path) = about.executable.as_deref() else {
+        return listed(globs, about.name.as_ref(), |it, name| {
+            it.regex.is_match(name)
+        });
+    };
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    if is_roots && about.image == Some(None) {
+        return is_called(globs, about);
+    }
+    if !is_the_systems(path) {
+        return Some(false);
+    }
+    let file = path.rsplit_once('/').map_or(path, |(_, file)| file);
+    if is_such(file) {
+        return Some(true);
+    }
+    // The kernel keeps the beginning of a long name.
+    let of_file = cut(file);
+    match &about.name {
+        Some(name) => Some(name == of_file && is_such(name)),
+        None if is_such(of_file) => None,
+        None => Some(false),
+    }
+}
+
 fn runs_command(pattern: Option<&Pattern>, about: &About) -> Option<bool> {
     match pattern {
         None => Some(false),
@@ -192,7 +246,7 @@ fn protects(protect: &Protect, about: &About) -> Option<bool> {
                 is_user(typed, Some(*uid), name.as_deref())
             }),
         },
-        is_called(&protect.processes, about),
+        protects_name(&protect.processes, about),
         runs_command(protect.command.as_ref(), about),
         of_image(&protect.images, about),
         listed(&protect.units, about.unit.as_ref(), |typed, it| {

@@ -117,7 +117,7 @@ fn on_each_device(scene: &Scene<'_>, kind: RuleKind, scope: &Scope, findings: &m
         let (value, unknown) = sum(amounts, scope.doubtful);
         if value > scope.limit {
             let held = too_busy(value, scope.limit, runs, unknown);
-            findings.holds(scope.policy, kind, subject, held);
+            findings.holds_unless((scope.policy, scope.doubt), kind, subject, held);
         } else if unknown > 0 {
             let why = format!("how much {unknown} of the processes work is not known");
             findings.unknown(scope.policy, kind, subject, why);

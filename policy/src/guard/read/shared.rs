@@ -108,7 +108,8 @@ pub(super) const MEMBERS: &[Field<Members>] = &[
     Field {
         name: "slurm_accounts",
         shown: Shown::Example("[\"vision\"]"),
-        help: "Accounts of Slurm whose jobs belong to it.",
+        help: "Accounts of Slurm whose jobs belong to it. A job says itself what its account is:\n\
+               what that would make looser, compared with [global], is not judged.",
         set: |it, at| put(&mut it.slurm_accounts, at.names()),
     },
     Field {

@@ -172,13 +172,14 @@ const PROTECTED: &[Field<Protect>] = &[
     Field {
         name: "processes",
         shown: Shown::Example("[\"Xorg\", \"gnome-*\"]"),
-        help: "Whole names of processes, with * and ?.",
+        help: "Whole names of processes, with * and ?: of root's, and of programs of the system.\n\
+               What anybody else calls a program of their own protects nothing.",
         set: |it, at| put(&mut it.processes, at.globs()),
     },
     Field {
         name: "command",
         shown: Shown::Example("\"--production\""),
-        help: "A regular expression for command lines.",
+        help: "A regular expression for command lines, into which anybody can write it.",
         set: |it, at| it.command = at.pattern(),
     },
     Field {

@@ -97,6 +97,7 @@ fn written(steps: &[Step]) -> (tempfile::TempDir, Opened, i64) {
                 snapshot: Arc::new(snapshot),
                 departed: Vec::new(),
                 groups: Arc::default(),
+                accounts: Arc::default(),
             };
             written
                 .write(&mut opened.connection, "boot", &sample)

@@ -34,6 +34,7 @@ pub(super) fn sample(at: Timestamp) -> Sample {
         snapshot: Arc::new(snapshot),
         departed: Vec::new(),
         groups: Arc::default(),
+        accounts: Arc::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What processes must not do.
 
 use super::*;
+use crate::guard::schedule::Hours;
 use gpukill_proto::guard::RuleKind;
 
 #[test]
@@ -31,6 +32,42 @@ fn idle(limit: u64) -> Limits {
         idle: Some(minutes(limit)),
         idle_min_memory: gib(5),
         ..Limits::default()
+    }
+}
+
+#[test]
+fn what_is_idle_at_a_time_is_what_is_said_of_that_time() {
+    let rules = |of_time: Option<u64>| Rules {
+        times: vec![TimePolicy {
+            name: "night".into(),
+            hours: Hours {
+                from: 0,
+                to: 0,
+                days: Vec::new(),
+            },
+            limits: Limits {
+                idle: Some(minutes(1)),
+                idle_min_memory: of_time.and_then(gib),
+                ..Limits::default()
+            },
+            ..TimePolicy::default()
+        }],
+        ..limits(Limits {
+            idle_min_memory: gib(5),
+            ..Limits::default()
+        })
+    };
+    for (of_time, expected) in [
+        (None, &["time night: idle"][..]),
+        (Some(9), &["time night: idle"]),
+        (Some(11), &[]),
+    ] {
+        let mut world = bob(|it| _ = it.uses(0, 10, 0));
+        assert_eq!(
+            seen(rules(of_time), &mut world, 8).0,
+            expected,
+            "{of_time:?}"
+        );
     }
 }
 

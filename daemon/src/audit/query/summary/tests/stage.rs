@@ -119,6 +119,7 @@ impl Stage {
             snapshot: Arc::new(snapshot),
             departed: Vec::new(),
             groups: Arc::default(),
+            accounts: Arc::default(),
         };
         self.written
             .write(&mut self.opened.connection, "boot", &sample)
