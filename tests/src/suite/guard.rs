@@ -5,6 +5,8 @@ mod edits;
 
 mod judged;
 
+mod seen;
+
 use gpukill_tests::harness::{Stage, eventually};
 use serde_json::{Value, json};
 

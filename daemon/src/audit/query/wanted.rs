@@ -52,7 +52,9 @@ impl<'a> Wanted<'a> {
     pub(super) fn of(connection: &Connection, filter: &'a AuditFilter) -> Result<Self, Failure> {
         let scope = Scope::of(connection, filter)?;
         Ok(Self {
-            stretches: scope.is_all().then(|| vec![Stretch::new(0, i64::MAX, None)]),
+            stretches: scope
+                .is_all()
+                .then(|| vec![Stretch::new(0, i64::MAX, None)]),
             named: None,
             expected: Expected::Any,
             scope,
