@@ -16,6 +16,6 @@ mod resetting;
 
 pub(crate) use acting::is_over;
 pub(crate) use copying::Doing;
-pub(crate) use daemon::Daemon;
+pub(crate) use daemon::{Daemon, Sight};
 pub(crate) use patience::Patience;
 pub(crate) use socket::choose;

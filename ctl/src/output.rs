@@ -3,7 +3,7 @@
 //!
 //! - [`look`]: how wide, in which characters, in colour or not.
 //! - [`line`], [`table`], [`value`], [`age`]: what tables are made of.
-//! - [`whose`], [`idle`], [`loss`]: what is said of a process and of a device.
+//! - [`whose`], [`idle`], [`mark`], [`loss`]: what is said of a process and of a device.
 //! - [`view`]: the frame of `list`; [`gpus`] and [`processes`] are its tables.
 //! - [`holders`], [`explain`]: who has GPUs open, and one process; [`finding`] says
 //!   whose unexplained memory is.
@@ -35,6 +35,8 @@ mod idle;
 mod loss;
 
 pub(crate) mod view;
+
+mod mark;
 
 mod gpus;
 

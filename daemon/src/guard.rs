@@ -17,10 +17,13 @@ mod judging;
 pub(crate) mod replay;
 
 use crate::audit::{Sample, Store};
+use crate::civil::civil;
+use chrono::Local;
 use gpukill_policy::guard::rules::Rehearsed;
+use gpukill_policy::guard::schedule::Civil;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
-    EditReport, GuardBrief, GuardMode, GuardReport, Marked, OpenViolation, RulesRevision, RulesText,
+    EditReport, GuardMode, GuardReport, OpenViolation, RulesRevision, RulesText,
 };
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
@@ -37,8 +40,10 @@ use tokio::sync::watch;
 /// seconds each, and each takes milliseconds.
 const QUEUE: usize = 16;
 
-/// So many processes are marked in a list.
-const MOST_MARKED: usize = 256;
+/// A moment as rules have it: as the box's people count time.
+pub(crate) fn civil_of(moment: Timestamp) -> Civil {
+    civil(&Local, moment)
+}
 
 /// What the guard knows of now.
 #[derive(Debug, Default)]
@@ -188,25 +193,6 @@ impl Guard {
             open: count(standing.open.len()),
             warned_today: standing.warned_today,
             ended_today: standing.ended_today,
-        }
-    }
-
-    /// What a list shows of it.
-    pub(crate) fn brief(&self) -> GuardBrief {
-        let standing = self.standing();
-        let marked = standing.open.iter().flat_map(|open| {
-            let told = open.evidence.runs.iter();
-            told.map(|told| Marked {
-                run: told.run.clone(),
-                rule: open.rule.clone(),
-                mode: open.mode,
-                deadline: open.deadline,
-            })
-        });
-        GuardBrief {
-            mode: self.in_force.borrow().rules().mode,
-            open: u32::try_from(standing.open.len()).unwrap_or(u32::MAX),
-            marked: marked.take(MOST_MARKED).collect(),
         }
     }
 

@@ -14,6 +14,8 @@ mod peer;
 
 mod session;
 
+mod sight;
+
 mod snapshot_pages;
 
 mod turns;

@@ -30,6 +30,8 @@ mod reset;
 
 mod guard;
 
+mod ruled;
+
 mod replay;
 
 mod prune;
@@ -56,12 +58,14 @@ pub use reset::{
     BlockerDocument, ResetOutcomeDocument, ResetPlanDocument, ResetReportDocument,
     ResetTargetDocument,
 };
+pub use ruled::{GuardBriefDocument, LimitDocument, MarkDocument, ReplacedDocument, RuledDocument};
 pub use status::{BackendDocument, StatusDocument};
 pub use summary::{
     DayDocument, GapDocument, HourDocument, OwnerTimeDocument, ProcessTimeDocument,
     SummaryDocument, UsedGpuDocument, WeekDocument, WeeklyDocument,
 };
 
+use crate::guard::GuardBrief;
 use crate::snapshot::{Fault, Snapshot};
 use serde::Serialize;
 
@@ -87,6 +91,8 @@ pub struct ListDocument {
     pub backends: Vec<BackendDocument>,
     /// What is broken now.
     pub faults: Vec<FaultDocument>,
+    /// How the guard stands.
+    pub guard: GuardBriefDocument,
 }
 
 /// Something that is broken now.
@@ -98,10 +104,12 @@ pub struct FaultDocument {
     pub since: String,
 }
 
-impl From<&Snapshot> for ListDocument {
-    fn from(snapshot: &Snapshot) -> Self {
-        let gpu = |device| GpuDocument::new(snapshot, device);
-        let proc = |process| ProcessDocument::of(snapshot, process);
+impl ListDocument {
+    /// A snapshot, and what the guard says of who is in it.
+    #[must_use]
+    pub fn new(snapshot: &Snapshot, guard: &GuardBrief) -> Self {
+        let gpu = |device| GpuDocument::new(snapshot, device, &guard.marked);
+        let proc = |process| ProcessDocument::of(snapshot, process, &guard.marked);
         Self {
             schema: SCHEMA,
             host: snapshot.host.clone(),
@@ -115,6 +123,7 @@ impl From<&Snapshot> for ListDocument {
                 .map(BackendDocument::from)
                 .collect(),
             faults: snapshot.faults.iter().map(FaultDocument::from).collect(),
+            guard: GuardBriefDocument::from(guard),
         }
     }
 }

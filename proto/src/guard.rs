@@ -8,12 +8,15 @@ mod replay;
 
 mod rule;
 
+mod ruled;
+
 pub use asking::{
     EditReport, GuardBrief, GuardReport, Marked, RulesFrom, RulesRevision, RulesText,
-    ViolationPage, ViolationQuery,
+    ViolationPage, ViolationQuery, of_process,
 };
 pub use replay::{NotJudged, ReplayReport, ReplayRequest, RuleOutcome};
 pub use rule::{RuleKind, RuleName, RuleSource};
+pub use ruled::{HeldTo, MOST_RULED, Ruled};
 
 use crate::snapshot::{DeviceId, InstanceId};
 use crate::units::Timestamp;

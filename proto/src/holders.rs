@@ -1,5 +1,6 @@
 //! Who has devices open, and whose the memory is that no process explains.
 
+use crate::guard::Ruled;
 use crate::reading::Reading;
 use crate::snapshot::{Container, DeviceId, GpuProcess, Owner, ProcessKey, Use};
 use crate::units::{Bytes, Percent, Timestamp};
@@ -353,6 +354,9 @@ pub struct Explanation {
     pub shared_with: Vec<u32>,
     /// Who may end it.
     pub may_end: MayEnd,
+    /// What the guard says of it: unsupported where no driver lists it, for only
+    /// then it is judged.
+    pub guard: Reading<Ruled>,
 }
 
 /// Who may end a process.

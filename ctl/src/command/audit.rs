@@ -155,34 +155,38 @@ async fn pages(
 
 /// How many more are wanted.
 #[derive(Debug, Clone, Copy)]
-struct Left(u64);
+pub(super) struct Left(u64);
 
 impl Left {
     /// 0 is all.
-    fn of(limit: u32) -> Self {
+    pub(super) fn of(limit: u32) -> Self {
         Self(match limit {
             0 => u64::MAX,
             limit => u64::from(limit),
         })
     }
 
-    fn of_a_page(self) -> u32 {
+    pub(super) fn of_a_page(self) -> u32 {
         u32::try_from(self.0).map_or(PAGE, |left| left.min(PAGE))
     }
 
-    fn take(&mut self, count: usize) {
+    pub(super) fn take(&mut self, count: usize) {
         self.0 = self.0.saturating_sub(count as u64);
     }
 }
 
 /// What follows a page.
-enum Next<P> {
+pub(super) enum Next<P> {
     Page(P),
     Over(Rest),
 }
 
 /// Whether there is a next page and it is wanted. Pages go back in time.
-fn next<P: Ord>(next: Option<P>, before: Option<P>, left: Left) -> Result<Next<P>, Failure> {
+pub(super) fn next<P: Ord>(
+    next: Option<P>,
+    before: Option<P>,
+    left: Left,
+) -> Result<Next<P>, Failure> {
     match next {
         None => Ok(Next::Over(Rest::None)),
         Some(_) if left.0 == 0 => Ok(Next::Over(Rest::More)),

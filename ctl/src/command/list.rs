@@ -8,7 +8,7 @@ mod watch;
 
 use super::{connect, now};
 use crate::args::{List, VendorChoice};
-use crate::connect::{Daemon, Patience};
+use crate::connect::{Daemon, Patience, Sight};
 use crate::exit::{Exit, Failure};
 use crate::output::csv::Header;
 use crate::output::look::Look;
@@ -41,17 +41,20 @@ pub(crate) async fn run(
     }
     let patience = Patience::lasting(settings.timeout);
     let daemon = connect(settings, patience, messages).await?;
-    let snapshot = first(&daemon, patience).await?;
+    let Sight { snapshot, guard } = first(&daemon, patience).await?;
     let Answer { snapshot, verdict } = answer(snapshot, &wanted.selection, &person::may_be);
+    let sight = Sight { snapshot, guard };
     match (wanted.format, verdict) {
-        (Format::Table, Some(failure)) if !is_worth_showing(&snapshot, &failure) => Err(failure),
+        (Format::Table, Some(failure)) if !is_worth_showing(&sight.snapshot, &failure) => {
+            Err(failure)
+        }
         (Format::Table, verdict) => {
             let look = Look::of_stdout(settings);
-            print_lines(&lines(&snapshot, &wanted.view, now(), &look), &look)?;
+            print_lines(&lines(&sight, &wanted.view, now(), &look), &look)?;
             verdict.map_or(Ok(Exit::Done), Err)
         }
         (Format::Json | Format::Ndjson | Format::Csv, verdict) => {
-            print(&document(&snapshot, &wanted, Header::First)?)?;
+            print(&document(&sight, &wanted, Header::First)?)?;
             verdict.map_or(Ok(Exit::Done), Err)
         }
     }
@@ -99,7 +102,7 @@ pub(super) async fn devices(
         gpu: gpu.map(str::to_owned),
         ..Selection::default()
     };
-    let snapshot = first(daemon, patience).await?;
+    let Sight { snapshot, .. } = first(daemon, patience).await?;
     let Answer { snapshot, verdict } = answer(snapshot, &selection, &person::may_be);
     match verdict {
         Some(failure) if snapshot.devices.is_empty() => Err(failure),
@@ -115,37 +118,37 @@ pub(super) async fn doubt(
     daemon: &Daemon,
     patience: Patience,
 ) -> Option<Failure> {
-    let snapshot = first(daemon, patience).await.ok()?;
+    let Sight { snapshot, .. } = first(daemon, patience).await.ok()?;
     let verdict = answer(snapshot, selection, &person::may_be).verdict;
     verdict.filter(|failure| matches!(failure, Failure::Vendor(_)))
 }
 
 /// The newest snapshot; waits for the first poll of a daemon that just started.
-async fn first(daemon: &Daemon, patience: Patience) -> Result<Snapshot, Failure> {
-    let mut snapshot = daemon.snapshot(None, patience).await?;
-    if snapshot.tick == 0 {
-        snapshot = match daemon.snapshot(Some(0), patience).await {
+async fn first(daemon: &Daemon, patience: Patience) -> Result<Sight, Failure> {
+    let mut sight = daemon.snapshot(None, patience).await?;
+    if sight.snapshot.tick == 0 {
+        sight = match daemon.snapshot(Some(0), patience).await {
             Err(Failure::TimedOut { .. }) => return Err(Failure::NothingPolled),
             answer => answer?,
         };
     }
-    if snapshot.tick == 0 {
+    if sight.snapshot.tick == 0 {
         return Err(Failure::NothingPolled);
     }
     // A driver may take its time for its first answer, and "no GPU" would be a
     // lie until then.
-    while answer::is_starting(&snapshot) {
-        snapshot = match daemon.snapshot(Some(snapshot.tick), patience).await {
+    while answer::is_starting(&sight.snapshot) {
+        sight = match daemon.snapshot(Some(sight.snapshot.tick), patience).await {
             Err(Failure::TimedOut { .. }) => break,
             newer => newer?,
         };
     }
-    Ok(snapshot)
+    Ok(sight)
 }
 
 /// A snapshot for programs.
-fn document(snapshot: &Snapshot, wanted: &Wanted, header: Header) -> Result<String, Failure> {
-    let list = ListDocument::from(snapshot);
+fn document(sight: &Sight, wanted: &Wanted, header: Header) -> Result<String, Failure> {
+    let list = ListDocument::new(&sight.snapshot, &sight.guard);
     match (wanted.format, wanted.view.rows) {
         (Format::Ndjson, _) => json::on_one_line(&list),
         (Format::Csv, Rows::Gpus) => csv::gpus(&list, header),

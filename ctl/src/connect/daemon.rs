@@ -7,6 +7,7 @@ use crate::output::message::Messages;
 use gpukill_proto::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary,
 };
+use gpukill_proto::guard::GuardBrief;
 use gpukill_proto::holders::{Explanation, HoldersReport};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{GpukillClient, SnapshotPage};
@@ -17,6 +18,15 @@ use gpukill_proto::units::Timestamp;
 use std::path::Path;
 use tarpc::client::RpcError;
 use tarpc::context::{self, Context};
+
+/// A whole snapshot, and what the guard says of who is in it.
+#[derive(Debug)]
+pub(crate) struct Sight {
+    /// The devices and who uses them.
+    pub snapshot: Snapshot,
+    /// Who breaks rules.
+    pub guard: GuardBrief,
+}
 
 /// A connection to the daemon.
 pub(crate) struct Daemon {
@@ -60,12 +70,12 @@ impl Daemon {
         &self,
         after: Option<u64>,
         patience: Patience,
-    ) -> Result<Snapshot, Failure> {
+    ) -> Result<Sight, Failure> {
         // Between two pages the daemon may poll and let the snapshot go; five
         // times in a row means that it polls faster than it answers.
         for _ in 0..5 {
-            if let Some(snapshot) = self.pages(after, patience).await? {
-                return Ok(snapshot);
+            if let Some(sight) = self.pages(after, patience).await? {
+                return Ok(sight);
             }
             self.messages
                 .debug(|| "the snapshot changed between two pages: asking again".into());
@@ -78,11 +88,11 @@ impl Daemon {
         &self,
         after: Option<u64>,
         patience: Patience,
-    ) -> Result<Option<Snapshot>, Failure> {
+    ) -> Result<Option<Sight>, Failure> {
         let SnapshotPage {
             mut snapshot,
             mut next,
-            guard: _,
+            guard,
         } = self
             .ask(patience, async |context| {
                 self.client.snapshot(context, after).await
@@ -108,7 +118,8 @@ impl Daemon {
             snapshot.processes.extend(page.snapshot.processes);
             next = page.next;
         }
-        Ok(Some(snapshot))
+        // The first page has it of the whole.
+        Ok(Some(Sight { snapshot, guard }))
     }
 
     /// Who has a device open, or all devices: all pages of one answer, and when it

@@ -47,7 +47,19 @@ const GPU_PARTS: &[Parts] = &[
     ),
 ];
 
-const PROCESS_PARTS: &[Parts] = &[("parents", &[])];
+const PROCESS_PARTS: &[Parts] = &[
+    ("parents", &[]),
+    // The one for which somebody is ended first.
+    (
+        "rules",
+        &[
+            ("rule", "/0/rule"),
+            ("rule_mode", "/0/mode"),
+            ("rule_deadline", "/0/deadline"),
+            ("rule_sole", "/0/sole"),
+        ],
+    ),
+];
 
 /// A column: its name, its field, and the place of its value within that.
 type Column = (&'static str, &'static str, &'static str);
@@ -191,7 +203,7 @@ mod tests {
 
     #[test]
     fn no_column_holds_an_object_but_the_reasons() {
-        let list = ListDocument::from(&sample::snapshot());
+        let list = ListDocument::new(&sample::snapshot(), &sample::brief());
         let gpus = columns(GpuDocument::FIELDS, GPU_PARTS);
         assert_eq!(with_objects(&gpus, &list.gpus), ["reasons"]);
         let processes = columns(ProcessDocument::FIELDS, PROCESS_PARTS);

@@ -1,6 +1,7 @@
 //! All that is known of one process, for people.
 
 use super::finding;
+use super::guard;
 use super::holders::{holds, what};
 use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, Symbols};
@@ -84,6 +85,9 @@ fn rows(explained: &Explanation, look: &Look) -> Vec<(String, String)> {
     }
     for (label, holder, role) in &explained.holds {
         row("holds", opened(label, holder, *role, explained.at, look));
+    }
+    for (name, what) in guard::ruled(&explained.guard, explained.at, look) {
+        row(&name, what);
     }
     // What is never ended frees nothing.
     if explained.may_end.never.is_none() {

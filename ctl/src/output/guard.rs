@@ -5,10 +5,13 @@ mod decided;
 
 mod replayed;
 
+mod ruled;
+
 mod words;
 
 pub(crate) use decided::violations;
 pub(crate) use replayed::{replay, tested};
+pub(super) use ruled::rows as ruled;
 
 use super::line::{Line, Tone, shown, wrap};
 use super::look::Look;
@@ -18,6 +21,7 @@ use crate::connect::Doing;
 use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::guard::edit::{Mistake, Warning};
 use gpukill_proto::guard::{EditReport, GuardMode, GuardReport};
+use gpukill_proto::text::visible;
 use gpukill_proto::units::Timestamp;
 
 /// The lines of `gpukillctl guard status`.
@@ -147,8 +151,11 @@ pub(crate) fn checked(file: &str, rules: &Rules, odd: &[Warning], look: &Look) -
 
 /// A text of rules for a terminal: what could steer it is made visible.
 pub(crate) fn printable(text: &str) -> String {
-    let is_harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
-    text.chars()
-        .map(|c| if is_harmful(c) { '\u{fffd}' } else { c })
-        .collect()
+    let piece = |piece: &str| visible(piece.as_bytes(), usize::MAX);
+    let line = |line: &str| {
+        let pieces: Vec<String> = line.split('\t').map(piece).collect();
+        pieces.join("\t")
+    };
+    let lines: Vec<String> = text.split('\n').map(line).collect();
+    lines.join("\n")
 }

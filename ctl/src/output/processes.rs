@@ -5,10 +5,12 @@ use super::gpus::is_asleep;
 use super::line::{Line, Tone, shown};
 use super::look::{Look, Symbols};
 use super::loss::lost;
+use super::mark::RuleColumn;
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::value::{gpu, reading, size};
 use super::view::{View, has_a_row};
 use super::whose::{owner, place};
+use crate::connect::Sight;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, GpuProcess, Place, Snapshot};
 use gpukill_proto::text::duration;
@@ -16,15 +18,18 @@ use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
 
 /// The table of the processes.
-pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Look) -> Vec<Line> {
+pub(super) fn table(sight: &Sight, view: &View, now: Timestamp, look: &Look) -> Vec<Line> {
+    let Sight { snapshot, guard } = sight;
     let processes = snapshot.processes.iter();
     let age_column = AgeColumn::for_ages(processes.flat_map(|process| ages(process, view)));
-    let mut table = Table::new(columns(view, age_column));
+    let rule_column = RuleColumn::of(guard, &snapshot.processes);
+    let columns_besides = (age_column, rule_column);
+    let mut table = Table::new(columns(view, columns_besides));
     let mut is_empty = true;
     for device in &snapshot.devices {
         let mut rows = Vec::new();
         if has_a_row(snapshot, device, view) {
-            rows = rows_of(snapshot, device, view, age_column, now, look);
+            rows = rows_of(snapshot, device, view, columns_besides, now, look);
         }
         rows.extend(unlisted(snapshot, device, look.symbols));
         for row in rows {
@@ -41,7 +46,10 @@ pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
     lines
 }
 
-fn columns(view: &View, age_column: AgeColumn) -> Vec<Column> {
+/// The columns that are there only where they say something.
+type Besides<'a> = (AgeColumn, RuleColumn<'a>);
+
+fn columns(view: &View, (age_column, rule_column): Besides<'_>) -> Vec<Column> {
     let place = if view.containers {
         Column::left("CONTAINER", WhenNarrow::Stays)
     } else {
@@ -58,9 +66,12 @@ fn columns(view: &View, age_column: AgeColumn) -> Vec<Column> {
         Column::right("ON GPU", WhenNarrow::Goes(1)),
     ];
     columns.extend(age_column.column());
+    columns.extend(rule_column.column());
     columns.push(place);
-    // Enough for a program and the beginning of its arguments.
-    columns.push(Column::left("COMMAND", WhenNarrow::Shrinks(20)));
+    // Enough for a program and the beginning of its arguments; for the program alone
+    // where rules need the room.
+    let least = if rule_column.is_needed() { 12 } else { 20 };
+    columns.push(Column::left("COMMAND", WhenNarrow::Shrinks(least)));
     columns
 }
 
@@ -68,7 +79,7 @@ fn rows_of(
     snapshot: &Snapshot,
     device: &Device,
     view: &View,
-    age_column: AgeColumn,
+    besides: Besides<'_>,
     now: Timestamp,
     look: &Look,
 ) -> Vec<Row> {
@@ -93,16 +104,7 @@ fn rows_of(
     processes.truncate(shown_here);
     // The greatest are kept, and those of one part stand together.
     processes.sort_by_key(|process| process.instance);
-    let row = |process| {
-        row(
-            device,
-            process,
-            view,
-            snapshot.taken_at,
-            age_column,
-            symbols,
-        )
-    };
+    let row = |process| row(device, process, view, besides, snapshot.taken_at, look);
     rows.extend(processes.into_iter().map(row));
     if more > 0 {
         let ellipsis = symbols.ellipsis();
@@ -114,7 +116,7 @@ fn rows_of(
     }
     // It is nobody's, so it is not part of one user's or one program's share.
     if view.only.is_none() {
-        rows.extend(unattributed(device, age_column, symbols));
+        rows.extend(unattributed(device, besides, symbols));
     }
     rows
 }
@@ -123,10 +125,11 @@ fn row(
     device: &Device,
     process: &GpuProcess,
     view: &View,
+    (age_column, rule_column): Besides<'_>,
     taken_at: Timestamp,
-    age_column: AgeColumn,
-    symbols: Symbols,
+    look: &Look,
 ) -> Row {
+    let symbols = look.symbols;
     let place = shown_place(process, view);
     let mut cells = vec![
         Cell::plain(gpu(device.index, process.instance)),
@@ -137,6 +140,7 @@ fn row(
         Cell::plain(duration(taken_at.since(process.first_seen))),
     ];
     cells.extend(age_column.cell(ages(process, view), symbols));
+    cells.extend(rule_column.cell(process, taken_at, look));
     cells.push(reading(&place, |place| {
         let place = place.as_deref().map(|place| shown(place, symbols));
         place.unwrap_or_else(|| symbols.none().to_owned())
@@ -147,7 +151,11 @@ fn row(
 }
 
 /// The row for memory that no listed process explains, where there is some.
-fn unattributed(device: &Device, age_column: AgeColumn, symbols: Symbols) -> Option<Row> {
+fn unattributed(
+    device: &Device,
+    (age_column, rule_column): Besides<'_>,
+    symbols: Symbols,
+) -> Option<Row> {
     let memory = &device.memory_unattributed;
     memory.last_known().filter(|bytes| bytes.0 > 0)?;
     let none = || Cell::plain(symbols.none());
@@ -160,6 +168,7 @@ fn unattributed(device: &Device, age_column: AgeColumn, symbols: Symbols) -> Opt
         none(),
     ];
     cells.extend(age_column.cell([age(memory)], symbols));
+    cells.extend(rule_column.none(symbols));
     cells.push(Cell::toned("unattributed", Tone::Doubtful));
     let who = format!("holders --gpu {}", device.index);
     cells.push(Cell::toned(who, Tone::Doubtful));

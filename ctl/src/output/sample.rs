@@ -10,6 +10,11 @@ mod kill;
 
 mod reset;
 
+mod guard;
+
+pub(crate) use guard::{
+    brief, edited, guard_report, hostile, mistakes, replayed, ruled, violations, warnings,
+};
 pub(crate) use held::{explanations, free, gone, held};
 pub(crate) use kill::{interrupted, one_target, plan, report};
 pub(crate) use past::{actions, older_records, records, summary};

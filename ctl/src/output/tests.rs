@@ -3,6 +3,8 @@
 
 mod audit;
 
+mod guard;
+
 mod held;
 
 mod kill;
@@ -14,11 +16,13 @@ mod unlisted;
 use super::csv::Header;
 use super::history::{Entry as _, Span};
 use super::look::{Look, Symbols};
-use super::sample::{NOW, look, records, snapshot, status};
+use super::sample::{NOW, brief, hostile, look, records, snapshot, status};
 use super::view::{Rows, View};
 use super::*;
+use crate::connect::Sight;
 use gpukill_proto::audit::AuditRecord;
 use gpukill_proto::document::{AuditDocument, ListDocument, StatusDocument};
+use gpukill_proto::guard::GuardBrief;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
     BackendState, Container, ContainerId, GpuProcess, Job, Owner, OwnerKind, Parent, Place, Pod,
@@ -52,7 +56,16 @@ fn view(rows: Rows) -> View {
 }
 
 fn listed(snapshot: &Snapshot, view: &View, look: &Look) -> String {
-    text(&view::lines(snapshot, view, NOW, look), look)
+    let none = GuardBrief::default();
+    guarded(snapshot, &none, view, look)
+}
+
+fn guarded(snapshot: &Snapshot, guard: &GuardBrief, view: &View, look: &Look) -> String {
+    let sight = Sight {
+        snapshot: snapshot.clone(),
+        guard: guard.clone(),
+    };
+    text(&view::lines(&sight, view, NOW, look), look)
 }
 
 #[test]
@@ -192,7 +205,7 @@ fn status_names_what_is_broken_and_what_the_caller_may_do() {
 
 #[test]
 fn programs_get_every_value_and_why_one_is_missing() {
-    let list = ListDocument::from(&snapshot());
+    let list = ListDocument::new(&snapshot(), &brief());
     let records: Vec<AuditDocument> = records().iter().map(AuditDocument::from).collect();
     let csv = [
         csv::gpus(&list, Header::First),
@@ -284,9 +297,18 @@ fn make_hostile(process: &mut GpuProcess, text: &str) {
     };
 }
 
+/// What would steer a terminal.
+const HOSTILE: &str = "a\x1b[2J\x1b]0;x\x07\u{9b}31m\r\n\u{202e}\u{200b}\u{7f}b";
+
+fn assert_steers_nothing(text: &str) {
+    let steering = text
+        .chars()
+        .find(|c| *c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{200b}')));
+    assert_eq!(steering, None, "{text}");
+}
+
 #[test]
 fn nothing_that_a_process_is_called_can_steer_the_terminal() {
-    const HOSTILE: &str = "a\x1b[2J\x1b]0;x\x07\u{9b}31m\r\n\u{202e}\u{200b}\u{7f}b";
     let mut snapshot = snapshot();
     let mut state = status();
     let mut audit = records();
@@ -363,7 +385,8 @@ fn nothing_that_a_process_is_called_can_steer_the_terminal() {
     none.devices.clear();
     none.backends = state.backends.clone();
     printed.push(listed(&none, &view(Rows::Gpus), &look));
-    let list = ListDocument::from(&snapshot);
+    let (_, _, _, brief) = hostile(HOSTILE);
+    let list = ListDocument::new(&snapshot, &brief);
     let documents = [
         csv::gpus(&list, Header::First),
         csv::processes(&list, Header::First),
@@ -372,9 +395,6 @@ fn nothing_that_a_process_is_called_can_steer_the_terminal() {
     ];
     printed.extend(documents.into_iter().map(|text| text.expect("texts")));
     for text in printed {
-        let steering = text
-            .chars()
-            .find(|c| *c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{200b}')));
-        assert_eq!(steering, None, "{text}");
+        assert_steers_nothing(&text);
     }
 }

@@ -4,6 +4,8 @@ use super::line::{Line, Tone, shown, wrap};
 use super::look::Look;
 use super::value::{clock, counted, minute};
 use super::{gpus, processes};
+use crate::connect::Sight;
+use gpukill_proto::guard::{GuardBrief, GuardMode};
 use gpukill_proto::snapshot::{BackendReport, BackendState, Device, Fault, Snapshot, Vendor};
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Timestamp;
@@ -36,19 +38,23 @@ pub(crate) enum Rows {
 const OLD: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// The lines of one snapshot.
-pub(crate) fn lines(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Look) -> Vec<Line> {
-    let mut lines = vec![heading(snapshot, view, now, look), Line::default()];
+pub(crate) fn lines(sight: &Sight, view: &View, now: Timestamp, look: &Look) -> Vec<Line> {
+    let Sight { snapshot, guard } = sight;
+    let mut heading = heading(snapshot, view, now, look);
+    heading.append(of_guard(guard, look));
+    let heading = heading.cut(look.width, look.symbols);
+    let mut lines = vec![heading, Line::default()];
     if snapshot.devices.is_empty() {
         lines.extend(why_none(&snapshot.backends, now, look));
     } else {
         let table = match view.rows {
             Rows::Gpus => gpus::table(snapshot, view, now, look),
-            Rows::Processes => processes::table(snapshot, view, now, look),
+            Rows::Processes => processes::table(sight, view, now, look),
         };
         lines.extend(table);
         lines.extend(let_go(&snapshot.backends, now, look));
     }
-    let below = below(snapshot, view);
+    let below = below(sight, view);
     if !below.is_empty() {
         lines.push(Line::default());
     }
@@ -58,7 +64,8 @@ pub(crate) fn lines(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
 }
 
 /// What should be looked at next.
-fn below(snapshot: &Snapshot, view: &View) -> Vec<Line> {
+fn below(sight: &Sight, view: &View) -> Vec<Line> {
+    let Sight { snapshot, guard } = sight;
     let mut lines = Vec::new();
     let unattributed = snapshot.devices.iter().filter(|device| {
         let known = device.memory_unattributed.last_known();
@@ -66,6 +73,11 @@ fn below(snapshot: &Snapshot, view: &View) -> Vec<Line> {
     });
     if view.only.is_none() && unattributed.count() > 0 {
         let text = "unattributed memory: gpukillctl holders";
+        lines.push(Line::toned(text, Tone::Doubtful));
+    }
+    if view.only.is_none() && has_something_to_say(guard) && guard.open > 0 {
+        let open = counted(guard.open as usize, "violation");
+        let text = format!("{open}: gpukillctl guard violations");
         lines.push(Line::toned(text, Tone::Doubtful));
     }
     let faults = snapshot.faults.iter();
@@ -120,7 +132,25 @@ fn heading(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Look) -> Lin
     if let Some(only) = &view.only {
         line.push(format!("{dot}{}", shown(only, look.symbols)), Tone::Plain);
     }
-    line.cut(look.width, look.symbols)
+    line
+}
+
+/// How the guard stands, behind the rest of the heading.
+fn of_guard(guard: &GuardBrief, look: &Look) -> Line {
+    if !has_something_to_say(guard) {
+        return Line::default();
+    }
+    let mut line = Line::plain(format!("{}guard {}", look.symbols.dot(), guard.mode.name()));
+    if guard.open > 0 {
+        let open = counted(guard.open as usize, "violation");
+        line.push(format!(", {open}"), Tone::Doubtful);
+    }
+    line
+}
+
+/// A guard without rules limits nobody, and is not worth a word.
+fn has_something_to_say(guard: &GuardBrief) -> bool {
+    guard.mode != GuardMode::Disabled && guard.has_rules
 }
 
 /// Whether a device is shown: where only some processes are, only the devices

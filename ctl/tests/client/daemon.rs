@@ -7,6 +7,7 @@ use crate::past;
 use crate::resets::Resets;
 use crate::sample::{device, process};
 pub(crate) use crate::serving::Daemon;
+use crate::verdicts;
 use gpukill_proto::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
     PruneReport, RestoreReport,
@@ -353,8 +354,8 @@ impl Gpukill for Session {
         Err(Refusal::Internal)
     }
 
-    async fn violations(self, _: Context, _: ViolationQuery) -> Result<ViolationPage, Refusal> {
-        Err(Refusal::Internal)
+    async fn violations(self, _: Context, query: ViolationQuery) -> Result<ViolationPage, Refusal> {
+        Ok(verdicts::page(&query))
     }
 
     async fn rules_text(self, _: Context, _: u64) -> Result<RulesText, Refusal> {

@@ -110,5 +110,6 @@ pub(crate) fn explained(held: &[HeldDevice], pid: u32) -> Option<Explanation> {
             you: false,
             never: None,
         },
+        guard: Reading::Unsupported,
     })
 }

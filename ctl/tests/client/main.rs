@@ -6,6 +6,7 @@
 //! - `resetting`: `reset` while it is followed.
 //! - `holding`: `holders` and `explain`; `held` is what they are answered.
 //! - `remembering`: `audit`; `past` is what it is answered.
+//! - `guarding`: `guard violations`; `verdicts` is what it is answered.
 //! - `quiescing`: `quiesce` and `resume`.
 //! - `resetting`: `reset`.
 //! - `waiting`: busy, silent, absent and foreign daemons.
@@ -18,6 +19,8 @@ mod asking;
 mod daemon;
 
 mod following;
+
+mod guarding;
 
 mod held;
 
@@ -44,6 +47,8 @@ mod sample;
 mod serving;
 
 mod terminal;
+
+mod verdicts;
 
 mod waiting;
 

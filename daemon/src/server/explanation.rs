@@ -1,5 +1,9 @@
 //! All that is known of one process, put together for this caller.
 
+mod ruled;
+
+pub(super) use ruled::Judged;
+
 use super::holder_pages;
 use super::snapshot_pages;
 use crate::host::condition::Condition;
@@ -14,6 +18,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{BackendState, DeviceId, GpuProcess, Snapshot};
 use gpukill_proto::units::{Bytes, Timestamp};
+use ruled::ruled;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -29,6 +34,8 @@ pub(super) struct Asker<'a> {
     pub(super) will_not_act: Option<&'a str>,
     /// Why nobody ends this process, whoever asks.
     pub(super) protected: Option<&'a str>,
+    /// What the guard knows.
+    pub(super) judged: Judged<'a>,
 }
 
 /// What is known of this process; `None` where it uses no device and has none
@@ -75,6 +82,7 @@ pub(super) fn explain(
         shared_with,
         may_end: may_end(&uses, &holds, asker, called),
         findings: that_name(pid, &published.holders, now),
+        guard: ruled(snapshot, pid, asker),
         uses,
         holds,
     })

@@ -147,7 +147,7 @@ impl Gpukill for Session {
             }
             let snapshot = Arc::clone(&state.borrow().snapshot);
             let mut page = page(&snapshot, 0, &self.caller, &self.shared.roles());
-            page.guard = self.shared.guard.brief();
+            page.guard = self.brief(&snapshot);
             // Kept only while there is more to ask for.
             self.keep(page.next.map(|_| snapshot));
             Ok(page)

@@ -3,6 +3,10 @@
 //! before what it says always), their groups' (the strictest), the defaults. The same
 //! for whoever asks and for whoever judges.
 
+mod replaced;
+
+pub use replaced::replaced;
+
 use super::judge::{Policy, Rulebook, Selected};
 use super::rules::{Limits, Rules, UserPolicy};
 use super::schedule::Civil;

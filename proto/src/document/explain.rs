@@ -1,7 +1,8 @@
 //! The JSON of `gpukillctl explain`.
 
-use super::fields::{bytes, document};
-use super::{FindingDocument, HolderDocument, ProcessDocument, SCHEMA};
+use super::fields::{bytes, document, part};
+use super::{FindingDocument, HolderDocument, ProcessDocument, RuledDocument, SCHEMA};
+use crate::guard::Marked;
 use crate::holders::{DeviceLabel, Explanation, Finding, Holder, Role};
 use serde::Serialize;
 
@@ -16,7 +17,9 @@ document! {
         procs: Vec<ProcessDocument> = explained
             .uses
             .iter()
-            .map(|(label, process)| ProcessDocument::new(label.index, explained.at, process))
+            .map(|(label, process)| {
+                ProcessDocument::new(label.index, explained.at, process, &marks(explained))
+            })
             .collect::<Vec<_>>(),
         /// The devices that it has open.
         holds: Vec<HoldDocument> = explained
@@ -39,6 +42,8 @@ document! {
         you_may_end: bool = explained.may_end.you,
         /// Why the daemon ends it for none of them.
         never_ended: Option<String> = explained.may_end.never.clone(),
+        /// What the guard says of it.
+        guard: Option<RuledDocument> = part(&explained.guard, RuledDocument::of),
     }
 }
 
@@ -46,6 +51,13 @@ impl From<&Explanation> for ExplainDocument {
     fn from(explained: &Explanation) -> Self {
         Self::new(explained)
     }
+}
+
+/// The rules that it breaks, as in `list`.
+fn marks(explained: &Explanation) -> Vec<Marked> {
+    let ruled = explained.guard.last_known();
+    let violations = ruled.map_or(&[][..], |ruled| &ruled.violations);
+    violations.iter().flat_map(Marked::all_of).collect()
 }
 
 /// One device that a process has open, and what it is to that.

@@ -1,6 +1,8 @@
 //! The JSON of a process on a device.
 
+use super::MarkDocument;
 use super::fields::{bytes, document, mib, part, percent, within};
+use crate::guard::{Marked, of_process};
 use crate::reading::Reading;
 use crate::snapshot::{
     Container, GpuProcess, Job, OwnerKind, Parent, Pod, SchedulerJob, Snapshot, Unit, Use,
@@ -12,7 +14,12 @@ use std::cmp::Reverse;
 
 document! {
     /// One process on one device, or on one part of a device that is divided.
-    ProcessDocument(gpu_index: u32, taken_at: Timestamp, process: &GpuProcess) {
+    ProcessDocument(
+        gpu_index: u32,
+        taken_at: Timestamp,
+        process: &GpuProcess,
+        marked: &[Marked]
+    ) {
         gpu_index: u32 = gpu_index,
         gpu_id: String = process.device.0.clone(),
         gpu_instance: Option<u32> = process.instance.map(|instance| instance.gpu),
@@ -92,6 +99,12 @@ document! {
         /// The nearest first, without pid 1.
         parents: Vec<ParentDocument> =
             process.parents.iter().map(ParentDocument::from).collect::<Vec<_>>(),
+        /// The rules that it breaks, or is part of what does; the one that ends a job
+        /// first comes first.
+        rules: Vec<MarkDocument> = of_process(process, marked)
+            .into_iter()
+            .map(MarkDocument::from)
+            .collect::<Vec<_>>(),
     }
 }
 
@@ -133,8 +146,9 @@ pub fn top_process<'a>(
 
 impl ProcessDocument {
     /// One process of a snapshot.
-    pub(super) fn of(snapshot: &Snapshot, process: &GpuProcess) -> Self {
-        Self::new(gpu_index(snapshot, process), snapshot.taken_at, process)
+    pub(super) fn of(snapshot: &Snapshot, process: &GpuProcess, marked: &[Marked]) -> Self {
+        let index = gpu_index(snapshot, process);
+        Self::new(index, snapshot.taken_at, process, marked)
     }
 }
 

@@ -207,7 +207,7 @@ fn snapshot(device: Device, process: GpuProcess) -> Snapshot {
 }
 
 fn listed(device: Device, process: GpuProcess) -> Json {
-    let list = ListDocument::from(&snapshot(device, process));
+    let list = ListDocument::new(&snapshot(device, process), &page::brief());
     serde_json::to_value(list).unwrap()
 }
 
@@ -279,12 +279,12 @@ fn every_value_of_a_process_has_its_field() {
     "container_name": "train", "container_image": "pytorch:24.1",
     "container_runtime": "docker", "container_manager_uid": 1004,
     "pod": "train-0", "pod_namespace": "team", "pod_uid": "0a1b-2c3d",
-    "unit": "train.service", "unit_manager_uid": 1003,
-    "session": "3", "terminal": "pts/4",
+    "unit": "train.service", "unit_manager_uid": 1003, "session": "3", "terminal": "pts/4",
     "scheduler": "slurm", "scheduler_job": "1234", "scheduler_step": "0",
     "job": "tree 48000", "job_id": "tree 48000 7000", "job_kind": "tree",
-    "parents": [{ "pid": 48000, "start_ticks": 7000, "name": "torchrun" }],
-    "reasons": {}
+    "parents": [{ "pid": 48000, "start_ticks": 7000, "name": "torchrun" }], "rules": [{
+        "rule": "user alice: memory", "source": "user alice", "kind": "memory",
+        "mode": "dry-run", "deadline": "1970-01-01T00:10:00.000Z", "sole": true }], "reasons": {}
 }"#
         )
     );

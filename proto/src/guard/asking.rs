@@ -1,8 +1,10 @@
 //! Questions to the guard, and its answers.
 
-use super::{GuardMode, GuardRecord, JudgedRun, OpenViolation, RuleName};
+use super::{GuardMode, GuardRecord, JudgedRun, OpenViolation, RuleName, Subject, Told};
+use crate::snapshot::GpuProcess;
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// How the guard stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +43,9 @@ pub struct RulesRevision(pub String);
 pub struct GuardBrief {
     /// How far it goes.
     pub mode: GuardMode,
-    /// How many violations go on.
+    /// Whether any rule is in force: without any nobody is limited.
+    pub has_rules: bool,
+    /// How many violations go on, of those that whoever asks may see.
     pub open: u32,
     /// The processes that are told of in them; not all, where they are many.
     pub marked: Vec<Marked>,
@@ -56,8 +60,70 @@ pub struct Marked {
     pub rule: RuleName,
     /// How far the guard goes for it.
     pub mode: GuardMode,
-    /// When it is ended for that, if nothing changes.
+    /// When a job is ended for that, if nothing changes.
     pub deadline: Option<Timestamp>,
+    /// Whether that job is its own; else it is one of several that break the rule
+    /// together, and another may be chosen.
+    pub is_sole: bool,
+}
+
+impl Marked {
+    /// Those of the processes that a violation tells of.
+    #[must_use]
+    pub fn all_of(open: &OpenViolation) -> Vec<Self> {
+        let is_sole = is_of_one_job(open);
+        let mark = |told: &Told| Self {
+            run: told.run.clone(),
+            rule: open.rule.clone(),
+            mode: open.mode,
+            deadline: open.deadline,
+            is_sole,
+        };
+        open.evidence.runs.iter().map(mark).collect()
+    }
+}
+
+/// Whether all that a violation is about is one job, so that it is known which is
+/// ended for it.
+fn is_of_one_job(open: &OpenViolation) -> bool {
+    match &open.subject {
+        Subject::Job(_) | Subject::Run(_) => true,
+        Subject::Person(_)
+        | Subject::PersonOn(..)
+        | Subject::Group(_)
+        | Subject::GroupOn(..)
+        | Subject::Device(_) => {
+            let told = &open.evidence.runs;
+            // A process that is in no job is its own.
+            let job = |told: &Told| match &told.job {
+                Some(job) => (told.owner.clone(), Some(job.clone()), 0),
+                None => (told.owner.clone(), None, told.run.pid),
+            };
+            let jobs: BTreeSet<_> = told.iter().map(job).collect();
+            jobs.len() == 1 && told.len() >= open.evidence.count as usize
+        }
+    }
+}
+
+/// The marks of one process on one device, the one that ends a job first before the
+/// others.
+#[must_use]
+pub fn of_process<'a>(process: &GpuProcess, marked: &'a [Marked]) -> Vec<&'a Marked> {
+    let Some(start_ticks) = process.start_ticks.last_known().copied() else {
+        return Vec::new();
+    };
+    let is_its = |mark: &&Marked| {
+        let run = &mark.run;
+        (run.pid, run.start_ticks) == (process.pid, start_ticks)
+            && run.device == process.device
+            && run.instance == process.instance
+    };
+    let mut marks: Vec<&Marked> = marked.iter().filter(is_its).collect();
+    marks.sort_by(|one, other| {
+        let urgency = |mark: &Marked| (mark.deadline.is_none(), mark.deadline, !mark.is_sole);
+        (urgency(one), &one.rule).cmp(&(urgency(other), &other.rule))
+    });
+    marks
 }
 
 /// Which violations are asked for.
@@ -76,7 +142,7 @@ pub struct ViolationQuery {
 }
 
 /// Some of what the guard decided, newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ViolationPage {
     /// Those that go on, of all that are asked for; with the first page alone, and
     /// at most so many as a page has.
@@ -118,4 +184,119 @@ pub struct EditReport {
     pub difference: String,
     /// What of the new rules can never hold, or contradicts itself.
     pub warnings: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::{Evidence, GuardAction, JudgedJob, Person, RuleKind, RuleSource};
+    use crate::reading::Reading;
+    use crate::snapshot::DeviceId;
+
+    fn told(pid: u32, job: Option<&str>) -> Told {
+        Told {
+            run: JudgedRun {
+                pid,
+                start_ticks: 7,
+                device: DeviceId("GPU-0".into()),
+                instance: None,
+            },
+            gpu_index: 0,
+            owner: Some(alice()),
+            name: None,
+            memory: None,
+            utilization: None,
+            job: job.map(str::to_owned),
+        }
+    }
+
+    fn alice() -> Person {
+        Person {
+            name: "alice".into(),
+            uid: Some(1000),
+        }
+    }
+
+    fn open(subject: Subject, runs: Vec<Told>, count: u32) -> OpenViolation {
+        OpenViolation {
+            rule: RuleName {
+                source: RuleSource::Default,
+                kind: RuleKind::Memory,
+            },
+            subject,
+            mode: GuardMode::Soft,
+            action: GuardAction::Terminate,
+            violated_at: Timestamp(0),
+            warned_at: None,
+            warnings: 0,
+            deadline: Some(Timestamp(9)),
+            ended_at: None,
+            evidence: Evidence {
+                measured: None,
+                since: Timestamp(0),
+                runs,
+                count,
+                unknown: 0,
+            },
+            message: None,
+        }
+    }
+
+    #[test]
+    fn whose_job_is_ended_is_known_only_where_there_is_one() {
+        let job = Subject::Job(JudgedJob {
+            owner: alice(),
+            id: "tree 1 7".into(),
+            shown: "tree 1".into(),
+        });
+        let person = || Subject::Person(alice());
+        let of_one = || vec![told(1, Some("tree 1")), told(2, Some("tree 1"))];
+        let cases = [
+            ("a job", open(job, of_one(), 70), true),
+            ("one of one job", open(person(), of_one(), 2), true),
+            ("more than are told of", open(person(), of_one(), 3), false),
+            (
+                "two jobs",
+                open(person(), vec![told(1, Some("a")), told(2, Some("b"))], 2),
+                false,
+            ),
+            (
+                "two in no job",
+                open(person(), vec![told(1, None), told(2, None)], 2),
+                false,
+            ),
+        ];
+        for (what, open, expected) in cases {
+            let marks = Marked::all_of(&open);
+            let said: Vec<bool> = marks.iter().map(|mark| mark.is_sole).collect();
+            assert_eq!(said, vec![expected; 2], "{what}");
+        }
+    }
+
+    #[test]
+    fn a_process_has_the_marks_of_its_own_the_soonest_first() {
+        let mark = |pid, start_ticks, deadline: Option<i64>| {
+            let mut mark =
+                Marked::all_of(&open(Subject::Person(alice()), vec![told(pid, None)], 1)).remove(0);
+            mark.run.start_ticks = start_ticks;
+            mark.deadline = deadline.map(Timestamp);
+            mark
+        };
+        let marked = [
+            mark(1, 7, None),
+            mark(1, 7, Some(5)),
+            mark(1, 7, Some(2)),
+            // An earlier process of this pid, and another one.
+            mark(1, 6, Some(1)),
+            mark(2, 7, Some(1)),
+        ];
+        let device = DeviceId("GPU-0".into());
+        let mut process = GpuProcess::unknown(device, 1, Timestamp(0), &Reading::Unsupported);
+        assert_eq!(of_process(&process, &marked), Vec::<&Marked>::new());
+        process.start_ticks = Reading::Value(7);
+        let soonest_first = [&marked[2], &marked[1], &marked[0]];
+        assert_eq!(of_process(&process, &marked), soonest_first);
+        process.device = DeviceId("GPU-1".into());
+        assert_eq!(of_process(&process, &marked), Vec::<&Marked>::new());
+    }
 }

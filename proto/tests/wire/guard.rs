@@ -4,8 +4,8 @@ use gpukill_proto::audit::Gap;
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::guard::{
     EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport, GuardStep,
-    JudgedJob, JudgedRun, Marked, Measured, NotJudged, OpenViolation, Person, ReplayReport,
-    ReplayRequest, RuleKind, RuleName, RuleOutcome, RuleSource, RulesFrom, RulesRevision,
+    HeldTo, JudgedJob, JudgedRun, Marked, Measured, NotJudged, OpenViolation, Person, ReplayReport,
+    ReplayRequest, RuleKind, RuleName, RuleOutcome, RuleSource, Ruled, RulesFrom, RulesRevision,
     RulesText, Subject, Told, Victim, ViolationPage, ViolationQuery,
 };
 use gpukill_proto::snapshot::{DeviceId, InstanceId};
@@ -181,6 +181,7 @@ fn open() -> Vec<OpenViolation> {
 pub(super) fn brief() -> GuardBrief {
     GuardBrief {
         mode: GuardMode::Soft,
+        has_rules: true,
         open: 1,
         marked: vec![Marked {
             run: run(),
@@ -190,6 +191,23 @@ pub(super) fn brief() -> GuardBrief {
             },
             mode: GuardMode::DryRun,
             deadline: None,
+            is_sole: true,
+        }],
+    }
+}
+
+pub(super) fn ruled() -> Ruled {
+    let rule = |source| RuleName {
+        source,
+        kind: RuleKind::Memory,
+    };
+    Ruled {
+        mode: GuardMode::DryRun,
+        violations: open(),
+        limits: vec![HeldTo {
+            rule: rule(RuleSource::User("alice".into())),
+            limit: Some(1 << 36),
+            replaces: vec![(rule(RuleSource::Default), 300)],
         }],
     }
 }

@@ -1,5 +1,6 @@
 //! Who has devices open, with something in every field.
 
+use super::guard;
 use super::sample::{container, snapshot};
 use gpukill_proto::holders::{
     Cause, EndedHolder, Explanation, Finding, HeldDevice, Holder, HoldersPage, HoldersReport,
@@ -111,6 +112,7 @@ pub(super) fn explanation() -> Explanation {
             you: true,
             never: Some("x".into()),
         },
+        guard: Reading::Value(guard::ruled()),
     }
 }
 

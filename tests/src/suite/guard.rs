@@ -7,6 +7,8 @@ mod judged;
 
 mod facts;
 
+mod seen;
+
 use gpukill_tests::harness::{Stage, eventually};
 use serde_json::{Value, json};
 

@@ -2,9 +2,10 @@
 
 use super::{connect, now};
 use crate::args::Violations;
-use crate::command::audit::span;
-use crate::connect::Patience;
+use crate::command::audit::{Left, Next, next, span};
+use crate::connect::{Daemon, Patience};
 use crate::exit::{Exit, Failure};
+use crate::output::history::{Rest, Span};
 use crate::output::look::Look;
 use crate::output::message::Messages;
 use crate::output::{guard, json, print, print_lines};
@@ -15,9 +16,6 @@ use gpukill_proto::guard::{ViolationPage, ViolationQuery};
 /// Without `--hours` and `--since`: a week.
 const DEFAULT_HOURS: u32 = 168;
 
-/// The most records of one page.
-const PAGE: u32 = 1_000;
-
 /// Asks page by page and prints.
 pub(super) async fn run(
     wanted: &Violations,
@@ -26,44 +24,9 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     let span = span(&wanted.period, DEFAULT_HOURS, now()).map_err(Failure::Usage)?;
     let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
-    let mut left = match wanted.limit {
-        0 => u32::MAX,
-        limit => limit,
-    };
-    let mut query = ViolationQuery {
-        since: span.since,
-        until: span.until,
-        user: wanted.user.clone(),
-        before: None,
-        limit: left.min(PAGE),
-    };
-    let mut all = ViolationPage {
-        open: Vec::new(),
-        records: Vec::new(),
-        next: None,
-    };
-    loop {
-        let patience = Patience::lasting(settings.timeout);
-        let page = daemon.violations(&query, patience).await?;
-        if query.before.is_none() {
-            all.open = page.open;
-        }
-        left = left.saturating_sub(u32::try_from(page.records.len()).unwrap_or(u32::MAX));
-        all.records.extend(page.records);
-        match page.next {
-            None => break,
-            Some(_) if left == 0 => {
-                messages.warn("there are more records: --limit 0 shows all");
-                break;
-            }
-            Some(next) if query.before.is_some_and(|before| next >= before) => {
-                return Err(Failure::Broken("its pages do not advance".into()));
-            }
-            Some(next) => {
-                query.before = Some(next);
-                query.limit = left.min(PAGE);
-            }
-        }
+    let (all, rest) = pages(&daemon, wanted, span, settings).await?;
+    if rest == Rest::More {
+        messages.warn("there are more records: --limit 0 shows all");
     }
     match settings.output_format {
         Format::Json => print(&json::pretty(&ViolationsDocument::from(&all))?)?,
@@ -74,4 +37,42 @@ pub(super) async fn run(
         }
     }
     Ok(Exit::Done)
+}
+
+/// Everything that is wanted, and whether there is more.
+async fn pages(
+    daemon: &Daemon,
+    wanted: &Violations,
+    span: Span,
+    settings: &Settings,
+) -> Result<(ViolationPage, Rest), Failure> {
+    let mut left = Left::of(wanted.limit);
+    let mut before = None;
+    let mut whole: Option<ViolationPage> = None;
+    loop {
+        let query = ViolationQuery {
+            since: span.since,
+            until: span.until,
+            user: wanted.user.clone(),
+            before,
+            limit: left.of_a_page(),
+        };
+        let page = daemon
+            .violations(&query, Patience::lasting(settings.timeout))
+            .await?;
+        left.take(page.records.len());
+        let next_page = page.next;
+        // What goes on comes with the first.
+        let whole = match &mut whole {
+            Some(whole) => {
+                whole.records.extend(page.records);
+                whole
+            }
+            None => whole.insert(page),
+        };
+        match next(next_page, before, left)? {
+            Next::Page(next) => before = Some(next),
+            Next::Over(rest) => return Ok((std::mem::take(whole), rest)),
+        }
+    }
 }

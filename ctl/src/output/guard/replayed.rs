@@ -59,7 +59,8 @@ fn outcomes(outcomes: &[RuleOutcome], look: &Look) -> Vec<Line> {
         Column::right("ENDED", WhenNarrow::Stays),
         Column::right("FREED", WhenNarrow::Stays),
         Column::right("BUSY WHEN ENDED", WhenNarrow::Stays),
-        Column::left("", WhenNarrow::Goes(1)),
+        // `look at these`
+        Column::left("", WhenNarrow::ShrinksThenGoes(13, 1)),
     ]);
     for outcome in outcomes {
         let (note, tone) = match (outcome.ended_busy, outcome.left) {
@@ -100,9 +101,10 @@ fn ended(report: &ReplayReport, look: &Look) -> Vec<Line> {
         Column::left("WHO", WhenNarrow::Stays),
         Column::left("GPU", WhenNarrow::Goes(2)),
         Column::left("PROCESS", WhenNarrow::Shrinks(12)),
-        Column::left("RULE", WhenNarrow::Shrinks(12)),
+        Column::left("RULE", WhenNarrow::Shrinks(16)),
         Column::left("WARNED", WhenNarrow::Goes(1)),
-        Column::left("AT THE END", WhenNarrow::Stays),
+        // `61.0G of 40.0G  busy?`
+        Column::left("AT THE END", WhenNarrow::Shrinks(21)),
     ]);
     let mut count = 0;
     for record in &report.records {
@@ -131,16 +133,18 @@ fn ended(report: &ReplayReport, look: &Look) -> Vec<Line> {
 fn row(record: &GuardRecord, victim: &Victim, warned: Option<Timestamp>, look: &Look) -> Vec<Cell> {
     let text = |text: &str| Cell::plain(shown(text, look.symbols));
     let mut at_the_end = measured(record.rule.kind, record.evidence.measured);
-    if let Some(command) = &victim.leave_to {
-        at_the_end = format!("left: {command}");
-    }
-    let tone = match victim.is_busy {
-        Some(true) => {
+    // What others end is theirs to look at.
+    let tone = match (&victim.leave_to, victim.is_busy) {
+        (Some(command), _) => {
+            at_the_end = format!("left: {command}");
+            Tone::Plain
+        }
+        (None, Some(true)) => {
             at_the_end.push_str("  busy");
             Tone::Doubtful
         }
-        Some(false) => Tone::Plain,
-        None => {
+        (None, Some(false)) => Tone::Plain,
+        (None, None) => {
             at_the_end.push_str("  busy?");
             Tone::Doubtful
         }

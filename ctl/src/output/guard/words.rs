@@ -81,7 +81,7 @@ pub(super) fn measured(kind: RuleKind, measured: Option<Measured>) -> String {
     }
 }
 
-fn amount(kind: RuleKind, number: u64) -> String {
+pub(super) fn amount(kind: RuleKind, number: u64) -> String {
     match kind {
         RuleKind::Memory
         | RuleKind::TotalMemory
@@ -107,18 +107,17 @@ fn amount(kind: RuleKind, number: u64) -> String {
 
 /// What happened: in a dry run, what would have.
 pub(super) fn step(step: &GuardStep, mode: GuardMode) -> String {
-    let would = if mode == GuardMode::DryRun {
-        "would be "
-    } else {
-        ""
+    let (warned, ended) = match mode {
+        GuardMode::Disabled | GuardMode::DryRun => ("would warn", "would end"),
+        GuardMode::Soft | GuardMode::Enforce => ("warned", "ended"),
     };
     match step {
         GuardStep::Violated => "violated".to_owned(),
-        GuardStep::Warned { times: 1, .. } => format!("{would}warned"),
-        GuardStep::Warned { times, .. } => format!("{would}warned again ({times})"),
+        GuardStep::Warned { times: 1, .. } => warned.to_owned(),
+        GuardStep::Warned { times, .. } => format!("{warned} ({times})"),
         GuardStep::Ended(victim) => match &victim.leave_to {
             Some(command) => format!("left: {command}"),
-            None => format!("{would}ended"),
+            None => ended.to_owned(),
         },
         GuardStep::Spared(why) => format!("nobody ended: {why}"),
         GuardStep::Over => "over".to_owned(),

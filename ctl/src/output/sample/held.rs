@@ -1,6 +1,6 @@
 //! GPUs that are held for each known cause, and two of their processes.
 
-use super::{NOW, container, gib, id, process, snapshot};
+use super::{NOW, container, gib, id, process, ruled, snapshot};
 use gpukill_policy::holders::{findings, role};
 use gpukill_proto::holders::{
     EndedHolder, Explanation, HeldDevice, Holder, HoldersReport, MayEnd, ProcessState,
@@ -293,6 +293,7 @@ pub(crate) fn explanations() -> [Explanation; 2] {
         holds: vec![(five.label(), open.clone(), role(&open, &five))],
         findings: vec![],
         may_end: may_end("bob", false),
+        guard: Value(ruled()),
     };
     let worker = Explanation {
         at: NOW,
@@ -307,6 +308,7 @@ pub(crate) fn explanations() -> [Explanation; 2] {
         frees: Unsupported,
         shared_with: Vec::new(),
         may_end: may_end("carol", true),
+        guard: Unsupported,
     };
     [notebook, worker]
 }
@@ -331,5 +333,6 @@ pub(crate) fn gone() -> Explanation {
             you: false,
             never: Some("there is no such process here".into()),
         },
+        guard: Unsupported,
     }
 }

@@ -3,8 +3,15 @@
 use super::*;
 use crate::server::holder_pages::tests::{NOW, device, holder};
 use crate::state;
+use gpukill_policy::guard::Rulebook;
+use gpukill_policy::guard::read::read;
+use gpukill_policy::guard::schedule::Civil;
+use gpukill_proto::guard::{
+    Evidence, GuardAction, GuardMode, HeldTo, JudgedRun, Measured, OpenViolation, Person as Owns,
+    RuleKind, RuleName, RuleSource, Ruled, Subject, Told,
+};
 use gpukill_proto::holders::Cause;
-use gpukill_proto::snapshot::{Device, DeviceId, ProcessKey, Vendor};
+use gpukill_proto::snapshot::{Device, DeviceId, Owner, OwnerKind, ProcessKey, Vendor};
 use gpukill_proto::units::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +23,11 @@ fn process(index: u32, pid: u32, uid: u32, memory: Reading<Bytes>) -> GpuProcess
     GpuProcess {
         start_ticks: Reading::Value(1),
         uid: Reading::Value(uid),
+        owner: Reading::Value(Owner {
+            name: format!("user{uid}"),
+            uid: Some(uid),
+            kind: OwnerKind::User,
+        }),
         namespace_owner: Reading::Value(None),
         name: Reading::Value("python".into()),
         command: Reading::Value("python train.py".into()),
@@ -50,6 +62,126 @@ fn published() -> Published {
     published
 }
 
+fn owns(uid: u32) -> Owns {
+    Owns {
+        name: format!("user{uid}"),
+        uid: Some(uid),
+    }
+}
+
+fn memory(source: RuleSource) -> RuleName {
+    RuleName {
+        source,
+        kind: RuleKind::Memory,
+    }
+}
+
+/// Group ml holds too much: a process of each of these users is told of.
+fn too_much(told: &[(u32, u32)]) -> OpenViolation {
+    let runs = told.iter().map(|(pid, uid)| Told {
+        run: JudgedRun {
+            pid: *pid,
+            start_ticks: 1,
+            device: DeviceId("GPU-0".into()),
+            instance: None,
+        },
+        gpu_index: 0,
+        owner: Some(owns(*uid)),
+        name: None,
+        memory: Some(5 << 30),
+        utilization: None,
+        job: None,
+    });
+    OpenViolation {
+        rule: RuleName {
+            source: RuleSource::Group("ml".into()),
+            kind: RuleKind::TotalMemory,
+        },
+        subject: Subject::Group("ml".into()),
+        mode: GuardMode::DryRun,
+        action: GuardAction::Terminate,
+        violated_at: NOW,
+        warned_at: None,
+        warnings: 0,
+        deadline: None,
+        ended_at: None,
+        evidence: Evidence {
+            measured: Some(Measured {
+                value: 10 << 30,
+                limit: 7 << 30,
+            }),
+            since: NOW,
+            runs: runs.collect(),
+            count: u32::try_from(told.len()).unwrap(),
+            unknown: 0,
+        },
+        message: None,
+    }
+}
+
+/// Rules, and two violations: one of 71 and somebody else's, one of others.
+fn guarded() -> (Rulebook, Vec<OpenViolation>) {
+    let rules = "[global]\ndefault_memory_limit_gb = 2\n\
+        [group_policies.ml]\nunix_groups = [\"ml\"]\nmemory_limit_gb = 4\ntotal_memory_limit_gb = 7\n\
+        [user_policies.user1000]\nmemory_limit_gb = 40\n";
+    let rules = read(rules).unwrap();
+    let open = vec![
+        too_much(&[(71, 1000), (80, 1005)]),
+        too_much(&[(80, 1005), (81, 1006)]),
+    ];
+    (Rulebook::of(rules), open)
+}
+
+#[test]
+fn a_process_is_told_the_rules_that_it_breaks_and_what_holds_for_its_owner() {
+    let limits = || {
+        vec![
+            HeldTo {
+                rule: memory(RuleSource::User("user1000".into())),
+                limit: Some(40 << 30),
+                replaces: vec![
+                    (memory(RuleSource::Group("ml".into())), 4 << 30),
+                    (memory(RuleSource::Default), 2 << 30),
+                ],
+            },
+            HeldTo {
+                rule: RuleName {
+                    source: RuleSource::Group("ml".into()),
+                    kind: RuleKind::TotalMemory,
+                },
+                limit: Some(7 << 30),
+                replaces: Vec::new(),
+            },
+        ]
+    };
+    let ruled = |violations| {
+        Reading::Value(Ruled {
+            mode: GuardMode::DryRun,
+            violations,
+            limits: limits(),
+        })
+    };
+    let both = too_much(&[(71, 1000), (80, 1005)]);
+    let mut own = both.clone();
+    own.evidence.runs.truncate(1);
+    // Others' doings are hidden here from whoever does not run the box.
+    let cases: [(u32, &[u32], Reading<Ruled>); 3] = [
+        (0, &[], ruled(vec![both])),
+        (1000, &[], ruled(vec![own])),
+        (1005, &[], Reading::Withheld),
+    ];
+    for (uid, groups, expected) in cases {
+        assert_eq!(
+            asked(71, uid, groups, None).unwrap().guard,
+            expected,
+            "{uid}"
+        );
+    }
+    // No driver lists it, and no rule is about it.
+    let holder = asked(72, 0, &[], None).unwrap();
+    assert_eq!(holder.guard, Reading::Unsupported);
+}
+
 /// Who is protected by the rules of a kill.
 const PROTECTED: u32 = 73;
 
@@ -74,11 +206,18 @@ fn asked_of(
         hide_other_users: true,
         ..Roles::default()
     };
+    let (book, open) = guarded();
     let asker = Asker {
         caller: &caller,
         roles: &roles,
         will_not_act,
         protected: (pid == PROTECTED).then_some("it watches the devices"),
+        judged: Judged {
+            book: &book,
+            open: &open,
+            civil: Civil::default(),
+            groups: &|uid| (uid == 1000).then(|| vec!["ml".into()]),
+        },
     };
     let called = |person| match person {
         Person::User(uid) => format!("user {uid}"),

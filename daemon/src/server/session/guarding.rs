@@ -1,20 +1,22 @@
 //! The calls about the guard: what it decided, its rules, and rules tried on the
 //! past.
 
+use super::super::sight::Sight;
 use super::super::turns::Turns;
 use super::Session;
 use crate::guard::replay::replay;
-use gpukill_policy::access::{Operation, Ruling, check};
+use gpukill_policy::access::{Operation, Roles, Ruling, check};
 use gpukill_policy::guard::read::read;
 use gpukill_policy::guard::rules::Rules;
 use gpukill_policy::select::is_user;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
-    EditReport, OpenViolation, Person, ReplayReport, ReplayRequest, RulesFrom, RulesRevision,
-    RulesText, Subject, ViolationPage, ViolationQuery,
+    EditReport, GuardBrief, OpenViolation, Person, ReplayReport, ReplayRequest, RulesFrom,
+    RulesRevision, RulesText, Subject, ViolationPage, ViolationQuery,
 };
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{LONGEST_PART, LONGEST_RULES};
+use gpukill_proto::snapshot::Snapshot;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -101,18 +103,41 @@ impl Session {
                 let user = query.user.as_deref();
                 user.is_none_or(|user| is_about(open, user))
             };
-            let open = standing.open.iter().filter(asked).take(MOST_OPEN);
-            open.cloned().collect()
+            let roles = self.shared.roles();
+            let sight = self.sight(&roles);
+            let seen = standing.open.iter().filter(asked);
+            let seen = seen.filter_map(|open| sight.open(open));
+            seen.take(MOST_OPEN).collect()
         } else {
             Vec::new()
         };
         let _turn = self.turn().await;
         let (records, next) = self.shared.store.verdicts(query).await?;
+        let roles = self.shared.roles();
+        let sight = self.sight(&roles);
+        let seen = records.into_iter();
+        let seen = seen.filter_map(|(id, record)| Some((id, sight.record(record)?)));
         Ok(ViolationPage {
             open,
-            records,
+            records: seen.collect(),
             next,
         })
+    }
+
+    /// What a list of this snapshot shows of the guard.
+    pub(super) fn brief(&self, snapshot: &Snapshot) -> GuardBrief {
+        let (guard, roles) = (&self.shared.guard, self.shared.roles());
+        let (in_force, standing) = (guard.in_force(), guard.standing());
+        self.sight(&roles)
+            .brief(in_force.rules(), &standing.open, snapshot)
+    }
+
+    /// What this caller may see of others' doings.
+    pub(super) fn sight<'a>(&'a self, roles: &'a Roles) -> Sight<'a> {
+        Sight {
+            caller: &self.caller,
+            roles,
+        }
     }
 
     /// A part of the rules as they are written.

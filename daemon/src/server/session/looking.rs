@@ -1,9 +1,10 @@
 //! The calls for which the daemon looks at all processes first: who has devices
 //! open, and what is known of one process.
 
-use super::super::explanation::{Asker, explain, nothing_of};
+use super::super::explanation::{Asker, Judged, explain, nothing_of};
 use super::super::holder_pages::Answer;
 use super::Session;
+use crate::guard::civil_of;
 use crate::look::{Since, looked};
 use crate::state::Published;
 use gpukill_policy::access::{Operation, Person, Ruling, check};
@@ -76,13 +77,21 @@ impl Session {
         protected: Option<&str>,
     ) -> (Option<Explanation>, Vec<u32>) {
         let roles = self.shared.roles();
+        let now = self.shared.clock.now();
+        let (guard, users) = (&self.shared.guard, &self.shared.authority.users);
+        let (in_force, standing) = (guard.in_force(), guard.standing());
         let asker = Asker {
             caller: &self.caller,
             roles: &roles,
             will_not_act: self.shared.will_not_act.as_deref(),
             protected,
+            judged: Judged {
+                book: &in_force.book,
+                open: &standing.open,
+                civil: civil_of(now),
+                groups: &|uid| Some(users.groups_of(uid)?.to_vec()),
+            },
         };
-        let now = self.shared.clock.now();
         let people = RefCell::new(Vec::new());
         let explained = explain(published, pid, now, &asker, |person| {
             if let Person::User(uid) = person {

@@ -3,6 +3,7 @@
 use super::Session;
 use gpukill_policy::access::rights;
 use gpukill_proto::PROTOCOL_VERSION;
+use gpukill_proto::guard::GuardReport;
 use gpukill_proto::status::{CallerReport, Status};
 use std::time::Duration;
 
@@ -44,7 +45,17 @@ impl Session {
             faults: published.snapshot.faults.clone(),
             polling: published.polling,
             store: shared.store.report(),
-            guard: shared.guard.report(),
+            guard: self.guard_report(),
+        }
+    }
+
+    /// How the guard stands. Of violations those count that the caller may see.
+    fn guard_report(&self) -> GuardReport {
+        let (guard, roles) = (&self.shared.guard, self.shared.roles());
+        let open = self.sight(&roles).count(&guard.standing().open);
+        GuardReport {
+            open,
+            ..guard.report()
         }
     }
 

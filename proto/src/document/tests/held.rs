@@ -119,6 +119,7 @@ pub(super) fn explained() -> Json {
             you: true,
             never: None,
         },
+        guard: Value(super::page::ruled()),
     };
     serde_json::to_value(ExplainDocument::from(&explanation)).unwrap()
 }
@@ -228,7 +229,7 @@ fn an_explanation_has_what_list_and_holders_have() {
         .as_object()
         .unwrap()
         .iter()
-        .filter(|(field, _)| !["procs", "holds"].contains(&field.as_str()))
+        .filter(|(field, _)| !["procs", "holds", "guard"].contains(&field.as_str()))
         .map(|(field, value)| (field.as_str(), value))
         .collect();
     let expected = parsed(
@@ -241,6 +242,22 @@ fn an_explanation_has_what_list_and_holders_have() {
     "frees_bytes": 5, "shared_with": [60212], "may_end": ["carol", "root"], "you_may_end": true, "never_ended": null,
     "reasons": {}
 }"#,
+    );
+    let guard = &document["guard"];
+    let violations = super::page::violations();
+    assert_eq!(guard["open"], violations["open"]);
+    assert_eq!(
+        (&guard["mode"], &guard["limits"]),
+        (
+            &"dry-run".into(),
+            &parsed(
+                r#"[{
+        "rule": "user alice: memory", "source": "user alice", "kind": "memory",
+        "limit": 42949672960,
+        "replaces": [{"rule": "default: memory", "source": "default", "limit": 8589934592}]
+    }]"#
+            )
+        )
     );
     let expected = expected.as_object().unwrap().iter();
     assert_eq!(

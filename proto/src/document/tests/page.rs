@@ -2,6 +2,8 @@
 
 mod guard;
 
+pub(super) use guard::{brief, ruled, violations};
+
 use super::held::{explained, holders};
 use super::{NOW, device, listed, process, snapshot};
 use crate::audit::{
@@ -113,7 +115,7 @@ fn the_page_describes_every_field_and_no_other() {
     let weekly = serde_json::to_value(WeeklyDocument::from(&self::summary())).unwrap();
     let of_weekly: Vec<&String> = weekly.as_object().unwrap().keys().collect();
     assert_eq!(of_weekly, ["schema", "since", "until", "weeks"]);
-    let violations = guard::violations();
+    let violations = violations();
     let replay = guard::replay();
     let documents = [
         ("document", list.clone()),

@@ -1,12 +1,11 @@
 //! News from the daemon, one after another, through its absences.
 
-use crate::connect::{Daemon, Patience};
+use crate::connect::{Daemon, Patience, Sight};
 use crate::exit::Failure;
 use crate::output::message::Messages;
 use crate::settings::Settings;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::LONGEST_WAIT;
-use gpukill_proto::snapshot::Snapshot;
 use gpukill_proto::transport::ConnectError;
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
@@ -17,7 +16,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) enum News {
     /// A snapshot that was not seen before.
-    Snapshot(Snapshot),
+    Snapshot(Box<Sight>),
     /// The daemon answers, and has nothing newer.
     Unchanged,
     /// The daemon does not answer; it is tried again for so long.
@@ -88,7 +87,7 @@ impl Feed {
                 Link::Up(daemon) => {
                     let patience = Patience::lasting(LONGEST_WAIT + self.timeout);
                     match daemon.snapshot(self.after, patience).await {
-                        Ok(snapshot) => return Ok(self.news(snapshot)),
+                        Ok(sight) => return Ok(self.news(sight)),
                         Err(failure) if passes(&failure) => {
                             self.link = Link::Away(Instant::now() + LONGEST_ABSENCE);
                             return Ok(News::Away(failure, LONGEST_ABSENCE));
@@ -120,7 +119,8 @@ impl Feed {
         Daemon::connect(&self.socket, patience, self.messages).await
     }
 
-    fn news(&mut self, snapshot: Snapshot) -> News {
+    fn news(&mut self, sight: Sight) -> News {
+        let snapshot = &sight.snapshot;
         let seen = Seen {
             tick: snapshot.tick,
             taken_at: snapshot.taken_at,
@@ -132,7 +132,7 @@ impl Feed {
             return News::Unchanged;
         }
         self.next_frame = Instant::now() + self.interval;
-        News::Snapshot(snapshot)
+        News::Snapshot(Box::new(sight))
     }
 }
 

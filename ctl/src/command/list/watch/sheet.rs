@@ -2,6 +2,7 @@
 
 use super::super::{Answer, Wanted, answer, document, now, person};
 use super::feed::News;
+use crate::connect::Sight;
 use crate::exit::Failure;
 use crate::output::csv::Header;
 use crate::output::line::{Line, Tone, shown};
@@ -10,7 +11,6 @@ use crate::output::message::Messages;
 use crate::output::screen::Screen;
 use crate::output::{print, print_lines, view};
 use crate::settings::{Format, Settings};
-use gpukill_proto::snapshot::Snapshot;
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) struct Sheet<'a> {
     messages: Messages,
     place: Place,
     /// What is shown now.
-    snapshot: Option<Snapshot>,
+    sight: Option<Sight>,
     /// Why it may be old.
     away: Option<(Failure, Duration)>,
 }
@@ -47,7 +47,7 @@ impl<'a> Sheet<'a> {
             look: Look::of_stdout(settings),
             messages,
             place,
-            snapshot: None,
+            sight: None,
             away: None,
         }
     }
@@ -60,9 +60,9 @@ impl<'a> Sheet<'a> {
     /// Shows news.
     pub(super) fn take(&mut self, news: News) -> Result<(), Failure> {
         match news {
-            News::Snapshot(snapshot) => {
+            News::Snapshot(sight) => {
                 self.away = None;
-                self.show(snapshot)
+                self.show(*sight)
             }
             News::Unchanged => {
                 self.away = None;
@@ -80,8 +80,9 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    fn show(&mut self, snapshot: Snapshot) -> Result<(), Failure> {
-        let is_first = self.snapshot.is_none();
+    fn show(&mut self, sight: Sight) -> Result<(), Failure> {
+        let Sight { snapshot, guard } = sight;
+        let is_first = self.sight.is_none();
         // Frames go on whoever comes; only the first says what it lacks.
         let may_be = |user: &str| !is_first || person::may_be(user);
         let Answer { snapshot, verdict } = answer(snapshot, &self.wanted.selection, &may_be);
@@ -91,18 +92,19 @@ impl<'a> Sheet<'a> {
             Some(failure @ Failure::NoSuchDevice(_)) if is_first => return Err(failure),
             verdict => verdict,
         };
+        let sight = Sight { snapshot, guard };
         if let Place::Stream(header) = &mut self.place {
             let text = match self.wanted.format {
                 Format::Table => None,
                 Format::Json | Format::Ndjson | Format::Csv => {
-                    Some(document(&snapshot, self.wanted, *header)?)
+                    Some(document(&sight, self.wanted, *header)?)
                 }
             };
             *header = Header::Printed;
             match text {
                 Some(text) => print(&text)?,
                 None => {
-                    let mut lines = view::lines(&snapshot, &self.wanted.view, now(), &self.look);
+                    let mut lines = view::lines(&sight, &self.wanted.view, now(), &self.look);
                     lines.push(Line::default());
                     print_lines(&lines, &self.look)?;
                 }
@@ -111,7 +113,7 @@ impl<'a> Sheet<'a> {
                 self.messages.warn(&failure.to_string());
             }
         }
-        self.snapshot = Some(snapshot);
+        self.sight = Some(sight);
         if let Place::Terminal(screen @ None) = &mut self.place {
             *screen = Some(Screen::enter()?);
         }
@@ -120,7 +122,7 @@ impl<'a> Sheet<'a> {
 
     /// Draws what there is again; a stream has it already.
     pub(super) fn redraw(&self) -> Result<(), Failure> {
-        let (Place::Terminal(Some(screen)), Some(snapshot)) = (&self.place, &self.snapshot) else {
+        let (Place::Terminal(Some(screen)), Some(sight)) = (&self.place, &self.sight) else {
             return Ok(());
         };
         screen.show(&self.look, |look| {
@@ -130,7 +132,7 @@ impl<'a> Sheet<'a> {
                 let text = format!("trying again for {} s: {failure}", left.as_secs());
                 lines.push(Line::toned(shown(&text, look.symbols), Tone::Broken));
             }
-            lines.extend(view::lines(snapshot, &self.wanted.view, now(), look));
+            lines.extend(view::lines(sight, &self.wanted.view, now(), look));
             lines
         })
     }

@@ -3,9 +3,9 @@
 use crate::audit::Gap;
 use crate::document::{ReplayDocument, ViolationsDocument};
 use crate::guard::{
-    Evidence, GuardAction, GuardMode, GuardRecord, GuardStep, JudgedJob, JudgedRun, Measured,
-    NotJudged, OpenViolation, Person, ReplayReport, RuleKind, RuleName, RuleOutcome, RuleSource,
-    Subject, Told, Victim, ViolationPage,
+    Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardStep, HeldTo, JudgedJob,
+    JudgedRun, Marked, Measured, NotJudged, OpenViolation, Person, ReplayReport, RuleKind,
+    RuleName, RuleOutcome, RuleSource, Ruled, Subject, Told, Victim, ViolationPage,
 };
 use crate::snapshot::DeviceId;
 use crate::units::Timestamp;
@@ -35,9 +35,9 @@ fn evidence() -> Evidence {
         runs: vec![Told {
             run: JudgedRun {
                 pid: 48_213,
-                start_ticks: 7,
+                start_ticks: 9_000,
                 device: DeviceId("GPU-0".into()),
-                instance: None,
+                instance: Some(super::super::INSTANCE),
             },
             gpu_index: 0,
             owner: Some(person()),
@@ -74,21 +74,52 @@ fn record() -> GuardRecord {
     }
 }
 
-pub(super) fn violations() -> Json {
-    let page = ViolationPage {
-        open: vec![OpenViolation {
+fn open() -> OpenViolation {
+    OpenViolation {
+        rule: rule(),
+        subject: Subject::Person(person()),
+        mode: GuardMode::DryRun,
+        action: GuardAction::Terminate,
+        violated_at: Timestamp(0),
+        warned_at: None,
+        warnings: 0,
+        deadline: Some(Timestamp(600_000)),
+        ended_at: None,
+        evidence: evidence(),
+        message: None,
+    }
+}
+
+/// The same, as `list` has it.
+pub(in super::super) fn brief() -> GuardBrief {
+    GuardBrief {
+        mode: GuardMode::DryRun,
+        has_rules: true,
+        open: 1,
+        marked: Marked::all_of(&open()),
+    }
+}
+
+/// The same, as `explain` has it.
+pub(in super::super) fn ruled() -> Ruled {
+    let default = RuleName {
+        source: RuleSource::Default,
+        ..rule()
+    };
+    Ruled {
+        mode: GuardMode::DryRun,
+        violations: vec![open()],
+        limits: vec![HeldTo {
             rule: rule(),
-            subject: Subject::Person(person()),
-            mode: GuardMode::DryRun,
-            action: GuardAction::Terminate,
-            violated_at: Timestamp(0),
-            warned_at: None,
-            warnings: 0,
-            deadline: None,
-            ended_at: None,
-            evidence: evidence(),
-            message: None,
+            limit: Some(40 << 30),
+            replaces: vec![(default, 8 << 30)],
         }],
+    }
+}
+
+pub(in super::super) fn violations() -> Json {
+    let page = ViolationPage {
+        open: vec![open()],
         records: vec![(1, record())],
         next: None,
     };

@@ -1,0 +1,109 @@
+//! What the guard says of one process: a line for each rule that it breaks, and one for
+//! each limit that holds for its owner.
+
+use super::words::{amount, measured};
+use crate::output::look::Look;
+use crate::output::mark::ends;
+use crate::output::value::{clock, minute, reading};
+use gpukill_proto::guard::{GuardMode, HeldTo, Marked, OpenViolation, RuleName, RuleSource, Ruled};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::units::Timestamp;
+
+/// Each with its name, which the first of several has.
+pub(in crate::output) fn rows(
+    ruled: &Reading<Ruled>,
+    now: Timestamp,
+    look: &Look,
+) -> Vec<(String, String)> {
+    let known = match ruled {
+        Reading::Value(ruled) | Reading::Stale(ruled, _) => ruled,
+        // No driver lists it, so that it is not judged.
+        Reading::Unsupported => return Vec::new(),
+        Reading::Failed(_) | Reading::Withheld => {
+            let why = reading(ruled, |_| String::new()).text;
+            return vec![("rules".to_owned(), why)];
+        }
+    };
+    let violations = known.violations.iter();
+    let violations: Vec<String> = violations.map(|open| violation(open, now, look)).collect();
+    let limits: Vec<String> = known.limits.iter().map(limit).collect();
+    [("rule", violations), ("limits", limits)]
+        .into_iter()
+        .flat_map(|(name, lines)| {
+            let names = std::iter::once(name).chain(std::iter::repeat(""));
+            names.map(str::to_owned).zip(lines)
+        })
+        .collect()
+}
+
+/// `default: idle · 8h 0m of 2h 0m since 06:37:00, would be warned 06:37:00, would end
+/// 14:37`
+fn violation(open: &OpenViolation, now: Timestamp, look: &Look) -> String {
+    let evidence = &open.evidence;
+    let would = match open.mode {
+        GuardMode::Disabled | GuardMode::DryRun => "would be ",
+        GuardMode::Soft | GuardMode::Enforce => "",
+    };
+    let mut parts = vec![format!(
+        "{} since {}",
+        measured(open.rule.kind, evidence.measured),
+        clock(evidence.since, now, look)
+    )];
+    if let Some(at) = open.warned_at {
+        let times = match open.warnings {
+            0 | 1 => String::new(),
+            several => format!(", {several} times by now"),
+        };
+        parts.push(format!("{would}warned {}{times}", clock(at, now, look)));
+    }
+    if let Some(at) = open.ended_at {
+        parts.push(format!("a job {would}ended {}", clock(at, now, look)));
+    } else if let Some(deadline) = open.deadline.filter(|deadline| *deadline > now) {
+        let marks = Marked::all_of(open);
+        let ends = ends(open.mode, marks.first().is_some_and(|mark| mark.is_sole));
+        parts.push(format!(
+            "{ends} {} if it goes on",
+            minute(deadline, now, look)
+        ));
+    }
+    let dot = look.symbols.dot();
+    let mut text = format!("{}{dot}{}", open.rule, parts.join(", "));
+    if let Some(message) = &open.message {
+        text = format!("{text}{dot}{message}");
+    }
+    text
+}
+
+/// `memory 40.0G by user alice; replaces group ml's 80.0G, the default's 2.0G`
+fn limit(held: &HeldTo) -> String {
+    let HeldTo {
+        rule,
+        limit,
+        replaces,
+    } = held;
+    let kind = rule.kind.name();
+    let Some(limit) = limit else {
+        return format!(
+            "{kind}: whether the limit of {} holds is not known",
+            rule.source
+        );
+    };
+    let mut text = format!("{kind} {} by {}", amount(rule.kind, *limit), rule.source);
+    let replaced: Vec<String> = replaces.iter().map(whose).collect();
+    if !replaced.is_empty() {
+        text.push_str(&format!("; replaces {}", replaced.join(", ")));
+    }
+    text
+}
+
+fn whose((rule, limit): &(RuleName, u64)) -> String {
+    let limit = amount(rule.kind, *limit);
+    match &rule.source {
+        RuleSource::Default => format!("the default's {limit}"),
+        source @ (RuleSource::User(_)
+        | RuleSource::Group(_)
+        | RuleSource::Gpu(_)
+        | RuleSource::Time(_)
+        | RuleSource::Rule(_)) => format!("{source}'s {limit}"),
+    }
+}

@@ -1,0 +1,340 @@
+//! What the guard found on the same box: bob's notebook is idle, dana's jobs hold too
+//! much, frank is where he may not be.
+
+mod replayed;
+
+mod hostile;
+
+pub(crate) use hostile::hostile;
+pub(crate) use replayed::replayed;
+
+use super::{NOW, gib, id};
+use gpukill_proto::guard::edit::{Mistake, Warning};
+use gpukill_proto::guard::{
+    EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport, GuardStep,
+    HeldTo, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person, RuleKind, RuleName,
+    RuleSource, Ruled, RulesRevision, Subject, Told, Victim, ViolationPage,
+};
+use gpukill_proto::settings::place::Place;
+use gpukill_proto::snapshot::InstanceId;
+use gpukill_proto::units::Timestamp;
+
+const HOUR: u64 = 3_600_000;
+
+fn person(name: &str, uid: u32) -> Person {
+    Person {
+        name: name.into(),
+        uid: Some(uid),
+    }
+}
+
+fn rule(source: RuleSource, kind: RuleKind) -> RuleName {
+    RuleName { source, kind }
+}
+
+fn told(index: u32, pid: u32, owner: Person, name: &str, tenths: u64, job: &str) -> Told {
+    Told {
+        run: JudgedRun {
+            pid,
+            start_ticks: u64::from(pid) * 100,
+            device: id(index),
+            instance: None,
+        },
+        gpu_index: index,
+        owner: Some(owner),
+        name: Some(name.into()),
+        memory: Some(gib(tenths).0),
+        utilization: Some(0),
+        job: Some(job.into()),
+    }
+}
+
+fn job(owner: Person, shown: &str) -> JudgedJob {
+    JudgedJob {
+        owner,
+        id: shown.into(),
+        shown: shown.into(),
+    }
+}
+
+fn ago(seconds: i64) -> Timestamp {
+    NOW.plus_seconds(-seconds)
+}
+
+/// Bob's notebook has done nothing for hours.
+fn idle() -> OpenViolation {
+    let notebook = told(
+        5,
+        51_002,
+        person("bob", 1001),
+        "python",
+        483,
+        "session-3.scope",
+    );
+    OpenViolation {
+        rule: rule(RuleSource::Default, RuleKind::Idle),
+        subject: Subject::Job(job(person("bob", 1001), "session-3.scope")),
+        mode: GuardMode::DryRun,
+        action: GuardAction::Terminate,
+        violated_at: ago(26_731),
+        warned_at: Some(ago(26_731)),
+        warnings: 2,
+        deadline: Some(NOW.plus_seconds(2_069)),
+        ended_at: None,
+        evidence: Evidence {
+            measured: Some(Measured {
+                value: 9 * HOUR + HOUR / 2,
+                limit: 2 * HOUR,
+            }),
+            since: ago(34_200),
+            runs: vec![notebook],
+            count: 1,
+            unknown: 0,
+        },
+        message: Some("please close notebooks that you do not use".into()),
+    }
+}
+
+/// Dana's servers and a job of hers hold more than she may.
+fn too_much() -> OpenViolation {
+    let worker = |pid| told(1, pid, person("dana", 1002), "vllm", 33, "docker/vllm");
+    let mut runs: Vec<Told> = (60_001..60_013).map(worker).collect();
+    runs.push(told(
+        4,
+        61_000,
+        person("dana", 1002),
+        "python",
+        110,
+        "tree 61000",
+    ));
+    OpenViolation {
+        rule: rule(RuleSource::User("dana".into()), RuleKind::Memory),
+        subject: Subject::Person(person("dana", 1002)),
+        mode: GuardMode::DryRun,
+        action: GuardAction::Terminate,
+        violated_at: ago(240),
+        warned_at: Some(ago(240)),
+        warnings: 1,
+        deadline: Some(NOW.plus_seconds(60)),
+        ended_at: None,
+        evidence: Evidence {
+            measured: Some(Measured {
+                value: gib(506).0,
+                limit: 40 << 30,
+            }),
+            since: ago(250),
+            count: 13,
+            runs,
+            unknown: 1,
+        },
+        message: None,
+    }
+}
+
+/// Frank's rootless container is on a part of a GPU that he may not use; whoever does
+/// so is told, and no more.
+fn not_allowed() -> OpenViolation {
+    let mut notebook = told(8, 71_001, person("frank", 1004), "python", 60, "podman/9f");
+    notebook.run.instance = Some(InstanceId { gpu: 2, compute: 0 });
+    notebook.memory = None;
+    notebook.utilization = None;
+    OpenViolation {
+        rule: rule(RuleSource::Gpu("8".into()), RuleKind::User),
+        subject: Subject::Run(notebook.run.clone()),
+        mode: GuardMode::Soft,
+        action: GuardAction::Warn,
+        violated_at: ago(86_400),
+        warned_at: Some(ago(86_400)),
+        warnings: 3,
+        deadline: None,
+        ended_at: None,
+        evidence: Evidence {
+            measured: None,
+            since: ago(86_410),
+            runs: vec![notebook],
+            count: 1,
+            unknown: 0,
+        },
+        message: None,
+    }
+}
+
+/// What `list` shows of it.
+pub(crate) fn brief() -> GuardBrief {
+    let open = [idle(), too_much(), not_allowed()];
+    GuardBrief {
+        mode: GuardMode::DryRun,
+        has_rules: true,
+        open: 3,
+        marked: open.iter().flat_map(Marked::all_of).collect(),
+    }
+}
+
+/// What `explain` shows of bob's notebook.
+pub(crate) fn ruled() -> Ruled {
+    let memory = |source| rule(source, RuleKind::Memory);
+    Ruled {
+        mode: GuardMode::DryRun,
+        violations: vec![idle()],
+        limits: vec![
+            HeldTo {
+                rule: memory(RuleSource::User("bob".into())),
+                limit: Some(40 << 30),
+                replaces: vec![
+                    (memory(RuleSource::Group("ml".into())), 80 << 30),
+                    (memory(RuleSource::Default), 20 << 30),
+                ],
+            },
+            HeldTo {
+                rule: rule(RuleSource::Group("guests".into()), RuleKind::Processes),
+                limit: None,
+                replaces: Vec::new(),
+            },
+            HeldTo {
+                rule: rule(RuleSource::Default, RuleKind::Idle),
+                limit: Some(2 * HOUR),
+                replaces: Vec::new(),
+            },
+            HeldTo {
+                rule: rule(RuleSource::Group("ml".into()), RuleKind::TotalUtilization),
+                limit: Some(90),
+                replaces: Vec::new(),
+            },
+        ],
+    }
+}
+
+/// How it stands, with a file that has mistakes.
+pub(crate) fn guard_report() -> GuardReport {
+    GuardReport {
+        mode: GuardMode::DryRun,
+        rehearses: GuardMode::Soft,
+        rules: 6,
+        file: "/etc/gpukill/guard.toml".into(),
+        revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
+        mistakes: mistakes().iter().map(ToString::to_string).collect(),
+        judged_at: Some(ago(4)),
+        dropped: 2,
+        open: 3,
+        warned_today: 5,
+        ended_today: 2,
+    }
+}
+
+fn victim(busy: Option<bool>, leave_to: Option<&str>) -> Victim {
+    let dana = || person("dana", 1002);
+    Victim {
+        job: job(dana(), "tree 61000"),
+        priority: 5,
+        runs: vec![told(4, 61_000, dana(), "python", 110, "tree 61000")],
+        count: 4,
+        is_busy: busy,
+        leave_to: leave_to.map(str::to_owned),
+    }
+}
+
+fn step(open: &OpenViolation, seconds: i64, step: GuardStep) -> GuardRecord {
+    GuardRecord {
+        at: ago(seconds),
+        rule: open.rule.clone(),
+        subject: open.subject.clone(),
+        mode: open.mode,
+        step,
+        evidence: open.evidence.clone(),
+        message: open.message.clone(),
+    }
+}
+
+/// Every kind of step, the newest first.
+fn records() -> Vec<GuardRecord> {
+    let (idle, too_much, not_allowed) = (idle(), too_much(), not_allowed());
+    let warned = |times, deadline| GuardStep::Warned { times, deadline };
+    let all = OpenViolation {
+        rule: rule(RuleSource::Gpu("0".into()), RuleKind::ReservedMemory),
+        subject: Subject::Device(id(0)),
+        ..too_much.clone()
+    };
+    let group = OpenViolation {
+        rule: rule(RuleSource::Group("ml".into()), RuleKind::TotalProcesses),
+        subject: Subject::Group("ml".into()),
+        mode: GuardMode::Enforce,
+        evidence: Evidence {
+            measured: Some(Measured {
+                value: 13,
+                limit: 12,
+            }),
+            ..too_much.evidence.clone()
+        },
+        ..too_much.clone()
+    };
+    vec![
+        step(&too_much, 240, warned(1, too_much.deadline)),
+        step(&too_much, 240, GuardStep::Violated),
+        step(&group, 3_000, GuardStep::Ended(victim(Some(true), None))),
+        step(
+            &all,
+            4_000,
+            GuardStep::Spared("docker/vllm: it is protected".into()),
+        ),
+        step(&not_allowed, 5_000, GuardStep::Over),
+        step(&idle, 9_000, warned(2, idle.deadline)),
+        step(
+            &group,
+            90_000,
+            GuardStep::Ended(victim(None, Some("scancel 1234"))),
+        ),
+    ]
+}
+
+/// What goes on and what was decided.
+pub(crate) fn violations() -> ViolationPage {
+    ViolationPage {
+        open: vec![idle(), too_much(), not_allowed()],
+        records: (1..).zip(records()).collect(),
+        next: None,
+    }
+}
+
+/// An edit, and what of it can never hold.
+pub(crate) fn edited() -> EditReport {
+    EditReport {
+        before: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
+        after: RulesRevision("0f8a11d27b3ce940".into()),
+        difference: "--- /etc/gpukill/guard.toml\n+++ /etc/gpukill/guard.toml\n@@ -1,4 +1,5 @@\n # Ours, agreed in the group meeting of March: whoever needs more asks beforehand, and gets it.\n [user_policies.alice]\n-memory_limit_gb = 8\n+memory_limit_gb = 16\n+priority = 7\n"
+            .into(),
+        warnings: Vec::new(),
+    }
+}
+
+/// What is wrong in a file.
+pub(crate) fn mistakes() -> Vec<Mistake> {
+    let mistake = |line, path: &str, what: &str, suggestion: Option<&str>| Mistake {
+        place: Place { line, column: 1 },
+        path: path.into(),
+        what: what.into(),
+        suggestion: suggestion.map(str::to_owned),
+    };
+    vec![
+        mistake(
+            2,
+            "global.enabeld",
+            "unknown key",
+            Some("did you mean enabled?"),
+        ),
+        mistake(
+            14,
+            "user_policies.alice.memory_limit_gb",
+            "-1 is less than nothing: a limit is 0 or more, in GiB or with a unit",
+            None,
+        ),
+    ]
+}
+
+/// What is odd in a file.
+pub(crate) fn warnings() -> Vec<Warning> {
+    vec![Warning {
+        place: Some(Place { line: 9, column: 1 }),
+        path: "gpu_policies.0.allowed_users".into(),
+        what: "alice is blocked there too: she may not use it".into(),
+    }]
+}

@@ -1,0 +1,263 @@
+//! The screens of the guard, and what other screens show of it.
+
+use super::*;
+use crate::connect::Doing;
+use crate::output::sample::{
+    edited, explanations, guard_report, mistakes, replayed, violations, warnings,
+};
+use gpukill_policy::guard::read::read;
+use gpukill_proto::document::{ExplainDocument, ReplayDocument, ViolationsDocument};
+use gpukill_proto::guard::{EditReport, GuardMode, GuardReport, ReplayReport};
+
+/// The widest, the narrowest that must be readable, and one that knows letters alone.
+fn looks() -> [(&'static str, Look); 3] {
+    let ascii = Look {
+        symbols: Symbols::Ascii,
+        ..look(Some(100))
+    };
+    [
+        ("120", look(Some(120))),
+        ("80", look(Some(80))),
+        ("ascii", ascii),
+    ]
+}
+
+/// The same screen at every look.
+fn check_all(name: &str, screen: impl Fn(&Look) -> Vec<Line>) {
+    for (called, look) in looks() {
+        let shown = text(&screen(&look), &look);
+        let most = look.width.unwrap_or(usize::MAX);
+        assert!(shown.lines().all(|l| line::width(l) <= most), "{shown}");
+        assert!(
+            look.symbols != Symbols::Ascii || shown.is_ascii(),
+            "{shown}"
+        );
+        check(&format!("{name}-{called}.txt"), &shown);
+    }
+}
+
+fn sight() -> Sight {
+    Sight {
+        snapshot: snapshot(),
+        guard: brief(),
+    }
+}
+
+#[test]
+fn a_list_says_how_the_guard_stands_and_marks_who_breaks_a_rule() {
+    let sight = sight();
+    check_all("details-guard", |look| {
+        view::lines(&sight, &view(Rows::Processes), NOW, look)
+    });
+    let look = look(Some(100));
+    let heading = |guard: GuardBrief| {
+        let shown = guarded(&snapshot(), &guard, &view(Rows::Gpus), &look);
+        shown.lines().next().map(str::to_owned)
+    };
+    let with = |mode, has_rules, open| GuardBrief {
+        mode,
+        has_rules,
+        open,
+        ..brief()
+    };
+    let cases = [
+        (
+            with(GuardMode::DryRun, true, 1),
+            " · guard dry-run, 1 violation",
+        ),
+        (
+            with(GuardMode::Soft, true, 2),
+            " · guard soft, 2 violations",
+        ),
+        (with(GuardMode::Enforce, true, 0), " · guard enforce"),
+        // One that is off, and one that has no rules, limit nobody.
+        (with(GuardMode::Disabled, true, 0), ""),
+        (with(GuardMode::DryRun, false, 0), ""),
+    ];
+    for (guard, expected) in cases {
+        let expected = format!("gpu-box-07 · 10 GPUs · 14:02:31{expected}");
+        assert_eq!(heading(guard), Some(expected));
+    }
+}
+
+#[test]
+fn where_nobody_who_is_shown_breaks_a_rule_there_is_no_column_for_rules() {
+    let mut snapshot = snapshot();
+    snapshot.processes.truncate(4);
+    let look = look(Some(120));
+    let shown = guarded(&snapshot, &brief(), &view(Rows::Processes), &look);
+    let without = listed(&snapshot, &view(Rows::Processes), &look);
+    let table = |shown: &str| {
+        shown
+            .lines()
+            .skip(2)
+            .take(6)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(table(&shown), table(&without));
+}
+
+#[test]
+fn explain_names_the_rules_that_are_broken_and_those_that_hold() {
+    let [notebook, _] = explanations();
+    check_all("explain-guard", |look| explain::lines(&notebook, look));
+    let mut hidden = notebook;
+    hidden.guard = Reading::Withheld;
+    let shown = text(&explain::lines(&hidden, &look(None)), &look(None));
+    assert!(shown.contains("\n rules    hidden\n"), "{shown}");
+}
+
+#[test]
+fn guard_status_says_how_far_it_goes_and_what_is_wrong_with_its_file() {
+    check_all("guard-status", |look| {
+        super::super::guard::status(&guard_report(), NOW, look)
+    });
+    let disabled = GuardReport {
+        mode: GuardMode::Disabled,
+        revision: None,
+        mistakes: Vec::new(),
+        judged_at: None,
+        dropped: 0,
+        ..guard_report()
+    };
+    let look = look(Some(80));
+    let shown = text(&super::super::guard::status(&disabled, NOW, &look), &look);
+    check("guard-status-disabled.txt", &shown);
+}
+
+#[test]
+fn guard_violations_shows_what_goes_on_and_what_was_decided() {
+    let page = violations();
+    check_all("guard-violations", |look| {
+        super::super::guard::violations(&page, NOW, look)
+    });
+}
+
+#[test]
+fn guard_replay_shows_who_would_have_been_ended_and_what_could_not_be_judged() {
+    let report = replayed();
+    check_all("guard-replay", |look| {
+        super::super::guard::replay(&report, "draft.toml", look)
+    });
+    let nothing = ReplayReport {
+        outcomes: Vec::new(),
+        records: Vec::new(),
+        more_records: 0,
+        gaps: Vec::new(),
+        not_judged: Vec::new(),
+        samples_since: None,
+        ..report
+    };
+    let look = look(Some(80));
+    let shown = super::super::guard::replay(&nothing, "draft.toml", &look);
+    check("guard-replay-nothing.txt", &text(&shown, &look));
+}
+
+#[test]
+fn guard_test_shows_what_rules_come_to_now() {
+    let report = replayed();
+    check_all("guard-test", |look| {
+        super::super::guard::tested(&report, NOW, look)
+    });
+}
+
+#[test]
+fn an_edit_is_shown_as_the_lines_that_differ() {
+    // Its lines are the file's, and are not cut.
+    for (called, look) in looks() {
+        let shown = super::super::guard::edited(&edited(), Doing::Saying, &look);
+        check(&format!("guard-edit-{called}.txt"), &text(&shown, &look));
+    }
+    let look = look(Some(80));
+    let made = super::super::guard::edited(&edited(), Doing::Doing, &look);
+    let last = made.last().map(Line::text);
+    assert_eq!(last.as_deref(), Some("in force: revision 0f8a11d27b3ce940"));
+    let colored = Look {
+        color: true,
+        ..look
+    };
+    check("guard-edit-colored.txt", &text(&made, &colored));
+    let nothing = EditReport {
+        before: Some(edited().after),
+        ..edited()
+    };
+    let nothing = super::super::guard::edited(&nothing, Doing::Doing, &look);
+    assert_eq!(
+        text(&nothing, &look),
+        "nothing changes: the rules say so already\n"
+    );
+}
+
+#[test]
+fn a_check_names_every_mistake_and_what_is_odd() {
+    check_all("guard-mistakes", |look| {
+        super::super::guard::mistakes("draft.toml", &mistakes(), look)
+    });
+    let rules = read("[global]\ndefault_memory_limit_gb = 8\n").expect("they are right");
+    check_all("guard-checked", |look| {
+        super::super::guard::checked("draft.toml", &rules, &warnings(), look)
+    });
+}
+
+#[test]
+fn nothing_that_rules_and_processes_are_called_can_steer_the_terminal() {
+    let (page, replayed, ruled, brief) = hostile(HOSTILE);
+    let [mut notebook, _] = explanations();
+    notebook.guard = Reading::Value(ruled);
+    let report = GuardReport {
+        file: HOSTILE.into(),
+        mistakes: vec![HOSTILE.into()],
+        ..guard_report()
+    };
+    let edit = EditReport {
+        difference: format!("+{HOSTILE}\n"),
+        ..edited()
+    };
+    let mut wrong = mistakes();
+    for mistake in &mut wrong {
+        mistake.path = HOSTILE.into();
+        mistake.what = HOSTILE.into();
+        mistake.suggestion = Some(HOSTILE.into());
+    }
+    let mut odd = warnings();
+    for warning in &mut odd {
+        warning.path = HOSTILE.into();
+        warning.what = HOSTILE.into();
+    }
+    let rules = read("").expect("they are right");
+    let look = look(None);
+    let screens = [
+        super::super::guard::status(&report, NOW, &look),
+        super::super::guard::violations(&page, NOW, &look),
+        super::super::guard::replay(&replayed, HOSTILE, &look),
+        super::super::guard::tested(&replayed, NOW, &look),
+        super::super::guard::edited(&edit, Doing::Saying, &look),
+        super::super::guard::mistakes(HOSTILE, &wrong, &look),
+        super::super::guard::checked(HOSTILE, &rules, &odd, &look),
+        explain::lines(&notebook, &look),
+    ];
+    for screen in screens {
+        assert_steers_nothing(&text(&screen, &look));
+    }
+    assert_steers_nothing(&guarded(&snapshot(), &brief, &view(Rows::Processes), &look));
+    let documents = [
+        json::pretty(&ViolationsDocument::from(&page)),
+        json::pretty(&ReplayDocument::from(&replayed)),
+        json::pretty(&ExplainDocument::from(&notebook)),
+    ];
+    for document in documents {
+        assert_steers_nothing(&document.expect("texts"));
+    }
+    assert_steers_nothing(&super::super::guard::printable(
+        "a\x1b[2J\u{9b}31m\u{7f}\n\u{202e}\u{200b}b",
+    ));
+}
+
+#[test]
+fn rules_are_printed_as_they_are_written_but_for_what_steers() {
+    let rules = "# Für uns: cafe\u{301}\n[user_policies.alice]\n\tmemory_limit_gb = 8\n";
+    assert_eq!(super::super::guard::printable(rules), rules);
+    let hostile = super::super::guard::printable("a\x1b[2J\rb\u{202e}\n");
+    assert_eq!(hostile, "a\\x1b[2J\\x0db\\u{202e}\n");
+}

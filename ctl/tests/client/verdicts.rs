@@ -1,0 +1,47 @@
+//! What the guard of the stand-in decided: 2500 records, none of which are bob's.
+
+use crate::daemon::NOW;
+use gpukill_proto::guard::{
+    Evidence, GuardMode, GuardRecord, GuardStep, Person, RuleKind, RuleName, RuleSource, Subject,
+    ViolationPage, ViolationQuery,
+};
+
+/// One page. Those of whom nothing may be seen leave pages without a record, behind
+/// which there are others.
+pub(crate) fn page(query: &ViolationQuery) -> ViolationPage {
+    let newest = query.before.unwrap_or(2501) - 1;
+    let count = newest.min(query.limit.min(1_000).into());
+    let ids = (0..count).map(|back| newest - back);
+    let is_bobs = query.user.as_deref() == Some("bob");
+    let records = ids.filter(|_| !is_bobs).map(|id| (id, record()));
+    let next = newest + 1 - count;
+    ViolationPage {
+        open: Vec::new(),
+        records: records.collect(),
+        next: (next > 1).then_some(next),
+    }
+}
+
+fn record() -> GuardRecord {
+    GuardRecord {
+        at: NOW,
+        rule: RuleName {
+            source: RuleSource::Default,
+            kind: RuleKind::Memory,
+        },
+        subject: Subject::Person(Person {
+            name: "alice".into(),
+            uid: Some(1000),
+        }),
+        mode: GuardMode::DryRun,
+        step: GuardStep::Violated,
+        evidence: Evidence {
+            measured: None,
+            since: NOW,
+            runs: Vec::new(),
+            count: 1,
+            unknown: 0,
+        },
+        message: None,
+    }
+}

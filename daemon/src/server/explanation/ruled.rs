@@ -1,0 +1,82 @@
+//! What the guard says of one process: the rules that it breaks, and what holds for its
+//! owner.
+
+use super::Asker;
+use crate::server::sight::{Sight, is_part};
+use gpukill_policy::guard::Rulebook;
+use gpukill_policy::guard::about::About;
+use gpukill_policy::guard::limits::{Limit, of, replaced};
+use gpukill_policy::guard::schedule::Civil;
+use gpukill_proto::guard::{GuardMode, HeldTo, MOST_RULED, OpenViolation, Ruled};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{GpuProcess, Snapshot};
+use std::collections::BTreeMap;
+
+/// What the guard knows now.
+#[derive(Clone, Copy)]
+pub(in crate::server) struct Judged<'a> {
+    /// The rules in force.
+    pub(in crate::server) book: &'a Rulebook,
+    /// The violations that go on.
+    pub(in crate::server) open: &'a [OpenViolation],
+    /// Now, as the box's people count time.
+    pub(in crate::server) civil: Civil,
+    /// The names of a user's groups, where they are known.
+    pub(in crate::server) groups: &'a dyn Fn(u32) -> Option<Vec<String>>,
+}
+
+/// What it says of the process of this pid, to whoever asks.
+pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading<Ruled> {
+    let mut processes = snapshot.processes.iter();
+    // One that is no process here is not judged.
+    let process = processes.find(|process| process.pid == pid && process.key().is_some());
+    let Some(process) = process else {
+        return Reading::Unsupported;
+    };
+    let sight = Sight {
+        caller: asker.caller,
+        roles: asker.roles,
+    };
+    if !sight.of_process(process) {
+        return Reading::Withheld;
+    }
+    let Judged { book, open, .. } = asker.judged;
+    let mode = book.rules().mode;
+    if mode == GuardMode::Disabled {
+        return Reading::Value(Ruled {
+            mode,
+            ..Ruled::default()
+        });
+    }
+    let violations = open.iter().filter(|open| is_part(open, process));
+    let violations = violations.take(MOST_RULED);
+    Reading::Value(Ruled {
+        mode,
+        violations: violations.map(|open| sight.open_of(open, pid)).collect(),
+        limits: limits(&asker.judged, process),
+    })
+}
+
+/// What holds for its owner now, and in whose place.
+fn limits(judged: &Judged<'_>, process: &GpuProcess) -> Vec<HeldTo> {
+    let owner = process.owner.last_known().and_then(|owner| owner.uid);
+    let groups = owner.and_then(|uid| Some((uid, (judged.groups)(uid)?)));
+    let groups: BTreeMap<u32, Vec<String>> = groups.into_iter().collect();
+    let about = About::of(process, &groups);
+    let mut others = replaced(judged.book, &about, judged.civil);
+    let limits = of(judged.book, &about, judged.civil).into_iter();
+    let limits = limits.take(MOST_RULED).map(|Limit { rule, limit }| {
+        // The first of its kind is the one that replaces: what is said of a time or of
+        // a group's total holds besides.
+        let its = others.extract_if(.., |other| other.rule.kind == rule.kind);
+        let its = its.filter_map(|other| Some((other.rule, other.limit?)));
+        let mut replaces: Vec<_> = its.collect();
+        replaces.truncate(MOST_RULED);
+        HeldTo {
+            rule,
+            limit,
+            replaces,
+        }
+    });
+    limits.collect()
+}

@@ -1,0 +1,199 @@
+//! What of the guard's findings a caller may see: where others' doings are hidden,
+//! nobody but those who run the box sees who breaks rules, only that they do so
+//! themselves.
+
+use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
+use gpukill_policy::guard::rules::{Limits, Rules};
+use gpukill_proto::guard::{
+    GuardBrief, GuardRecord, GuardStep, JudgedRun, Marked, OpenViolation, Person, Subject, Told,
+};
+use gpukill_proto::snapshot::{GpuProcess, Snapshot};
+use std::collections::BTreeSet;
+
+/// So many processes are marked in a list.
+const MOST_MARKED: usize = 256;
+
+/// What a caller may see.
+#[derive(Clone, Copy)]
+pub(super) struct Sight<'a> {
+    pub(super) caller: &'a Caller,
+    pub(super) roles: &'a Roles,
+}
+
+impl Sight<'_> {
+    /// Whether a process's doings are no secret to the caller.
+    pub(super) fn of_process(&self, process: &GpuProcess) -> bool {
+        self.reads(
+            process.uid.last_known().copied(),
+            process.namespace_owner.last_known().copied().flatten(),
+        )
+    }
+
+    /// Whether nobody's doings are.
+    fn of_everybody(&self) -> bool {
+        self.reads(None, None)
+    }
+
+    fn of_person(&self, person: &Person) -> bool {
+        self.reads(person.uid, None)
+    }
+
+    fn of_owner(&self, told: &Told) -> bool {
+        match &told.owner {
+            Some(owner) => self.of_person(owner),
+            None => self.of_everybody(),
+        }
+    }
+
+    fn reads(&self, owner: Option<u32>, namespace_owner: Option<u32>) -> bool {
+        let read = Operation::ReadCommand {
+            owner,
+            namespace_owner,
+        };
+        check(self.caller, read, self.roles) == Ruling::Allow
+    }
+
+    /// The violation as the caller may see it; `None` where it is others' alone.
+    pub(super) fn open(&self, open: &OpenViolation) -> Option<OpenViolation> {
+        self.sees(open).then(|| {
+            let mut open = open.clone();
+            open.evidence.runs.retain(|told| self.of_owner(told));
+            open
+        })
+    }
+
+    /// The violation that is about this process, which the caller may see.
+    pub(super) fn open_of(&self, open: &OpenViolation, pid: u32) -> OpenViolation {
+        let mut open = open.clone();
+        let told = &mut open.evidence.runs;
+        told.retain(|told| told.run.pid == pid || self.of_owner(told));
+        open
+    }
+
+    /// The same of a step of one: who is ended for what others do too may be one of
+    /// those.
+    pub(super) fn record(&self, mut record: GuardRecord) -> Option<GuardRecord> {
+        if self.of_everybody() {
+            return Some(record);
+        }
+        let is_seen = match &record.step {
+            GuardStep::Ended(victim) => self.of_person(&victim.job.owner),
+            // Why nobody is ended may name others' jobs.
+            GuardStep::Spared(_) => match &record.subject {
+                Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => false,
+                Subject::Person(_) | Subject::PersonOn(..) | Subject::Job(_) | Subject::Run(_) => {
+                    true
+                }
+            },
+            GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Over => true,
+        };
+        if !is_seen || !self.is_about(&record.subject, &record.evidence.runs) {
+            return None;
+        }
+        record.evidence.runs.retain(|told| self.of_owner(told));
+        Some(record)
+    }
+
+    /// Whether it is about anybody whom the caller sees.
+    fn is_about(&self, subject: &Subject, told: &[Told]) -> bool {
+        match subject {
+            Subject::Person(person) | Subject::PersonOn(person, _) => self.of_person(person),
+            Subject::Job(job) => self.of_person(&job.owner),
+            Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) | Subject::Run(_) => {
+                told.iter().any(|told| self.of_owner(told))
+            }
+        }
+    }
+
+    /// What a list of this snapshot shows of the guard.
+    pub(super) fn brief(
+        &self,
+        rules: &Rules,
+        open: &[OpenViolation],
+        snapshot: &Snapshot,
+    ) -> GuardBrief {
+        let seen = open.iter().filter(|open| self.sees(open));
+        let marked = seen.flat_map(|open| self.marks(open, snapshot));
+        GuardBrief {
+            mode: rules.mode,
+            has_rules: rules.policies() > 0 || rules.defaults != Limits::default(),
+            open: self.count(open),
+            marked: marked.take(MOST_MARKED).collect(),
+        }
+    }
+
+    /// How many of these violations the caller sees.
+    pub(super) fn count(&self, open: &[OpenViolation]) -> u32 {
+        count(open.iter().filter(|open| self.sees(open)).count())
+    }
+
+    fn sees(&self, open: &OpenViolation) -> bool {
+        self.of_everybody() || self.is_about(&open.subject, &open.evidence.runs)
+    }
+
+    /// The processes that a violation marks, of those that the caller sees: those that
+    /// it tells of, and where these are only some of a job's, all of that job.
+    fn marks(&self, open: &OpenViolation, snapshot: &Snapshot) -> Vec<Marked> {
+        let told = open.evidence.runs.iter();
+        let all = told.zip(Marked::all_of(open));
+        let seen = all.filter(|(told, _)| self.of_owner(told));
+        let mut marks: Vec<Marked> = seen.map(|(_, mark)| mark).collect();
+        let Some(first) = marks.first().cloned() else {
+            return marks;
+        };
+        if !is_whole(open) && matches!(open.subject, Subject::Job(_)) {
+            let known: BTreeSet<JudgedRun> = marks.iter().map(|mark| mark.run.clone()).collect();
+            let of_job = snapshot.processes.iter();
+            let of_job = of_job.filter(|process| is_of_its_job(open, process));
+            let of_job = of_job.filter_map(judged_run);
+            let new = of_job.filter(|run| !known.contains(run));
+            marks.extend(new.map(|run| Marked {
+                run,
+                ..first.clone()
+            }));
+        }
+        marks
+    }
+}
+
+/// Whether a violation is about a process.
+pub(super) fn is_part(open: &OpenViolation, process: &GpuProcess) -> bool {
+    let Some(key) = process.key() else {
+        return false;
+    };
+    let is_it = |told: &Told| (told.run.pid, told.run.start_ticks) == (key.pid, key.start_ticks);
+    open.evidence.runs.iter().any(is_it) || (!is_whole(open) && is_of_its_job(open, process))
+}
+
+/// Whether a violation tells of all that it is about.
+fn is_whole(open: &OpenViolation) -> bool {
+    open.evidence.runs.len() >= open.evidence.count as usize
+}
+
+fn is_of_its_job(open: &OpenViolation, process: &GpuProcess) -> bool {
+    let (Subject::Job(job), Some(its), Some(owner)) = (
+        &open.subject,
+        process.job.last_known(),
+        process.owner.last_known(),
+    ) else {
+        return false;
+    };
+    its.id() == job.id && (owner.uid, &owner.name) == (job.owner.uid, &job.owner.name)
+}
+
+fn judged_run(process: &GpuProcess) -> Option<JudgedRun> {
+    let key = process.key()?;
+    Some(JudgedRun {
+        pid: key.pid,
+        start_ticks: key.start_ticks,
+        device: process.device.clone(),
+        instance: process.instance,
+    })
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

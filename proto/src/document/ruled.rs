@@ -1,0 +1,136 @@
+//! The JSON of what the guard says of processes, in `list` and in `explain`.
+
+use super::OpenViolationDocument;
+use crate::guard::{GuardBrief, HeldTo, Marked, RuleName, Ruled};
+use crate::units::Timestamp;
+use serde::Serialize;
+
+/// How the guard stands, as `list` tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct GuardBriefDocument {
+    /// `disabled`, `dry-run`, `soft`, `enforce`.
+    pub mode: &'static str,
+    /// Without any nobody is limited.
+    pub has_rules: bool,
+    /// Of those that whoever asks may see.
+    pub open: u32,
+}
+
+impl From<&GuardBrief> for GuardBriefDocument {
+    fn from(brief: &GuardBrief) -> Self {
+        let GuardBrief {
+            mode,
+            has_rules,
+            open,
+            marked: _,
+        } = brief;
+        Self {
+            mode: mode.name(),
+            has_rules: *has_rules,
+            open: *open,
+        }
+    }
+}
+
+/// A rule that a process breaks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct MarkDocument {
+    /// `default: idle`
+    pub rule: String,
+    pub source: String,
+    pub kind: &'static str,
+    /// In `dry-run` nobody is ended.
+    pub mode: &'static str,
+    /// When a job is ended for it, if nothing changes.
+    pub deadline: Option<String>,
+    /// Whether that is its own; else it is one of several.
+    pub sole: bool,
+}
+
+impl From<&Marked> for MarkDocument {
+    fn from(marked: &Marked) -> Self {
+        let Marked {
+            run: _,
+            rule,
+            mode,
+            deadline,
+            is_sole,
+        } = marked;
+        Self {
+            rule: rule.to_string(),
+            source: rule.source.to_string(),
+            kind: rule.kind.name(),
+            mode: mode.name(),
+            deadline: deadline.map(Timestamp::to_rfc3339),
+            sole: *is_sole,
+        }
+    }
+}
+
+/// What the guard says of one process.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct RuledDocument {
+    pub mode: &'static str,
+    /// Violations that it is part of.
+    pub open: Vec<OpenViolationDocument>,
+    /// What holds for its owner now.
+    pub limits: Vec<LimitDocument>,
+}
+
+impl RuledDocument {
+    pub(super) fn of(ruled: &Ruled) -> Self {
+        let violations = ruled.violations.iter();
+        Self {
+            mode: ruled.mode.name(),
+            open: violations.map(OpenViolationDocument::from).collect(),
+            limits: ruled.limits.iter().map(LimitDocument::from).collect(),
+        }
+    }
+}
+
+/// A limit that holds for somebody.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct LimitDocument {
+    pub rule: String,
+    pub source: String,
+    pub kind: &'static str,
+    /// In the unit of the kind; `null` where it is not known whether it holds.
+    pub limit: Option<u64>,
+    /// What would hold if it were not said, the next first.
+    pub replaces: Vec<ReplacedDocument>,
+}
+
+impl From<&HeldTo> for LimitDocument {
+    fn from(held: &HeldTo) -> Self {
+        Self {
+            rule: held.rule.to_string(),
+            source: held.rule.source.to_string(),
+            kind: held.rule.kind.name(),
+            limit: held.limit,
+            replaces: held.replaces.iter().map(ReplacedDocument::from).collect(),
+        }
+    }
+}
+
+/// A limit in whose place another holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct ReplacedDocument {
+    pub rule: String,
+    pub source: String,
+    pub limit: u64,
+}
+
+impl From<&(RuleName, u64)> for ReplacedDocument {
+    fn from((rule, limit): &(RuleName, u64)) -> Self {
+        Self {
+            rule: rule.to_string(),
+            source: rule.source.to_string(),
+            limit: *limit,
+        }
+    }
+}
