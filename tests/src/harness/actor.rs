@@ -22,8 +22,17 @@ impl Actor {
     /// When it cannot be started.
     #[must_use]
     pub fn of(command: &mut Command) -> Self {
+        Self::with(command, Stdio::null())
+    }
+
+    /// Starts any command as an actor that has this for its input.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn with(command: &mut Command, input: impl Into<Stdio>) -> Self {
         let child = command
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();

@@ -134,6 +134,47 @@ impl Procfs {
         std::os::unix::fs::symlink(file, link).expect("a link");
     }
 
+    /// Lets a real process be seen in this tree with other texts in place of some of
+    /// its files; without those of which there is none.
+    ///
+    /// # Panics
+    /// When it is gone, or cannot be written.
+    pub fn dress(&self, pid: u32, files: &[(&str, Option<&str>)]) {
+        let real = PathBuf::from(format!("/proc/{pid}"));
+        let new = self.0.join("new");
+        std::fs::create_dir(&new).expect("a directory");
+        for entry in std::fs::read_dir(&real).expect("a process") {
+            let name = entry.expect("an entry").file_name();
+            let told = files.iter().find(|(file, _)| *file == name);
+            match told {
+                Some((file, Some(text))) => std::fs::write(new.join(file), text),
+                Some((_, None)) => Ok(()),
+                // What a link says is what it says to whoever reads it, and not where
+                // the link to it leads.
+                None if name == "exe" => match std::fs::read_link(real.join("exe")) {
+                    Ok(file) => std::os::unix::fs::symlink(file, new.join("exe")),
+                    // It is not for everybody to know.
+                    Err(_) => Ok(()),
+                },
+                None => std::os::unix::fs::symlink(real.join(&name), new.join(&name)),
+            }
+            .expect("a file");
+        }
+        // In one step: no daemon should see it half dressed.
+        std::fs::rename(new, self.0.join(pid.to_string())).expect("a directory");
+    }
+
+    /// Lets a process be seen no more.
+    ///
+    /// # Panics
+    /// When it was not to be seen.
+    pub fn forget(&self, pid: u32) {
+        let gone = self.0.join("gone");
+        std::fs::rename(self.0.join(pid.to_string()), &gone).expect("a process");
+        // What is linked stays as it is.
+        std::fs::remove_dir_all(gone).expect("a directory");
+    }
+
     /// Lets a real process be seen in this tree too.
     ///
     /// # Panics

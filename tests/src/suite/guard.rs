@@ -3,6 +3,8 @@
 
 mod edits;
 
+mod scenarios;
+
 mod judged;
 
 mod facts;

@@ -88,7 +88,7 @@ const USER: &[Field<UserPolicy>] = &[
             "[{ start_time = \"20:00\", end_time = \"08:00\", memory_limit_gb = 64 }]",
         ),
         help: "Other limits at some times: each with start_time, end_time, days_of_week and any of\n\
-               the limits above. The first that holds counts.",
+               the limits above. Of several that hold the strictest counts.",
         set: |it, at| put(&mut it.overrides, at.tables()),
     },
 ];
