@@ -4,15 +4,15 @@
 use super::super::limits::{Governed, value};
 use super::super::rules::GroupPolicy;
 use super::book::Policy;
-use super::finding::Findings;
+use super::finding::{Findings, Whom};
 use super::scene::Scene;
-use gpukill_proto::guard::{RuleKind, Subject};
+use gpukill_proto::guard::RuleKind;
 use std::collections::BTreeMap;
 
 /// What one limit adds up.
 pub(crate) struct Scope {
     pub(crate) policy: Policy,
-    pub(crate) subject: Subject,
+    pub(crate) whom: Whom,
     pub(crate) limit: u64,
     /// Positions in the scene.
     pub(crate) cells: Vec<usize>,
@@ -38,7 +38,7 @@ pub(crate) fn of_persons(scene: &Scene<'_>, kind: RuleKind, findings: &mut Findi
             let scope = scopes.entry((cell.person, policy));
             let scope = scope.or_insert_with(|| Scope {
                 policy,
-                subject: Subject::Person(scene.people[cell.person].clone()),
+                whom: Whom::Person(cell.person),
                 limit,
                 cells: Vec::new(),
                 doubtful: 0,
@@ -50,8 +50,7 @@ pub(crate) fn of_persons(scene: &Scene<'_>, kind: RuleKind, findings: &mut Findi
         match scene.profiles[cell.profile].1.by_kind.get(&kind) {
             Some(Governed::By { policy, limit }) => add(*policy, *limit),
             Some(Governed::Unknown { policy, why }) => {
-                let subject = Subject::Person(scene.people[cell.person].clone());
-                findings.unknown(*policy, kind, subject, why.clone());
+                findings.unknown(*policy, kind, Whom::Person(cell.person), why.clone());
             }
             None => {}
         }
@@ -60,17 +59,17 @@ pub(crate) fn of_persons(scene: &Scene<'_>, kind: RuleKind, findings: &mut Findi
                 Ok(true) => add(*policy, *limit),
                 Ok(false) => {}
                 Err(why) => {
-                    let subject = Subject::Person(scene.people[cell.person].clone());
-                    findings.unknown(*policy, kind, subject, why);
+                    let whom = Whom::Person(cell.person);
+                    findings.unknown(*policy, kind, whom, why.to_owned());
                 }
             }
         }
     }
-    let nobodys = scene.runs.iter().filter(|run| run.person.is_none());
     if value(&scene.book.rules().defaults, kind).is_some() {
-        for run in nobodys {
-            let subject = Subject::Run(run.key.clone());
-            findings.unknown(Policy::Default, kind, subject, "whose it is, is not known");
+        let runs = scene.runs.iter().enumerate();
+        for (position, _) in runs.filter(|(_, run)| run.person.is_none()) {
+            let whom = Whom::Run(position);
+            findings.unknown(Policy::Default, kind, whom, "whose it is, is not known");
         }
     }
     scopes.into_values().collect()
@@ -115,7 +114,7 @@ pub(crate) fn of_groups(
         .filter_map(|(at, group)| {
             let scope = Scope {
                 policy: Policy::Group(at),
-                subject: Subject::Group(group.name.clone()),
+                whom: Whom::Group(at),
                 limit: limit(group)?,
                 cells: Vec::new(),
                 doubtful: 0,
