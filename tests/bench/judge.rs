@@ -164,7 +164,7 @@ fn bucket(crowd: &Crowd, abouts: &[Arc<About>], nth: u32) -> Bucket {
             },
             is_present: true,
         };
-        (run, judged)
+        (Arc::new(run), judged)
     });
     Bucket {
         from,

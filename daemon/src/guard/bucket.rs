@@ -23,7 +23,7 @@ pub(crate) fn bucket(sample: &Sample, first: &mut FirstSeen, zone: &impl TimeZon
     let known = processes(sample);
     let left = sample.departed.iter();
     let left: BTreeSet<Run> = left.map(|it| Run::of(&it.process)).collect();
-    let runs: BTreeMap<JudgedRun, Judged> = usage
+    let runs: BTreeMap<Arc<JudgedRun>, Judged> = usage
         .runs
         .iter()
         .filter_map(|(run, used)| {
@@ -36,7 +36,7 @@ pub(crate) fn bucket(sample: &Sample, first: &mut FirstSeen, zone: &impl TimeZon
                 usage: used.clone(),
                 is_present: !left.contains(run),
             };
-            Some((judged, told))
+            Some((Arc::new(judged), told))
         })
         .collect();
     first.retain(|run, _| runs.contains_key(run));

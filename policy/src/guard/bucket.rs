@@ -27,7 +27,7 @@ pub struct Bucket {
     /// Every device that was there.
     pub devices: BTreeMap<DeviceId, JudgedDevice>,
     /// Every process on every device it used.
-    pub runs: BTreeMap<JudgedRun, Judged>,
+    pub runs: BTreeMap<Arc<JudgedRun>, Judged>,
 }
 
 /// A device, in a stretch of time.

@@ -11,9 +11,10 @@
 use super::judge::Course;
 use super::limits::milliseconds;
 use super::memory::JobKey;
+use super::memory::proof::Proof;
 use super::rules::Rehearsed;
 use gpukill_proto::guard::{
-    Evidence, GuardAction, GuardMode, GuardStep, OpenViolation, RuleKind, RuleName, Subject,
+    GuardAction, GuardMode, GuardStep, OpenViolation, RuleKind, RuleName, Subject,
 };
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -44,7 +45,7 @@ pub(crate) struct Opened {
     was_spared: bool,
     /// A job that others end, of which they were told.
     pub(crate) left_to: Option<JobKey>,
-    pub(crate) evidence: Evidence,
+    pub(crate) evidence: Proof,
     pub(crate) message: Option<String>,
 }
 
@@ -66,13 +67,13 @@ impl Clock {
         }
     }
 
-    /// It holds.
+    /// It holds, as is proved where it is beyond doubt.
     pub(crate) fn holds(
         &mut self,
         kind: RuleKind,
         course: &Course,
         at: Timestamp,
-        evidence: Evidence,
+        proof: impl FnOnce() -> Proof,
     ) -> Turn {
         let mut steps = Vec::new();
         self.settled_ms = 0;
@@ -85,6 +86,7 @@ impl Clock {
                 is_due: false,
             };
         }
+        let evidence = proof();
         let opened = self.opened.get_or_insert_with(|| {
             steps.push(GuardStep::Violated);
             Opened {
@@ -142,11 +144,11 @@ impl Clock {
     }
 
     /// Nobody can be ended for it: that is said once.
-    pub(crate) fn spared(&mut self, why: String) -> Option<GuardStep> {
+    pub(crate) fn spared(&mut self, why: impl FnOnce() -> String) -> Option<GuardStep> {
         self.looks_anew();
         let opened = self.opened.as_mut()?;
         let was_said = std::mem::replace(&mut opened.was_spared, true);
-        (!was_said).then_some(GuardStep::Spared(why))
+        (!was_said).then(|| GuardStep::Spared(why()))
     }
 
     /// As the world sees it; `None` before it is beyond doubt.
@@ -162,7 +164,7 @@ impl Clock {
             warnings: opened.warnings,
             deadline: opened.deadline,
             ended_at: opened.ended_at,
-            evidence: opened.evidence.clone(),
+            evidence: opened.evidence.told(),
             message: opened.message.clone(),
         })
     }

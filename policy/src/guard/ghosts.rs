@@ -32,18 +32,18 @@ impl Ghosts {
 
 /// Looks who is there still: forgets a job of whose processes none is, and takes in who
 /// joined one while another was. Ghosts end with the dry run.
-pub(crate) fn haunt(
+pub(crate) fn haunt<'k>(
     ended: &mut BTreeMap<JobKey, Ended>,
     is_dry_run: bool,
     there: &BTreeSet<Process>,
-    processes: impl Iterator<Item = (Process, JobKey)>,
+    processes: impl Iterator<Item = (Process, &'k JobKey)>,
 ) -> Ghosts {
     ended.retain(|_, it| {
         it.processes.retain(|process| there.contains(process));
         !it.processes.is_empty() && (is_dry_run || !it.is_ghost)
     });
     for (process, job) in processes {
-        if let Some(it) = ended.get_mut(&job) {
+        if let Some(it) = ended.get_mut(job) {
             it.processes.insert(process);
         }
     }

@@ -13,6 +13,8 @@ mod places;
 
 mod scene;
 
+mod there;
+
 mod finding;
 
 mod scope;
@@ -39,7 +41,7 @@ mod steps;
 
 pub use book::Rulebook;
 pub(crate) use book::{Course, Policy};
-pub(crate) use finding::{Excess, Held, told};
+pub(crate) use finding::{Excess, Held, seen};
 pub(crate) use idle::is_busy;
 pub(crate) use places::{Names, Places, is_called, names};
 pub(crate) use scene::{Job, Scene};
@@ -79,7 +81,7 @@ pub fn judge(book: &Rulebook, memory: &mut Memory, bucket: &Bucket) -> Judgement
     let mut scene = scene::scene(book, memory, bucket);
     let mut findings = Findings::default();
     access::judge(&scene, &mut findings);
-    idle::remember(memory, &scene);
+    idle::remember(memory, &mut scene);
     // The first bucket after a gap tells of a moment, and of no time.
     let is_seen = bucket.seen_ms > 0;
     if is_seen {
@@ -96,7 +98,7 @@ pub fn judge(book: &Rulebook, memory: &mut Memory, bucket: &Bucket) -> Judgement
         let names: BTreeSet<_> = names.collect();
         memory.conduct.retain(|rule, _| names.contains(rule));
     }
-    let (unjudged, unjudged_besides) = unjudged(book, &findings);
+    let (unjudged, unjudged_besides) = unjudged(&scene, &findings);
     Judgement {
         records: steps::take(&scene, memory, &findings, is_seen),
         unjudged,
@@ -117,7 +119,7 @@ fn look_at(scene: &Scene<'_>, memory: &mut Memory, concern: &Concern, findings: 
                 min_memory,
                 with_connections,
             };
-            idle::judge(scene, memory, concern, terms, findings);
+            idle::judge(scene, concern, terms, findings);
         }
         Conduct::Waste {
             below,
@@ -166,24 +168,33 @@ fn remembered<'m>(
     memory
 }
 
-fn unjudged(book: &Rulebook, findings: &Findings) -> (Vec<Unjudged>, usize) {
+/// What could not be judged, by rule and subject.
+fn unjudged(scene: &Scene<'_>, findings: &Findings) -> (Vec<Unjudged>, usize) {
+    let book = scene.book;
     let mut unjudged = Vec::new();
     let mut besides = 0;
     for ((policy, kind), of_rule) in &findings.of {
         if book.course(*policy, *kind).is_none() {
             continue;
         }
-        for (subject, finding) in of_rule {
-            match finding {
-                Finding::Holds(_) => {}
-                Finding::Unknown(_) if unjudged.len() >= MOST_UNJUDGED => besides += 1,
-                Finding::Unknown(why) => unjudged.push(Unjudged {
+        let unknown = of_rule.iter().filter_map(|(whom, finding)| match finding {
+            Finding::Holds(_) => None,
+            Finding::Unknown(why) => Some((scene.subject(*whom), why)),
+        });
+        let mut unknown: Vec<_> = unknown.collect();
+        unknown.sort_unstable();
+        let room = MOST_UNJUDGED - unjudged.len();
+        besides += unknown.len().saturating_sub(room);
+        unjudged.extend(
+            unknown
+                .into_iter()
+                .take(room)
+                .map(|(subject, why)| Unjudged {
                     rule: book.name(*policy, *kind),
-                    subject: subject.clone(),
-                    why: why.clone(),
+                    subject,
+                    why: why.clone().into_owned(),
                 }),
-            }
-        }
+        );
     }
     (unjudged, besides)
 }

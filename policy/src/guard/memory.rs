@@ -3,6 +3,8 @@
 
 pub(crate) mod pairs;
 
+pub(crate) mod proof;
+
 pub(crate) mod streak;
 
 pub(crate) mod window;
@@ -30,11 +32,11 @@ pub struct Memory {
     /// does nothing, and the milliseconds by whose mean utilisation is judged.
     pub(crate) by: (u32, u64),
     /// What each job did.
-    #[serde(with = "pairs")]
-    pub(crate) jobs: BTreeMap<JobKey, JobMemory>,
+    #[serde(with = "pairs::shared")]
+    pub(crate) jobs: BTreeMap<Arc<JobKey>, JobMemory>,
     /// Utilisation of each process.
-    #[serde(with = "pairs")]
-    pub(crate) loads: BTreeMap<JudgedRun, Window<Load>>,
+    #[serde(with = "pairs::shared")]
+    pub(crate) loads: BTreeMap<Arc<JudgedRun>, Window<Load>>,
     /// Utilisation of each device.
     #[serde(with = "pairs")]
     pub(crate) devices: BTreeMap<DeviceId, Window<Load>>,
@@ -73,12 +75,12 @@ pub(crate) struct JobMemory {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConductMemory {
     pub(crate) print: u64,
-    #[serde(with = "pairs")]
-    pub(crate) waste: BTreeMap<JobKey, Window<Waste>>,
-    #[serde(with = "pairs")]
-    pub(crate) runaway: BTreeMap<JudgedRun, Peak>,
-    #[serde(with = "pairs")]
-    pub(crate) growth: BTreeMap<JudgedRun, Window<Held>>,
+    #[serde(with = "pairs::shared")]
+    pub(crate) waste: BTreeMap<Arc<JobKey>, Window<Waste>>,
+    #[serde(with = "pairs::shared")]
+    pub(crate) runaway: BTreeMap<Arc<JudgedRun>, Peak>,
+    #[serde(with = "pairs::shared")]
+    pub(crate) growth: BTreeMap<Arc<JudgedRun>, Window<Held>>,
 }
 
 /// A process that works on and on, and the most that it held meanwhile.

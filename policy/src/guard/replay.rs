@@ -3,7 +3,8 @@
 //! Whatever the rules say of their mode, they are rehearsed: whoever would have been
 //! ended is gone from then on, and what they went on to use is what was freed.
 
-use super::bucket::Bucket;
+use super::bucket::{About, Bucket};
+use super::ghosts::Process;
 use super::judge::{Judgement, Rulebook, judge};
 use super::memory::{JobKey, Memory};
 use super::rules::Rules;
@@ -14,6 +15,7 @@ use gpukill_proto::guard::{
 use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// So many records are kept; more are counted.
 pub const MOST_RECORDS: usize = 1_000;
@@ -33,7 +35,9 @@ pub struct Replay {
     ended_for: BTreeMap<JobKey, RuleName>,
     judged: u64,
     people: BTreeSet<Person>,
-    runs: BTreeSet<JudgedRun>,
+    runs: BTreeSet<Arc<JudgedRun>>,
+    /// Who was there in the bucket before, in its order.
+    there: Vec<(Arc<JudgedRun>, Arc<About>)>,
     outcomes: BTreeMap<RuleName, RuleOutcome>,
     records: Vec<GuardRecord>,
     more_records: u64,
@@ -90,6 +94,7 @@ impl Replay {
             judged: 0,
             people: BTreeSet::new(),
             runs: BTreeSet::new(),
+            there: Vec::new(),
             outcomes: BTreeMap::new(),
             records: Vec::new(),
             more_records: 0,
@@ -104,16 +109,7 @@ impl Replay {
             return;
         }
         self.judged += 1;
-        for (run, judged) in &bucket.runs {
-            if !self.runs.contains(run) {
-                self.runs.insert(run.clone());
-            }
-            if let Some(owner) = &judged.about.owner
-                && !self.people.contains(owner)
-            {
-                self.people.insert(owner.clone());
-            }
-        }
+        self.meet(bucket);
         let Judgement {
             records, unjudged, ..
         } = judge(&self.book, &mut self.memory, bucket);
@@ -134,17 +130,54 @@ impl Replay {
         self.records.extend(records.into_iter().take(room));
     }
 
+    /// Notes who is there. Most were in the bucket before.
+    fn meet(&mut self, bucket: &Bucket) {
+        let there = bucket.runs.iter();
+        let there = there.map(|(run, judged)| (Arc::clone(run), Arc::clone(&judged.about)));
+        let before = std::mem::replace(&mut self.there, there.collect());
+        let mut before = before.iter().peekable();
+        for now in &self.there {
+            let is_same = |old: &&(Arc<JudgedRun>, Arc<About>)| {
+                Arc::ptr_eq(&old.0, &now.0) && Arc::ptr_eq(&old.1, &now.1)
+            };
+            let (run, about) = now;
+            while before
+                .next_if(|old| !is_same(old) && old.0 < *run)
+                .is_some()
+            {}
+            if before.next_if(is_same).is_some() {
+                continue;
+            }
+            if !self.runs.contains(run) {
+                self.runs.insert(Arc::clone(run));
+            }
+            if let Some(owner) = &about.owner
+                && !self.people.contains(owner)
+            {
+                self.people.insert(owner.clone());
+            }
+        }
+    }
+
     /// What those use who would have been gone.
     fn add_freed(&mut self, bucket: &Bucket) {
         self.ended_for
             .retain(|job, _| self.memory.ended.contains_key(job));
+        if self.ended_for.is_empty() {
+            return;
+        }
+        // How long each process held devices.
+        let mut held: BTreeMap<Process, u64> = BTreeMap::new();
+        for (run, judged) in &bucket.runs {
+            let of_process = held.entry((run.pid, run.start_ticks)).or_default();
+            *of_process = of_process.saturating_add(judged.usage.shared_ms());
+        }
         for (job, rule) in &self.ended_for {
             let Some(ended) = self.memory.ended.get(job) else {
                 continue;
             };
-            let is_of_it = |run: &JudgedRun| ended.processes.contains(&(run.pid, run.start_ticks));
-            let runs = bucket.runs.iter().filter(|(run, _)| is_of_it(run));
-            let freed: u64 = runs.map(|(_, judged)| judged.usage.shared_ms()).sum();
+            let of_its = ended.processes.iter().filter_map(|it| held.get(it));
+            let freed = of_its.fold(0, |sum: u64, ms| sum.saturating_add(*ms));
             let outcome = outcome(&mut self.outcomes, rule);
             outcome.freed_ms = outcome.freed_ms.saturating_add(freed);
         }

@@ -207,7 +207,7 @@ impl World {
                     },
                     is_present: process.is_present,
                 };
-                (run, judged)
+                (Arc::new(run), judged)
             })
         });
         Bucket {

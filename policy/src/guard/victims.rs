@@ -4,7 +4,8 @@
 //! and nobody while another that was ended is still going.
 
 use super::ghosts::{Ended as EndedJob, Process};
-use super::judge::{Excess, Held, Job, Scene, is_busy, told};
+use super::judge::{Excess, Held, Job, Scene, is_busy, seen};
+use super::memory::proof::Seen;
 use super::memory::{JobKey, Memory};
 use gpukill_proto::guard::{GuardMode, RuleKind, Victim};
 use gpukill_proto::snapshot::Scheduler;
@@ -24,7 +25,32 @@ pub(crate) enum Choice {
     /// Somebody is going already, or is gone.
     NotYet,
     /// Nobody may be, and why.
-    Nobody(String),
+    Nobody(Reasons),
+}
+
+/// Why nobody is: put in words only when they are said.
+pub(crate) struct Reasons(Vec<Reason>);
+
+enum Reason {
+    /// It is not known whose a process is.
+    Unowned,
+    /// That job was ended.
+    IsStillThere(usize),
+    /// What is so of that job.
+    Of(usize, &'static str),
+}
+
+impl Reasons {
+    /// In words.
+    pub(crate) fn told(&self, scene: &Scene<'_>, kind: RuleKind) -> String {
+        let shown = |job: &usize| scene.jobs[*job].shown();
+        let words = self.0.iter().map(|reason| match reason {
+            Reason::Unowned => "whose a process is, is not known".to_owned(),
+            Reason::IsStillThere(job) => format!("{} was ended, and is there still", shown(job)),
+            Reason::Of(job, why) => format!("{}: {why}", shown(job)),
+        });
+        why_nobody(words.collect(), kind)
+    }
 }
 
 /// Who was ended, in this bucket or before, and is there still.
@@ -65,7 +91,7 @@ impl Ended {
             is_ghost: self.is_dry_run,
             processes: job.runs.iter().map(|run| process(scene, *run)).collect(),
         };
-        self.jobs.insert(job.key.clone(), ended);
+        self.jobs.insert(JobKey::clone(&job.key), ended);
         true
     }
 }
@@ -79,7 +105,6 @@ fn process(scene: &Scene<'_>, run: usize) -> Process {
 pub(crate) fn choose(
     scene: &Scene<'_>,
     held: &Held,
-    kind: RuleKind,
     ended: &Ended,
     left_to: Option<&JobKey>,
 ) -> Choice {
@@ -89,37 +114,37 @@ pub(crate) fn choose(
         return Choice::NotYet;
     }
     let mut jobs: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let mut spared: BTreeSet<String> = BTreeSet::new();
+    let mut spared = Vec::new();
     for run in runs {
         match scene.runs[run].job {
             Some(job) => jobs.entry(job).or_default().push(run),
             None => {
-                spared.insert("whose a process is, is not known".to_owned());
+                spared.push(Reason::Unowned);
             }
         }
     }
-    for job in jobs.keys() {
-        let job = &scene.jobs[*job];
-        if left_to == Some(&job.key) {
+    for position in jobs.keys() {
+        let job = &scene.jobs[*position];
+        if left_to == Some(job.key.as_ref()) {
             return Choice::NotYet;
         }
-        if let Some(going) = ended.jobs.get(&job.key) {
+        if let Some(going) = ended.jobs.get(job.key.as_ref()) {
             if going.at >= ended.at || ended.at.since(going.at) < GOING {
                 return Choice::NotYet;
             }
-            return Choice::Nobody(format!("{} was ended, and is there still", job.shown));
+            return Choice::Nobody(Reasons(vec![Reason::IsStillThere(*position)]));
         }
     }
     let mut candidates = Vec::new();
     for (position, runs) in &jobs {
         let job = &scene.jobs[*position];
         if let Some(why) = may_not(scene, job) {
-            spared.insert(format!("{}: {why}", job.shown));
+            spared.push(Reason::Of(*position, why));
             continue;
         }
         let frees = frees(scene, runs, held.excess);
         if frees == 0 {
-            spared.insert(format!("{}: what it holds is not known", job.shown));
+            spared.push(Reason::Of(*position, "what it holds is not known"));
             continue;
         }
         candidates.push(Candidate {
@@ -134,7 +159,7 @@ pub(crate) fn choose(
             job: chosen.job,
             victim: victim(scene, chosen),
         },
-        None => Choice::Nobody(why_nobody(spared, kind)),
+        None => Choice::Nobody(Reasons(spared)),
     }
 }
 
@@ -197,15 +222,15 @@ fn began(scene: &Scene<'_>, job: &Job) -> (Timestamp, u64, u32) {
 }
 
 /// Why the guard does not end a job.
-fn may_not(scene: &Scene<'_>, job: &Job) -> Option<String> {
+fn may_not(scene: &Scene<'_>, job: &Job) -> Option<&'static str> {
     if job.spare.is_some() {
-        return job.spare.clone();
+        return job.spare;
     }
     let is_unclear = job.runs.iter().any(|run| {
         let about = &scene.runs[*run].judged.about;
         about.scheduler.is_none() || about.pod.is_none()
     });
-    is_unclear.then(|| "whether a scheduler or Kubernetes owns it is not known".to_owned())
+    is_unclear.then_some("whether a scheduler or Kubernetes owns it is not known")
 }
 
 fn why_nobody(spared: BTreeSet<String>, kind: RuleKind) -> String {
@@ -230,7 +255,7 @@ fn victim(scene: &Scene<'_>, chosen: &Candidate) -> Victim {
     Victim {
         job: job.judged(),
         priority: chosen.priority,
-        runs: told(scene, &job.runs),
+        runs: seen(scene, &job.runs).iter().map(Seen::told).collect(),
         count: u32::try_from(job.runs.len()).unwrap_or(u32::MAX),
         is_busy: is_busy(scene, job),
         leave_to: job.runs.iter().find_map(|run| {

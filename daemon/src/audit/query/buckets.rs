@@ -4,7 +4,7 @@
 use super::range::{Level, Rows, rows};
 use super::{Deadline, Failure};
 use crate::audit::abouts;
-use crate::audit::packed::{Stored, unpack};
+use crate::audit::packed::{Unpacked, read};
 use crate::audit::row::instance_of;
 use crate::civil::civil;
 use chrono::TimeZone;
@@ -47,7 +47,7 @@ pub(crate) fn buckets(
             let (id, at): (i64, i64) = (row.get(0)?, row.get(1)?);
             let blob = row.get_ref(2)?.as_blob().unwrap_or_default();
             // One that is broken is told of where it was found, and left out here.
-            if let Ok(stored) = unpack(blob, Timestamp(at)) {
+            if let Ok(stored) = read(blob, Timestamp(at)) {
                 tell(known.bucket(id, stored, zone)?, level == Level::Samples);
             }
         }
@@ -72,10 +72,9 @@ struct Device {
     is_unified: bool,
 }
 
-#[derive(Clone)]
 struct Run {
     process: i64,
-    judged: JudgedRun,
+    judged: Arc<JudgedRun>,
     first_seen: Timestamp,
     /// In which sample it left the device.
     left_in: Option<i64>,
@@ -91,28 +90,43 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn bucket(&mut self, id: i64, stored: Stored, zone: &impl TimeZone) -> Result<Bucket, Failure> {
+    fn bucket(
+        &mut self,
+        id: i64,
+        stored: Unpacked,
+        zone: &impl TimeZone,
+    ) -> Result<Bucket, Failure> {
         let mut devices = BTreeMap::new();
         for (row, usage) in stored.devices {
             if let Some((id, told)) = self.device(row, usage)? {
                 devices.insert(id, told);
             }
         }
-        let mut runs = BTreeMap::new();
+        let mut runs = Vec::with_capacity(stored.runs.len());
+        let mut left = Vec::new();
         for (row, usage) in stored.runs {
-            let Some(run) = self.run(row)?.cloned() else {
+            let Some(run) = self.run(row)? else {
                 continue;
             };
-            let about = self.about(run.process, id)?;
-            runs.insert(
-                run.judged,
-                Judged {
-                    about,
-                    first_seen: run.first_seen,
-                    usage,
-                    is_present: run.left_in.is_none_or(|left| left > id),
-                },
-            );
+            let (process, first_seen) = (run.process, run.first_seen);
+            let judged = Arc::clone(&run.judged);
+            let is_present = run.left_in.is_none_or(|left| left > id);
+            let about = self.about(process, id)?;
+            if !is_present {
+                left.push((row, process));
+            }
+            let told = Judged {
+                about,
+                first_seen,
+                usage,
+                is_present,
+            };
+            runs.push((judged, told));
+        }
+        // Who has left comes no more, or is read again.
+        for (row, process) in left {
+            self.runs.remove(&row);
+            self.abouts.remove(&process);
         }
         Ok(Bucket {
             from: stored.from,
@@ -120,7 +134,7 @@ impl<'a> Known<'a> {
             seen_ms: stored.seen_ms,
             civil: civil(zone, stored.until),
             devices,
-            runs,
+            runs: runs.into_iter().collect(),
         })
     }
 
@@ -181,12 +195,12 @@ impl<'a> Known<'a> {
             let (start_ticks, part): (i64, String) = (row.get(2)?, row.get(4)?);
             let run = Run {
                 process: row.get(0)?,
-                judged: JudgedRun {
+                judged: Arc::new(JudgedRun {
                     pid: row.get(1)?,
                     start_ticks: start_ticks.unsigned_abs(),
                     device: DeviceId(row.get(3)?),
                     instance: instance_of(&part),
-                },
+                }),
                 first_seen: Timestamp(row.get(5)?),
                 left_in: row.get(6)?,
             };

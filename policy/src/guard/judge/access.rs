@@ -1,10 +1,10 @@
 //! What is not allowed at all: a device, a person or a process on it, a time.
 
 use super::book::Policy;
-use super::finding::{Findings, Held};
+use super::finding::{Findings, Held, Whom};
 use super::places::Chosen;
 use super::scene::{Run, Scene};
-use gpukill_proto::guard::{RuleKind, Subject};
+use gpukill_proto::guard::RuleKind;
 
 pub(crate) fn judge(scene: &Scene<'_>, findings: &mut Findings) {
     let rules = scene.book.rules();
@@ -20,16 +20,13 @@ pub(crate) fn judge(scene: &Scene<'_>, findings: &mut Findings) {
         .map(|it| it.hours.contains(scene.bucket.civil))
         .collect();
     for (position, run) in scene.runs.iter().enumerate() {
-        let mut found = |policy, kind, is: Result<bool, &str>| {
-            let subject = || Subject::Run(run.key.clone());
-            match is {
-                Ok(true) => {
-                    let held = Held::access(vec![position]);
-                    findings.holds(policy, kind, subject(), held);
-                }
-                Ok(false) => {}
-                Err(why) => findings.unknown(policy, kind, subject(), why),
+        let mut found = |policy, kind, is: Result<bool, &str>| match is {
+            Ok(true) => {
+                let held = Held::access(vec![position]);
+                findings.holds(policy, kind, Whom::Run(position), held);
             }
+            Ok(false) => {}
+            Err(why) => findings.unknown(policy, kind, Whom::Run(position), why.to_owned()),
         };
         let place = |policy: Policy| match policy {
             Policy::Gpu(at) => scene.places.gpus[at].has(run.device),

@@ -2,10 +2,10 @@
 //! memory that is left on a device. What is not known counts as nothing: what is known
 //! can be too much by itself.
 
-use super::finding::{Excess, Findings, Held};
+use super::finding::{Excess, Findings, Held, Whom};
 use super::scene::{Amount, Scene};
 use super::scope::{Scope, of_groups, of_persons};
-use gpukill_proto::guard::{Measured, RuleKind, Subject};
+use gpukill_proto::guard::{Measured, RuleKind};
 use std::collections::BTreeSet;
 
 pub(crate) fn judge(scene: &Scene<'_>, findings: &mut Findings) {
@@ -41,10 +41,10 @@ fn memory(scene: &Scene<'_>, kind: RuleKind, scope: Scope, findings: &mut Findin
             unknown,
             excess: Excess::Bytes(value - scope.limit),
         };
-        findings.holds_unless((scope.policy, scope.doubt), kind, scope.subject, held);
+        findings.holds_unless((scope.policy, scope.doubt), kind, scope.whom, held);
     } else if unknown > 0 {
         let why = format!("how much memory {unknown} of its processes hold is not known");
-        findings.unknown(scope.policy, kind, scope.subject, why);
+        findings.unknown(scope.policy, kind, scope.whom, why);
     }
 }
 
@@ -78,10 +78,10 @@ fn processes(scene: &Scene<'_>, kind: RuleKind, scope: Scope, findings: &mut Fin
             unknown: scope.doubtful,
             excess: Excess::Processes(value - scope.limit),
         };
-        findings.holds_unless((scope.policy, scope.doubt), kind, scope.subject, held);
+        findings.holds_unless((scope.policy, scope.doubt), kind, scope.whom, held);
     } else if value.saturating_add(u64::from(scope.doubtful)) > scope.limit {
         let why = "how many processes count is not known";
-        findings.unknown(scope.policy, kind, scope.subject, why);
+        findings.unknown(scope.policy, kind, scope.whom, why);
     }
 }
 
@@ -98,8 +98,8 @@ fn of_each_process(scene: &Scene<'_>, findings: &mut Findings) {
                 Ok(true) => most.push((limit.0, policy)),
                 Ok(false) => {}
                 Err(why) => {
-                    let subject = Subject::Device(scene.devices[device].0.clone());
-                    findings.unknown(policy, RuleKind::ProcessMemory, subject, why);
+                    let whom = Whom::Device(device);
+                    findings.unknown(policy, RuleKind::ProcessMemory, whom, why.to_owned());
                 }
             }
         }
@@ -111,7 +111,7 @@ fn of_each_process(scene: &Scene<'_>, findings: &mut Findings) {
         let most = run.device.map_or(&[][..], |device| &most[device]);
         let Amount { value, is_known } = run.memory;
         for (limit, policy) in most {
-            let subject = || Subject::Run(run.key.clone());
+            let whom = Whom::Run(position);
             let kind = RuleKind::ProcessMemory;
             if value > *limit {
                 let held = Held {
@@ -124,13 +124,13 @@ fn of_each_process(scene: &Scene<'_>, findings: &mut Findings) {
                     unknown: u32::from(!is_known),
                     excess: Excess::All,
                 };
-                findings.holds(*policy, kind, subject(), held);
+                findings.holds(*policy, kind, whom, held);
             } else if is_known {
                 // No limit after it is lower.
                 break;
             } else {
                 let why = "how much memory it holds is not known";
-                findings.unknown(*policy, kind, subject(), why);
+                findings.unknown(*policy, kind, whom, why);
             }
         }
     }
@@ -144,21 +144,21 @@ fn left_on_devices(scene: &Scene<'_>, findings: &mut Findings) {
         let Some(reserved) = gpu.reserved_memory else {
             continue;
         };
-        for (position, (id, device)) in scene.devices.iter().enumerate() {
+        for (position, (_, device)) in scene.devices.iter().enumerate() {
             let policy = super::Policy::Gpu(at);
-            let subject = Subject::Device((*id).clone());
+            let whom = Whom::Device(position);
             match scene.places.gpus[at].has(Some(position)) {
                 Ok(true) if !device.is_unified => {}
                 Ok(_) => continue,
                 Err(why) => {
-                    findings.unknown(policy, kind, subject, why);
+                    findings.unknown(policy, kind, whom, why.to_owned());
                     continue;
                 }
             }
             let seen = scene.bucket.seen_ms;
             let used = Amount::of(&device.usage.memory, seen, seen);
             let Some(total) = device.memory else {
-                findings.unknown(policy, kind, subject, "how much memory it has is not known");
+                findings.unknown(policy, kind, whom, "how much memory it has is not known");
                 continue;
             };
             let left = total.0.saturating_sub(used.value);
@@ -174,14 +174,9 @@ fn left_on_devices(scene: &Scene<'_>, findings: &mut Findings) {
                     unknown: u32::from(!used.is_known),
                     excess: Excess::Bytes(reserved.0 - left),
                 };
-                findings.holds(policy, kind, subject, held);
+                findings.holds(policy, kind, whom, held);
             } else if !used.is_known {
-                findings.unknown(
-                    policy,
-                    kind,
-                    subject,
-                    "how much of it is in use is not known",
-                );
+                findings.unknown(policy, kind, whom, "how much of it is in use is not known");
             }
         }
     }

@@ -4,10 +4,10 @@
 use super::super::limits::Governed;
 use super::super::rules::Conduct;
 use super::book::Policy;
-use super::finding::{ACCOUNT, Findings};
+use super::finding::{ACCOUNT, Findings, Whom};
 use super::scene::Scene;
 use super::scope::{is_meant, times};
-use gpukill_proto::guard::{RuleKind, Subject};
+use gpukill_proto::guard::RuleKind;
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,8 +18,60 @@ pub(crate) struct Concern {
     pub(crate) conduct: Conduct,
     /// Why it is not known whether this holds for them.
     pub(crate) doubt: Option<&'static str>,
+    /// The runs that the rule selects, by job.
+    pub(crate) runs: Vec<usize>,
+    /// Their jobs, and the place in `runs` that each one's end at.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Concern {
     /// Jobs, and their runs that the rule selects.
-    pub(crate) jobs: BTreeMap<usize, Vec<usize>>,
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = (usize, &[usize])> {
+        let mut from = 0;
+        self.ends.iter().map(move |(job, end)| {
+            let runs = &self.runs[from..*end];
+            from = *end;
+            (*job, runs)
+        })
+    }
+}
+
+/// What one rule is about, as far as it is found.
+struct Gathered {
+    policy: Policy,
+    conduct: Conduct,
+    doubt: Option<&'static str>,
+    /// Jobs and runs.
+    runs: Vec<(usize, usize)>,
+}
+
+impl Gathered {
+    fn new(policy: Policy, conduct: Conduct, doubt: Option<&'static str>) -> Self {
+        Self {
+            policy,
+            conduct,
+            doubt,
+            runs: Vec::new(),
+        }
+    }
+
+    fn by_job(mut self) -> Concern {
+        self.runs.sort_unstable();
+        let mut ends: Vec<(usize, usize)> = Vec::new();
+        for (end, (job, _)) in (1..).zip(&self.runs) {
+            match ends.last_mut() {
+                Some(last) if last.0 == *job => last.1 = end,
+                Some(_) | None => ends.push((*job, end)),
+            }
+        }
+        Concern {
+            policy: self.policy,
+            conduct: self.conduct,
+            doubt: self.doubt,
+            runs: self.runs.into_iter().map(|(_, run)| run).collect(),
+            ends,
+        }
+    }
 }
 
 /// A limit of a person, as what its processes must not do.
@@ -35,7 +87,7 @@ const LIMITED: [Limited; 2] = [
 ];
 
 /// By policy, kind, and what of it differs between processes.
-type Concerns = BTreeMap<(Policy, RuleKind, u64, u64, Option<&'static str>), Concern>;
+type Concerns = BTreeMap<(Policy, RuleKind, u64, u64, Option<&'static str>), Gathered>;
 
 pub(crate) fn concerns(scene: &Scene<'_>, findings: &mut Findings) -> Vec<Concern> {
     let mut concerns = Concerns::new();
@@ -43,7 +95,7 @@ pub(crate) fn concerns(scene: &Scene<'_>, findings: &mut Findings) -> Vec<Concer
         of_persons(scene, limited, &mut concerns, findings);
     }
     of_behaviours(scene, &mut concerns, findings);
-    concerns.into_values().collect()
+    concerns.into_values().map(Gathered::by_job).collect()
 }
 
 fn of_persons(
@@ -58,8 +110,7 @@ fn of_persons(
         let own = match resolved.by_kind.get(kind) {
             Some(Governed::By { policy, limit }) => Some((*policy, *limit, None)),
             Some(Governed::Unknown { policy, why }) => {
-                let subject = subject(scene, position);
-                findings.unknown(*policy, *kind, subject, why.clone());
+                findings.unknown(*policy, *kind, whom(scene, position), why.clone());
                 None
             }
             None => None,
@@ -72,7 +123,8 @@ fn of_persons(
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(why) => {
-                    findings.unknown(policy, *kind, subject(scene, position), why);
+                    let whom = whom(scene, position);
+                    findings.unknown(policy, *kind, whom, why.to_owned());
                     continue;
                 }
             }
@@ -92,13 +144,11 @@ fn of_persons(
                 continue;
             };
             let concern = concerns.entry((policy, *kind, limit, least, doubt));
-            let concern = concern.or_insert_with(|| Concern {
-                policy,
-                conduct: conduct(Duration::from_millis(limit), Bytes(least)),
-                doubt,
-                jobs: BTreeMap::new(),
+            let concern = concern.or_insert_with(|| {
+                let conduct = conduct(Duration::from_millis(limit), Bytes(least));
+                Gathered::new(policy, conduct, doubt)
             });
-            concern.jobs.entry(job).or_default().push(position);
+            concern.runs.push((job, position));
         }
     }
 }
@@ -112,45 +162,33 @@ fn of_behaviours(scene: &Scene<'_>, concerns: &mut Concerns, findings: &mut Find
             match (scene.places.behaviours[*at].has(run.device), run.job) {
                 (Ok(false), _) => {}
                 (Err(why), _) => {
-                    let subject = subject(scene, position);
-                    findings.unknown(policy, conduct.kind(), subject, why);
+                    let whom = whom(scene, position);
+                    findings.unknown(policy, conduct.kind(), whom, why.to_owned());
                 }
                 (Ok(true), None) => unowned(scene, position, policy, conduct.kind(), findings),
                 (Ok(true), Some(job)) => {
                     let concern = concerns.entry((policy, conduct.kind(), 0, 0, None));
-                    let concern = concern.or_insert_with(|| Concern {
-                        policy,
-                        conduct: conduct.clone(),
-                        doubt: None,
-                        jobs: BTreeMap::new(),
-                    });
-                    concern.jobs.entry(job).or_default().push(position);
+                    let concern =
+                        concern.or_insert_with(|| Gathered::new(policy, conduct.clone(), None));
+                    concern.runs.push((job, position));
                 }
             }
         }
         for (at, why) in &run.selected.doubtful_behaviours {
             if scene.places.behaviours[*at].has(run.device) != Ok(false) {
                 let (policy, kind) = (Policy::Behaviour(*at), behaviours[*at].conduct.kind());
-                findings.unknown(policy, kind, subject(scene, position), *why);
+                findings.unknown(policy, kind, whom(scene, position), *why);
             }
         }
     }
 }
 
 fn unowned(scene: &Scene<'_>, run: usize, policy: Policy, kind: RuleKind, findings: &mut Findings) {
-    findings.unknown(
-        policy,
-        kind,
-        subject(scene, run),
-        "whose it is, is not known",
-    );
+    let whom = whom(scene, run);
+    findings.unknown(policy, kind, whom, "whose it is, is not known");
 }
 
 /// The job, where it is known whose.
-fn subject(scene: &Scene<'_>, run: usize) -> Subject {
-    let run = &scene.runs[run];
-    match run.job {
-        Some(job) => Subject::Job(scene.jobs[job].judged()),
-        None => Subject::Run(run.key.clone()),
-    }
+fn whom(scene: &Scene<'_>, run: usize) -> Whom {
+    scene.runs[run].job.map_or(Whom::Run(run), Whom::Job)
 }

@@ -2,9 +2,9 @@
 
 use super::super::limits::milliseconds;
 use super::conduct::Concern;
-use super::finding::{Excess, Findings, Held};
+use super::finding::{Excess, Findings, Held, Whom};
 use super::scene::Scene;
-use gpukill_proto::guard::{Measured, RuleKind, Subject};
+use gpukill_proto::guard::{Measured, RuleKind};
 use std::cmp::Reverse;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) fn judge(
     findings: &mut Findings,
 ) {
     let limit = milliseconds(limit);
-    for (job, runs) in &concern.jobs {
+    for (job, runs) in concern.jobs() {
         let is_there = |run: &&usize| scene.runs[**run].judged.is_present;
         let longest = runs.iter().filter(is_there).min_by_key(|run| {
             let run = &scene.runs[**run];
@@ -30,13 +30,12 @@ pub(crate) fn judge(
             let held = Held {
                 measured: Some(Measured { value, limit }),
                 since: Some(since),
-                runs: runs.clone(),
+                runs: runs.to_vec(),
                 unknown: 0,
                 excess: Excess::All,
             };
-            let subject = Subject::Job(scene.jobs[*job].judged());
             let rule = (concern.policy, concern.doubt);
-            findings.holds_unless(rule, RuleKind::Duration, subject, held);
+            findings.holds_unless(rule, RuleKind::Duration, Whom::Job(job), held);
         }
     }
 }

@@ -1,23 +1,41 @@
 //! What was found in one bucket: which conditions hold, by what they are known, and of
 //! which it cannot be told. Of all others, it is known that they do not hold.
 
+use super::super::memory::proof::{Proof, Seen};
 use super::book::Policy;
 use super::scene::Scene;
-use gpukill_proto::guard::{Evidence, JudgedRun, MOST_TOLD, Measured, RuleKind, Subject, Told};
+use gpukill_proto::guard::{MOST_TOLD, Measured, RuleKind};
 use gpukill_proto::units::Timestamp;
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What is found, by rule and subject.
 #[derive(Default)]
 pub(crate) struct Findings {
-    pub(crate) of: BTreeMap<(Policy, RuleKind), BTreeMap<Subject, Finding>>,
+    pub(crate) of: BTreeMap<(Policy, RuleKind), BTreeMap<Whom, Finding>>,
+}
+
+/// A subject, by its positions in the scene; a group by that in the rules. Most of what
+/// is found is told to nobody: names are looked up where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Whom {
+    Person(usize),
+    /// On which device.
+    PersonOn(usize, usize),
+    Group(usize),
+    /// On which device.
+    GroupOn(usize, usize),
+    Device(usize),
+    Job(usize),
+    Run(usize),
 }
 
 pub(crate) enum Finding {
     Holds(Held),
     /// It cannot be told, and why.
-    Unknown(String),
+    Unknown(Cow<'static, str>),
 }
 
 /// A condition that holds.
@@ -46,33 +64,33 @@ pub(crate) enum Excess {
 impl Findings {
     /// That it holds counts for more than that it cannot be told, and of two that hold
     /// the one that is further beyond what is allowed.
-    pub(crate) fn add(&mut self, policy: Policy, kind: RuleKind, subject: Subject, new: Finding) {
+    pub(crate) fn add(&mut self, policy: Policy, kind: RuleKind, whom: Whom, new: Finding) {
         let of_rule = self.of.entry((policy, kind)).or_default();
-        let replaces = match (of_rule.get(&subject), &new) {
+        let replaces = match (of_rule.get(&whom), &new) {
             (None, _) | (Some(Finding::Unknown(_)), Finding::Holds(_)) => true,
             (Some(_), Finding::Unknown(_)) => false,
             (Some(Finding::Holds(old)), Finding::Holds(new)) => beyond(old) < beyond(new),
         };
         if replaces {
-            of_rule.insert(subject, new);
+            of_rule.insert(whom, new);
         }
     }
 
-    pub(crate) fn holds(&mut self, policy: Policy, kind: RuleKind, subject: Subject, held: Held) {
-        self.add(policy, kind, subject, Finding::Holds(held));
+    pub(crate) fn holds(&mut self, policy: Policy, kind: RuleKind, whom: Whom, held: Held) {
+        self.add(policy, kind, whom, Finding::Holds(held));
     }
 
     /// It holds, unless what a process says of itself is true.
     pub(crate) fn holds_unless(
         &mut self,
-        (policy, doubt): (Policy, Option<&str>),
+        (policy, doubt): (Policy, Option<&'static str>),
         kind: RuleKind,
-        subject: Subject,
+        whom: Whom,
         held: Held,
     ) {
         match doubt {
-            None => self.holds(policy, kind, subject, held),
-            Some(why) => self.unknown(policy, kind, subject, why),
+            None => self.holds(policy, kind, whom, held),
+            Some(why) => self.unknown(policy, kind, whom, why),
         }
     }
 
@@ -80,10 +98,10 @@ impl Findings {
         &mut self,
         policy: Policy,
         kind: RuleKind,
-        subject: Subject,
-        why: impl Into<String>,
+        whom: Whom,
+        why: impl Into<Cow<'static, str>>,
     ) {
-        self.add(policy, kind, subject, Finding::Unknown(why.into()));
+        self.add(policy, kind, whom, Finding::Unknown(why.into()));
     }
 }
 
@@ -106,11 +124,11 @@ impl Held {
         }
     }
 
-    pub(crate) fn evidence(&self, scene: &Scene<'_>, since: Timestamp) -> Evidence {
-        Evidence {
+    pub(crate) fn proof(&self, scene: &Scene<'_>, since: Timestamp) -> Proof {
+        Proof {
             measured: self.measured,
             since,
-            runs: told(scene, &self.runs),
+            runs: seen(scene, &self.runs),
             count: u32::try_from(self.runs.len()).unwrap_or(u32::MAX),
             unknown: self.unknown,
         }
@@ -118,7 +136,7 @@ impl Held {
 }
 
 /// Those that hold most, first.
-pub(crate) fn told(scene: &Scene<'_>, runs: &[usize]) -> Vec<Told> {
+pub(crate) fn seen(scene: &Scene<'_>, runs: &[usize]) -> Vec<Seen> {
     let mut runs = runs.to_vec();
     let by_memory = |run: &usize| (Reverse(scene.runs[*run].memory.value), *run);
     if runs.len() > MOST_TOLD {
@@ -126,23 +144,20 @@ pub(crate) fn told(scene: &Scene<'_>, runs: &[usize]) -> Vec<Told> {
         runs.truncate(MOST_TOLD);
     }
     runs.sort_unstable_by_key(by_memory);
-    runs.into_iter().map(|run| tell(scene, run)).collect()
+    runs.into_iter().map(|run| see(scene, run)).collect()
 }
 
-fn tell(scene: &Scene<'_>, run: usize) -> Told {
+fn see(scene: &Scene<'_>, run: usize) -> Seen {
     let run = &scene.runs[run];
     let usage = &run.judged.usage;
-    let about = &run.judged.about;
-    Told {
-        run: JudgedRun::clone(run.key),
+    Seen {
+        run: Arc::clone(run.key),
+        about: Arc::clone(&run.judged.about),
         gpu_index: run.device.map_or(0, |it| scene.devices[it].1.index),
-        owner: about.owner.clone(),
-        name: about.name.clone(),
         memory: usage.memory.mean(),
         utilization: usage
             .utilization
             .mean()
             .map(|it| u32::try_from(it).unwrap_or(u32::MAX)),
-        job: about.job.as_ref().map(|(_, shown)| shown.clone()),
     }
 }

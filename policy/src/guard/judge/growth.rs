@@ -5,10 +5,11 @@ use super::super::limits::milliseconds;
 use super::super::memory::window::{Held as Memory, Window};
 use super::super::memory::{ConductMemory, keep};
 use super::conduct::Concern;
-use super::finding::{Excess, Findings, Held};
+use super::finding::{Excess, Findings, Held, Whom};
 use super::scene::{Run, Scene, is_known};
-use gpukill_proto::guard::{Measured, RuleKind, Subject};
+use gpukill_proto::guard::{Measured, RuleKind};
 use gpukill_proto::units::{Bytes, Timestamp};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// By how much, in how long.
@@ -29,26 +30,26 @@ pub(crate) fn judge(
     let length = milliseconds(terms.within).max(1);
     let start = i64::try_from(length).unwrap_or(i64::MAX);
     let start = Timestamp(bucket.until.0.saturating_sub(start));
-    for (job, runs) in &concern.jobs {
-        let subject = || Subject::Job(scene.jobs[*job].judged());
+    for (job, runs) in concern.jobs() {
+        let whom = Whom::Job(job);
         let mut worst: Option<(u64, usize)> = None;
         for position in runs {
             let run = &scene.runs[*position];
-            let window = memory.growth.entry(run.key.clone());
+            let window = memory.growth.entry(Arc::clone(run.key));
             let window = window.or_insert_with(|| Window::from(bucket.from));
             window.add(length, bucket.from, bucket.until, part(run));
             match window.covers(length, bucket.until, run.judged.first_seen) {
                 Some(false) => {}
                 None => {
                     let why = "what it held before it was looked at is not known";
-                    findings.unknown(concern.policy, RuleKind::Growth, subject(), why);
+                    findings.unknown(concern.policy, RuleKind::Growth, whom, why);
                 }
                 Some(true) if window.slots().any(|slot| slot.part.is_unknown) => {
                     let why = "how much memory it held all the time is not known";
-                    findings.unknown(concern.policy, RuleKind::Growth, subject(), why);
+                    findings.unknown(concern.policy, RuleKind::Growth, whom, why);
                 }
                 Some(true) => {
-                    let grown = grown(window, start, length).filter(|it| *it >= terms.by.0);
+                    let grown = grown(window, start, length, terms.by);
                     let this = grown.map(|grown| (grown, *position));
                     worst = worst.max(this);
                 }
@@ -65,12 +66,11 @@ pub(crate) fn judge(
                 unknown: 0,
                 excess: Excess::All,
             };
-            findings.holds(concern.policy, RuleKind::Growth, subject(), held);
+            findings.holds(concern.policy, RuleKind::Growth, whom, held);
         }
     }
-    let runs = || concern.jobs.values().flatten();
-    let there = runs().map(|run| scene.runs[*run].key);
-    keep(&mut memory.growth, runs().count(), there);
+    let there = concern.runs.iter().map(|run| scene.runs[*run].key);
+    keep(&mut memory.growth, concern.runs.len(), there);
 }
 
 fn part(run: &Run<'_>) -> Memory {
@@ -85,8 +85,12 @@ fn part(run: &Run<'_>) -> Memory {
     }
 }
 
-/// By how many bytes it grew from `start` on, where it did so in each quarter.
-fn grown(window: &Window<Memory>, start: Timestamp, length: u64) -> Option<u64> {
+/// By how many bytes it grew from `start` on, where that is so much, and it did so in
+/// each quarter.
+fn grown(window: &Window<Memory>, start: Timestamp, length: u64, by: Bytes) -> Option<u64> {
+    let first = window.slots().next()?.part.first;
+    let last = window.slots().next_back()?.part.last;
+    let grown = last.checked_sub(first).filter(|grown| *grown >= by.0)?;
     let mut quarters = [(0_u64, 0_u64); 4];
     for slot in window.slots() {
         let middle = slot.from.0.midpoint(slot.until.0);
@@ -102,7 +106,5 @@ fn grown(window: &Window<Memory>, start: Timestamp, length: u64) -> Option<u64> 
     let grows = means
         .windows(2)
         .all(|two| two[0].is_some() && two[0] < two[1]);
-    let first = window.slots().next()?.part.first;
-    let last = window.slots().next_back()?.part.last;
-    grows.then(|| last.checked_sub(first)).flatten()
+    grows.then_some(grown)
 }

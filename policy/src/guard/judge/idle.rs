@@ -5,22 +5,25 @@ use super::super::limits::milliseconds;
 use super::super::memory::streak::{Streak, Through};
 use super::super::memory::{JobMemory, Memory, keep};
 use super::conduct::Concern;
-use super::finding::{Excess, Findings, Held};
+use super::finding::{Excess, Findings, Held, Whom};
 use super::scene::{Job, Scene, is_known};
-use gpukill_proto::guard::{Measured, RuleKind, Subject};
+use gpukill_proto::guard::{Measured, RuleKind};
 use gpukill_proto::units::{Bytes, Timestamp};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Notes of every job whether it did something, whatever the rules ask.
-pub(crate) fn remember(memory: &mut Memory, scene: &Scene<'_>) {
+/// Notes of every job whether it did something, whatever the rules ask, and tells the
+/// scene what that comes to.
+pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
     let is_seen = scene.bucket.seen_ms > 0;
     let until = scene.bucket.until;
-    for job in &scene.jobs {
-        let known = memory.jobs.entry(job.key.clone());
+    for position in 0..scene.jobs.len() {
+        let job = &scene.jobs[position];
+        let known = memory.jobs.entry(Arc::clone(&job.key));
         let known = known.or_insert_with(|| {
-            let began = began(scene, job).clamp(scene.bucket.from, until);
+            let began = began(scene, job).min(until).max(scene.bucket.from);
             JobMemory {
-                shown: job.shown.clone(),
+                shown: job.shown().to_owned(),
                 still: Streak::from(began),
                 alone: Streak::from(began),
             }
@@ -35,6 +38,7 @@ pub(crate) fn remember(memory: &mut Memory, scene: &Scene<'_>) {
             };
             note(&mut known.alone, is_called, until);
         }
+        scene.jobs[position].is_remembered(known);
     }
     let there = scene.jobs.iter().map(|job| &job.key);
     keep(&mut memory.jobs, scene.jobs.len(), there);
@@ -98,38 +102,28 @@ pub(crate) struct Terms {
     pub(crate) with_connections: bool,
 }
 
-pub(crate) fn judge(
-    scene: &Scene<'_>,
-    memory: &Memory,
-    concern: &Concern,
-    terms: Terms,
-    findings: &mut Findings,
-) {
+pub(crate) fn judge(scene: &Scene<'_>, concern: &Concern, terms: Terms, findings: &mut Findings) {
     let limit = milliseconds(terms.limit).max(1);
     let until = scene.bucket.until;
-    for (position, runs) in &concern.jobs {
-        let job = &scene.jobs[*position];
-        let Some(known) = memory.jobs.get(&job.key) else {
+    for (position, runs) in concern.jobs() {
+        let job = &scene.jobs[position];
+        let Some((still, alone)) = &job.streaks else {
             continue;
         };
-        let streak = if terms.with_connections {
-            &known.still
-        } else {
-            &known.alone
-        };
+        let streak = if terms.with_connections { still } else { alone };
         let holds_enough = holds(scene, runs, terms.min_memory);
         let through = streak.through(limit, until, began(scene, job));
-        let subject = || Subject::Job(job.judged());
+        let whom = Whom::Job(position);
         let kind = RuleKind::Idle;
         match (through, holds_enough) {
             (Through::Not, _) | (_, Some(false)) => {}
             (Through::Unknown, _) => {
                 let why = "whether it worked all the time is not known";
-                findings.unknown(concern.policy, kind, subject(), why);
+                findings.unknown(concern.policy, kind, whom, why);
             }
             (Through::Since(_), None) => {
                 let why = "how much memory it holds is not known";
-                findings.unknown(concern.policy, kind, subject(), why);
+                findings.unknown(concern.policy, kind, whom, why);
             }
             (Through::Since(since), Some(true)) => {
                 let value = milliseconds(until.since(since));
@@ -140,7 +134,7 @@ pub(crate) fn judge(
                     unknown: 0,
                     excess: Excess::All,
                 };
-                findings.holds_unless((concern.policy, concern.doubt), kind, subject(), held);
+                findings.holds_unless((concern.policy, concern.doubt), kind, whom, held);
             }
         }
     }

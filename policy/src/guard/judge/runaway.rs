@@ -5,10 +5,11 @@ use super::super::limits::milliseconds;
 use super::super::memory::streak::{Streak, Through};
 use super::super::memory::{ConductMemory, Peak, keep};
 use super::conduct::Concern;
-use super::finding::{Excess, Findings, Held};
+use super::finding::{Excess, Findings, Held, Whom};
 use super::scene::{Run, Scene, is_known};
-use gpukill_proto::guard::{Measured, RuleKind, Subject};
+use gpukill_proto::guard::{Measured, RuleKind};
 use gpukill_proto::units::{Percent, Timestamp};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Over how much, for how long, and whether only where the parent has ended.
@@ -27,15 +28,15 @@ pub(crate) fn judge(
     findings: &mut Findings,
 ) {
     let limit = milliseconds(terms.limit).max(1);
-    for (job, runs) in &concern.jobs {
-        let subject = || Subject::Job(scene.jobs[*job].judged());
+    for (job, runs) in concern.jobs() {
+        let whom = Whom::Job(job);
         let mut worst: Option<(Timestamp, usize)> = None;
         for position in runs {
             let run = &scene.runs[*position];
             let began = run.judged.first_seen;
-            let peak = memory.runaway.entry(run.key.clone());
+            let peak = memory.runaway.entry(Arc::clone(run.key));
             let peak = peak.or_insert_with(|| Peak {
-                at_work: Streak::from(began.clamp(scene.bucket.from, scene.bucket.until)),
+                at_work: Streak::from(began.min(scene.bucket.until).max(scene.bucket.from)),
                 bytes: 0,
             });
             note(peak, scene, run, terms.above);
@@ -51,7 +52,7 @@ pub(crate) fn judge(
                         None => "whether its parent has ended is not known",
                         Some(_) => "whether it worked all the time is not known",
                     };
-                    findings.unknown(concern.policy, RuleKind::Runaway, subject(), why);
+                    findings.unknown(concern.policy, RuleKind::Runaway, whom, why);
                 }
                 (Through::Since(since), Some(true)) => {
                     let this = (since, *position);
@@ -68,12 +69,11 @@ pub(crate) fn judge(
                 unknown: 0,
                 excess: Excess::All,
             };
-            findings.holds(concern.policy, RuleKind::Runaway, subject(), held);
+            findings.holds(concern.policy, RuleKind::Runaway, whom, held);
         }
     }
-    let runs = || concern.jobs.values().flatten();
-    let there = runs().map(|run| scene.runs[*run].key);
-    keep(&mut memory.runaway, runs().count(), there);
+    let there = concern.runs.iter().map(|run| scene.runs[*run].key);
+    keep(&mut memory.runaway, concern.runs.len(), there);
 }
 
 /// Notes whether it worked in this bucket, and whether its memory fell meanwhile.

@@ -4,10 +4,12 @@
 use super::super::bucket::{Bucket, Judged, JudgedDevice};
 use super::super::ghosts::{Ghosts, haunt};
 use super::super::limits::{Profile, Resolved, resolve};
-use super::super::memory::{JobKey, Memory};
+use super::super::memory::streak::Streak;
+use super::super::memory::{JobKey, JobMemory, Memory};
 use super::book::Rulebook;
 use super::places::Places;
 use super::selected::Selected;
+use super::there::There;
 use crate::usage::Gauge;
 use gpukill_proto::guard::{GuardMode, JudgedJob, JudgedRun, Person};
 use gpukill_proto::snapshot::DeviceId;
@@ -26,11 +28,13 @@ pub(crate) struct Scene<'a> {
     pub(crate) profiles: Vec<(Profile, Resolved)>,
     /// The runs of a person on a device for which the same is said.
     pub(crate) cells: Vec<Cell>,
+    /// Where all these are, by name.
+    pub(crate) there: There<'a>,
 }
 
 /// A process on a device. All numbers are positions in [`Scene`].
 pub(crate) struct Run<'a> {
-    pub(crate) key: &'a JudgedRun,
+    pub(crate) key: &'a Arc<JudgedRun>,
     pub(crate) judged: &'a Judged,
     pub(crate) selected: Arc<Selected>,
     pub(crate) person: Option<usize>,
@@ -74,19 +78,38 @@ pub(crate) fn is_known(gauge: &Gauge, held_ms: u64) -> bool {
 
 /// What is ended together.
 pub(crate) struct Job {
-    pub(crate) key: JobKey,
-    pub(crate) shown: String,
+    pub(crate) key: Arc<JobKey>,
+    pub(crate) person: usize,
     pub(crate) runs: Vec<usize>,
     /// Why nobody ends it.
-    pub(crate) spare: Option<String>,
+    pub(crate) spare: Option<&'static str>,
+    /// What is said of its first process.
+    first: Arc<Selected>,
+    /// How `list` showed it at first, where that was otherwise.
+    renamed: Option<String>,
+    /// Since when it has done nothing, and since when nobody was connected to it
+    /// besides.
+    pub(crate) streaks: Option<(Streak, Streak)>,
 }
 
 impl Job {
+    /// Takes what is remembered of it.
+    pub(crate) fn is_remembered(&mut self, known: &JobMemory) {
+        let is_renamed = known.shown != self.first.job.1;
+        self.renamed = is_renamed.then(|| known.shown.clone());
+        self.streaks = Some((known.still, known.alone));
+    }
+
+    /// How `list` shows it.
+    pub(crate) fn shown(&self) -> &str {
+        self.renamed.as_ref().unwrap_or(&self.first.job.1)
+    }
+
     pub(crate) fn judged(&self) -> JudgedJob {
         JudgedJob {
             owner: self.key.owner.clone(),
             id: self.key.id.clone(),
-            shown: self.shown.clone(),
+            shown: self.shown().to_owned(),
         }
     }
 }
@@ -122,7 +145,7 @@ impl<'a> Company<'a> {
 }
 
 /// A process of a bucket, and what is said of it.
-type Somebody<'a> = (&'a JudgedRun, &'a Judged, Arc<Selected>);
+type Somebody<'a> = (&'a Arc<JudgedRun>, &'a Judged, Arc<Selected>);
 
 pub(crate) fn scene<'a>(book: &'a Rulebook, memory: &mut Memory, bucket: &'a Bucket) -> Scene<'a> {
     let places = memory.places(book, bucket);
@@ -152,9 +175,11 @@ pub(crate) fn scene<'a>(book: &'a Rulebook, memory: &mut Memory, bucket: &'a Buc
         devices: bucket.devices.iter().collect(),
         profiles: Vec::new(),
         cells: Vec::new(),
+        there: There::default(),
     };
     let mut index = Index::default();
-    for (key, judged, selected) in &everybody {
+    for somebody in &everybody {
+        let (key, _, selected) = somebody;
         if selected.is_protected || ghosts.hold((key.pid, key.start_ticks)) {
             continue;
         }
@@ -162,14 +187,10 @@ pub(crate) fn scene<'a>(book: &'a Rulebook, memory: &mut Memory, bucket: &'a Buc
             .get(selected.job.0.as_str())
             .and_then(|it| it.spare);
         let device = positions.get(&key.device).copied();
-        scene.add(&mut index, (key, judged, selected), device, spare);
+        scene.add(&mut index, somebody, device, spare);
     }
-    for job in &mut scene.jobs {
-        let known = memory.jobs.get(&job.key);
-        if let Some(known) = known {
-            job.shown.clone_from(&known.shown);
-        }
-    }
+    scene.there.people = index.people;
+    scene.there.jobs = index.jobs.into_values().collect();
     scene
 }
 
@@ -180,72 +201,58 @@ fn ghosts(book: &Rulebook, memory: &mut Memory, everybody: &[Somebody<'_>]) -> G
     }
     let process = |key: &JudgedRun| (key.pid, key.start_ticks);
     let there: BTreeSet<_> = everybody.iter().map(|(key, ..)| process(key)).collect();
-    let jobs = everybody.iter().filter_map(|(key, judged, selected)| {
-        let owner = judged.about.owner.as_ref()?;
-        Some((process(key), job_key(owner, selected)))
+    let jobs = everybody.iter().filter_map(|(key, _, selected)| {
+        let job = selected.job_key.as_ref()?;
+        Some((process(key), job.as_ref()))
     });
     let is_dry_run = book.rules().mode == GuardMode::DryRun;
     haunt(&mut memory.ended, is_dry_run, &there, jobs)
 }
 
-fn job_key(owner: &Person, selected: &Selected) -> JobKey {
-    JobKey {
-        owner: owner.clone(),
-        id: selected.job.0.clone(),
-    }
-}
-
 /// Positions of what is in a scene already.
 #[derive(Default)]
-struct Index<'a> {
+struct Index<'e, 'a> {
     people: BTreeMap<&'a Person, usize>,
-    jobs: BTreeMap<(usize, String), usize>,
-    profiles: BTreeMap<Profile, usize>,
+    jobs: BTreeMap<(usize, &'e str), usize>,
+    profiles: BTreeMap<&'e Profile, usize>,
     cells: BTreeMap<(usize, usize, Option<usize>), usize>,
 }
 
 impl<'a> Scene<'a> {
-    fn add(
+    fn add<'e>(
         &mut self,
-        index: &mut Index<'a>,
-        (key, judged, selected): (&'a JudgedRun, &'a Judged, &Arc<Selected>),
+        index: &mut Index<'e, 'a>,
+        (key, judged, selected): &'e Somebody<'a>,
         device: Option<usize>,
-        spare: Option<&str>,
+        spare: Option<&'static str>,
     ) {
         let position = self.runs.len();
-        let profile = match index.profiles.get(&selected.profile) {
-            Some(profile) => *profile,
-            None => {
-                let resolved = resolve(self.book.rules(), &selected.profile, self.bucket.civil);
-                self.profiles.push((selected.profile.clone(), resolved));
-                let profile = self.profiles.len() - 1;
-                index.profiles.insert(selected.profile.clone(), profile);
-                profile
-            }
-        };
-        let person = judged.about.owner.as_ref().map(|owner| {
-            *index.people.entry(owner).or_insert_with(|| {
+        let profile = *index.profiles.entry(&selected.profile).or_insert_with(|| {
+            let resolved = resolve(self.book.rules(), &selected.profile, self.bucket.civil);
+            self.profiles.push((selected.profile.clone(), resolved));
+            self.profiles.len() - 1
+        });
+        let owner = judged.about.owner.as_ref().zip(selected.job_key.as_ref());
+        let owner = owner.map(|(owner, job)| {
+            let person = *index.people.entry(owner).or_insert_with(|| {
                 self.people.push(owner);
                 self.people.len() - 1
-            })
-        });
-        let job = person.map(|person| {
-            let job = index.jobs.entry((person, selected.job.0.clone()));
-            let job = *job.or_insert_with(|| {
+            });
+            let job = *index.jobs.entry((person, &job.id)).or_insert_with(|| {
                 self.jobs.push(Job {
-                    key: job_key(self.people[person], selected),
-                    shown: selected.job.1.clone(),
+                    key: Arc::clone(job),
+                    person,
                     runs: Vec::new(),
-                    spare: spare.map(str::to_owned),
+                    spare,
+                    first: Arc::clone(selected),
+                    renamed: None,
+                    streaks: None,
                 });
                 self.jobs.len() - 1
             });
-            self.jobs[job].runs.push(position);
-            job
-        });
-        if let Some(person) = person {
             let cell = index.cells.entry((person, profile, device));
             let cell = *cell.or_insert_with(|| {
+                self.there.add(person, device, &selected.profile);
                 self.cells.push(Cell {
                     person,
                     profile,
@@ -254,15 +261,17 @@ impl<'a> Scene<'a> {
                 });
                 self.cells.len() - 1
             });
+            self.jobs[job].runs.push(position);
             self.cells[cell].runs.push(position);
-        }
+            (person, job)
+        });
         let (seen, held) = (self.bucket.seen_ms, judged.usage.held_ms);
         self.runs.push(Run {
             key,
             judged,
             selected: Arc::clone(selected),
-            person,
-            job,
+            person: owner.map(|(person, _)| person),
+            job: owner.map(|(_, job)| job),
             device,
             profile,
             memory: Amount::of(&judged.usage.memory, seen, held),

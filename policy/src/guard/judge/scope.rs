@@ -4,15 +4,15 @@
 use super::super::limits::{Governed, value};
 use super::super::rules::GroupPolicy;
 use super::book::Policy;
-use super::finding::{ACCOUNT, Findings};
+use super::finding::{ACCOUNT, Findings, Whom};
 use super::scene::Scene;
-use gpukill_proto::guard::{RuleKind, Subject};
+use gpukill_proto::guard::RuleKind;
 use std::collections::BTreeMap;
 
 /// What one limit adds up.
 pub(crate) struct Scope {
     pub(crate) policy: Policy,
-    pub(crate) subject: Subject,
+    pub(crate) whom: Whom,
     pub(crate) limit: u64,
     /// Positions in the scene.
     pub(crate) cells: Vec<usize>,
@@ -40,7 +40,7 @@ pub(crate) fn of_persons(scene: &Scene<'_>, kind: RuleKind, findings: &mut Findi
             let scope = scopes.entry((cell.person, policy, doubt));
             let scope = scope.or_insert_with(|| Scope {
                 policy,
-                subject: Subject::Person(scene.people[cell.person].clone()),
+                whom: Whom::Person(cell.person),
                 limit,
                 cells: Vec::new(),
                 doubtful: 0,
@@ -57,8 +57,7 @@ pub(crate) fn of_persons(scene: &Scene<'_>, kind: RuleKind, findings: &mut Findi
         match resolved.by_kind.get(&kind) {
             Some(Governed::By { policy, limit }) => add(*policy, *limit, None),
             Some(Governed::Unknown { policy, why }) => {
-                let subject = Subject::Person(scene.people[cell.person].clone());
-                findings.unknown(*policy, kind, subject, why.clone());
+                findings.unknown(*policy, kind, Whom::Person(cell.person), why.clone());
             }
             None => {}
         }
@@ -67,17 +66,17 @@ pub(crate) fn of_persons(scene: &Scene<'_>, kind: RuleKind, findings: &mut Findi
                 Ok(true) => add(*policy, *limit, None),
                 Ok(false) => {}
                 Err(why) => {
-                    let subject = Subject::Person(scene.people[cell.person].clone());
-                    findings.unknown(*policy, kind, subject, why);
+                    let whom = Whom::Person(cell.person);
+                    findings.unknown(*policy, kind, whom, why.to_owned());
                 }
             }
         }
     }
-    let nobodys = scene.runs.iter().filter(|run| run.person.is_none());
     if value(&scene.book.rules().defaults, kind).is_some() {
-        for run in nobodys {
-            let subject = Subject::Run(run.key.clone());
-            findings.unknown(Policy::Default, kind, subject, "whose it is, is not known");
+        let runs = scene.runs.iter().enumerate();
+        for (position, _) in runs.filter(|(_, run)| run.person.is_none()) {
+            let whom = Whom::Run(position);
+            findings.unknown(Policy::Default, kind, whom, "whose it is, is not known");
         }
     }
     scopes.into_values().collect()
@@ -122,7 +121,7 @@ pub(crate) fn of_groups(
         .filter_map(|(at, group)| {
             let scope = Scope {
                 policy: Policy::Group(at),
-                subject: Subject::Group(group.name.clone()),
+                whom: Whom::Group(at),
                 limit: limit(group)?,
                 cells: Vec::new(),
                 doubtful: 0,
@@ -158,7 +157,7 @@ pub(crate) fn of_groups(
             let vouched = scopes.get(&group)?;
             Some(Scope {
                 policy: vouched.policy,
-                subject: vouched.subject.clone(),
+                whom: vouched.whom,
                 limit: vouched.limit,
                 cells: vouched.cells.iter().copied().chain(cells).collect(),
                 doubtful: vouched.doubtful,

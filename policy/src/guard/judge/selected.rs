@@ -3,12 +3,14 @@
 
 use super::super::bucket::About;
 use super::super::limits::Profile;
+use super::super::memory::JobKey;
 use super::super::rules::{Glob, GpuPolicy, Members, Pattern, Protect, Rules, TimePolicy};
 use super::book::Policy;
 use crate::holders::names::cut;
 use crate::kill::protected::is_the_systems;
 use crate::select::is_user;
 use gpukill_proto::guard::{Person, RuleKind};
+use std::sync::Arc;
 
 /// What is said of a process. Positions in [`Rules`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,15 +29,23 @@ pub(crate) struct Selected {
     /// What names its job on this box, and how `list` shows it. A process that is in
     /// no job is its own.
     pub(crate) job: (String, String),
+    /// Names it among everybody's, where it is known whose it is.
+    pub(crate) job_key: Option<Arc<JobKey>>,
 }
 
 impl Selected {
     /// Of this process. One of which the pid is not said is in no job.
     pub(crate) fn of(rules: &Rules, about: &About, process: Option<(u32, u64)>) -> Self {
+        let job = job(about, process);
+        let job_key = about.owner.as_ref().map(|owner| JobKey {
+            owner: owner.clone(),
+            id: job.0.clone(),
+        });
         let mut selected = Self {
             is_protected: protects(&rules.protect, about) != Some(false),
             profile: profile(rules, about),
-            job: job(about, process),
+            job,
+            job_key: job_key.map(Arc::new),
             ..Self::default()
         };
         for (at, policy) in rules.gpus.iter().enumerate() {

@@ -3,12 +3,12 @@
 
 use super::super::bucket::Bucket;
 use super::super::clock::Clock;
-use super::super::memory::{Clocks, Memory, is_current};
+use super::super::memory::{Clocks, JobKey, Memory, is_current};
 use super::super::victims::{Choice, Ended, choose};
 use super::book::Course;
-use super::finding::{Finding, Findings, Held};
+use super::finding::{Finding, Findings, Held, Whom};
 use super::scene::Scene;
-use gpukill_proto::guard::{Evidence, GuardRecord, GuardStep, RuleName, Subject};
+use gpukill_proto::guard::{GuardRecord, GuardStep, RuleName, Subject};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Takes it, for every clock there is or begins.
@@ -25,7 +25,6 @@ pub(crate) fn take(
         let of_rule = clocks.entry(scene.book.name(*policy, *kind)).or_default();
         of_rule.print = scene.book.print_of(*policy);
     }
-    let there = There::of(scene, &clocks);
     let mut ended = Ended::of(memory, scene);
     for (rule, of_rule) in &mut clocks {
         let Some(policy) = scene.book.find(&rule.source) else {
@@ -43,30 +42,52 @@ pub(crate) fn take(
             records: &mut records,
             is_judged: is_seen || rule.kind.is_access(),
         };
-        for (subject, finding) in found {
-            if let Finding::Holds(held) = finding {
-                let since = held.since.unwrap_or(scene.bucket.from);
-                let clock = of_rule.of.entry(subject.clone());
-                clock.or_insert_with(|| Clock::starting(since));
-            }
-        }
-        of_rule
-            .of
-            .retain(|subject, clock| match found.get(subject) {
+        let mut whoms = start(scene, &mut of_rule.of, found).into_iter();
+        of_rule.of.retain(|subject, clock| {
+            let whom = whoms.next().flatten();
+            match whom.and_then(|whom| found.get(&whom)) {
                 Some(Finding::Holds(held)) => look.holds(subject, clock, held, &mut ended),
-                Some(Finding::Unknown(_)) if there.has(scene, subject) => {
+                Some(Finding::Unknown(_)) => {
                     clock.lost_sight();
                     true
                 }
-                Some(Finding::Unknown(_)) | None => {
-                    look.holds_not(subject, clock, there.has(scene, subject))
-                }
-            });
+                None => look.holds_not(subject, clock, whom.is_some()),
+            }
+        });
     }
     clocks.retain(|_, of_rule| !of_rule.of.is_empty());
     memory.clocks = clocks;
     ended.remember(memory);
     records
+}
+
+/// Starts a clock for whom a rule holds that has none. Whose the clocks are, in their
+/// order: `None` of who is gone.
+fn start(
+    scene: &Scene<'_>,
+    clocks: &mut BTreeMap<Subject, Clock>,
+    found: &BTreeMap<Whom, Finding>,
+) -> Vec<Option<Whom>> {
+    let whose = |clocks: &BTreeMap<Subject, Clock>| -> Vec<Option<Whom>> {
+        clocks.keys().map(|it| scene.find(it)).collect()
+    };
+    let before = whose(clocks);
+    let going: BTreeSet<Whom> = before.iter().copied().flatten().collect();
+    for (whom, finding) in found {
+        if let Finding::Holds(held) = finding
+            && !going.contains(whom)
+        {
+            let since = held.since.unwrap_or(scene.bucket.from);
+            let clock = clocks.entry(scene.subject(*whom));
+            clock.or_insert_with(|| Clock::starting(since));
+        }
+    }
+    // Mostly none begins.
+    if clocks.len() == before.len() {
+        before
+    } else {
+        whose(clocks)
+    }
 }
 
 /// What the rules no longer say, or say otherwise, is over.
@@ -98,7 +119,7 @@ fn over(bucket: &Bucket, rule: &RuleName, subject: &Subject, clock: &Clock) -> O
         subject: subject.clone(),
         mode: opened.mode,
         step: GuardStep::Over,
-        evidence: opened.evidence.clone(),
+        evidence: opened.evidence.told(),
         message: opened.message.clone(),
     })
 }
@@ -126,22 +147,24 @@ impl Look<'_, '_> {
             clock.since = since;
         }
         let at = self.scene.bucket.until;
-        let evidence = held.evidence(self.scene, clock.since);
-        let turn = clock.holds(self.rule.kind, self.course, at, evidence.clone());
+        let since = clock.since;
+        let proof = || held.proof(self.scene, since);
+        let turn = clock.holds(self.rule.kind, self.course, at, proof);
         for step in turn.steps {
-            self.record(subject, step, &evidence);
+            self.record(subject, step, clock);
         }
         if turn.is_due {
             let left_to = clock.opened.as_ref().and_then(|it| it.left_to.clone());
-            match choose(self.scene, held, self.rule.kind, ended, left_to.as_ref()) {
+            match choose(self.scene, held, ended, left_to.as_ref()) {
                 Choice::Nobody(why) => {
+                    let why = || why.told(self.scene, self.rule.kind);
                     if let Some(step) = clock.spared(why) {
-                        self.record(subject, step, &evidence);
+                        self.record(subject, step, clock);
                     }
                 }
                 Choice::NotYet => clock.looks_anew(),
                 Choice::Job { job, victim } => {
-                    let key = self.scene.jobs[job].key.clone();
+                    let key = JobKey::clone(&self.scene.jobs[job].key);
                     let is_left = victim.leave_to.is_some();
                     if ended.end(self.scene, job, self.course.mode, is_left) {
                         clock.ended(at);
@@ -151,7 +174,7 @@ impl Look<'_, '_> {
                             opened.left_to = Some(key);
                         }
                     }
-                    self.record(subject, GuardStep::Ended(victim), &evidence);
+                    self.record(subject, GuardStep::Ended(victim), clock);
                 }
             }
         }
@@ -175,60 +198,18 @@ impl Look<'_, '_> {
         !is_over
     }
 
-    fn record(&mut self, subject: &Subject, step: GuardStep, evidence: &Evidence) {
+    fn record(&mut self, subject: &Subject, step: GuardStep, clock: &Clock) {
+        let Some(opened) = &clock.opened else {
+            return;
+        };
         self.records.push(GuardRecord {
             at: self.scene.bucket.until,
             rule: self.rule.clone(),
             subject: subject.clone(),
             mode: self.course.mode,
             step,
-            evidence: evidence.clone(),
+            evidence: opened.evidence.told(),
             message: self.course.message.clone(),
         });
-    }
-}
-
-/// Which subjects of clocks are there still.
-struct There(BTreeSet<Subject>);
-
-impl There {
-    fn of(scene: &Scene<'_>, clocks: &BTreeMap<RuleName, Clocks>) -> Self {
-        let mut there = BTreeSet::new();
-        if clocks.is_empty() {
-            return Self(there);
-        }
-        for cell in &scene.cells {
-            let person = scene.people[cell.person];
-            let profile = &scene.profiles[cell.profile].0;
-            let groups = profile.groups.iter().chain(&profile.doubtful);
-            let groups = groups.map(|at| &scene.book.rules().groups[*at].name);
-            let device = cell.device.map(|at| scene.devices[at].0);
-            there.insert(Subject::Person(person.clone()));
-            if let Some(device) = device {
-                there.insert(Subject::PersonOn(person.clone(), device.clone()));
-            }
-            for group in groups {
-                there.insert(Subject::Group(group.clone()));
-                if let Some(device) = device {
-                    there.insert(Subject::GroupOn(group.clone(), device.clone()));
-                }
-            }
-        }
-        let devices = scene.devices.iter();
-        there.extend(devices.map(|(id, _)| Subject::Device((*id).clone())));
-        there.extend(scene.jobs.iter().map(|job| Subject::Job(job.judged())));
-        Self(there)
-    }
-
-    fn has(&self, scene: &Scene<'_>, subject: &Subject) -> bool {
-        match subject {
-            Subject::Run(run) => scene.runs.binary_search_by(|it| it.key.cmp(run)).is_ok(),
-            Subject::Person(_)
-            | Subject::PersonOn(..)
-            | Subject::Group(_)
-            | Subject::GroupOn(..)
-            | Subject::Device(_)
-            | Subject::Job(_) => self.0.contains(subject),
-        }
     }
 }

@@ -6,13 +6,14 @@ use super::super::memory::window::{Load, Window};
 use super::super::memory::{Memory, keep};
 use super::amounts::sum;
 use super::book::Policy;
-use super::finding::{Excess, Findings, Held};
+use super::finding::{Excess, Findings, Held, Whom};
 use super::scene::{Amount, Scene, is_known};
 use super::scope::{Scope, of_groups, of_persons};
 use crate::usage::Gauge;
-use gpukill_proto::guard::{Measured, RuleKind, Subject};
+use gpukill_proto::guard::{Measured, RuleKind};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Adds a bucket to what is remembered of each process and device, and tells the
 /// scene what that comes to. What no rule asks for is not remembered.
@@ -33,7 +34,7 @@ pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
     let bucket = scene.bucket;
     if is_asked {
         for run in &mut scene.runs {
-            let window = memory.loads.entry(run.key.clone());
+            let window = memory.loads.entry(Arc::clone(run.key));
             let window = window.or_insert_with(|| Window::from(bucket.from));
             let usage = &run.judged.usage;
             let load = load(&usage.utilization, bucket.seen_ms, usage.held_ms);
@@ -103,24 +104,23 @@ fn on_each_device(scene: &Scene<'_>, kind: RuleKind, scope: &Scope, findings: &m
         }
     }
     for (device, runs) in devices {
-        let id = scene.devices[device].0.clone();
-        let subject = match &scope.subject {
-            Subject::Person(person) => Subject::PersonOn(person.clone(), id),
-            Subject::Group(group) => Subject::GroupOn(group.clone(), id),
-            Subject::PersonOn(..)
-            | Subject::GroupOn(..)
-            | Subject::Device(_)
-            | Subject::Job(_)
-            | Subject::Run(_) => continue,
+        let whom = match scope.whom {
+            Whom::Person(person) => Whom::PersonOn(person, device),
+            Whom::Group(group) => Whom::GroupOn(group, device),
+            Whom::PersonOn(..)
+            | Whom::GroupOn(..)
+            | Whom::Device(_)
+            | Whom::Job(_)
+            | Whom::Run(_) => continue,
         };
         let amounts = runs.iter().map(|run| scene.runs[*run].load);
         let (value, unknown) = sum(amounts, scope.doubtful);
         if value > scope.limit {
             let held = too_busy(value, scope.limit, runs, unknown);
-            findings.holds_unless((scope.policy, scope.doubt), kind, subject, held);
+            findings.holds_unless((scope.policy, scope.doubt), kind, whom, held);
         } else if unknown > 0 {
             let why = format!("how much {unknown} of the processes work is not known");
-            findings.unknown(scope.policy, kind, subject, why);
+            findings.unknown(scope.policy, kind, whom, why);
         }
     }
 }
@@ -143,12 +143,12 @@ fn of_devices(scene: &Scene<'_>, memory: &Memory, findings: &mut Findings) {
             continue;
         };
         for (position, (id, _)) in scene.devices.iter().enumerate() {
-            let (policy, subject) = (Policy::Gpu(at), Subject::Device((*id).clone()));
+            let (policy, whom) = (Policy::Gpu(at), Whom::Device(position));
             match scene.places.gpus[at].has(Some(position)) {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(why) => {
-                    findings.unknown(policy, kind, subject, why);
+                    findings.unknown(policy, kind, whom, why.to_owned());
                     continue;
                 }
             }
@@ -161,9 +161,9 @@ fn of_devices(scene: &Scene<'_>, memory: &Memory, findings: &mut Findings) {
                 let on_it = |run: &usize| scene.runs[*run].device == Some(position);
                 let runs = (0..scene.runs.len()).filter(on_it).collect();
                 let held = too_busy(load.value, limit, runs, u32::from(!load.is_known));
-                findings.holds(policy, kind, subject, held);
+                findings.holds(policy, kind, whom, held);
             } else if !load.is_known {
-                findings.unknown(policy, kind, subject, "how busy it was is not known");
+                findings.unknown(policy, kind, whom, "how busy it was is not known");
             }
         }
     }

@@ -4,10 +4,11 @@ use super::super::limits::milliseconds;
 use super::super::memory::window::{Waste, Window};
 use super::super::memory::{ConductMemory, keep};
 use super::conduct::Concern;
-use super::finding::{Excess, Findings, Held};
+use super::finding::{Excess, Findings, Held, Whom};
 use super::scene::{Scene, is_known};
-use gpukill_proto::guard::{Measured, RuleKind, Subject};
+use gpukill_proto::guard::{Measured, RuleKind};
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Under how much, while it holds how much, for how long.
@@ -27,18 +28,18 @@ pub(crate) fn judge(
 ) {
     let bucket = scene.bucket;
     let length = milliseconds(terms.hours).max(1);
-    for (position, runs) in &concern.jobs {
-        let job = &scene.jobs[*position];
-        let window = memory.waste.entry(job.key.clone());
+    for (job, runs) in concern.jobs() {
+        let whom = Whom::Job(job);
+        let key = &scene.jobs[job].key;
+        let window = memory.waste.entry(Arc::clone(key));
         let window = window.or_insert_with(|| Window::from(bucket.from));
         window.add(length, bucket.from, bucket.until, part(scene, runs));
         let first_seen = runs.iter().map(|run| scene.runs[*run].judged.first_seen);
         let began = first_seen.min().unwrap_or(bucket.from);
-        let subject = || Subject::Job(job.judged());
         match wastes(window, terms, length, bucket.until, began) {
             Wastes::No => {}
             Wastes::Unknown(why) => {
-                findings.unknown(concern.policy, RuleKind::Waste, subject(), why);
+                findings.unknown(concern.policy, RuleKind::Waste, whom, why);
             }
             Wastes::With(value) => {
                 let limit = u64::from(terms.below.0);
@@ -46,16 +47,16 @@ pub(crate) fn judge(
                 let held = Held {
                     measured: Some(Measured { value, limit }),
                     since: Some(Timestamp(bucket.until.0.saturating_sub(length))),
-                    runs: runs.clone(),
+                    runs: runs.to_vec(),
                     unknown: 0,
                     excess: Excess::All,
                 };
-                findings.holds(concern.policy, RuleKind::Waste, subject(), held);
+                findings.holds(concern.policy, RuleKind::Waste, whom, held);
             }
         }
     }
-    let there = concern.jobs.keys().map(|job| &scene.jobs[*job].key);
-    keep(&mut memory.waste, concern.jobs.len(), there);
+    let there = concern.jobs().map(|(job, _)| &scene.jobs[job].key);
+    keep(&mut memory.waste, concern.jobs().count(), there);
 }
 
 fn part(scene: &Scene<'_>, runs: &[usize]) -> Waste {
@@ -87,23 +88,39 @@ fn wastes(
     until: Timestamp,
     began: Timestamp,
 ) -> Wastes {
-    let parts = || window.slots().map(|slot| &slot.part);
-    let holds_less = |part: &&Waste| part.least < terms.min_memory.0;
-    let has_held_less = parts().any(|part| holds_less(&part) && !part.is_memory_unknown);
-    let total: u128 = parts().map(|part| u128::from(part.total)).sum();
-    let held: u128 = parts().map(|part| u128::from(part.held_ms)).sum();
-    let works = total >= u128::from(terms.below.0) * held;
     let covers = window.covers(length, until, began);
-    if has_held_less || works || covers == Some(false) {
+    if covers == Some(false) {
+        return Wastes::No;
+    }
+    let (mut total, mut held) = (0_u128, 0_u128);
+    let (mut is_load_unknown, mut may_have_held_less) = (false, false);
+    for Waste {
+        held_ms,
+        total: worked,
+        is_load_unknown: is_unknown,
+        least,
+        is_memory_unknown,
+    } in window.slots().map(|slot| &slot.part)
+    {
+        let has_held_less = *least < terms.min_memory.0;
+        if has_held_less && !is_memory_unknown {
+            return Wastes::No;
+        }
+        may_have_held_less |= has_held_less;
+        is_load_unknown |= is_unknown;
+        total += u128::from(*worked);
+        held += u128::from(*held_ms);
+    }
+    if total >= u128::from(terms.below.0) * held {
         return Wastes::No;
     }
     if covers.is_none() {
         return Wastes::Unknown("what it did before it was looked at is not known");
     }
-    if parts().any(|part| part.is_load_unknown) {
+    if is_load_unknown {
         return Wastes::Unknown("whether it worked all the time is not known");
     }
-    if parts().any(|part| holds_less(&part)) {
+    if may_have_held_less {
         return Wastes::Unknown("how much memory it held all the time is not known");
     }
     Wastes::With(u64::try_from(total.checked_div(held).unwrap_or(0)).unwrap_or(u64::MAX))

@@ -20,3 +20,29 @@ where
     let pairs = Vec::<(K, V)>::deserialize(deserializer)?;
     Ok(pairs.into_iter().collect())
 }
+
+/// Of maps whose keys are shared with others.
+pub(crate) mod shared {
+    use super::*;
+    use std::sync::Arc;
+
+    pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<Arc<K>, V>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map.iter().map(|(key, value)| (key.as_ref(), value)))
+    }
+
+    pub(crate) fn deserialize<'de, K, V, D>(
+        deserializer: D,
+    ) -> Result<BTreeMap<Arc<K>, V>, D::Error>
+    where
+        K: Deserialize<'de> + Ord,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        let pairs = Vec::<(K, V)>::deserialize(deserializer)?;
+        let shared = pairs.into_iter().map(|(key, value)| (Arc::new(key), value));
+        Ok(shared.collect())
+    }
+}

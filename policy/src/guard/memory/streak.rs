@@ -5,7 +5,7 @@ use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// What was seen of something that is so or is not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Streak {
     /// Since when it has been looked at.
     since: Timestamp,
