@@ -91,7 +91,11 @@ use std::io::{self, Write as _};
 
 /// Prints lines for people.
 pub(crate) fn print_lines(lines: &[Line], look: &Look) -> Result<(), Failure> {
-    let text: String = lines.iter().map(|line| line.paint(look) + "\n").collect();
+    let mut text = String::new();
+    for line in lines {
+        line.paint_to(&mut text, look);
+        text.push('\n');
+    }
     print(&text)
 }
 

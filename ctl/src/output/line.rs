@@ -53,8 +53,22 @@ impl Line {
     }
 
     /// Adds a text at the end.
-    pub(crate) fn push(&mut self, text: impl Into<String>, tone: Tone) {
-        self.0.push((text.into(), tone));
+    pub(crate) fn push(&mut self, text: impl Into<String> + AsRef<str>, tone: Tone) {
+        match self.0.last_mut() {
+            // A table of a thousand rows has ten times as many plain pieces.
+            Some((last, Tone::Plain)) if tone == Tone::Plain => last.push_str(text.as_ref()),
+            Some(_) | None => self.0.push((text.into(), tone)),
+        }
+    }
+
+    /// Adds so many blanks at the end.
+    pub(crate) fn pad(&mut self, columns: usize) {
+        if columns > 0 {
+            self.push("", Tone::Plain);
+        }
+        if let Some((last, _)) = self.0.last_mut() {
+            last.extend(std::iter::repeat_n(' ', columns));
+        }
     }
 
     /// Adds another line at the end.
@@ -108,18 +122,28 @@ impl Line {
 
     /// Its text, with colours where the look has them.
     pub(crate) fn paint(&self, look: &Look) -> String {
-        if !look.color {
-            return self.text();
+        let mut painted = String::new();
+        self.paint_to(&mut painted, look);
+        painted
+    }
+
+    /// The same, at the end of another text.
+    pub(crate) fn paint_to(&self, end: &mut String, look: &Look) {
+        for (text, tone) in self.0.iter().filter(|(text, _)| !text.is_empty()) {
+            if look.color {
+                end.push_str(&tone.style().paint(text.as_str()).to_string());
+            } else {
+                end.push_str(text);
+            }
         }
-        let pieces = self.0.iter().filter(|(text, _)| !text.is_empty());
-        pieces
-            .map(|(text, tone)| tone.style().paint(text.as_str()).to_string())
-            .collect()
     }
 }
 
 /// How many columns a text takes.
 pub(crate) fn width(text: &str) -> usize {
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return text.len();
+    }
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 

@@ -3,6 +3,7 @@
 
 use super::line::{Line, Tone, cut, width};
 use super::look::Look;
+use std::borrow::Cow;
 
 /// One column.
 #[derive(Debug, Clone, Copy)]
@@ -216,15 +217,22 @@ impl Table {
 }
 
 fn put(line: &mut Line, cell: &Cell, align: Align, columns: usize, look: &Look) {
-    let text = cut(&cell.text, columns, look.symbols);
-    let padding = " ".repeat(columns.saturating_sub(width(&text)));
+    let natural = width(&cell.text);
+    let (text, taken) = if natural <= columns {
+        (Cow::Borrowed(cell.text.as_str()), natural)
+    } else {
+        let text = cut(&cell.text, columns, look.symbols);
+        let taken = width(&text);
+        (Cow::Owned(text), taken)
+    };
+    let padding = columns.saturating_sub(taken);
     match align {
         Align::Left => {
             line.push(text, cell.tone);
-            line.push(padding, Tone::Plain);
+            line.pad(padding);
         }
         Align::Right => {
-            line.push(padding, Tone::Plain);
+            line.pad(padding);
             line.push(text, cell.tone);
         }
     }
