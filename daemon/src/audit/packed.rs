@@ -9,6 +9,8 @@
 
 mod read;
 
+mod rest;
+
 pub(super) use read::{Broken, Packed, Unpacked, read, span, unpack};
 
 use gpukill_policy::usage::{Gauge, Usage};

@@ -40,7 +40,6 @@ fn who_is_protected_or_may_be_is_not_told_of_and_counts_for_nobody() {
     cast.person("sheep", &much);
     cast.person("sinner", &much);
     let protected = [
-        ("desktop", "Xorg", "0", "0::/\n".to_owned()),
         ("marked", "sleep", "0.75", "0::/\n".to_owned()),
         (
             "image",
@@ -63,6 +62,8 @@ fn who_is_protected_or_may_be_is_not_told_of_and_counts_for_nobody() {
         ),
     ];
     let nearly = [
+        // Users can call programs of their own as they like.
+        ("desktop", "Xorg", "0", "0::/\n".to_owned()),
         ("desktops", "Xorg2", "0", "0::/\n".to_owned()),
         ("unmarked", "sleep", "0.755", "0::/\n".to_owned()),
         // A user can call a unit of their own as they like.
@@ -88,6 +89,7 @@ fn who_is_protected_or_may_be_is_not_told_of_and_counts_for_nobody() {
     let told = |who| Told::of("default: memory", who).measured(2 * GIB, GIB);
     cast.tells([
         told("sinner"),
+        told("desktop"),
         told("desktops"),
         told("unmarked"),
         told("own_unit"),

@@ -87,7 +87,9 @@ pub(super) fn told<'a>(records: impl Iterator<Item = &'a Value>, cast: &Cast) ->
                 unknown: 0,
             });
         told.steps.push(step(record, cast));
-        let measured = measured(record);
+        // The last of what is over may be of a sample in the middle of which it changed.
+        let is_over = record["step"] == "over";
+        let measured = measured(record).filter(|_| !is_over);
         if measured.is_some() && told.measured.last().copied() != measured {
             told.measured.extend(measured);
         }

@@ -11,7 +11,7 @@ soft_enforcement = false
 hard_enforcement = true
 
 [protect]
-processes = ["keeper"]
+command = '0\.75$'
 
 [user_policies.@low]
 priority = 1
@@ -53,16 +53,17 @@ fn the_lowest_and_newest_whole_job_is_ended_and_no_more_than_must_be() {
     cast.plays(part("three", "three old", &much(5)));
     cast.plays(part("three", "three new", &much(1)));
     let unit = "0::/system.slice/train.service\n";
-    for (who, called, program, gpu) in [
-        ("torn", "torn here", "sleep", 0),
-        ("torn", "torn there", "sleep", 1),
-        ("kept", "kept", "sleep", 1),
-        ("kept", "keeper", "keeper", 0),
+    for (who, called, argument, gpu) in [
+        ("torn", "torn here", "0", 0),
+        ("torn", "torn there", "0", 1),
+        ("kept", "kept", "0", 1),
+        // Protected.
+        ("kept", "keeper", "0.75", 0),
     ] {
         let unit = format!("{}\n", unit.trim().replace("train", who));
         cast.plays(Part {
             cgroup: &unit,
-            program,
+            argument,
             ..part(who, called, &[holds(gpu, GIB)])
         });
     }
