@@ -152,7 +152,7 @@ pub struct Edit {
 /// `guard set`
 #[derive(Debug, Args)]
 pub struct SetKey {
-    /// Which: global.default_memory_limit_gb, enforcement.grace, protect.users
+    /// Which: global.default_memory_limit_gb, enforcement.grace_period_seconds, protect.users
     #[arg(value_parser = text())]
     pub key: String,
     /// Its value: 8, 90m, alice,bob

@@ -138,7 +138,7 @@ impl At<'_, '_> {
         };
         let typed = typed.trim().to_lowercase();
         match typed.as_str() {
-            "weekdays" => return Some(Day::ALL[..5].to_vec()),
+            "weekday" | "weekdays" => return Some(Day::ALL[..5].to_vec()),
             "weekend" | "weekends" => return Some(Day::ALL[5..].to_vec()),
             _ => {}
         }

@@ -78,6 +78,7 @@ fn days_are_called_as_people_call_them() {
         ("'mon-fri'", Day::ALL[..5].to_vec()),
         ("['fri - mon']", vec![Monday, Friday, Saturday, Sunday]),
         ("'weekdays'", Day::ALL[..5].to_vec()),
+        ("'weekday'", Day::ALL[..5].to_vec()),
         ("['weekend']", vec![Saturday, Sunday]),
         ("[]", vec![]),
     ] {
