@@ -10,6 +10,8 @@ mod spares;
 
 mod claims;
 
+mod names;
+
 mod laws;
 
 mod limits;

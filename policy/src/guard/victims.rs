@@ -253,7 +253,7 @@ fn why_nobody(spared: BTreeSet<String>, kind: RuleKind) -> String {
 fn victim(scene: &Scene<'_>, chosen: &Candidate) -> Victim {
     let job = &scene.jobs[chosen.job];
     Victim {
-        job: job.judged(),
+        job: scene.judged(job),
         priority: chosen.priority,
         runs: seen(scene, &job.runs).iter().map(Seen::told).collect(),
         count: u32::try_from(job.runs.len()).unwrap_or(u32::MAX),

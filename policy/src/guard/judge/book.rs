@@ -157,6 +157,14 @@ impl Rulebook {
 
     /// Who is ended first: the lowest.
     pub(crate) fn priority(&self, profile: &Profile) -> u8 {
+        let of = |at: &usize| self.rules.users[*at].priority;
+        // Whoever may be one is spared as long.
+        let may_be = profile.doubtful_users.iter().filter_map(of).max();
+        let known = self.known_priority(profile);
+        may_be.map_or(known, |may_be| may_be.max(known))
+    }
+
+    fn known_priority(&self, profile: &Profile) -> u8 {
         let of_user = profile.user.and_then(|at| self.rules.users[at].priority);
         if let Some(of_user) = of_user {
             return of_user;

@@ -109,8 +109,14 @@ fn of_persons(
         let resolved = &scene.profiles[run.profile].1;
         let own = match resolved.by_kind.get(kind) {
             Some(Governed::By { policy, limit }) => Some((*policy, *limit, None)),
-            Some(Governed::Unknown { policy, why }) => {
-                findings.unknown(*policy, *kind, whom(scene, position), why.clone());
+            Some(Governed::Unknown {
+                policy,
+                others,
+                why,
+            }) => {
+                for policy in [*policy].iter().chain(others) {
+                    findings.unknown(*policy, *kind, whom(scene, position), why.clone());
+                }
                 None
             }
             None => None,
