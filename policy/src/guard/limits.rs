@@ -56,6 +56,10 @@ pub fn of(book: &Rulebook, about: &About, civil: Civil) -> Vec<Limit> {
             },
         })
         .collect();
+    limits.extend(resolved.besides.iter().map(|beside| Limit {
+        rule: book.name(beside.policy, beside.kind),
+        limit: Some(beside.limit),
+    }));
     for group in &profile.groups {
         let policy = &rules.groups[*group];
         let totals = [
@@ -100,9 +104,20 @@ pub(crate) struct Profile {
     pub(crate) groups: Vec<usize>,
     /// Groups of which it is not known whether it counts for them.
     pub(crate) doubtful: Vec<usize>,
-    /// Of both, those for which only the account of its Slurm job speaks, or could:
-    /// that is its own word.
+    /// Of both, those for which only the account of its Slurm job speaks, or could, or
+    /// a label of its container: that is its own word.
     pub(crate) claimed: Vec<usize>,
+    /// Of all groups, those for which such a label speaks, and of users the policy of
+    /// whom it names. What these say holds besides, and replaces nothing.
+    pub(crate) labelled: Vec<usize>,
+    pub(crate) labelled_user: Option<usize>,
+}
+
+impl Profile {
+    /// Whether only a label speaks for this group of it.
+    fn is_only_labelled(&self, group: &usize) -> bool {
+        self.labelled.contains(group) && !self.doubtful.contains(group)
+    }
 }
 
 /// Which policy a limit comes from.
@@ -132,6 +147,18 @@ pub(crate) struct Resolved {
     pub(crate) idle_min_memory: u64,
     /// The same, should its account be another.
     pub(crate) doubtful_idle_min_memory: Option<u64>,
+    /// What holds besides.
+    pub(crate) besides: Vec<Beside>,
+}
+
+/// A limit that holds besides the others, for what a label says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Beside {
+    pub(crate) kind: RuleKind,
+    pub(crate) policy: Policy,
+    pub(crate) limit: u64,
+    /// Only who holds so much is idle by it.
+    pub(crate) idle_min_memory: u64,
 }
 
 pub(crate) fn resolve(rules: &Rules, profile: &Profile, civil: Civil) -> Resolved {
@@ -170,7 +197,33 @@ pub(crate) fn resolve(rules: &Rules, profile: &Profile, civil: Civil) -> Resolve
         let same = (*policy, *limit);
         resolved.doubts.entry(RuleKind::Idle).or_insert(same);
     }
+    let besides = PERSONAL.into_iter();
+    let besides = besides.flat_map(|kind| besides_of(rules, profile, civil, kind));
+    resolved.besides = besides.collect();
     resolved
+}
+
+/// What a label of its container makes hold besides.
+fn besides_of(rules: &Rules, profile: &Profile, civil: Civil, kind: RuleKind) -> Vec<Beside> {
+    type Said<'s> = &'s dyn Fn(&dyn Fn(&Limits) -> Option<u64>) -> Option<u64>;
+    let beside = |policy, said: Said<'_>| {
+        let least = |limits: &Limits| limits.idle_min_memory.map(|it| it.0);
+        Some(Beside {
+            kind,
+            policy,
+            limit: said(&|limits| value(limits, kind))?,
+            idle_min_memory: said(&least).or(least(&rules.defaults)).unwrap_or(0),
+        })
+    };
+    let user = profile.labelled_user.and_then(|at| {
+        let said = |value: &dyn Fn(&Limits) -> Option<u64>| of_user(&rules.users[at], civil, value);
+        beside(Policy::User(at), &said)
+    });
+    let groups = profile.labelled.iter().filter_map(|at| {
+        let said = |value: &dyn Fn(&Limits) -> Option<u64>| value(&rules.groups[*at].limits);
+        beside(Policy::Group(*at), &said)
+    });
+    user.into_iter().chain(groups).collect()
 }
 
 /// What holds, and what holds in doubt instead.
@@ -238,7 +291,10 @@ fn of_groups(
     default: Option<u64>,
     value: &dyn Fn(&Limits) -> Option<u64>,
 ) -> Governing {
-    let of_group = |group: &usize| Some((value(&rules.groups[*group].limits)?, *group));
+    let of_group = |group: &usize| {
+        let limit = value(&rules.groups[*group].limits)?;
+        (!profile.is_only_labelled(group)).then_some((limit, *group))
+    };
     let is_claimed = |group: &&usize| profile.claimed.contains(group);
     let may_be_of = |group: usize, others: Governing| {
         let name = &rules.groups[group].name;
@@ -250,6 +306,7 @@ fn of_groups(
         let certain = Profile {
             groups: profile.groups.clone(),
             claimed: profile.claimed.clone(),
+            labelled: profile.labelled.clone(),
             ..Profile::default()
         };
         return may_be_of(group, of_groups(rules, &certain, default, value));

@@ -12,6 +12,8 @@ mod claims;
 
 mod names;
 
+mod labels;
+
 mod laws;
 
 mod limits;

@@ -110,7 +110,12 @@ fn known_lists<'a>(
         };
         (Policy::Group(*at), is)
     });
-    groups.chain(doubtful).collect()
+    // Whom a label names is kept off what they are kept off, and allowed nothing by it.
+    let labelled = profile.labelled_user.map(|at| {
+        let (allowed, blocked) = &scene.places.users[at];
+        (Policy::User(at), is_kept_off(allowed, blocked, device))
+    });
+    groups.chain(doubtful).chain(labelled).collect()
 }
 
 fn is_kept_off<'a>(

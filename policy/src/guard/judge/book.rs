@@ -171,6 +171,7 @@ impl Rulebook {
         }
         // Whoever may belong to a group is spared as long as its members; but whoever
         // only says so is spared no longer than before.
+        let of = |at: usize| self.rules.users[at].priority;
         let groups = profile.groups.iter().chain(&profile.doubtful);
         let is_claimed = |at: &&usize| profile.claimed.contains(at);
         let (claimed, vouched): (Vec<&usize>, Vec<&usize>) = groups.partition(is_claimed);
@@ -178,7 +179,8 @@ impl Rulebook {
         let vouched = vouched.into_iter().filter_map(of_group).max();
         let priority = vouched.unwrap_or(PRIORITY);
         let claimed = claimed.into_iter().filter(|at| profile.groups.contains(at));
-        let claimed = claimed.filter_map(of_group).min();
+        let labelled = profile.labelled_user.and_then(of);
+        let claimed = claimed.filter_map(of_group).chain(labelled).min();
         claimed.map_or(priority, |claimed| claimed.min(priority))
     }
 }

@@ -1,5 +1,6 @@
-//! Whether a process is of somebody whom rules name. By a name nobody is known whose
-//! name is not.
+//! Whether a process is of somebody whom rules name, beyond what it says of itself: a
+//! label of its container, or what that is called, is text that whoever started it
+//! wrote, and makes them no user. By a name nobody is known whose name is not.
 
 use super::super::bucket::About;
 use super::selected::any;
@@ -14,10 +15,23 @@ pub(super) fn is_owner(typed: &[impl AsRef<str>], about: &About) -> Option<bool>
         return Some(false);
     }
     let owner = about.owner.as_ref()?;
-    any(typed.iter().map(|typed| match owner.uid {
-        Some(uid) => is_named(typed.as_ref(), about, uid, Some(&owner.name)),
-        None => Some(is_user(typed.as_ref(), None, Some(&owner.name))),
-    }))
+    let Some(uid) = owner.uid else {
+        return Some(false);
+    };
+    let name = Some(owner.name.as_str());
+    any(typed
+        .iter()
+        .map(|typed| is_named(typed.as_ref(), about, uid, name)))
+}
+
+/// Whether one of these names its owner by its own word alone. That may keep it from
+/// something, and gives it nothing.
+pub(super) fn says_so(typed: &[impl AsRef<str>], about: &About) -> bool {
+    let owner = about.owner.as_ref().filter(|owner| owner.uid.is_none());
+    owner.is_some_and(|owner| {
+        let mut typed = typed.iter();
+        typed.any(|typed| is_user(typed.as_ref(), None, Some(&owner.name)))
+    })
 }
 
 /// Whether one of these names whom it runs as; `None` where that is not known.

@@ -67,6 +67,9 @@ pub(crate) fn of_persons(scene: &Scene<'_>, kind: RuleKind, findings: &mut Findi
             }
             None => {}
         }
+        for beside in resolved.besides.iter().filter(|it| it.kind == kind) {
+            add(beside.policy, beside.limit, None);
+        }
         for (policy, limit) in &times {
             match is_meant(scene, *policy, cell.device) {
                 Ok(true) => add(*policy, *limit, None),

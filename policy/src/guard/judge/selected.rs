@@ -6,7 +6,7 @@ use super::super::limits::Profile;
 use super::super::memory::JobKey;
 use super::super::rules::{Glob, GpuPolicy, Members, Pattern, Protect, Rules, TimePolicy};
 use super::book::Policy;
-use super::named::{UNNAMED, is_owner, runs_as};
+use super::named::{self, UNNAMED, is_owner, runs_as};
 use crate::holders::names::cut;
 use crate::kill::protected::is_the_systems;
 use gpukill_proto::guard::RuleKind;
@@ -114,6 +114,8 @@ fn profile(rules: &Rules, about: &About) -> Profile {
             None => profile.doubtful_users.push(at),
         }
     }
+    let mut users = rules.users.iter();
+    profile.labelled_user = users.position(|policy| named::says_so(&[&policy.name], about));
     for (at, policy) in rules.groups.iter().enumerate() {
         let members = &policy.members;
         let vouched = is_vouched_for(members, about);
@@ -123,6 +125,9 @@ fn profile(rules: &Rules, about: &About) -> Profile {
         };
         if vouched == Some(false) && is_member != Some(false) {
             profile.claimed.push(at);
+        }
+        if vouched != Some(true) && named::says_so(&members.users, about) {
+            profile.labelled.push(at);
         }
         match is_member {
             Some(true) => profile.groups.push(at),
@@ -161,12 +166,15 @@ fn belongs(members: &Members, about: &About) -> Option<bool> {
     any([is_vouched_for(members, about), says_so(members, about)])
 }
 
-/// Whether it does by its own word: the account of its job.
+/// Whether it does by its own word: a label, or the account of its job.
 fn says_so(members: &Members, about: &About) -> Option<bool> {
     let accounts = &members.slurm_accounts;
-    listed(accounts, about.account.as_ref(), |typed, it| {
-        it.as_ref() == Some(typed)
-    })
+    any([
+        Some(named::says_so(&members.users, about)),
+        listed(accounts, about.account.as_ref(), |typed, it| {
+            it.as_ref() == Some(typed)
+        }),
+    ])
 }
 
 /// Whether it does by what others say of it.
@@ -272,7 +280,10 @@ fn protects(protect: &Protect, about: &About) -> Option<bool> {
 /// Whether lists of who may and who may not keep somebody away. That they may not
 /// counts for more.
 fn kept_away(allowed: &[String], blocked: &[String], about: &About) -> Option<bool> {
-    let is_blocked = is_owner(blocked, about);
+    let is_blocked = any([
+        is_owner(blocked, about),
+        Some(named::says_so(blocked, about)),
+    ]);
     let is_missing = if allowed.is_empty() {
         Some(false)
     } else {
