@@ -200,19 +200,17 @@ fn of_image(images: &[Glob], about: &About) -> Option<bool> {
 }
 
 /// Whether it is called so: by the kernel's name for it, which is cut to 15 bytes,
-/// or by its executable's.
+/// or by its executable's. Where one of the two is not known, it may be by that one.
 fn is_called(globs: &[Glob], about: &About) -> Option<bool> {
     let file = about.executable.as_deref().map(|path| {
         let base = path.rsplit_once('/');
         base.map_or(path, |(_, base)| base)
     });
-    let by_file = file.is_some_and(|file| globs.iter().any(|it| it.regex.is_match(file)));
-    if by_file {
-        return Some(true);
-    }
-    listed(globs, about.name.as_ref(), |glob, name| {
-        glob.regex.is_match(name)
-    })
+    let is_one = |glob: &Glob, name: &&str| glob.regex.is_match(name);
+    any([
+        listed(globs, file.as_ref(), is_one),
+        listed(globs, about.name.as_deref().as_ref(), is_one),
+    ])
 }
 
 /// Whether its name protects it: one that is not for its user to choose. What a
@@ -226,9 +224,7 @@ fn protects_name(globs: &[Glob], about: &About) -> Option<bool> {
     let is_such = |name: &str| globs.iter().any(|it| it.regex.is_match(name));
     let is_roots = about.user.as_ref().is_some_and(|(_, uid)| *uid == 0);
     let Some(path) = about.executable.as_deref() else {
-        return listed(globs, about.name.as_ref(), |it, name| {
-            it.regex.is_match(name)
-        });
+        return is_called(globs, about);
     };
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     if is_roots && about.image == Some(None) {
