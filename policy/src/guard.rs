@@ -32,6 +32,8 @@ pub mod reach;
 
 mod judge;
 
+mod whose;
+
 mod memory;
 
 mod clock;

@@ -103,15 +103,17 @@ pub(crate) fn is_theirs(
 /// digits is only ever a number.
 #[must_use]
 pub fn is_user(typed: &str, uid: Option<u32>, name: Option<&str>) -> bool {
-    // Rust's own takes `+0`, which is nobody's name and no number people write.
-    match typed
-        .parse::<u32>()
-        .ok()
-        .filter(|_| !typed.starts_with('+'))
-    {
+    match user_number(typed) {
         Some(number) => uid == Some(number),
         None => name == Some(typed),
     }
+}
+
+/// The number of the user whom `typed` names, where it is not by name.
+pub(crate) fn user_number(typed: &str) -> Option<u32> {
+    // Rust's own takes `+0`, which is nobody's name and no number people write.
+    let number = typed.parse().ok();
+    number.filter(|_| !typed.starts_with('+'))
 }
 
 /// The part of a snapshot that the selection chooses: its devices, and of their

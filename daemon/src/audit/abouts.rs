@@ -7,8 +7,11 @@ use gpukill_policy::guard::about::About;
 use rusqlite::{OptionalExtension as _, Transaction, params};
 use std::collections::BTreeMap;
 
-/// The only form so far.
-const VERSION: u8 = 1;
+/// The second form. The first said nothing of who has no name.
+const VERSION: u8 = 2;
+
+/// How postcard writes that there is none of something.
+const NONE: u8 = 0;
 
 /// As it is stored.
 fn pack(about: &About) -> Vec<u8> {
@@ -18,8 +21,11 @@ fn pack(about: &About) -> Vec<u8> {
 
 /// What was stored; nothing is known where that is in no form of ours.
 pub(super) fn unpack(blob: &[u8]) -> About {
-    let packed = blob.strip_prefix(&[VERSION]);
-    let about = packed.and_then(|packed| postcard::from_bytes(packed).ok());
+    let about = match blob {
+        [VERSION, packed @ ..] => postcard::from_bytes(packed).ok(),
+        [1, packed @ ..] => postcard::from_bytes(&[packed, &[NONE]].concat()).ok(),
+        _ => None,
+    };
     about.unwrap_or_default()
 }
 
@@ -70,7 +76,7 @@ mod tests {
     use gpukill_proto::snapshot::Scheduler;
 
     #[test]
-    fn what_was_stored_in_the_first_form_is_read_for_ever() {
+    fn what_was_stored_in_the_first_and_the_second_form_is_read_for_ever() {
         // As it was written when accounts were not read yet, and since.
         let of_ann = b"\x01\x01\x03ann\x01\xe8\x07\x01\x01\x03ann\xe8\x07\x01\x00\x01\x01\
             \x01\x01\x02ml\x01\x06python\x00\x00\x01\x00\x01\x00\x01\x00\x01\x01\x00\x0212";
@@ -101,8 +107,21 @@ mod tests {
         ] {
             let blob = [&of_ann[..], written, rest].concat();
             assert_eq!(unpack(&blob), about(account), "{account:?}");
-            assert_eq!(pack(&about(account)), blob, "{account:?}");
+            let second = [b"\x02", &blob[1..], b"\x00"].concat();
+            assert_eq!(unpack(&second), about(account), "{account:?}");
+            assert_eq!(pack(&about(account)), second, "{account:?}");
         }
+    }
+
+    #[test]
+    fn the_second_form_tells_who_has_no_name() {
+        let about = About {
+            nameless: vec![7, 4242],
+            ..About::default()
+        };
+        let blob = [&[2][..], &[0; 15], b"\x02\x07\x92\x21"].concat();
+        assert_eq!(pack(&about), blob);
+        assert_eq!(unpack(&blob), about);
     }
 
     #[test]

@@ -178,7 +178,8 @@ fn is_of_its_job(open: &OpenViolation, process: &GpuProcess) -> bool {
     ) else {
         return false;
     };
-    its.id() == job.id && (owner.uid, &owner.name) == (job.owner.uid, &job.owner.name)
+    // A name may come late, and a container may be renamed.
+    its.id() == job.id && owner.uid == job.owner.uid
 }
 
 fn judged_run(process: &GpuProcess) -> Option<JudgedRun> {

@@ -2,10 +2,11 @@
 //! so that a replay judges the same.
 
 use gpukill_proto::guard::Person;
+use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, GpuProcess, Place, Scheduler};
 use gpukill_proto::units::Bytes;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of a process. `None` is not known; what there is none of is
 /// `Some(None)`.
@@ -46,10 +47,15 @@ pub struct About {
     pub job: Option<(String, String)>,
     /// Whether its parent has ended.
     pub is_orphaned: Option<bool>,
+    /// Of its owner and of whom it runs as, the users who have no name. Who is called
+    /// by their number and is not among these may have any: the name service has not
+    /// told.
+    pub nameless: Vec<u32>,
 }
 
 impl About {
-    /// What rules may know of a process. `groups` has the names of each user's.
+    /// What rules may know of a process. `groups` has the names of each user's: none
+    /// of a number that nobody has, for whoever has one is in a group at least.
     #[must_use]
     pub fn of(process: &GpuProcess, groups: &BTreeMap<u32, Vec<String>>) -> Self {
         let owner = process.owner.last_known();
@@ -61,6 +67,7 @@ impl About {
                 uid: owner.uid,
             }),
             user: uid.map(|uid| (process.user.last_known().cloned(), uid)),
+            nameless: nameless(process, groups),
             login_uid: process.login_uid.last_known().copied(),
             is_of_the_box: process.namespace_owner.last_known().map(Option::is_none),
             // Who is no user of the box is in none of its groups.
@@ -114,7 +121,35 @@ impl About {
     }
 }
 
+/// Whoever of it the name service says it does not know.
+fn nameless(process: &GpuProcess, groups: &BTreeMap<u32, Vec<String>>) -> Vec<u32> {
+    let user = process.uid.last_known().copied();
+    let owner = process.owner.last_known().and_then(|owner| owner.uid);
+    let is_nameless = |uid: &u32| {
+        let is_told = user == Some(*uid)
+            && match &process.user {
+                Reading::Unsupported => true,
+                // Rules take a name that is all digits for a number.
+                Reading::Value(name) | Reading::Stale(name, _) => name.parse() == Ok(*uid),
+                Reading::Failed(_) | Reading::Withheld => false,
+            };
+        is_told || groups.get(uid).is_some_and(Vec::is_empty)
+    };
+    let both: BTreeSet<u32> = owner.into_iter().chain(user).filter(is_nameless).collect();
+    both.into_iter().collect()
+}
+
 impl About {
+    /// What a user of it is called, who is told of as `said`. `None` is not known;
+    /// who is not called anything is `Some(None)`.
+    pub(crate) fn called<'a>(&self, uid: u32, said: Option<&'a str>) -> Option<Option<&'a str>> {
+        let name = said.filter(|said| said.parse() != Ok(uid));
+        match name {
+            Some(name) => Some(Some(name)),
+            None => self.nameless.contains(&uid).then_some(None),
+        }
+    }
+
     /// With the account that its environment names. It counts in a job of Slurm alone:
     /// elsewhere anybody may have written it for any reason.
     #[must_use]
@@ -155,4 +190,51 @@ pub fn memory(device: &Device) -> Option<Bytes> {
     let total = device.memory_total.last_known()?;
     let reserved = device.memory_reserved.last_known().map_or(0, |it| it.0);
     Some(Bytes(total.0.saturating_sub(reserved)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::snapshot::{DeviceId, Owner, OwnerKind};
+    use gpukill_proto::units::Timestamp;
+
+    /// Of a process that runs as this user, and is of that one.
+    fn of(user: Reading<String>, owner: u32, groups: &[(u32, &[&str])]) -> Vec<u32> {
+        let process = GpuProcess {
+            uid: Reading::Value(100),
+            user,
+            owner: Reading::Value(Owner {
+                name: owner.to_string(),
+                uid: Some(owner),
+                kind: OwnerKind::Namespace,
+            }),
+            ..GpuProcess::unknown(DeviceId("G".into()), 7, Timestamp(0), &Reading::Unsupported)
+        };
+        let groups = groups.iter().map(|(uid, names)| {
+            let names = names.iter().map(|&name| name.to_owned());
+            (*uid, names.collect())
+        });
+        About::of(&process, &groups.collect()).nameless
+    }
+
+    #[test]
+    fn who_has_no_name_is_not_who_is_not_told_of_yet() {
+        let ann = || Reading::Value("ann".to_owned());
+        let failed = || Reading::Failed("not resolved yet".into());
+        let nobody = || Reading::Unsupported;
+        for (user, owner, groups, expected) in [
+            (ann(), 100, &[][..], &[][..]),
+            (failed(), 100, &[], &[]),
+            (nobody(), 100, &[], &[100]),
+            // No rule goes by a name that is a number.
+            (Reading::Value("100".into()), 100, &[], &[100]),
+            // Of whoever made its namespace the groups tell.
+            (nobody(), 7, &[], &[100]),
+            (nobody(), 7, &[(7, &[][..])], &[7, 100]),
+            (failed(), 7, &[(7, &[])], &[7]),
+            (failed(), 7, &[(7, &["ml"])], &[]),
+        ] {
+            assert_eq!(of(user, owner, groups), expected, "{owner} {groups:?}");
+        }
+    }
 }

@@ -9,6 +9,8 @@ mod book;
 
 mod selected;
 
+mod named;
+
 mod places;
 
 mod scene;
@@ -43,6 +45,7 @@ pub use book::Rulebook;
 pub(crate) use book::{Course, Policy};
 pub(crate) use finding::{Excess, Held, seen};
 pub(crate) use idle::is_busy;
+pub(crate) use named::UNNAMED;
 pub(crate) use places::{Names, Places, is_called, names};
 pub(crate) use scene::{Job, Scene};
 pub(crate) use selected::Selected;

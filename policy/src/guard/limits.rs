@@ -7,7 +7,7 @@ mod replaced;
 
 pub use replaced::replaced;
 
-use super::judge::{Policy, Rulebook, Selected};
+use super::judge::{Policy, Rulebook, Selected, UNNAMED};
 use super::rules::{Limits, Rules, UserPolicy};
 use super::schedule::Civil;
 use gpukill_proto::guard::{RuleKind, RuleName};
@@ -56,6 +56,10 @@ pub fn of(book: &Rulebook, about: &About, civil: Civil) -> Vec<Limit> {
             },
         })
         .collect();
+    limits.extend(resolved.besides.iter().map(|beside| Limit {
+        rule: book.name(beside.policy, beside.kind),
+        limit: Some(beside.limit),
+    }));
     for group in &profile.groups {
         let policy = &rules.groups[*group];
         let totals = [
@@ -94,12 +98,26 @@ fn said(book: &Rulebook, policy: Policy, limits: &[(RuleKind, Option<u64>)]) -> 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Profile {
     pub(crate) user: Option<usize>,
+    /// Policies of users that come before it and may be its owner's: what they are
+    /// called is not known.
+    pub(crate) doubtful_users: Vec<usize>,
     pub(crate) groups: Vec<usize>,
     /// Groups of which it is not known whether it counts for them.
     pub(crate) doubtful: Vec<usize>,
-    /// Of both, those for which only the account of its Slurm job speaks, or could:
-    /// that is its own word.
+    /// Of both, those for which only the account of its Slurm job speaks, or could, or
+    /// a label of its container: that is its own word.
     pub(crate) claimed: Vec<usize>,
+    /// Of all groups, those for which such a label speaks, and of users the policy of
+    /// whom it names. What these say holds besides, and replaces nothing.
+    pub(crate) labelled: Vec<usize>,
+    pub(crate) labelled_user: Option<usize>,
+}
+
+impl Profile {
+    /// Whether only a label speaks for this group of it.
+    fn is_only_labelled(&self, group: &usize) -> bool {
+        self.labelled.contains(group) && !self.doubtful.contains(group)
+    }
 }
 
 /// Which policy a limit comes from.
@@ -109,9 +127,11 @@ pub(crate) enum Governed {
         policy: Policy,
         limit: u64,
     },
-    /// A group that may be theirs says it.
+    /// A policy that may be theirs says it.
     Unknown {
         policy: Policy,
+        /// Those that hold where that one does not: of them it is not known either.
+        others: Vec<Policy>,
         why: String,
     },
 }
@@ -127,6 +147,18 @@ pub(crate) struct Resolved {
     pub(crate) idle_min_memory: u64,
     /// The same, should its account be another.
     pub(crate) doubtful_idle_min_memory: Option<u64>,
+    /// What holds besides.
+    pub(crate) besides: Vec<Beside>,
+}
+
+/// A limit that holds besides the others, for what a label says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Beside {
+    pub(crate) kind: RuleKind,
+    pub(crate) policy: Policy,
+    pub(crate) limit: u64,
+    /// Only who holds so much is idle by it.
+    pub(crate) idle_min_memory: u64,
 }
 
 pub(crate) fn resolve(rules: &Rules, profile: &Profile, civil: Civil) -> Resolved {
@@ -143,8 +175,20 @@ pub(crate) fn resolve(rules: &Rules, profile: &Profile, civil: Civil) -> Resolve
     let (governed, doubt) = governed(rules, profile, civil, Some(default), &least);
     resolved.idle_min_memory = match governed {
         Some(Governed::By { limit, .. }) => limit,
-        // The limit that it belongs to is not known either, where it is the group's.
-        Some(Governed::Unknown { .. }) | None => default,
+        Some(Governed::Unknown { why, .. }) => {
+            // Nor is it known then who is idle.
+            let idle = resolved.by_kind.get_mut(&RuleKind::Idle);
+            if let Some(idle) = idle {
+                let (policy, others) = (idle.policy(), idle.others().to_vec());
+                *idle = Governed::Unknown {
+                    policy,
+                    others,
+                    why,
+                };
+            }
+            default
+        }
+        None => default,
     };
     resolved.doubtful_idle_min_memory = doubt.map(|(_, least)| least);
     if resolved.doubtful_idle_min_memory.is_some()
@@ -153,15 +197,70 @@ pub(crate) fn resolve(rules: &Rules, profile: &Profile, civil: Civil) -> Resolve
         let same = (*policy, *limit);
         resolved.doubts.entry(RuleKind::Idle).or_insert(same);
     }
+    let besides = PERSONAL.into_iter();
+    let besides = besides.flat_map(|kind| besides_of(rules, profile, civil, kind));
+    resolved.besides = besides.collect();
     resolved
+}
+
+/// What a label of its container makes hold besides.
+fn besides_of(rules: &Rules, profile: &Profile, civil: Civil, kind: RuleKind) -> Vec<Beside> {
+    type Said<'s> = &'s dyn Fn(&dyn Fn(&Limits) -> Option<u64>) -> Option<u64>;
+    let beside = |policy, said: Said<'_>| {
+        let least = |limits: &Limits| limits.idle_min_memory.map(|it| it.0);
+        Some(Beside {
+            kind,
+            policy,
+            limit: said(&|limits| value(limits, kind))?,
+            idle_min_memory: said(&least).or(least(&rules.defaults)).unwrap_or(0),
+        })
+    };
+    let user = profile.labelled_user.and_then(|at| {
+        let said = |value: &dyn Fn(&Limits) -> Option<u64>| of_user(&rules.users[at], civil, value);
+        beside(Policy::User(at), &said)
+    });
+    let groups = profile.labelled.iter().filter_map(|at| {
+        let said = |value: &dyn Fn(&Limits) -> Option<u64>| value(&rules.groups[*at].limits);
+        beside(Policy::Group(*at), &said)
+    });
+    user.into_iter().chain(groups).collect()
 }
 
 /// What holds, and what holds in doubt instead.
 type Governing = (Option<Governed>, Option<(Policy, u64)>);
 
-/// The account of a Slurm job is its own word, and who has none leaves it out: it may
-/// make a limit stricter, and where it would make one looser, what lies between the
-/// two is not known.
+impl Governed {
+    /// The one that holds, or the first that may.
+    pub(crate) const fn policy(&self) -> Policy {
+        match self {
+            Self::By { policy, .. } | Self::Unknown { policy, .. } => *policy,
+        }
+    }
+
+    /// Which else may hold.
+    fn others(&self) -> &[Policy] {
+        match self {
+            Self::By { .. } => &[],
+            Self::Unknown { others, .. } => others,
+        }
+    }
+}
+
+/// All policies of which it is not known whether they hold, where one that may be
+/// theirs says something.
+fn unknown(policy: Policy, why: String, (governed, doubt): Governing) -> Governing {
+    let governed = governed.iter();
+    let others = governed.flat_map(|it| [&[it.policy()], it.others()].concat());
+    let others = others.chain(doubt.map(|(policy, _)| policy)).collect();
+    let unknown = Governed::Unknown {
+        policy,
+        others,
+        why,
+    };
+    (Some(unknown), None)
+}
+
+/// What the policies of users say, and else those of groups and the defaults.
 fn governed(
     rules: &Rules,
     profile: &Profile,
@@ -169,24 +268,48 @@ fn governed(
     default: Option<u64>,
     value: &dyn Fn(&Limits) -> Option<u64>,
 ) -> Governing {
-    if let Some(user) = profile.user
-        && let Some(limit) = of_user(&rules.users[user], civil, value)
-    {
-        let policy = Policy::User(user);
-        return (Some(Governed::By { policy, limit }), None);
-    }
-    let of_group = |group: &usize| Some((value(&rules.groups[*group].limits)?, *group));
+    let said = |at: usize| {
+        let limit = of_user(&rules.users[at], civil, value)?;
+        Some((Policy::User(at), limit))
+    };
+    let by = |(policy, limit)| (Some(Governed::By { policy, limit }), None);
+    let own = profile.user.and_then(said).map(by);
+    let known = own.unwrap_or_else(|| of_groups(rules, profile, default, value));
+    let mut doubtful = profile.doubtful_users.iter().rev().copied();
+    let doubtful = doubtful.by_ref().filter_map(said);
+    doubtful.fold(known, |known, (policy, _)| {
+        unknown(policy, UNNAMED.to_owned(), known)
+    })
+}
+
+/// The account of a Slurm job is its own word, and who has none leaves it out: it may
+/// make a limit stricter, and where it would make one looser, what lies between the
+/// two is not known.
+fn of_groups(
+    rules: &Rules,
+    profile: &Profile,
+    default: Option<u64>,
+    value: &dyn Fn(&Limits) -> Option<u64>,
+) -> Governing {
+    let of_group = |group: &usize| {
+        let limit = value(&rules.groups[*group].limits)?;
+        (!profile.is_only_labelled(group)).then_some((limit, *group))
+    };
     let is_claimed = |group: &&usize| profile.claimed.contains(group);
-    let unknown = |group: usize| Governed::Unknown {
-        policy: Policy::Group(group),
-        why: format!(
-            "whether it belongs to group {} is not known",
-            rules.groups[group].name
-        ),
+    let may_be_of = |group: usize, others: Governing| {
+        let name = &rules.groups[group].name;
+        let why = format!("whether it belongs to group {name} is not known");
+        unknown(Policy::Group(group), why, others)
     };
     let mut vouched = profile.doubtful.iter().filter(|it| !is_claimed(it));
     if let Some((_, group)) = vouched.find_map(of_group) {
-        return (Some(unknown(group)), None);
+        let certain = Profile {
+            groups: profile.groups.clone(),
+            claimed: profile.claimed.clone(),
+            labelled: profile.labelled.clone(),
+            ..Profile::default()
+        };
+        return may_be_of(group, of_groups(rules, &certain, default, value));
     }
     let by = |(limit, policy): (u64, Policy)| Some(Governed::By { policy, limit });
     let beside = |(limit, policy): (u64, Policy)| (policy, limit);
@@ -205,8 +328,10 @@ fn governed(
         return (by(strictest), doubt.map(beside));
     }
     let Some(base) = default.map(|limit| (limit, Policy::Default)) else {
-        let doubtful = || unsaid().next().map(|(_, group)| unknown(group));
-        return (said.map_or_else(doubtful, by), None);
+        let Some((_, group)) = unsaid().next().filter(|_| said.is_none()) else {
+            return (said.and_then(by), None);
+        };
+        return may_be_of(group, (None, None));
     };
     if let Some(said) = said {
         let is_looser = said.0 > base.0;

@@ -14,7 +14,7 @@ use super::clock::Clock;
 use super::ghosts::Ended;
 use super::judge::{Names, Places, Rulebook, Selected, is_called, names};
 use super::limits::milliseconds;
-use gpukill_proto::guard::{JudgedRun, OpenViolation, Person, RuleName, Subject};
+use gpukill_proto::guard::{JudgedRun, OpenViolation, RuleName, Subject};
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -53,10 +53,12 @@ pub struct Memory {
     pub(crate) cache: Cache,
 }
 
-/// Names a job of somebody.
+/// Names a job of somebody. What they are called by now is not in it, nor what their
+/// container is: that may change while it runs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct JobKey {
-    pub(crate) owner: Person,
+    /// `None` where whose it is has no number: a container's.
+    pub(crate) uid: Option<u32>,
     pub(crate) id: String,
 }
 

@@ -193,7 +193,7 @@ impl Replay {
             }) => outcome.left += 1,
             GuardStep::Ended(victim) => {
                 let job = JobKey {
-                    owner: victim.job.owner.clone(),
+                    uid: victim.job.owner.uid,
                     id: victim.job.id.clone(),
                 };
                 self.ended_for.insert(job, record.rule.clone());

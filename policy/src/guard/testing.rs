@@ -109,6 +109,7 @@ pub(crate) fn about(owner: &str) -> About {
         account: Some(None),
         job: None,
         is_orphaned: Some(false),
+        nameless: Vec::new(),
     }
 }
 

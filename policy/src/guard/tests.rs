@@ -10,6 +10,10 @@ mod spares;
 
 mod claims;
 
+mod names;
+
+mod labels;
+
 mod laws;
 
 mod limits;

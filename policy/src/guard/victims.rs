@@ -1,11 +1,13 @@
 //! Who is ended for a violation: one whole job, of the lowest priority that there is;
-//! within a priority the newest of those that suffice alone, else the one that frees
-//! most. Never who is protected, never a job of which a part is or is somebody else's,
+//! within a priority one that suffices alone, else the one that frees most; of these
+//! one that has done nothing, then the newest. Never who is protected, never a job of which a part is or is somebody else's,
 //! and nobody while another that was ended is still going.
 
 use super::ghosts::{Ended as EndedJob, Process};
 use super::judge::{Excess, Held, Job, Scene, is_busy, seen};
+use super::limits::milliseconds;
 use super::memory::proof::Seen;
+use super::memory::streak::{Streak, Through};
 use super::memory::{JobKey, Memory};
 use gpukill_proto::guard::{GuardMode, RuleKind, Victim};
 use gpukill_proto::snapshot::Scheduler;
@@ -151,6 +153,7 @@ pub(crate) fn choose(
             job: *position,
             priority: priority(scene, job),
             frees,
+            is_idle: is_idle(scene, job),
             began: began(scene, job),
         });
     }
@@ -168,6 +171,8 @@ struct Candidate {
     priority: u8,
     /// In the unit of what is too much.
     frees: u64,
+    /// It is known to have done nothing for as long as utilisation is judged by.
+    is_idle: bool,
     /// The younger the later.
     began: (Timestamp, u64, u32),
 }
@@ -180,8 +185,10 @@ fn best(candidates: &[Candidate], excess: Excess) -> Option<&Candidate> {
         Excess::All => 1,
     };
     let suffices = of_lowest().filter(|it| it.frees >= needed);
-    let newest = suffices.max_by_key(|it| it.began);
-    newest.or_else(|| of_lowest().max_by_key(|it| (it.frees, it.began)))
+    // Of two that cost as much, the one that nobody misses: a pause of a moment does
+    // not make it that one, nor does a doubt.
+    let best = suffices.max_by_key(|it| (it.is_idle, it.began));
+    best.or_else(|| of_lowest().max_by_key(|it| (it.frees, it.is_idle, it.began)))
 }
 
 /// How much less it would be without these.
@@ -210,6 +217,14 @@ fn priority(scene: &Scene<'_>, job: &Job) -> u8 {
         scene.book.priority(profile)
     });
     priorities.max().unwrap_or(super::rules::PRIORITY)
+}
+
+fn is_idle(scene: &Scene<'_>, job: &Job) -> bool {
+    let window = milliseconds(scene.book.rules().enforcement.utilization_window);
+    let (began, ..) = began(scene, job);
+    let through = |still: &Streak| still.through(window.max(1), scene.bucket.until, began);
+    let streaks = job.streaks.as_ref();
+    streaks.is_some_and(|(still, _)| matches!(through(still), Through::Since(_)))
 }
 
 /// When the first of its processes that are there began.
@@ -253,7 +268,7 @@ fn why_nobody(spared: BTreeSet<String>, kind: RuleKind) -> String {
 fn victim(scene: &Scene<'_>, chosen: &Candidate) -> Victim {
     let job = &scene.jobs[chosen.job];
     Victim {
-        job: job.judged(),
+        job: scene.judged(job),
         priority: chosen.priority,
         runs: seen(scene, &job.runs).iter().map(Seen::told).collect(),
         count: u32::try_from(job.runs.len()).unwrap_or(u32::MAX),

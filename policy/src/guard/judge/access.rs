@@ -1,7 +1,9 @@
 //! What is not allowed at all: a device, a person or a process on it, a time.
 
+use super::super::limits::Profile;
 use super::book::Policy;
 use super::finding::{Findings, Held, Whom};
+use super::named::UNNAMED;
 use super::places::Chosen;
 use super::scene::{Run, Scene};
 use gpukill_proto::guard::RuleKind;
@@ -59,32 +61,61 @@ pub(crate) fn judge(scene: &Scene<'_>, findings: &mut Findings) {
 /// that has none, each of its groups'.
 fn lists<'a>(scene: &'a Scene<'_>, run: &Run<'_>) -> Vec<(Policy, Result<bool, &'a str>)> {
     let profile = &scene.profiles[run.profile].0;
-    let rules = scene.book.rules();
-    let of_user = profile.user.filter(|at| {
-        let policy = &rules.users[*at];
-        !policy.allowed_gpus.is_empty() || !policy.blocked_gpus.is_empty()
+    let mut unnamed = profile.doubtful_users.iter().copied();
+    let unnamed = unnamed.by_ref().filter(|at| has_lists(scene, *at));
+    let unnamed: Vec<usize> = unnamed.collect();
+    let known = known_lists(scene, profile, run.device);
+    if unnamed.is_empty() {
+        return known;
+    }
+    let may_be = unnamed.into_iter().map(|at| {
+        let (allowed, blocked) = &scene.places.users[at];
+        (Policy::User(at), is_kept_off(allowed, blocked, run.device))
     });
+    may_be
+        .chain(known)
+        .map(|(policy, is)| match is {
+            Ok(false) => (policy, Ok(false)),
+            Ok(true) | Err(_) => (policy, Err(UNNAMED)),
+        })
+        .collect()
+}
+
+/// Whether the policy of a user has such lists.
+fn has_lists(scene: &Scene<'_>, user: usize) -> bool {
+    let policy = &scene.book.rules().users[user];
+    !policy.allowed_gpus.is_empty() || !policy.blocked_gpus.is_empty()
+}
+
+fn known_lists<'a>(
+    scene: &'a Scene<'_>,
+    profile: &'a Profile,
+    device: Option<usize>,
+) -> Vec<(Policy, Result<bool, &'a str>)> {
+    let of_user = profile.user.filter(|at| has_lists(scene, *at));
     if let Some(at) = of_user {
         let (allowed, blocked) = &scene.places.users[at];
-        return vec![(Policy::User(at), is_kept_off(allowed, blocked, run.device))];
+        return vec![(Policy::User(at), is_kept_off(allowed, blocked, device))];
     }
     let groups = profile.groups.iter().map(|at| {
         let (allowed, blocked) = &scene.places.groups[*at];
-        (
-            Policy::Group(*at),
-            is_kept_off(allowed, blocked, run.device),
-        )
+        (Policy::Group(*at), is_kept_off(allowed, blocked, device))
     });
     // Whoever may belong to a group is kept off nothing by it.
     let doubtful = profile.doubtful.iter().map(|at| {
         let (allowed, blocked) = &scene.places.groups[*at];
-        let is = match is_kept_off(allowed, blocked, run.device) {
+        let is = match is_kept_off(allowed, blocked, device) {
             Ok(false) => Ok(false),
             Ok(true) | Err(_) => Err("whether it belongs to the group is not known"),
         };
         (Policy::Group(*at), is)
     });
-    groups.chain(doubtful).collect()
+    // Whom a label names is kept off what they are kept off, and allowed nothing by it.
+    let labelled = profile.labelled_user.map(|at| {
+        let (allowed, blocked) = &scene.places.users[at];
+        (Policy::User(at), is_kept_off(allowed, blocked, device))
+    });
+    groups.chain(doubtful).chain(labelled).collect()
 }
 
 fn is_kept_off<'a>(

@@ -157,12 +157,21 @@ impl Rulebook {
 
     /// Who is ended first: the lowest.
     pub(crate) fn priority(&self, profile: &Profile) -> u8 {
+        let of = |at: &usize| self.rules.users[*at].priority;
+        // Whoever may be one is spared as long.
+        let may_be = profile.doubtful_users.iter().filter_map(of).max();
+        let known = self.known_priority(profile);
+        may_be.map_or(known, |may_be| may_be.max(known))
+    }
+
+    fn known_priority(&self, profile: &Profile) -> u8 {
         let of_user = profile.user.and_then(|at| self.rules.users[at].priority);
         if let Some(of_user) = of_user {
             return of_user;
         }
         // Whoever may belong to a group is spared as long as its members; but whoever
         // only says so is spared no longer than before.
+        let of = |at: usize| self.rules.users[at].priority;
         let groups = profile.groups.iter().chain(&profile.doubtful);
         let is_claimed = |at: &&usize| profile.claimed.contains(at);
         let (claimed, vouched): (Vec<&usize>, Vec<&usize>) = groups.partition(is_claimed);
@@ -170,7 +179,8 @@ impl Rulebook {
         let vouched = vouched.into_iter().filter_map(of_group).max();
         let priority = vouched.unwrap_or(PRIORITY);
         let claimed = claimed.into_iter().filter(|at| profile.groups.contains(at));
-        let claimed = claimed.filter_map(of_group).min();
+        let labelled = profile.labelled_user.and_then(of);
+        let claimed = claimed.filter_map(of_group).chain(labelled).min();
         claimed.map_or(priority, |claimed| claimed.min(priority))
     }
 }

@@ -109,8 +109,14 @@ fn of_persons(
         let resolved = &scene.profiles[run.profile].1;
         let own = match resolved.by_kind.get(kind) {
             Some(Governed::By { policy, limit }) => Some((*policy, *limit, None)),
-            Some(Governed::Unknown { policy, why }) => {
-                findings.unknown(*policy, *kind, whom(scene, position), why.clone());
+            Some(Governed::Unknown {
+                policy,
+                others,
+                why,
+            }) => {
+                for policy in [*policy].iter().chain(others) {
+                    findings.unknown(*policy, *kind, whom(scene, position), why.clone());
+                }
                 None
             }
             None => None,
@@ -118,7 +124,10 @@ fn of_persons(
         let doubt = resolved.doubts.get(kind);
         let doubt = doubt.map(|(policy, limit)| (*policy, *limit, Some(ACCOUNT)));
         let of_times = times.iter().map(|(policy, limit)| (*policy, *limit, None));
-        for (policy, limit, doubt) in own.into_iter().chain(doubt).chain(of_times) {
+        let besides = resolved.besides.iter().filter(|it| it.kind == *kind);
+        let besides = besides.map(|it| (it.policy, it.limit, None));
+        let all = own.into_iter().chain(doubt).chain(besides).chain(of_times);
+        for (policy, limit, doubt) in all {
             match is_meant(scene, policy, run.device) {
                 Ok(true) => {}
                 Ok(false) => continue,
@@ -136,6 +145,8 @@ fn of_persons(
                 | Policy::Gpu(_)
                 | Policy::Behaviour(_) => None,
             };
+            let beside = resolved.besides.iter().find(|it| it.policy == policy);
+            let of_time = beside.map(|it| Bytes(it.idle_min_memory)).or(of_time);
             let in_doubt = doubt.and(resolved.doubtful_idle_min_memory);
             let least = in_doubt.or(of_time.map(|it| it.0));
             let least = least.unwrap_or(resolved.idle_min_memory);

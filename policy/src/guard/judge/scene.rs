@@ -6,6 +6,7 @@ use super::super::ghosts::{Ghosts, haunt};
 use super::super::limits::{Profile, Resolved, resolve};
 use super::super::memory::streak::Streak;
 use super::super::memory::{JobKey, JobMemory, Memory};
+use super::super::whose::Whose;
 use super::book::Rulebook;
 use super::places::Places;
 use super::selected::Selected;
@@ -104,12 +105,15 @@ impl Job {
     pub(crate) fn shown(&self) -> &str {
         self.renamed.as_ref().unwrap_or(&self.first.job.1)
     }
+}
 
-    pub(crate) fn judged(&self) -> JudgedJob {
+impl Scene<'_> {
+    /// A job, for whoever asks.
+    pub(crate) fn judged(&self, job: &Job) -> JudgedJob {
         JudgedJob {
-            owner: self.key.owner.clone(),
-            id: self.key.id.clone(),
-            shown: self.shown().to_owned(),
+            owner: self.people[job.person].clone(),
+            id: job.key.id.clone(),
+            shown: job.shown().to_owned(),
         }
     }
 }
@@ -125,12 +129,13 @@ pub(crate) struct Cell {
 /// are protected.
 #[derive(Default)]
 struct Company<'a> {
-    owner: Option<&'a Person>,
+    owner: Option<Whose<'a>>,
     spare: Option<&'static str>,
 }
 
 impl<'a> Company<'a> {
     fn add(&mut self, owner: Option<&'a Person>, is_protected: bool) {
+        let owner = owner.map(Whose::from);
         let is_of_another = self.owner.is_some() && owner.is_some() && self.owner != owner;
         let spare = match () {
             () if is_protected => Some("a process of it is protected"),
@@ -212,8 +217,8 @@ fn ghosts(book: &Rulebook, memory: &mut Memory, everybody: &[Somebody<'_>]) -> G
 /// Positions of what is in a scene already.
 #[derive(Default)]
 struct Index<'e, 'a> {
-    people: BTreeMap<&'a Person, usize>,
-    jobs: BTreeMap<(usize, &'e str), usize>,
+    people: BTreeMap<Whose<'a>, usize>,
+    jobs: BTreeMap<&'e JobKey, usize>,
     profiles: BTreeMap<&'e Profile, usize>,
     cells: BTreeMap<(usize, usize, Option<usize>), usize>,
 }
@@ -234,11 +239,11 @@ impl<'a> Scene<'a> {
         });
         let owner = judged.about.owner.as_ref().zip(selected.job_key.as_ref());
         let owner = owner.map(|(owner, job)| {
-            let person = *index.people.entry(owner).or_insert_with(|| {
+            let person = *index.people.entry(owner.into()).or_insert_with(|| {
                 self.people.push(owner);
                 self.people.len() - 1
             });
-            let job = *index.jobs.entry((person, &job.id)).or_insert_with(|| {
+            let job = *index.jobs.entry(job.as_ref()).or_insert_with(|| {
                 self.jobs.push(Job {
                     key: Arc::clone(job),
                     person,

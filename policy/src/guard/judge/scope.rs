@@ -56,10 +56,19 @@ pub(crate) fn of_persons(scene: &Scene<'_>, kind: RuleKind, findings: &mut Findi
         }
         match resolved.by_kind.get(&kind) {
             Some(Governed::By { policy, limit }) => add(*policy, *limit, None),
-            Some(Governed::Unknown { policy, why }) => {
-                findings.unknown(*policy, kind, Whom::Person(cell.person), why.clone());
+            Some(Governed::Unknown {
+                policy,
+                others,
+                why,
+            }) => {
+                for policy in [*policy].iter().chain(others) {
+                    findings.unknown(*policy, kind, Whom::Person(cell.person), why.clone());
+                }
             }
             None => {}
+        }
+        for beside in resolved.besides.iter().filter(|it| it.kind == kind) {
+            add(beside.policy, beside.limit, None);
         }
         for (policy, limit) in &times {
             match is_meant(scene, *policy, cell.device) {

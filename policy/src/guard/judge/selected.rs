@@ -6,10 +6,10 @@ use super::super::limits::Profile;
 use super::super::memory::JobKey;
 use super::super::rules::{Glob, GpuPolicy, Members, Pattern, Protect, Rules, TimePolicy};
 use super::book::Policy;
+use super::named::{self, UNNAMED, is_owner, runs_as};
 use crate::holders::names::cut;
 use crate::kill::protected::is_the_systems;
-use crate::select::is_user;
-use gpukill_proto::guard::{Person, RuleKind};
+use gpukill_proto::guard::RuleKind;
 use std::sync::Arc;
 
 /// What is said of a process. Positions in [`Rules`].
@@ -38,9 +38,10 @@ impl Selected {
     pub(crate) fn of(rules: &Rules, about: &About, process: Option<(u32, u64)>) -> Self {
         let job = job(about, process);
         let job_key = about.owner.as_ref().map(|owner| JobKey {
-            owner: owner.clone(),
+            uid: owner.uid,
             id: job.0.clone(),
         });
+        let whose = whose(about);
         let mut selected = Self {
             is_protected: protects(&rules.protect, about) != Some(false),
             profile: profile(rules, about),
@@ -49,17 +50,13 @@ impl Selected {
             ..Self::default()
         };
         for (at, policy) in rules.gpus.iter().enumerate() {
-            selected.forbid(Policy::Gpu(at), RuleKind::User, user(policy, about), OWNER);
+            selected.forbid(Policy::Gpu(at), RuleKind::User, user(policy, about), whose);
             let is_forbidden = process_name(policy, about);
             selected.forbid(Policy::Gpu(at), RuleKind::Process, is_forbidden, NAME);
         }
         for (at, policy) in rules.times.iter().enumerate() {
-            selected.forbid(
-                Policy::Time(at),
-                RuleKind::Hours,
-                hours(policy, about),
-                OWNER,
-            );
+            let is_forbidden = hours(policy, about);
+            selected.forbid(Policy::Time(at), RuleKind::Hours, is_forbidden, whose);
         }
         for (at, behaviour) in rules.behaviours.iter().enumerate() {
             let (means, why) = behaviour_means(behaviour, about);
@@ -86,6 +83,14 @@ const NAME: &str = "its name is not known";
 const COMMAND: &str = "its command line is not known";
 const MEMBERS: &str = "whether it is one of those that the rule is about is not known";
 
+/// Why it is not known whether it is of one whom a rule names.
+const fn whose(about: &About) -> &'static str {
+    match about.owner {
+        Some(_) => UNNAMED,
+        None => OWNER,
+    }
+}
+
 /// The name of a job of one, and what it is called.
 fn job(about: &About, process: Option<(u32, u64)>) -> (String, String) {
     if let Some(job) = &about.job {
@@ -98,11 +103,19 @@ fn job(about: &About, process: Option<(u32, u64)>) -> (String, String) {
 
 fn profile(rules: &Rules, about: &About) -> Profile {
     let mut profile = Profile::default();
-    let owner = about.owner.as_ref();
-    profile.user = owner.and_then(|owner| {
-        let mut users = rules.users.iter();
-        users.position(|policy| is_user(&policy.name, owner.uid, Some(&owner.name)))
-    });
+    for (at, policy) in rules.users.iter().enumerate() {
+        match is_owner(&[&policy.name], about) {
+            Some(true) => {
+                profile.user = Some(at);
+                break;
+            }
+            Some(false) => {}
+            None if about.owner.is_none() => break,
+            None => profile.doubtful_users.push(at),
+        }
+    }
+    let mut users = rules.users.iter();
+    profile.labelled_user = users.position(|policy| named::says_so(&[&policy.name], about));
     for (at, policy) in rules.groups.iter().enumerate() {
         let members = &policy.members;
         let vouched = is_vouched_for(members, about);
@@ -112,6 +125,9 @@ fn profile(rules: &Rules, about: &About) -> Profile {
         };
         if vouched == Some(false) && is_member != Some(false) {
             profile.claimed.push(at);
+        }
+        if vouched != Some(true) && named::says_so(&members.users, about) {
+            profile.labelled.push(at);
         }
         match is_member {
             Some(true) => profile.groups.push(at),
@@ -124,7 +140,7 @@ fn profile(rules: &Rules, about: &About) -> Profile {
 
 /// Whether any of these holds; `None` where none is known to, and of one it is not
 /// known.
-fn any(conditions: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+pub(super) fn any(conditions: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
     let mut answer = Some(false);
     for condition in conditions {
         match condition {
@@ -145,27 +161,26 @@ fn listed<L, T>(list: &[L], what: Option<&T>, is: impl Fn(&L, &T) -> bool) -> Op
     what.map(|what| list.iter().any(|each| is(each, what)))
 }
 
-fn is_person(typed: &impl AsRef<str>, person: &Person) -> bool {
-    is_user(typed.as_ref(), person.uid, Some(&person.name))
-}
-
 /// Whether it counts for those that are meant.
 fn belongs(members: &Members, about: &About) -> Option<bool> {
     any([is_vouched_for(members, about), says_so(members, about)])
 }
 
-/// Whether it does by its own word: the account of its job.
+/// Whether it does by its own word: a label, or the account of its job.
 fn says_so(members: &Members, about: &About) -> Option<bool> {
     let accounts = &members.slurm_accounts;
-    listed(accounts, about.account.as_ref(), |typed, it| {
-        it.as_ref() == Some(typed)
-    })
+    any([
+        Some(named::says_so(&members.users, about)),
+        listed(accounts, about.account.as_ref(), |typed, it| {
+            it.as_ref() == Some(typed)
+        }),
+    ])
 }
 
 /// Whether it does by what others say of it.
 fn is_vouched_for(members: &Members, about: &About) -> Option<bool> {
     any([
-        listed(&members.users, about.owner.as_ref(), is_person),
+        is_owner(&members.users, about),
         listed(&members.unix_groups, about.groups.as_ref(), |typed, it| {
             it.contains(typed)
         }),
@@ -185,19 +200,17 @@ fn of_image(images: &[Glob], about: &About) -> Option<bool> {
 }
 
 /// Whether it is called so: by the kernel's name for it, which is cut to 15 bytes,
-/// or by its executable's.
+/// or by its executable's. Where one of the two is not known, it may be by that one.
 fn is_called(globs: &[Glob], about: &About) -> Option<bool> {
     let file = about.executable.as_deref().map(|path| {
         let base = path.rsplit_once('/');
         base.map_or(path, |(_, base)| base)
     });
-    let by_file = file.is_some_and(|file| globs.iter().any(|it| it.regex.is_match(file)));
-    if by_file {
-        return Some(true);
-    }
-    listed(globs, about.name.as_ref(), |glob, name| {
-        glob.regex.is_match(name)
-    })
+    let is_one = |glob: &Glob, name: &&str| glob.regex.is_match(name);
+    any([
+        listed(globs, file.as_ref(), is_one),
+        listed(globs, about.name.as_deref().as_ref(), is_one),
+    ])
 }
 
 /// Whether its name protects it: one that is not for its user to choose. What a
@@ -211,9 +224,7 @@ fn protects_name(globs: &[Glob], about: &About) -> Option<bool> {
     let is_such = |name: &str| globs.iter().any(|it| it.regex.is_match(name));
     let is_roots = about.user.as_ref().is_some_and(|(_, uid)| *uid == 0);
     let Some(path) = about.executable.as_deref() else {
-        return listed(globs, about.name.as_ref(), |it, name| {
-            it.regex.is_match(name)
-        });
+        return is_called(globs, about);
     };
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     if is_roots && about.image == Some(None) {
@@ -246,15 +257,12 @@ fn runs_command(pattern: Option<&Pattern>, about: &About) -> Option<bool> {
 }
 
 fn protects(protect: &Protect, about: &About) -> Option<bool> {
-    let user = about.user.as_ref();
     any([
-        listed(&protect.users, about.owner.as_ref(), is_person),
+        is_owner(&protect.users, about),
         // Who it runs as inside a namespace of somebody's own is theirs to say.
         match about.is_of_the_box {
             Some(false) => Some(false),
-            Some(true) | None => listed(&protect.users, user, |typed, (name, uid)| {
-                is_user(typed, Some(*uid), name.as_deref())
-            }),
+            Some(true) | None => runs_as(&protect.users, about),
         },
         protects_name(&protect.processes, about),
         runs_command(protect.command.as_ref(), about),
@@ -267,24 +275,21 @@ fn protects(protect: &Protect, about: &About) -> Option<bool> {
 
 /// Whether lists of who may and who may not keep somebody away. That they may not
 /// counts for more.
-fn kept_away<L, T>(
-    allowed: &[L],
-    blocked: &[L],
-    what: Option<&T>,
-    is: impl Fn(&L, &T) -> bool,
-) -> Option<bool> {
-    let is_blocked = listed(blocked, what, &is);
+fn kept_away(allowed: &[String], blocked: &[String], about: &About) -> Option<bool> {
+    let is_blocked = any([
+        is_owner(blocked, about),
+        Some(named::says_so(blocked, about)),
+    ]);
     let is_missing = if allowed.is_empty() {
         Some(false)
     } else {
-        listed(allowed, what, &is).map(|is_allowed| !is_allowed)
+        is_owner(allowed, about).map(|is_allowed| !is_allowed)
     };
     any([is_blocked, is_missing])
 }
 
 fn user(policy: &GpuPolicy, about: &About) -> Option<bool> {
-    let (allowed, blocked) = (&policy.allowed_users, &policy.blocked_users);
-    kept_away(allowed, blocked, about.owner.as_ref(), is_person)
+    kept_away(&policy.allowed_users, &policy.blocked_users, about)
 }
 
 fn process_name(policy: &GpuPolicy, about: &About) -> Option<bool> {
@@ -298,8 +303,7 @@ fn process_name(policy: &GpuPolicy, about: &About) -> Option<bool> {
 }
 
 fn hours(policy: &TimePolicy, about: &About) -> Option<bool> {
-    let (allowed, blocked) = (&policy.allowed_users, &policy.blocked_users);
-    kept_away(allowed, blocked, about.owner.as_ref(), is_person)
+    kept_away(&policy.allowed_users, &policy.blocked_users, about)
 }
 
 /// Whether a behaviour's selectors all mean it, and else what is not known.
@@ -311,8 +315,7 @@ fn behaviour_means(
         true => Some(true),
         false => belongs(&behaviour.members, about),
     };
-    let owner = about.owner.as_ref();
-    let is_excepted = listed(&behaviour.except_users, owner, is_person);
+    let is_excepted = is_owner(&behaviour.except_users, about);
     let is_called = match behaviour.processes.is_empty() {
         true => Some(true),
         false => is_called(&behaviour.processes, about),
@@ -323,7 +326,7 @@ fn behaviour_means(
     };
     let conditions = [
         (is_member, MEMBERS),
-        (is_excepted.map(|it| !it), OWNER),
+        (is_excepted.map(|it| !it), whose(about)),
         (is_called, NAME),
         (runs, COMMAND),
     ];

@@ -2,6 +2,7 @@
 //! of them a position.
 
 use super::super::limits::Profile;
+use super::super::whose::Whose;
 use super::finding::Whom;
 use super::scene::Scene;
 use gpukill_proto::guard::{Person, RuleSource, Subject};
@@ -11,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Positions by name.
 #[derive(Default)]
 pub(crate) struct There<'a> {
-    pub(crate) people: BTreeMap<&'a Person, usize>,
+    pub(crate) people: BTreeMap<Whose<'a>, usize>,
     /// Persons, and what they use.
     pub(crate) people_on: BTreeSet<(usize, usize)>,
     /// Groups that somebody belongs to or may belong to, and what those use.
     pub(crate) groups: BTreeSet<usize>,
     pub(crate) groups_on: BTreeSet<(usize, usize)>,
-    /// Jobs in the order of their persons and ids.
+    /// Jobs in the order of their keys.
     pub(crate) jobs: Vec<usize>,
 }
 
@@ -46,12 +47,12 @@ impl Scene<'_> {
             Whom::Group(at) => Subject::Group(group(at)),
             Whom::GroupOn(at, on) => Subject::GroupOn(group(at), device(on)),
             Whom::Device(at) => Subject::Device(device(at)),
-            Whom::Job(at) => Subject::Job(self.jobs[at].judged()),
+            Whom::Job(at) => Subject::Job(self.judged(&self.jobs[at])),
             Whom::Run(at) => Subject::Run(self.runs[at].key.as_ref().clone()),
         }
     }
 
-    /// Who that is, where they are there.
+    /// Who that is, where they are there, whatever they were called.
     pub(crate) fn find(&self, subject: &Subject) -> Option<Whom> {
         match subject {
             Subject::Person(person) => self.person(person).map(Whom::Person),
@@ -71,11 +72,11 @@ impl Scene<'_> {
             }
             Subject::Device(id) => self.device(id).map(Whom::Device),
             Subject::Job(job) => {
-                let named = (self.person(&job.owner)?, job.id.as_str());
+                let named = (job.owner.uid, job.id.as_str());
                 let jobs = &self.there.jobs;
                 let found = jobs.binary_search_by(|at| {
                     let job = &self.jobs[*at];
-                    (job.person, job.key.id.as_str()).cmp(&named)
+                    (job.key.uid, job.key.id.as_str()).cmp(&named)
                 });
                 let at = jobs[found.ok()?];
                 (self.jobs[at].shown() == job.shown).then_some(Whom::Job(at))
@@ -88,7 +89,7 @@ impl Scene<'_> {
     }
 
     fn person(&self, person: &Person) -> Option<usize> {
-        self.there.people.get(person).copied()
+        self.there.people.get(&Whose::from(person)).copied()
     }
 
     fn device(&self, id: &DeviceId) -> Option<usize> {

@@ -36,9 +36,17 @@ fn below(rules: &Rules, profile: &Profile, civil: Civil, kind: RuleKind) -> Vec<
         let both = of_now.into_iter().chain(of_always);
         said.extend(both.map(|limit| (Policy::User(user), limit)));
     }
-    let of_group = |group: &usize| Some((value(&rules.groups[*group].limits, kind)?, *group));
+    // What a label makes hold is replaced by nothing.
+    let of_group = |group: &usize| {
+        let limit = value(&rules.groups[*group].limits, kind)?;
+        (!profile.is_only_labelled(group)).then_some((limit, *group))
+    };
     let is_in_doubt = profile.doubtful.iter().find_map(of_group).is_some();
-    if is_in_doubt && said.is_empty() {
+    let may_be_theirs = profile.doubtful_users.iter().any(|at| {
+        let limits = &rules.users[*at];
+        value(&limits.limits, kind).is_some() || !limits.overrides.is_empty()
+    });
+    if may_be_theirs || is_in_doubt && said.is_empty() {
         return Vec::new();
     }
     // What may be theirs is not known to be replaced; what is certain is.

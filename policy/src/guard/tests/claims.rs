@@ -350,3 +350,43 @@ fn how_long_and_how_idle_a_job_may_be_is_doubted_alike() {
         ]
     );
 }
+
+#[test]
+fn what_a_program_is_called_is_not_known_where_its_executable_is_not() {
+    // The kernel keeps 15 bytes of nvidia-cuda-mps-server.
+    let unseen = |name: Option<&str>| {
+        let name = name.map(str::to_owned);
+        move |about: &mut About| (about.name, about.executable) = (name, None)
+    };
+    let of_gpu = |allowed: &[&str], blocked: &[&str]| Rules {
+        mode: GuardMode::Enforce,
+        gpus: vec![GpuPolicy {
+            name: "0".into(),
+            gpus: gpus("0"),
+            allowed_processes: globs(allowed),
+            blocked_processes: globs(blocked),
+            ..GpuPolicy::default()
+        }],
+        ..rules()
+    };
+    let long = "nvidia-cuda-mps-server";
+    let cut = Some("nvidia-cuda-mps");
+    for (rules, name, expected) in [
+        (of_gpu(&[long], &[]), cut, false),
+        (of_gpu(&["nvidia-cuda-mps"], &[]), cut, false),
+        (of_gpu(&["Xorg"], &[]), Some("python"), false),
+        (of_gpu(&["Xorg"], &[]), None, false),
+        (of_gpu(&[], &["python"]), Some("python"), true),
+        (of_gpu(&[], &[long]), cut, false),
+        (of_gpu(&[], &["Xorg"]), None, false),
+        (protecting(&[long]), cut, false),
+        (protecting(&["Xorg"]), Some("glx"), false),
+        (protecting(&["Xorg"]), None, false),
+        (protecting(&[]), cut, true),
+    ] {
+        let is_judged = is_judged(rules.clone(), unseen(name));
+        assert_eq!(is_judged, expected, "{name:?} {rules:?}");
+    }
+    let known = called("python", "/usr/bin/python");
+    assert!(is_judged(of_gpu(&[long], &[]), known));
+}

@@ -1,5 +1,7 @@
 //! Who is ended for a violation, and who never is.
 
+mod idle;
+
 use super::rules as disarmed;
 use super::*;
 use gpukill_proto::guard::{GuardStep, Victim};
