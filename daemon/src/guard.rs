@@ -28,8 +28,8 @@ use gpukill_proto::guard::{
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use judging::{Judging, Order};
-pub(crate) use rules::InForce;
 use rules::Keeper;
+pub(crate) use rules::InForce;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +51,8 @@ pub(crate) struct Standing {
     /// When the last sample ended that was judged.
     pub(crate) judged_at: Option<Timestamp>,
     pub(crate) open: Vec<OpenViolation>,
+    /// How much of the last sample there was no room for.
+    pub(crate) beyond: u64,
     pub(crate) warned_today: u32,
     pub(crate) ended_today: u32,
 }
@@ -91,6 +93,7 @@ impl Guard {
             store,
             saved_at: Timestamp::default(),
             is_save_broken: false,
+            beyond: 0,
         };
         std::thread::Builder::new()
             .name("guard".into())
@@ -190,6 +193,7 @@ impl Guard {
             mistakes: in_force.mistakes,
             judged_at: standing.judged_at,
             dropped: self.dropped.load(Ordering::Relaxed),
+            beyond: standing.beyond,
             open: count(standing.open.len()),
             warned_today: standing.warned_today,
             ended_today: standing.ended_today,

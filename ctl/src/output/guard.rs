@@ -39,6 +39,14 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
         dropped => format!(", {dropped} came too fast and were not"),
     };
     rows.push(("judged", format!("{judged}{dropped}"), Tone::Plain));
+    if report.beyond > 0 {
+        let beyond = report.beyond;
+        let what = format!(
+            "there is no room for {beyond} more violations and findings: nobody is warned or ended for \
+             them; write fewer rules"
+        );
+        rows.push(("beyond", what, Tone::Doubtful));
+    }
     rows.push(("today", today(report), Tone::Plain));
     for mistake in &report.mistakes {
         rows.push(("mistake", mistake.clone(), Tone::Broken));

@@ -119,6 +119,7 @@ fn guard_status_says_how_far_it_goes_and_what_is_wrong_with_its_file() {
         mistakes: Vec::new(),
         judged_at: None,
         dropped: 0,
+        beyond: 0,
         ..guard_report()
     };
     let look = look(Some(80));

@@ -17,6 +17,7 @@ use gpukill_proto::guard::{
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{LONGEST_PART, LONGEST_RULES};
 use gpukill_proto::snapshot::Snapshot;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -26,6 +27,15 @@ const MOST_OPEN: usize = 1_000;
 
 /// The longest that a replay waits for others.
 const REPLAY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whoever asked still waits, as long as it is not dropped.
+struct Waits(Arc<AtomicBool>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
 
 /// Whose rules are tried next.
 #[derive(Clone)]
@@ -174,15 +184,21 @@ impl Session {
         let turn = turn.await.map_err(|_| Refusal::Busy)?;
         let (guard, store) = (self.shared.guard.clone(), self.shared.store.clone());
         let offered = self.offered.clone();
+        let is_wanted = Arc::new(AtomicBool::new(true));
+        // Goes with this call: when it is over, when whoever asked has gone, and when
+        // they do not want to wait any longer.
+        let _waits = Waits(Arc::clone(&is_wanted));
         let replayed = tokio::task::spawn_blocking(move || {
-            // As long as it goes on, whether or not whoever asked still waits.
+            // Until it has ended, whether or not whoever asked still waits.
             let _turn = turn;
             let rules = match request.rules {
                 RulesFrom::Force => guard.in_force().rules().clone(),
                 // Some megabytes of patterns take seconds to read.
                 RulesFrom::Offered => offered.rules()?,
             };
-            replay(&store, rules, request.since, request.until)
+            replay(&store, rules, request.since, request.until, &|| {
+                is_wanted.load(Ordering::Relaxed)
+            })
         });
         replayed.await.map_err(|_| Refusal::Internal)?
     }

@@ -1,0 +1,120 @@
+//! Whoever tries rules costs the daemon little, whatever the rules are.
+
+use super::{GIB, has_rules, plays};
+use gpukill_tests::harness::{Actor, Daemon, Stage, eventually};
+use serde_json::Value;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+
+/// A daemon with a history of these many processes.
+fn with_history(stage: &Stage, processes: usize, samples: usize) -> (Daemon, Vec<Actor>) {
+    let actors: Vec<Actor> = (0..processes).map(|_| Actor::start("busy")).collect();
+    let played: Vec<(u32, u64)> = actors.iter().map(|it| (it.pid(), GIB)).collect();
+    plays(stage, &played);
+    let daemon = stage.start();
+    eventually("there is a history", || {
+        let ran = stage.ctl(&["guard", "replay", "--since", "1h", "-o", "json"]);
+        let report: Value = serde_json::from_str(&ran.stdout).ok()?;
+        (report["judged"].as_u64()? >= samples as u64).then_some(())
+    });
+    (daemon, actors)
+}
+
+/// So many rules that say the same.
+fn many(rules: usize, what: &str) -> String {
+    let one = |nth| format!("[[rules]]\nname = \"r{nth}\"\naction = \"warn\"\n{what}\n");
+    (0..rules).map(one).collect()
+}
+
+fn of_process(daemon: &Daemon, file: &str) -> String {
+    std::fs::read_to_string(format!("/proc/{}/{file}", daemon.pid())).unwrap()
+}
+
+/// The most that it has held, in bytes.
+fn peak(daemon: &Daemon) -> u64 {
+    let status = of_process(daemon, "status");
+    let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"));
+    let kib = line.unwrap().split_whitespace().next().unwrap();
+    kib.parse::<u64>().unwrap() * 1024
+}
+
+/// How long it has run on processors, in ticks (fields 14 and 15 of proc_pid_stat(5)).
+fn ticks(daemon: &Daemon) -> u64 {
+    let stat = of_process(daemon, "stat");
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let fields = fields.split_whitespace().skip(11).take(2);
+    fields.map(|it| it.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn rules_that_tell_of_too_much_are_refused_and_cost_the_daemon_little() {
+    let stage = Stage::new();
+    let (daemon, _actors) = with_history(&stage, 64, 4);
+    let before = peak(&daemon);
+    let file = stage.path("many.toml");
+    let violations = "gpukillctl: these rules tell of more than 1000 violations at once: try \
+                      fewer rules, or a shorter time\n";
+    let looked_back = "gpukillctl: these rules look back over more than 3000 jobs and processes \
+                       at once: try fewer rules, or a shorter time\n";
+    for (what, expected) in [
+        ("duration_limit_hours = 0", violations),
+        (
+            "waste_below_pct = 5\nwaste_min_memory_gb = 0\nwaste_hours = 2",
+            looked_back,
+        ),
+        ("growth_gb = 1\ngrowth_hours = 2", looked_back),
+    ] {
+        std::fs::write(&file, many(10_000, what)).unwrap();
+        let name = file.to_str().unwrap();
+        let ran = stage.ctl(&["guard", "replay", "--rules", name, "--since", "1h"]);
+        assert_eq!(ran.stderr, expected, "{what}");
+    }
+    let grown = peak(&daemon).saturating_sub(before);
+    assert!(grown < 64 * MIB, "by {} MiB", grown / MIB);
+    daemon.stop();
+}
+
+#[test]
+fn a_replay_ends_when_whoever_asked_has_gone() {
+    let stage = Stage::new();
+    let (daemon, _actors) = with_history(&stage, 32, 12);
+    let file = stage.path("slow.toml");
+    std::fs::write(&file, many(3_000, "duration_limit_hours = 900")).unwrap();
+    let slow = [
+        "guard",
+        "replay",
+        "--rules",
+        file.to_str().unwrap(),
+        "--since",
+        "1h",
+    ];
+    let (begun, before) = (Instant::now(), ticks(&daemon));
+    let ran = stage.ctl(&slow);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let (whole, cost) = (begun.elapsed(), ticks(&daemon) - before);
+
+    let before = ticks(&daemon);
+    let mut gone = stage.client(&slow);
+    let mut gone = gone
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("it has begun", || {
+        (ticks(&daemon) - before > cost / 5).then_some(())
+    });
+    gone.kill().unwrap();
+    gone.wait().unwrap();
+    let begun = Instant::now();
+    let ran = stage.ctl(&["guard", "replay", "--since", "1h"]);
+    let waited = begun.elapsed();
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(waited < whole / 2, "{waited:?} of {whole:?}");
+    assert!(
+        whole > Duration::from_millis(500),
+        "{whole:?} tells nothing"
+    );
+    daemon.stop();
+}
