@@ -29,7 +29,7 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use judging::{Judging, Order};
 use rules::Keeper;
-pub(crate) use rules::InForce;
+pub(crate) use rules::{InForce, Wrong};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -153,6 +153,11 @@ impl Guard {
         self.keeper.text(offset)
     }
 
+    /// A part of the text of the rules in force.
+    pub(crate) fn text_in_force(&self, offset: u64) -> RulesText {
+        self.keeper.text_in_force(offset)
+    }
+
     /// The rules in force.
     pub(crate) fn in_force(&self) -> InForce {
         self.in_force.borrow().clone()
@@ -166,7 +171,9 @@ impl Guard {
     /// What is wrong with it, in words for a fault.
     pub(crate) fn fault(&self) -> Option<String> {
         let in_force = self.in_force.borrow();
-        let first = in_force.mistakes.first()?;
+        // Everybody sees faults, and what a mistake quotes is for whoever may change
+        // the file.
+        let first = in_force.mistakes.first()?.place();
         let more = match in_force.mistakes.len() {
             1 => String::new(),
             several => format!(", and {} more", several - 1),
@@ -190,7 +197,7 @@ impl Guard {
             rules: count(in_force.rules().policies()),
             file: self.keeper.path().display().to_string(),
             revision: in_force.revision,
-            mistakes: in_force.mistakes,
+            mistakes: in_force.mistakes.iter().map(ToString::to_string).collect(),
             judged_at: standing.judged_at,
             dropped: self.dropped.load(Ordering::Relaxed),
             beyond: standing.beyond,

@@ -1,8 +1,12 @@
-//! Whoever tries rules costs the daemon little, whatever the rules are.
+//! Whoever tries rules costs the daemon little, whatever the rules are, and nobody is
+//! told more of a file of rules than they may know.
 
 use super::{GIB, has_rules, plays};
-use gpukill_tests::harness::{Actor, Daemon, Stage, eventually};
-use serde_json::Value;
+use gpukill_tests::harness::{
+    Actor, Daemon, NOBODY, Stage, acting_as, can_act_as_others, eventually,
+};
+use rustix::process::Signal;
+use serde_json::{Value, json};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -116,5 +120,37 @@ fn a_replay_ends_when_whoever_asked_has_gone() {
         whole > Duration::from_millis(500),
         "{whole:?} tells nothing"
     );
+    daemon.stop();
+}
+
+#[test]
+fn a_stranger_is_told_what_is_in_force_and_not_what_the_file_holds_now() {
+    if !can_act_as_others() {
+        return;
+    }
+    let stage = Stage::new();
+    let rules = "[user_policies.alice]\nmemory_limit_gb = 8\n";
+    has_rules(&stage, rules);
+    let daemon = stage.start();
+    stage.open_to_all();
+    let secret = stage.path("secret");
+    std::fs::write(&secret, "hunter2 = \"swordfish\"\n").unwrap();
+    std::fs::remove_file(stage.path("guard.toml")).unwrap();
+    std::os::unix::fs::symlink(&secret, stage.path("guard.toml")).unwrap();
+    // Before the daemon has heard of it, and after.
+    let config = || acting_as(NOBODY, &[], || stage.ctl(&["guard", "config"]).stdout);
+    assert_eq!(config(), rules);
+    daemon.signal(Signal::HUP);
+    let fault = eventually("it is said", || stage.faults().pop());
+    assert_eq!(config(), rules);
+    let told = |uid: u32| {
+        acting_as(uid, &[], || {
+            stage.json(&["guard", "status", "-o", "json"])["mistakes"].clone()
+        })
+    };
+    assert_eq!(told(NOBODY), json!(["a mistake in line 1, column 1"]));
+    let to_admin = told(0)[0].as_str().unwrap().to_owned();
+    assert!(to_admin.contains("hunter2"), "{to_admin}");
+    assert!(!fault.1.contains("hunter2"), "{fault:?}");
     daemon.stop();
 }
