@@ -40,7 +40,7 @@ pub(crate) fn replay(
     if since >= until {
         return Err(Refusal::Invalid("the time is empty".into()));
     }
-    let policies = count(rules.policies());
+    let policies = count(rules.count());
     let mut replay = Replay::new(rules, since);
     let mut seen = Seen::default();
     let span = (since.plus_seconds(-BEFORE), until);

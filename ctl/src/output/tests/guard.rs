@@ -259,6 +259,8 @@ fn nothing_that_rules_and_processes_are_called_can_steer_the_terminal() {
 fn rules_are_printed_as_they_are_written_but_for_what_steers() {
     let rules = "# Für uns: cafe\u{301}\n[user_policies.alice]\n\tmemory_limit_gb = 8\n";
     assert_eq!(super::super::guard::printable(rules), rules);
+    let long = rules.replace('\n', "\r\n");
+    assert_eq!(super::super::guard::printable(&long), long);
     let hostile = super::super::guard::printable("a\x1b[2J\rb\u{202e}\n");
     assert_eq!(hostile, "a\\x1b[2J\\x0db\\u{202e}\n");
 }

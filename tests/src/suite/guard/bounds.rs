@@ -124,6 +124,40 @@ fn a_replay_ends_when_whoever_asked_has_gone() {
 }
 
 #[test]
+fn rules_in_a_pipe_are_those_of_the_file_to_the_last_byte() {
+    let stage = Stage::new();
+    let text = "# \u{1b}[2J\r\n[user_policies.alice]\r\nmemory_limit_gb = 8\r\n";
+    let text = &text.replace('\u{1b}', "\u{202e}");
+    has_rules(&stage, text);
+    let daemon = stage.start();
+    for command in [&["guard", "export"], &["guard", "config"]] {
+        let ran = stage.ctl(command);
+        assert_eq!((ran.code, &ran.stdout), (0, text), "{command:?}");
+    }
+    daemon.stop();
+}
+
+#[test]
+fn limits_that_hold_for_everybody_count_as_rules() {
+    let stage = Stage::new();
+    has_rules(
+        &stage,
+        "[global]\ndefault_memory_limit_gb = 8\ndefault_idle_limit_minutes = 9\n\
+         [user_policies.alice]\nmemory_limit_gb = 8\n",
+    );
+    let daemon = stage.start();
+    let status = stage.json(&["guard", "status", "-o", "json"]);
+    assert_eq!(status["rules"], json!(3));
+    let ran = stage.ctl(&["guard", "check", stage.path("guard.toml").to_str().unwrap()]);
+    assert!(
+        ran.stdout
+            .ends_with("guard.toml: 3 rules, dry-run; no mistake\n"),
+        "{ran:?}"
+    );
+    daemon.stop();
+}
+
+#[test]
 fn a_stranger_is_told_what_is_in_force_and_not_what_the_file_holds_now() {
     if !can_act_as_others() {
         return;
