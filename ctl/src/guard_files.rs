@@ -1,11 +1,14 @@
 //! Files of rules that are not TOML: from JSON and YAML, and to them.
 
+mod strict;
+
 use gpukill_policy::guard::import::{Imported, from_json, to_json};
 use gpukill_policy::guard::read::{self, LARGEST};
 use gpukill_proto::guard::edit::Mistake;
 use serde_json::Value;
 use std::fmt;
 use std::path::Path;
+use strict::Strict;
 
 /// How a file of rules is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +89,9 @@ pub fn import(text: &str, format: Format) -> Result<Imported, NoRules> {
     let json: Value = match format {
         Format::Toml => return import_toml(text),
         Format::Json => {
-            serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?
+            let Strict(json) =
+                serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?;
+            json
         }
         Format::Yaml => {
             serde_saphyr::from_str(text).map_err(|error| unreadable(error.to_string()))?
@@ -190,6 +195,11 @@ mod tests {
                 "is no JSON: EOF while parsing an object at line 1 column 1",
             ),
             (
+                "{\"global\": {\"enabled\": true,\n\"enabled\": false}}",
+                Format::Json,
+                "is no JSON: the key \"enabled\" is there twice at line 2 column 9",
+            ),
+            (
                 "[global]\nenabeld = true\n",
                 Format::Toml,
                 "line 2, column 1: global.enabeld: unknown key; did you mean enabled?",
@@ -202,7 +212,7 @@ mod tests {
         ] {
             assert_eq!(import(text, format).unwrap_err().to_string(), expected);
         }
-        for text in ["a: [", "a: &a [*a]", "\tx: 1", "- 1", "x"] {
+        for text in ["a: [", "a: 1\na: 2", "a: &a [*a]", "\tx: 1", "- 1", "x"] {
             assert!(import(text, Format::Yaml).is_err(), "{text}");
         }
         let large = " ".repeat(LARGEST + 1);

@@ -28,8 +28,8 @@ use gpukill_proto::guard::{
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use judging::{Judging, Order};
-pub(crate) use rules::InForce;
 use rules::Keeper;
+pub(crate) use rules::{InForce, Wrong};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +51,8 @@ pub(crate) struct Standing {
     /// When the last sample ended that was judged.
     pub(crate) judged_at: Option<Timestamp>,
     pub(crate) open: Vec<OpenViolation>,
+    /// How much of the last sample there was no room for.
+    pub(crate) beyond: u64,
     pub(crate) warned_today: u32,
     pub(crate) ended_today: u32,
 }
@@ -91,6 +93,7 @@ impl Guard {
             store,
             saved_at: Timestamp::default(),
             is_save_broken: false,
+            beyond: 0,
         };
         std::thread::Builder::new()
             .name("guard".into())
@@ -150,6 +153,11 @@ impl Guard {
         self.keeper.text(offset)
     }
 
+    /// A part of the text of the rules in force.
+    pub(crate) fn text_in_force(&self, offset: u64) -> RulesText {
+        self.keeper.text_in_force(offset)
+    }
+
     /// The rules in force.
     pub(crate) fn in_force(&self) -> InForce {
         self.in_force.borrow().clone()
@@ -163,7 +171,9 @@ impl Guard {
     /// What is wrong with it, in words for a fault.
     pub(crate) fn fault(&self) -> Option<String> {
         let in_force = self.in_force.borrow();
-        let first = in_force.mistakes.first()?;
+        // Everybody sees faults, and what a mistake quotes is for whoever may change
+        // the file.
+        let first = in_force.mistakes.first()?.place();
         let more = match in_force.mistakes.len() {
             1 => String::new(),
             several => format!(", and {} more", several - 1),
@@ -184,12 +194,13 @@ impl Guard {
                 Rehearsed::Soft => GuardMode::Soft,
                 Rehearsed::Enforce => GuardMode::Enforce,
             },
-            rules: count(in_force.rules().policies()),
+            rules: count(in_force.rules().count()),
             file: self.keeper.path().display().to_string(),
             revision: in_force.revision,
-            mistakes: in_force.mistakes,
+            mistakes: in_force.mistakes.iter().map(ToString::to_string).collect(),
             judged_at: standing.judged_at,
             dropped: self.dropped.load(Ordering::Relaxed),
+            beyond: standing.beyond,
             open: count(standing.open.len()),
             warned_today: standing.warned_today,
             ended_today: standing.ended_today,

@@ -50,5 +50,5 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use judge::{Judgement, MOST_UNJUDGED, Rulebook, judge};
+pub use judge::{Beyond, Judgement, MOST_UNJUDGED, Rulebook, judge};
 pub use memory::Memory;

@@ -73,8 +73,10 @@ fn measured(name: &str, crowd: &Crowd, rules: Rules, buckets: u32) {
     for nth in 0..buckets {
         let bucket = bucket(crowd, &abouts, nth);
         let began = Instant::now();
-        records += judge(&book, &mut memory, &bucket).records.len();
+        let judgement = judge(&book, &mut memory, &bucket);
         let took = began.elapsed();
+        assert_eq!(judgement.beyond.total(), 0, "there is room for all of it");
+        records += judgement.records.len();
         if nth == 0 {
             first = took;
         } else {

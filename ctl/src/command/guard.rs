@@ -112,6 +112,6 @@ async fn config(settings: &Settings, messages: Messages) -> Result<Exit, Failure
     if revision.is_none() {
         messages.warn(&format!("there is no {file}: nobody is limited"));
     }
-    print(&guard::printable(&text))?;
+    guard::print_rules(&text)?;
     Ok(Exit::Done)
 }

@@ -14,10 +14,12 @@ pub(crate) use replayed::{replay, tested};
 pub(super) use ruled::rows as ruled;
 
 use super::line::{Line, Tone, shown, wrap};
-use super::look::Look;
+use super::look::{Look, is_terminal};
+use super::print;
 use super::status::labelled;
 use super::value::{clock, counted};
 use crate::connect::Doing;
+use crate::exit::Failure;
 use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::guard::edit::{Mistake, Warning};
 use gpukill_proto::guard::{EditReport, GuardMode, GuardReport};
@@ -39,6 +41,14 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
         dropped => format!(", {dropped} came too fast and were not"),
     };
     rows.push(("judged", format!("{judged}{dropped}"), Tone::Plain));
+    if report.beyond > 0 {
+        let beyond = report.beyond;
+        let what = format!(
+            "there is no room for {beyond} more violations and findings: nobody is warned or ended for \
+             them; write fewer rules"
+        );
+        rows.push(("beyond", what, Tone::Doubtful));
+    }
     rows.push(("today", today(report), Tone::Plain));
     for mistake in &report.mistakes {
         rows.push(("mistake", mistake.clone(), Tone::Broken));
@@ -137,7 +147,7 @@ pub(crate) fn checked(file: &str, rules: &Rules, odd: &[Warning], look: &Look) -
         })
         .collect();
     let file = shown(file, look.symbols);
-    let policies = counted(rules.policies(), "rule");
+    let policies = counted(rules.count(), "rule");
     let odd = match odd.len() {
         0 => "no mistake".to_owned(),
         several => format!("no mistake, {}", counted(several, "warning")),
@@ -149,12 +159,26 @@ pub(crate) fn checked(file: &str, rules: &Rules, odd: &[Warning], look: &Look) -
     lines
 }
 
+/// A text of rules: as it is for a file or a program, and [`printable`] for a terminal.
+pub(crate) fn print_rules(text: &str) -> Result<(), Failure> {
+    if is_terminal() {
+        print(&printable(text))
+    } else {
+        print(text)
+    }
+}
+
 /// A text of rules for a terminal: what could steer it is made visible.
-pub(crate) fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let piece = |piece: &str| visible(piece.as_bytes(), usize::MAX);
     let line = |line: &str| {
+        // As lines end elsewhere.
+        let (line, end) = match line.strip_suffix('\r') {
+            Some(line) => (line, "\r"),
+            None => (line, ""),
+        };
         let pieces: Vec<String> = line.split('\t').map(piece).collect();
-        pieces.join("\t")
+        pieces.join("\t") + end
     };
     let lines: Vec<String> = text.split('\n').map(line).collect();
     lines.join("\n")

@@ -2,7 +2,7 @@
 //! is wanted. A message that cannot be written is let go.
 
 use super::line::shown;
-use super::look::Symbols;
+use super::look::{Symbols, is_watched};
 use super::print;
 use crate::exit::{Exit, Failure, Runs};
 use crate::settings::LogLevel;
@@ -50,6 +50,13 @@ impl Messages {
     /// Something to know that stops nothing.
     pub(crate) fn warn(self, what: &str) {
         if self.level >= LogLevel::Warn {
+            say("gpukillctl: ", what);
+        }
+    }
+
+    /// That something takes its time, to a person who looks on.
+    pub(crate) fn wait(self, what: &str) {
+        if self.level >= LogLevel::Info && is_watched() {
             say("gpukillctl: ", what);
         }
     }

@@ -204,6 +204,7 @@ impl Gpukill for Session {
                 mistakes: Vec::new(),
                 judged_at: None,
                 dropped: 0,
+                beyond: 0,
                 open: 0,
                 warned_today: 0,
                 ended_today: 0,

@@ -8,7 +8,9 @@ use gpukill_policy::guard::bucket::Bucket;
 use gpukill_proto::audit::{ActionPage, ActionQuery};
 use gpukill_proto::guard::ViolationQuery;
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::transport::MAX_DEADLINE;
 use gpukill_proto::units::Timestamp;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 impl Store {
@@ -48,14 +50,15 @@ impl Store {
 
     /// Tells of the past as rules see it, the oldest first: each stretch that began in
     /// this time, and whether it is a sample. Over a connection of its own, so that it
-    /// holds up nobody's question; one at a time. Waits for the disk.
+    /// holds up nobody's question; one at a time. Ends early where `tell` has enough.
+    /// Waits for the disk.
     ///
     /// # Errors
     /// When another goes on, the store cannot be read, or it takes too long.
     pub(crate) fn buckets(
         &self,
         span: (Timestamp, Timestamp),
-        tell: &mut dyn FnMut(Bucket, bool),
+        tell: &mut dyn FnMut(Bucket, bool) -> ControlFlow<()>,
     ) -> Result<(), Refusal> {
         let _only = self.replaying.try_lock().map_err(|_| Refusal::Busy)?;
         let opened = open_for_reading(&self.directory, &SAMPLES);
@@ -66,5 +69,10 @@ impl Store {
     }
 }
 
-/// The longest that reading the past for rules may take.
-const REPLAY_PATIENCE: Duration = Duration::from_secs(100);
+/// The longest that reading the past for rules may take: a month of a large box takes
+/// some seconds, and of a box that is busy with other things minutes. Whoever asked
+/// waits for it, and it ends when they go.
+const REPLAY_PATIENCE: Duration = Duration::from_secs(600);
+
+// Whoever asked hears of it.
+const _: () = assert!(REPLAY_PATIENCE.as_secs() < MAX_DEADLINE.as_secs());

@@ -100,12 +100,24 @@ fn put(path: &Path, text: &str, usual_mode: u32) -> Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Where a link leads, however many.
+/// So many links may lead to each other: as many as the kernel follows (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+
+/// Where a link leads, however many; also to where nothing is yet.
 fn target(path: &Path) -> Result<PathBuf> {
-    match std::fs::canonicalize(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(path.to_path_buf()),
-        other => other,
+    let mut target = path.to_path_buf();
+    for _ in 0..MOST_LINKS {
+        match std::fs::canonicalize(&target) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            other => return other,
+        }
+        match std::fs::read_link(&target) {
+            // From the directory that it lies in.
+            Ok(leads_to) => target = target.parent().unwrap_or(Path::new("")).join(leads_to),
+            Err(_) => return Ok(target),
+        }
     }
+    Err(Error::other("it is a link without end"))
 }
 
 fn write(new: &Path, text: &str, before: Option<&Metadata>, usual_mode: u32) -> Result<()> {
@@ -182,6 +194,23 @@ mod tests {
         replace(&link, "two").unwrap();
         assert!(link.symlink_metadata().unwrap().is_symlink());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "two");
+    }
+
+    #[test]
+    fn a_link_to_where_nothing_is_yet_stays_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir(at("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("elsewhere/link.toml", at("guard.toml")).unwrap();
+        std::os::unix::fs::symlink("rules.toml", at("elsewhere/link.toml")).unwrap();
+        replace(&at("guard.toml"), "two").unwrap();
+        assert!(at("guard.toml").symlink_metadata().unwrap().is_symlink());
+        let written = std::fs::read_to_string(at("elsewhere/rules.toml"));
+        assert_eq!(written.unwrap(), "two");
+        // One that leads into nothing is an error, and stays as it was.
+        std::fs::remove_dir_all(at("elsewhere")).unwrap();
+        replace(&at("guard.toml"), "three").unwrap_err();
+        assert!(at("guard.toml").symlink_metadata().unwrap().is_symlink());
     }
 
     #[test]

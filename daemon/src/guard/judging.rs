@@ -36,6 +36,8 @@ pub(super) struct Judging {
     pub(super) store: Store,
     pub(super) saved_at: Timestamp,
     pub(super) is_save_broken: bool,
+    /// How much of the last sample there was no room for.
+    pub(super) beyond: u64,
 }
 
 impl Judging {
@@ -73,6 +75,7 @@ impl Judging {
         if has_decided || age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
             self.save(Some(bucket.until));
         }
+        self.beyond = judgement.beyond.total() as u64;
         self.publish(Some(bucket.until));
     }
 
@@ -117,10 +120,12 @@ impl Judging {
     fn publish(&self, judged_at: Option<Timestamp>) {
         let open = self.remembered.memory.violations();
         let (warned, ended) = (self.remembered.warned, self.remembered.ended);
+        let beyond = self.beyond;
         self.standing.send_modify(|standing| {
             *standing = Arc::new(Standing {
                 judged_at: judged_at.or(standing.judged_at),
                 open,
+                beyond,
                 warned_today: warned,
                 ended_today: ended,
             });

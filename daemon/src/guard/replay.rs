@@ -6,8 +6,11 @@ use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::audit::Gap;
 use gpukill_proto::guard::ReplayReport;
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::transport::MAX_RESPONSE;
+use gpukill_proto::transport::codec::encode;
 use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// So much before the time asked for is looked at, so that it is known who was idle
@@ -21,29 +24,45 @@ const GAP: u32 = 3;
 /// So many gaps are told of, the longest.
 const MOST_GAPS: usize = 100;
 
-/// What these rules would have done from `since` until `until`. Waits for the disk.
+/// What these rules would have done from `since` until `until`. Ends when nobody wants
+/// it any more. Waits for the disk.
 ///
 /// # Errors
-/// When the time is empty, another replay goes on, or the store cannot be read.
+/// When the time is empty, another replay goes on, the store cannot be read, or the
+/// rules tell of more than is kept.
 pub(crate) fn replay(
     store: &Store,
     rules: Rules,
     since: Timestamp,
     until: Timestamp,
+    is_wanted: &dyn Fn() -> bool,
 ) -> Result<ReplayReport, Refusal> {
     if since >= until {
         return Err(Refusal::Invalid("the time is empty".into()));
     }
-    let policies = count(rules.policies());
+    let policies = count(rules.count());
     let mut replay = Replay::new(rules, since);
     let mut seen = Seen::default();
     let span = (since.plus_seconds(-BEFORE), until);
+    let mut added = Ok(());
     store.buckets(span, &mut |bucket, is_sample| {
+        if !is_wanted() {
+            return ControlFlow::Break(());
+        }
         if bucket.until > since {
             seen.add(bucket.from, bucket.until, bucket.seen_ms, is_sample);
         }
-        replay.add(&bucket);
+        added = replay.add(&bucket);
+        match added {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
     })?;
+    added.map_err(|too_much| Refusal::Invalid(too_much.to_string()))?;
+    if !is_wanted() {
+        // Nobody reads this.
+        return Err(Refusal::Expired);
+    }
     let Replayed {
         judged,
         people,
@@ -55,7 +74,7 @@ pub(crate) fn replay(
         not_judged,
     } = replay.finish();
     let (first, last) = seen.told.unwrap_or((since, until));
-    Ok(ReplayReport {
+    let report = ReplayReport {
         since: first.max(since),
         until: last.min(until),
         judged,
@@ -69,8 +88,19 @@ pub(crate) fn replay(
         open,
         gaps: seen.gaps(),
         not_judged,
-    })
+    };
+    match encode(&report) {
+        Ok(bytes) if bytes.len() <= MAX_RESPONSE - ENVELOPE => Ok(report),
+        Ok(_) | Err(_) => Err(Refusal::Invalid(
+            "these rules tell of more than one answer has room for: try fewer rules, or a \
+             shorter time"
+                .into(),
+        )),
+    }
 }
+
+/// What an answer has around it is some bytes long.
+const ENVELOPE: usize = 1_024;
 
 /// What was there to judge.
 #[derive(Default)]

@@ -17,6 +17,8 @@ use gpukill_proto::guard::edit::{GuardEdit, Mistake};
 use gpukill_proto::guard::{EditReport, GuardMode, RulesRevision, RulesText};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::LONGEST_PART;
+use gpukill_proto::settings::place::Place;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
@@ -33,7 +35,38 @@ pub(crate) struct InForce {
     /// `None` where there is no file, and the built-in ones hold.
     pub(crate) revision: Option<RulesRevision>,
     /// Why the file as it is now is not in force.
-    pub(crate) mistakes: Vec<String>,
+    pub(crate) mistakes: Vec<Wrong>,
+}
+
+/// What is wrong with a file of rules.
+#[derive(Debug, Clone)]
+pub(crate) enum Wrong {
+    /// In what it says.
+    Mistake(Mistake),
+    /// It cannot be read.
+    Unreadable(String),
+}
+
+impl Wrong {
+    /// Where, without a word of what the file says.
+    pub(crate) fn place(&self) -> String {
+        match self {
+            Self::Mistake(Mistake {
+                place: Place { line, column },
+                ..
+            }) => format!("a mistake in line {line}, column {column}"),
+            Self::Unreadable(why) => why.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mistake(mistake) => mistake.fmt(f),
+            Self::Unreadable(why) => f.write_str(why),
+        }
+    }
 }
 
 impl InForce {
@@ -100,9 +133,11 @@ impl Keeper {
                         self.record();
                     }
                 }
-                Err(mistakes) => self.keep_old(told(&mistakes)),
+                Err(mistakes) => {
+                    self.keep_old(mistakes.into_iter().map(Wrong::Mistake).collect());
+                }
             },
-            Err(error) => self.keep_old(vec![error.to_string()]),
+            Err(error) => self.keep_old(vec![Wrong::Unreadable(error.to_string())]),
         }
     }
 
@@ -191,16 +226,27 @@ impl Keeper {
     /// A part of what is written, from this byte on.
     pub(super) fn text(&self, offset: u64) -> Result<RulesText, Refusal> {
         let text = self.written()?;
-        let bytes = text.as_deref().unwrap_or_default().as_bytes();
+        let revision = text.as_deref().map(revision);
+        Ok(self.part(revision, text.as_deref().unwrap_or_default(), offset))
+    }
+
+    /// A part of what is in force, from this byte on.
+    pub(super) fn text_in_force(&self, offset: u64) -> RulesText {
+        let in_force = self.in_force.borrow();
+        self.part(in_force.revision.clone(), &in_force.text, offset)
+    }
+
+    fn part(&self, revision: Option<RulesRevision>, text: &str, offset: u64) -> RulesText {
+        let bytes = text.as_bytes();
         let from = usize::try_from(offset)
             .unwrap_or(usize::MAX)
             .min(bytes.len());
         let until = from.saturating_add(LONGEST_PART).min(bytes.len());
-        Ok(RulesText {
+        RulesText {
             file: self.path.display().to_string(),
-            revision: text.as_deref().map(revision),
+            revision,
             part: bytes[from..until].to_vec(),
-        })
+        }
     }
 
     fn written(&self) -> Result<Option<String>, Refusal> {
@@ -216,10 +262,10 @@ impl Keeper {
         self.in_force.send_replace(new);
     }
 
-    fn keep_old(&self, mistakes: Vec<String>) {
+    fn keep_old(&self, mistakes: Vec<Wrong>) {
         let file = self.path.display();
         for mistake in &mistakes {
-            tracing::error!(%file, mistake, "rules not read, the old ones hold");
+            tracing::error!(%file, %mistake, "rules not read, the old ones hold");
         }
         self.in_force.send_modify(|it| it.mistakes = mistakes);
     }

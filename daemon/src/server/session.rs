@@ -57,8 +57,8 @@ use tokio_io_timeout::TimeoutStream;
 
 /// A connection on which nothing is asked for so long is closed: longer than any
 /// call may take, during which a client says nothing. A copy of a large store, or
-/// deleting half of it, takes more than a minute.
-const IDLE: Duration = Duration::from_secs(130);
+/// deleting half of it, takes more than a minute, and trying rules on a month longer.
+const IDLE: Duration = Duration::from_secs(630);
 
 const _: () = assert!(IDLE.as_secs() > MAX_DEADLINE.as_secs());
 

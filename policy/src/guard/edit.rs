@@ -7,6 +7,8 @@ mod typed;
 
 mod document;
 
+mod ends;
+
 use super::read::field::key;
 use super::read::{self, Section};
 use document::{remove_key, set_value};
@@ -19,6 +21,9 @@ use toml_edit::{DocumentMut, Item, Key, Table, TableLike};
 const HEADER: &str =
     "# Rules of gpukill's guard. What is wrong with them, gpukillctl guard check FILE says.\n\n";
 
+/// The byte order mark.
+const MARK: &str = "\u{feff}";
+
 /// What a text of rules becomes by a change. A file that is not there is an empty
 /// text.
 ///
@@ -29,6 +34,11 @@ pub fn edit(text: &str, edit: &GuardEdit) -> Result<String, EditError> {
         return checked(new.clone());
     }
     read::read(text).map_err(EditError::Broken)?;
+    // A mark of some editors, which the document does not keep.
+    let (mark, text) = match text.strip_prefix(MARK) {
+        Some(rest) => (MARK, rest),
+        None => ("", text),
+    };
     // What is read without mistakes is TOML.
     let mut document: DocumentMut = text.parse().map_err(|_| EditError::Broken(Vec::new()))?;
     match edit {
@@ -45,13 +55,8 @@ pub fn edit(text: &str, edit: &GuardEdit) -> Result<String, EditError> {
         GuardEdit::Replace(_) => {}
     }
     let header = if text.trim().is_empty() { HEADER } else { "" };
-    let after = format!("{header}{document}");
-    // The document knows one end of a line alone.
-    checked(if text.contains("\r\n") {
-        after.replace('\n', "\r\n")
-    } else {
-        after
-    })
+    let after = ends::restored(text, &format!("{header}{document}"));
+    checked(format!("{mark}{after}"))
 }
 
 /// A text, if nothing is wrong with it.

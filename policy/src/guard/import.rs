@@ -3,9 +3,12 @@
 
 mod foreign;
 
+use super::read::at::MOST_MISTAKES;
+use super::read::field::key;
 use super::read::{self, value_of_time};
 use foreign::translate;
 use gpukill_proto::guard::edit::{Mistake, PolicyKind};
+use gpukill_proto::settings::place::Place;
 use serde_json::{Map, Value};
 
 /// Rules that were something else before.
@@ -22,11 +25,48 @@ pub struct Imported {
 /// # Errors
 /// Every mistake in them. Their lines are those of the rules as they would be kept.
 pub fn from_json(json: &Value) -> Result<Imported, Vec<Mistake>> {
+    let nulls = nulls(json);
+    if !nulls.is_empty() {
+        return Err(nulls);
+    }
     let mut json = json.clone();
     let notices = translate(&mut json);
     let text = text_of(json);
     read::read(&text)?;
     Ok(Imported { text, notices })
+}
+
+/// A key that is null is as good as none; but a list without what is null in it would
+/// say something else, and one that is empty mean everybody.
+fn nulls(json: &Value) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    find_nulls(json, "", &mut mistakes);
+    mistakes
+}
+
+fn find_nulls(json: &Value, path: &str, mistakes: &mut Vec<Mistake>) {
+    match json {
+        Value::Object(table) => {
+            for (name, value) in table {
+                let dot = if path.is_empty() { "" } else { "." };
+                find_nulls(value, &format!("{path}{dot}{}", key(name)), mistakes);
+            }
+        }
+        Value::Array(list) => {
+            for (position, value) in list.iter().enumerate() {
+                if value.is_null() && mistakes.len() < MOST_MISTAKES {
+                    mistakes.push(Mistake {
+                        place: Place { line: 1, column: 1 },
+                        path: path.to_owned(),
+                        what: format!("item {} of the list is null", position + 1),
+                        suggestion: Some("leave it out".to_owned()),
+                    });
+                }
+                find_nulls(value, path, mistakes);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// A file of rules with this in it, its tables in the usual order.

@@ -5,6 +5,8 @@
 //! on a step ([`super::clock`]), and whose is over chooses somebody
 //! ([`super::victims`]).
 
+mod bounds;
+
 mod book;
 
 mod selected;
@@ -43,6 +45,8 @@ mod steps;
 
 pub use book::Rulebook;
 pub(crate) use book::{Course, Policy};
+pub use bounds::Beyond;
+pub(crate) use bounds::Bounds;
 pub(crate) use finding::{Excess, Held, seen};
 pub(crate) use idle::is_busy;
 pub(crate) use named::UNNAMED;
@@ -54,7 +58,7 @@ use super::bucket::Bucket;
 use super::memory::{ConductMemory, Memory};
 use super::rules::Conduct;
 use conduct::Concern;
-use finding::{Finding, Findings};
+use finding::{Finding, Findings, Whom};
 use gpukill_proto::guard::{GuardMode, GuardRecord, Unjudged};
 use std::collections::BTreeSet;
 
@@ -68,6 +72,8 @@ pub struct Judgement {
     pub unjudged: Vec<Unjudged>,
     /// How much more could not be judged.
     pub unjudged_besides: usize,
+    /// What there was no room for.
+    pub beyond: Beyond,
 }
 
 /// So much that could not be judged is told of in one bucket: of each process of a
@@ -76,13 +82,25 @@ pub const MOST_UNJUDGED: usize = 10_000;
 
 /// Judges a bucket by these rules and by what is remembered of those before it.
 pub fn judge(book: &Rulebook, memory: &mut Memory, bucket: &Bucket) -> Judgement {
+    judge_within(&Bounds::LIVE, book, memory, bucket)
+}
+
+/// As [`judge`], of which no more is kept than this. What goes on goes on; what there is
+/// no room for is told of by its number alone.
+pub(crate) fn judge_within(
+    bounds: &Bounds,
+    book: &Rulebook,
+    memory: &mut Memory,
+    bucket: &Bucket,
+) -> Judgement {
     if book.rules().mode == GuardMode::Disabled {
         *memory = Memory::default();
         return Judgement::default();
     }
     memory.turn_to(book, bucket);
     let mut scene = scene::scene(book, memory, bucket);
-    let mut findings = Findings::default();
+    let mut findings = Findings::within(bounds.findings);
+    let mut beyond = Beyond::default();
     access::judge(&scene, &mut findings);
     idle::remember(memory, &mut scene);
     // The first bucket after a gap tells of a moment, and of no time.
@@ -92,8 +110,24 @@ pub fn judge(book: &Rulebook, memory: &mut Memory, bucket: &Bucket) -> Judgement
         amounts::judge(&scene, &mut findings);
         utilization::judge(&scene, memory, &mut findings);
         let concerns = conduct::concerns(&scene, &mut findings);
+        let mut room = bounds.looked_back;
         for concern in &concerns {
-            look_at(&scene, memory, concern, &mut findings);
+            // The first rules have the room, so that it is not taken in turns.
+            match room.checked_sub(concern.looked_back()) {
+                Some(left) => {
+                    room = left;
+                    look_at(&scene, memory, concern, &mut findings);
+                }
+                None => {
+                    beyond.looked_back += concern.looked_back();
+                    let kind = concern.conduct.kind();
+                    memory.conduct.remove(&book.name(concern.policy, kind));
+                    for (job, _) in concern.jobs() {
+                        let why = "rules look back over more than there is room for";
+                        findings.unknown(concern.policy, kind, Whom::Job(job), why);
+                    }
+                }
+            }
         }
         // What nobody is there for any more is forgotten.
         let names = concerns.iter();
@@ -102,10 +136,13 @@ pub fn judge(book: &Rulebook, memory: &mut Memory, bucket: &Bucket) -> Judgement
         memory.conduct.retain(|rule, _| names.contains(rule));
     }
     let (unjudged, unjudged_besides) = unjudged(&scene, &findings);
+    let records = steps::take(&scene, memory, &findings, is_seen, bounds, &mut beyond);
+    beyond.findings = findings.beyond;
     Judgement {
-        records: steps::take(&scene, memory, &findings, is_seen),
+        records,
         unjudged,
         unjudged_besides,
+        beyond,
     }
 }
 

@@ -5,20 +5,29 @@
 
 use super::bucket::{About, Bucket};
 use super::ghosts::Process;
-use super::judge::{Judgement, Rulebook, judge};
+use super::judge::{Beyond, Bounds, Judgement, Rulebook, judge_within};
 use super::memory::{JobKey, Memory};
 use super::rules::Rules;
 use gpukill_proto::guard::{
-    GuardMode, GuardRecord, GuardStep, JudgedRun, NotJudged, OpenViolation, Person, RuleName,
-    RuleOutcome, Subject, Victim,
+    GuardMode, GuardRecord, GuardStep, JudgedRun, NotJudged, OpenViolation, RuleName, RuleOutcome,
+    Victim,
 };
 use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
 /// So many records are kept; more are counted.
 pub const MOST_RECORDS: usize = 1_000;
+
+/// So many policies times processes are looked at in one bucket: each may be about
+/// each.
+const MOST_PAIRS: usize = 1_000_000;
+
+/// So many processes, persons, and things that could not be judged are counted.
+const MOST_COUNTED: usize = 200_000;
 
 /// So many kinds of what could not be judged are kept.
 const MOST_NOT_JUDGED: usize = 100;
@@ -34,21 +43,94 @@ pub struct Replay {
     /// For which rule a job was ended.
     ended_for: BTreeMap<JobKey, RuleName>,
     judged: u64,
-    people: BTreeSet<Person>,
-    runs: BTreeSet<Arc<JudgedRun>>,
+    people: Distinct,
+    runs: Distinct,
     /// Who was there in the bucket before, in its order.
     there: Vec<(Arc<JudgedRun>, Arc<About>)>,
     outcomes: BTreeMap<RuleName, RuleOutcome>,
     records: Vec<GuardRecord>,
     more_records: u64,
     not_judged: BTreeMap<(RuleName, String), Unknown>,
+    /// How many subjects these have in all.
+    subjects: usize,
 }
 
 #[derive(Debug, Default)]
 struct Unknown {
-    subjects: BTreeSet<Subject>,
+    subjects: Distinct,
     for_ms: u64,
 }
+
+/// How many different ones there were. Names are long and many: of each a number is
+/// kept that two hardly ever share.
+#[derive(Debug, Default)]
+struct Distinct(BTreeSet<u64>);
+
+impl Distinct {
+    /// Whether it is a new one.
+    fn add(&mut self, one: &impl Hash) -> bool {
+        let mut hasher = DefaultHasher::new();
+        one.hash(&mut hasher);
+        self.0.insert(hasher.finish())
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Why a replay ends early: it would keep too much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TooMuch {
+    /// So many policies are about so many processes at once.
+    Pairs(usize, usize),
+    /// Violations at once.
+    Violations,
+    /// What rules look back over.
+    LookedBack,
+    /// Processes in all.
+    Processes,
+    /// What cannot be judged.
+    NotJudged,
+}
+
+impl fmt::Display for TooMuch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Bounds {
+            findings: _,
+            violations,
+            looked_back,
+        } = Bounds::TRIED;
+        match self {
+            Self::Pairs(policies, processes) => write!(
+                f,
+                "{policies} rules for {processes} processes at once are too many to try: \
+                 try fewer rules"
+            ),
+            Self::Violations => write!(
+                f,
+                "these rules tell of more than {violations} violations at once: try fewer \
+                 rules, or a shorter time"
+            ),
+            Self::LookedBack => write!(
+                f,
+                "these rules look back over more than {looked_back} jobs and processes at \
+                 once: try fewer rules, or a shorter time"
+            ),
+            Self::Processes => write!(
+                f,
+                "more than {MOST_COUNTED} processes used a GPU in this time: try a shorter one"
+            ),
+            Self::NotJudged => write!(
+                f,
+                "more than {MOST_COUNTED} things cannot be judged by these rules: try fewer \
+                 rules, or a shorter time"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TooMuch {}
 
 /// What came of it.
 #[derive(Debug)]
@@ -92,27 +174,56 @@ impl Replay {
             memory: Memory::default(),
             ended_for: BTreeMap::new(),
             judged: 0,
-            people: BTreeSet::new(),
-            runs: BTreeSet::new(),
+            people: Distinct::default(),
+            runs: Distinct::default(),
             there: Vec::new(),
             outcomes: BTreeMap::new(),
             records: Vec::new(),
             more_records: 0,
             not_judged: BTreeMap::new(),
+            subjects: 0,
         }
     }
 
     /// Judges the next bucket.
-    pub fn add(&mut self, bucket: &Bucket) {
+    ///
+    /// # Errors
+    /// When it would keep too much: then it is of no use any more.
+    pub fn add(&mut self, bucket: &Bucket) -> Result<(), TooMuch> {
+        let tried = Bounds::TRIED;
         if bucket.until <= self.since {
-            let _ = judge(&self.nothing, &mut self.memory, bucket);
-            return;
+            let _ = judge_within(&tried, &self.nothing, &mut self.memory, bucket);
+            return Ok(());
+        }
+        let (policies, processes) = (self.book.rules().policies(), bucket.runs.len());
+        if policies.saturating_mul(processes) > MOST_PAIRS {
+            return Err(TooMuch::Pairs(policies, processes));
         }
         self.judged += 1;
         self.meet(bucket);
+        if self.runs.len() > MOST_COUNTED {
+            return Err(TooMuch::Processes);
+        }
         let Judgement {
-            records, unjudged, ..
-        } = judge(&self.book, &mut self.memory, bucket);
+            records,
+            unjudged,
+            unjudged_besides: _,
+            beyond,
+        } = judge_within(&tried, &self.book, &mut self.memory, bucket);
+        match beyond {
+            Beyond {
+                looked_back: 1.., ..
+            } => return Err(TooMuch::LookedBack),
+            Beyond {
+                violations: 1.., ..
+            }
+            | Beyond { findings: 1.., .. } => return Err(TooMuch::Violations),
+            Beyond {
+                findings: 0,
+                violations: 0,
+                looked_back: 0,
+            } => {}
+        }
         // Before those of this bucket are added, who held devices in all of it.
         self.add_freed(bucket);
         for record in &records {
@@ -121,13 +232,17 @@ impl Replay {
         for unjudged in unjudged {
             let key = (unjudged.rule, unjudged.why);
             let unknown = self.not_judged.entry(key).or_default();
-            unknown.subjects.insert(unjudged.subject);
+            self.subjects += usize::from(unknown.subjects.add(&unjudged.subject));
             unknown.for_ms = unknown.for_ms.saturating_add(bucket.seen_ms);
+        }
+        if self.subjects > MOST_COUNTED {
+            return Err(TooMuch::NotJudged);
         }
         let room = MOST_RECORDS.saturating_sub(self.records.len());
         let more = records.len().saturating_sub(room);
         self.more_records = self.more_records.saturating_add(more as u64);
         self.records.extend(records.into_iter().take(room));
+        Ok(())
     }
 
     /// Notes who is there. Most were in the bucket before.
@@ -148,13 +263,9 @@ impl Replay {
             if before.next_if(is_same).is_some() {
                 continue;
             }
-            if !self.runs.contains(run) {
-                self.runs.insert(Arc::clone(run));
-            }
-            if let Some(owner) = &about.owner
-                && !self.people.contains(owner)
-            {
-                self.people.insert(owner.clone());
+            self.runs.add(run);
+            if let Some(owner) = &about.owner {
+                self.people.add(owner);
             }
         }
     }

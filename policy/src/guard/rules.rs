@@ -45,6 +45,28 @@ impl Rules {
         let named = self.users.len() + self.groups.len() + self.gpus.len();
         named + self.times.len() + self.behaviours.len()
     }
+
+    /// The same, and each limit that holds for everybody.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        let Limits {
+            memory,
+            utilization,
+            duration,
+            processes,
+            idle,
+            // It is part of the one before.
+            idle_min_memory: _,
+        } = &self.defaults;
+        let defaults = [
+            memory.is_some(),
+            utilization.is_some(),
+            duration.is_some(),
+            processes.is_some(),
+            idle.is_some(),
+        ];
+        self.policies() + defaults.into_iter().filter(|is_set| *is_set).count()
+    }
 }
 
 /// What a dry run rehearses.

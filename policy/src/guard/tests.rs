@@ -20,6 +20,8 @@ mod limits;
 
 mod memory;
 
+mod bounds;
+
 mod plans;
 
 use super::judge::Rulebook;

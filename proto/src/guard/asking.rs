@@ -26,6 +26,9 @@ pub struct GuardReport {
     pub judged_at: Option<Timestamp>,
     /// Samples that came too fast to be judged, since start.
     pub dropped: u64,
+    /// How much of the last sample there was no room for: violations that were not
+    /// opened, and what rules do not look back over.
+    pub beyond: u64,
     /// How many violations go on.
     pub open: u32,
     /// How many were warned since midnight, or would have been.

@@ -222,6 +222,7 @@ pub(super) fn report() -> GuardReport {
         mistakes: vec!["line 3: x".into()],
         judged_at: Some(AT),
         dropped: 300,
+        beyond: 70_000,
         open: 1,
         warned_today: 2,
         ended_today: 3,

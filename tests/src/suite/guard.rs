@@ -11,6 +11,8 @@ mod facts;
 
 mod seen;
 
+mod bounds;
+
 use gpukill_tests::harness::{Stage, eventually};
 use serde_json::{Value, json};
 

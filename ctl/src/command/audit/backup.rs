@@ -13,8 +13,7 @@ use crate::settings::Settings;
 use gpukill_proto::service::LONGEST_PART;
 use std::time::Duration;
 
-/// How long the copy may take to be made: 200 MB take a few seconds on a disk. The
-/// daemon takes no longer deadline than two minutes.
+/// How long the copy may take to be made: 200 MB take a few seconds on a disk.
 const COPYING: Duration = Duration::from_secs(110);
 
 /// It holds what everybody ran: for nobody else.

@@ -20,8 +20,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long it may take until a copy is looked over and in place. The daemon takes
-/// no longer deadline than two minutes.
+/// How long it may take until a copy is looked over and in place.
 const RESTORING: Duration = Duration::from_secs(110);
 
 /// Does it, or says why not.

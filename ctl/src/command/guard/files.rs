@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::guard_files::{self, Format, NoRules};
 use crate::output::look::Look;
 use crate::output::message::Messages;
-use crate::output::{guard, print, print_lines};
+use crate::output::{guard, print_lines};
 use crate::settings::Settings;
 use gpukill_policy::guard::check::warnings;
 use gpukill_policy::guard::read;
@@ -113,7 +113,7 @@ pub(super) async fn export(
                 Failure::Usage(format!("cannot write {}: {error}", file.display()))
             })?;
         }
-        None => print(&guard::printable(&text))?,
+        None => guard::print_rules(&text)?,
     }
     Ok(Exit::Done)
 }

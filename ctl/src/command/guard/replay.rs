@@ -19,9 +19,12 @@ use gpukill_proto::units::Timestamp;
 use std::path::Path;
 use std::time::Duration;
 
-/// A month of a large box takes some seconds. The daemon takes no longer deadline
-/// than this.
-const REPLAYING: Duration = Duration::from_secs(110);
+/// A month of a large box takes some seconds, and on one that is busy with other
+/// things minutes. The daemon takes no longer deadline than this.
+const REPLAYING: Duration = Duration::from_secs(615);
+
+/// Whoever has waited for so long may wonder.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// So many seconds are judged for a test at least.
 const TESTED: i64 = 24 * 3_600;
@@ -117,7 +120,12 @@ async fn replay(
         since,
         until,
     };
-    daemon.replay_rules(&request, patience()).await
+    let mut replayed = std::pin::pin!(daemon.replay_rules(&request, patience()));
+    tokio::select! {
+        replayed = &mut replayed => return replayed,
+        () = tokio::time::sleep(QUIET) => messages.wait("reading the history, this may take a minute"),
+    }
+    replayed.await
 }
 
 async fn offered(

@@ -215,6 +215,7 @@ pub(crate) fn guard_report() -> GuardReport {
         mistakes: mistakes().iter().map(ToString::to_string).collect(),
         judged_at: Some(ago(4)),
         dropped: 2,
+        beyond: 12,
         open: 3,
         warned_today: 5,
         ended_today: 2,

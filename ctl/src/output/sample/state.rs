@@ -92,6 +92,7 @@ pub(crate) fn status() -> Status {
             mistakes: Vec::new(),
             judged_at: Some(NOW.plus_seconds(-4)),
             dropped: 0,
+            beyond: 0,
             open: 1,
             warned_today: 3,
             ended_today: 1,

@@ -119,6 +119,7 @@ fn guard_status_says_how_far_it_goes_and_what_is_wrong_with_its_file() {
         mistakes: Vec::new(),
         judged_at: None,
         dropped: 0,
+        beyond: 0,
         ..guard_report()
     };
     let look = look(Some(80));
@@ -258,6 +259,8 @@ fn nothing_that_rules_and_processes_are_called_can_steer_the_terminal() {
 fn rules_are_printed_as_they_are_written_but_for_what_steers() {
     let rules = "# Für uns: cafe\u{301}\n[user_policies.alice]\n\tmemory_limit_gb = 8\n";
     assert_eq!(super::super::guard::printable(rules), rules);
+    let long = rules.replace('\n', "\r\n");
+    assert_eq!(super::super::guard::printable(&long), long);
     let hostile = super::super::guard::printable("a\x1b[2J\rb\u{202e}\n");
     assert_eq!(hostile, "a\\x1b[2J\\x0db\\u{202e}\n");
 }

@@ -16,6 +16,7 @@ use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::{Bytes, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Tells of each stretch that began in this time, and whether it is a sample. Ends
@@ -28,7 +29,7 @@ pub(crate) fn buckets(
     (since, until): (Timestamp, Timestamp),
     zone: &impl TimeZone,
     deadline: Deadline,
-    tell: &mut dyn FnMut(Bucket, bool),
+    tell: &mut dyn FnMut(Bucket, bool) -> ControlFlow<()>,
 ) -> Result<(), Failure> {
     // As it stands now: what is deleted meanwhile would be missing.
     let connection = &*connection.unchecked_transaction()?;
@@ -48,7 +49,10 @@ pub(crate) fn buckets(
             let blob = row.get_ref(2)?.as_blob().unwrap_or_default();
             // One that is broken is told of where it was found, and left out here.
             if let Ok(stored) = read(blob, Timestamp(at)) {
-                tell(known.bucket(id, stored, zone)?, level == Level::Samples);
+                let bucket = known.bucket(id, stored, zone)?;
+                if tell(bucket, level == Level::Samples).is_break() {
+                    return Ok(());
+                }
             }
         }
     }

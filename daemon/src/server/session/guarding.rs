@@ -17,6 +17,7 @@ use gpukill_proto::guard::{
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{LONGEST_PART, LONGEST_RULES};
 use gpukill_proto::snapshot::Snapshot;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -26,6 +27,15 @@ const MOST_OPEN: usize = 1_000;
 
 /// The longest that a replay waits for others.
 const REPLAY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whoever asked still waits, as long as it is not dropped.
+struct Waits(Arc<AtomicBool>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
 
 /// Whose rules are tried next.
 #[derive(Clone)]
@@ -140,10 +150,15 @@ impl Session {
         }
     }
 
-    /// A part of the rules as they are written.
+    /// A part of the rules: for whoever may change them as they are written, for all
+    /// others as they are in force.
     pub(super) async fn part_of_rules(&self, offset: u64) -> Result<RulesText, Refusal> {
         self.may_read_rules()?;
         let guard = self.shared.guard.clone();
+        // What lies where the rules are to be written may be no rules at all.
+        if self.may_edit_rules().is_err() {
+            return Ok(guard.text_in_force(offset));
+        }
         let text = tokio::task::spawn_blocking(move || guard.text(offset)).await;
         text.map_err(|_| Refusal::Internal)?
     }
@@ -174,15 +189,21 @@ impl Session {
         let turn = turn.await.map_err(|_| Refusal::Busy)?;
         let (guard, store) = (self.shared.guard.clone(), self.shared.store.clone());
         let offered = self.offered.clone();
+        let is_wanted = Arc::new(AtomicBool::new(true));
+        // Goes with this call: when it is over, when whoever asked has gone, and when
+        // they do not want to wait any longer.
+        let _waits = Waits(Arc::clone(&is_wanted));
         let replayed = tokio::task::spawn_blocking(move || {
-            // As long as it goes on, whether or not whoever asked still waits.
+            // Until it has ended, whether or not whoever asked still waits.
             let _turn = turn;
             let rules = match request.rules {
                 RulesFrom::Force => guard.in_force().rules().clone(),
                 // Some megabytes of patterns take seconds to read.
                 RulesFrom::Offered => offered.rules()?,
             };
-            replay(&store, rules, request.since, request.until)
+            replay(&store, rules, request.since, request.until, &|| {
+                is_wanted.load(Ordering::Relaxed)
+            })
         });
         replayed.await.map_err(|_| Refusal::Internal)?
     }
@@ -197,7 +218,7 @@ impl Session {
         (turn, only)
     }
 
-    fn may_edit_rules(&self) -> Result<(), Refusal> {
+    pub(super) fn may_edit_rules(&self) -> Result<(), Refusal> {
         let admins = self.shared.authority.admins();
         self.may(Operation::EditRules, "change the guard's rules", &admins)
     }

@@ -1,6 +1,7 @@
 //! How the daemon stands, and what this caller may do.
 
 use super::Session;
+use crate::guard::Wrong;
 use gpukill_policy::access::rights;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::guard::GuardReport;
@@ -49,14 +50,17 @@ impl Session {
         }
     }
 
-    /// How the guard stands. Of violations those count that the caller may see.
+    /// How the guard stands. Of violations those count that the caller may see, and what
+    /// a mistake quotes of the file is for whoever may change it.
     fn guard_report(&self) -> GuardReport {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
         let open = self.sight(&roles).count(&guard.standing().open);
-        GuardReport {
-            open,
-            ..guard.report()
+        let mut report = guard.report();
+        if self.may_edit_rules().is_err() {
+            let wrong = guard.in_force().mistakes;
+            report.mistakes = wrong.iter().map(Wrong::place).collect();
         }
+        GuardReport { open, ..report }
     }
 
     fn caller_report(&self) -> CallerReport {

@@ -123,6 +123,26 @@ fn lists_without_anything_belong_to_no_table_before_them() {
 }
 
 #[test]
+fn a_null_in_a_list_is_a_mistake_and_not_everybody() {
+    let json = json!({"gpu_policies": {"0": {"allowed_users": [null]}}});
+    let mistakes: Vec<String> = from_json(&json)
+        .unwrap_err()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        mistakes,
+        [
+            "line 1, column 1: gpu_policies.0.allowed_users: item 1 of the list is null; leave it out"
+        ]
+    );
+    // A key that is null is none: so gpu-kill writes them.
+    let json = json!({"user_policies": {"a": {"priority": 1, "allowed_gpus": null}}});
+    let text = from_json(&json).unwrap().text;
+    assert_eq!(text, "[user_policies.a]\npriority = 1\n");
+}
+
+#[test]
 fn what_is_no_rules_is_refused() {
     for json in [
         json!(null),

@@ -25,6 +25,15 @@ pub(crate) struct Concern {
 }
 
 impl Concern {
+    /// How many stretches of the past the rule looks back over.
+    pub(crate) fn looked_back(&self) -> usize {
+        match self.conduct {
+            Conduct::Waste { .. } => self.ends.len(),
+            Conduct::Runaway { .. } | Conduct::Growth { .. } => self.runs.len(),
+            Conduct::Duration(_) | Conduct::Idle { .. } => 0,
+        }
+    }
+
     /// Jobs, and their runs that the rule selects.
     pub(crate) fn jobs(&self) -> impl Iterator<Item = (usize, &[usize])> {
         let mut from = 0;

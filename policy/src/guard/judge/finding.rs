@@ -12,9 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What is found, by rule and subject.
-#[derive(Default)]
 pub(crate) struct Findings {
     pub(crate) of: BTreeMap<(Policy, RuleKind), BTreeMap<Whom, Finding>>,
+    /// For so many more there is room.
+    room: usize,
+    /// So many there was no room for.
+    pub(crate) beyond: usize,
 }
 
 /// A subject, by its positions in the scene; a group by that in the rules. Most of what
@@ -62,16 +65,34 @@ pub(crate) enum Excess {
 }
 
 impl Findings {
+    /// With room for so many.
+    pub(crate) const fn within(room: usize) -> Self {
+        Self {
+            of: BTreeMap::new(),
+            room,
+            beyond: 0,
+        }
+    }
+
     /// That it holds counts for more than that it cannot be told, and of two that hold
     /// the one that is further beyond what is allowed.
     pub(crate) fn add(&mut self, policy: Policy, kind: RuleKind, whom: Whom, new: Finding) {
-        let of_rule = self.of.entry((policy, kind)).or_default();
-        let replaces = match (of_rule.get(&whom), &new) {
-            (None, _) | (Some(Finding::Unknown(_)), Finding::Holds(_)) => true,
+        let old = self.of.get(&(policy, kind)).and_then(|it| it.get(&whom));
+        let replaces = match (old, &new) {
+            (None, _) if self.room == 0 => {
+                self.beyond += 1;
+                return;
+            }
+            (None, _) => {
+                self.room -= 1;
+                true
+            }
+            (Some(Finding::Unknown(_)), Finding::Holds(_)) => true,
             (Some(_), Finding::Unknown(_)) => false,
             (Some(Finding::Holds(old)), Finding::Holds(new)) => beyond(old) < beyond(new),
         };
         if replaces {
+            let of_rule = self.of.entry((policy, kind)).or_default();
             of_rule.insert(whom, new);
         }
     }

@@ -6,6 +6,7 @@ use super::super::clock::Clock;
 use super::super::memory::{Clocks, JobKey, Memory, is_current};
 use super::super::victims::{Choice, Ended, choose};
 use super::book::Course;
+use super::bounds::{Beyond, Bounds};
 use super::finding::{Finding, Findings, Held, Whom};
 use super::scene::Scene;
 use gpukill_proto::guard::{GuardRecord, GuardStep, RuleName, Subject};
@@ -17,6 +18,8 @@ pub(crate) fn take(
     memory: &mut Memory,
     findings: &Findings,
     is_seen: bool,
+    bounds: &Bounds,
+    beyond: &mut Beyond,
 ) -> Vec<GuardRecord> {
     let mut records = Vec::new();
     let mut clocks = std::mem::take(&mut memory.clocks);
@@ -25,6 +28,10 @@ pub(crate) fn take(
         let of_rule = clocks.entry(scene.book.name(*policy, *kind)).or_default();
         of_rule.print = scene.book.print_of(*policy);
     }
+    let going: usize = clocks.values().map(|of_rule| of_rule.of.len()).sum();
+    let mut room = bounds.violations.saturating_sub(going);
+    // Of what is not among the findings it is not known then that it does not hold.
+    let is_whole = findings.beyond == 0;
     let mut ended = Ended::of(memory, scene);
     for (rule, of_rule) in &mut clocks {
         let Some(policy) = scene.book.find(&rule.source) else {
@@ -40,9 +47,9 @@ pub(crate) fn take(
             rule,
             course: &course,
             records: &mut records,
-            is_judged: is_seen || rule.kind.is_access(),
+            is_judged: is_whole && (is_seen || rule.kind.is_access()),
         };
-        let mut whoms = start(scene, &mut of_rule.of, found).into_iter();
+        let mut whoms = start(scene, &mut of_rule.of, found, &mut room, beyond).into_iter();
         of_rule.of.retain(|subject, clock| {
             let whom = whoms.next().flatten();
             match whom.and_then(|whom| found.get(&whom)) {
@@ -61,12 +68,14 @@ pub(crate) fn take(
     records
 }
 
-/// Starts a clock for whom a rule holds that has none. Whose the clocks are, in their
-/// order: `None` of who is gone.
+/// Starts a clock for whom a rule holds that has none, as long as there is room. Whose
+/// the clocks are, in their order: `None` of who is gone.
 fn start(
     scene: &Scene<'_>,
     clocks: &mut BTreeMap<Subject, Clock>,
     found: &BTreeMap<Whom, Finding>,
+    room: &mut usize,
+    beyond: &mut Beyond,
 ) -> Vec<Option<Whom>> {
     let whose = |clocks: &BTreeMap<Subject, Clock>| -> Vec<Option<Whom>> {
         clocks.keys().map(|it| scene.find(it)).collect()
@@ -77,6 +86,11 @@ fn start(
         if let Finding::Holds(held) = finding
             && !going.contains(whom)
         {
+            let Some(left) = room.checked_sub(1) else {
+                beyond.violations += 1;
+                continue;
+            };
+            *room = left;
             let since = held.since.unwrap_or(scene.bucket.from);
             let clock = clocks.entry(scene.subject(*whom));
             clock.or_insert_with(|| Clock::starting(since));

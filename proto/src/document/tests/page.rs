@@ -268,6 +268,7 @@ fn status() -> StatusDocument {
             mistakes: Vec::new(),
             judged_at: None,
             dropped: 0,
+            beyond: 0,
             open: 0,
             warned_today: 0,
             ended_today: 0,

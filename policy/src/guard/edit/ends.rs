@@ -1,0 +1,43 @@
+//! The ends of lines, which a document knows one kind of: each line keeps its own, and
+//! a new one ends as most do.
+
+const LONG: &str = "\r\n";
+
+/// The lines of `after`, which end in a line feed alone, with the ends that they have
+/// in `before`.
+pub(super) fn restored(before: &str, after: &str) -> String {
+    let old: Vec<&str> = before.split_inclusive('\n').collect();
+    let long = old.iter().filter(|line| line.ends_with(LONG)).count();
+    if long == 0 {
+        return after.to_owned();
+    }
+    let usual = if long * 2 > old.len() { LONG } else { "\n" };
+    let new: Vec<&str> = after.split_inclusive('\n').collect();
+    let is_same = |(old, new): &(&&str, &&str)| bare(old) == bare(new);
+    let first = old.iter().zip(&new).take_while(is_same).count();
+    let (old_rest, new_rest) = (&old[first..], &new[first..]);
+    let pairs = old_rest.iter().rev().zip(new_rest.iter().rev());
+    let last = pairs.take_while(is_same).count();
+    let mut restored = String::with_capacity(after.len() + new.len());
+    for (position, line) in new.iter().enumerate() {
+        let from_end = new.len() - position;
+        let same = match (position < first, from_end <= last) {
+            (true, _) => Some(old[position]),
+            (false, true) => Some(old[old.len() - from_end]),
+            (false, false) => None,
+        };
+        let end = match same {
+            Some(old) if old.ends_with(LONG) => LONG,
+            Some(_) => "\n",
+            None => usual,
+        };
+        restored.push_str(bare(line));
+        restored.push_str(if line.ends_with('\n') { end } else { "" });
+    }
+    restored
+}
+
+fn bare(line: &str) -> &str {
+    let line = line.strip_suffix('\n').unwrap_or(line);
+    line.strip_suffix('\r').unwrap_or(line)
+}
