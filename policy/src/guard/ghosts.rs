@@ -6,6 +6,7 @@ use super::memory::JobKey;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A process: its pid and when it began.
 pub(crate) type Process = (u32, u64);
@@ -19,6 +20,18 @@ pub(crate) struct Ended {
     /// Those of its processes that are there still.
     pub(crate) processes: BTreeSet<Process>,
 }
+
+impl Ended {
+    /// Whether it has been going for no longer than that takes.
+    pub(crate) fn is_going(&self, now: Timestamp) -> bool {
+        self.at >= now || now.since(self.at) < GOING
+    }
+}
+
+/// A job that was ended has so long to go: signals take ten seconds and what a process
+/// held comes back in ten more at most, as with a kill that a person asks for; some of
+/// them write a checkpoint first.
+const GOING: Duration = Duration::from_secs(60);
 
 /// Which processes count as gone.
 #[derive(Debug, Default)]

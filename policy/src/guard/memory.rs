@@ -160,6 +160,13 @@ impl Memory {
         follows
     }
 
+    /// Forgets how hard devices were worked: somebody was ended there, and what they did
+    /// says nothing of those who stay.
+    pub(crate) fn begins_anew(&mut self, is_one: impl Fn(&DeviceId) -> bool) {
+        self.loads.retain(|run, _| !is_one(&run.device));
+        self.devices.retain(|device, _| !is_one(device));
+    }
+
     /// Which devices the policies are about.
     pub(crate) fn places(&mut self, book: &Rulebook, bucket: &Bucket) -> Arc<Places> {
         if self.cache.print != Some(book.print()) {

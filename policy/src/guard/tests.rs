@@ -8,6 +8,8 @@ mod clocks;
 
 mod spares;
 
+mod rid;
+
 mod claims;
 
 mod laws;

@@ -8,15 +8,9 @@ use super::judge::{Excess, Held, Job, Scene, is_busy, seen};
 use super::memory::proof::Seen;
 use super::memory::{JobKey, Memory};
 use gpukill_proto::guard::{GuardMode, RuleKind, Victim};
-use gpukill_proto::snapshot::Scheduler;
+use gpukill_proto::snapshot::{DeviceId, Scheduler};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-/// A job that was ended has so long to go: signals take ten seconds and what a process
-/// held comes back in ten more at most, as with a kill that a person asks for; some of
-/// them write a checkpoint first.
-const GOING: Duration = Duration::from_secs(60);
 
 /// Whom.
 pub(crate) enum Choice {
@@ -56,6 +50,8 @@ impl Reasons {
 /// Who was ended, in this bucket or before, and is there still.
 pub(crate) struct Ended {
     jobs: BTreeMap<JobKey, EndedJob>,
+    /// What those who are ended in this bucket used.
+    devices: BTreeSet<DeviceId>,
     at: Timestamp,
     is_dry_run: bool,
 }
@@ -64,6 +60,7 @@ impl Ended {
     pub(crate) fn of(memory: &mut Memory, scene: &Scene<'_>) -> Self {
         Self {
             jobs: std::mem::take(&mut memory.ended),
+            devices: BTreeSet::new(),
             at: scene.bucket.until,
             is_dry_run: scene.book.rules().mode == GuardMode::DryRun,
         }
@@ -71,6 +68,7 @@ impl Ended {
 
     pub(crate) fn remember(self, memory: &mut Memory) {
         memory.ended = self.jobs;
+        memory.begins_anew(|device| self.devices.contains(device));
     }
 
     /// Notes that a job is ended. `false` where it stays: others end it, or a rule is
@@ -86,6 +84,8 @@ impl Ended {
             return false;
         }
         let job = &scene.jobs[job];
+        let used = job.runs.iter().map(|run| &scene.runs[*run].key.device);
+        self.devices.extend(used.cloned());
         let ended = EndedJob {
             at: self.at,
             is_ghost: self.is_dry_run,
@@ -129,7 +129,7 @@ pub(crate) fn choose(
             return Choice::NotYet;
         }
         if let Some(going) = ended.jobs.get(job.key.as_ref()) {
-            if going.at >= ended.at || ended.at.since(going.at) < GOING {
+            if going.is_going(ended.at) {
                 return Choice::NotYet;
             }
             return Choice::Nobody(Reasons(vec![Reason::IsStillThere(*position)]));
