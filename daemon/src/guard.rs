@@ -75,6 +75,7 @@ impl Guard {
         path: PathBuf,
         directory: PathBuf,
         boot: String,
+        procfs: PathBuf,
         store: Store,
     ) -> std::io::Result<Self> {
         let (remembered, before) = remembered::load(&directory, &boot);
@@ -85,6 +86,7 @@ impl Guard {
         let judging = Judging {
             directory,
             boot,
+            procfs,
             remembered,
             in_force: in_force.clone(),
             standing,

@@ -176,6 +176,7 @@ impl Running {
             config.guard.rules.clone(),
             state_dir.clone(),
             boot,
+            procfs.clone(),
             store.clone(),
         )
         .map_err(&thread)?;

@@ -1,7 +1,7 @@
 //! A sample as rules see it. What is told of a process here is stored as it is told,
 //! so that a replay judges the same.
 
-use crate::audit::Sample;
+use crate::audit::{Departure, Sample};
 use crate::civil::civil;
 use chrono::TimeZone;
 use gpukill_policy::guard::about::memory;
@@ -17,7 +17,8 @@ use std::sync::Arc;
 pub(crate) type FirstSeen = BTreeMap<JudgedRun, Timestamp>;
 
 /// The sample, told in the time of this zone. What is new is remembered in `first`,
-/// and what is gone is forgotten.
+/// and what has ended is forgotten: a process that left a device and comes back is the
+/// same, as it is in the store.
 pub(crate) fn bucket(sample: &Sample, first: &mut FirstSeen, zone: &impl TimeZone) -> Bucket {
     let usage = &sample.usage;
     let known = processes(sample);
@@ -39,7 +40,13 @@ pub(crate) fn bucket(sample: &Sample, first: &mut FirstSeen, zone: &impl TimeZon
             Some((Arc::new(judged), told))
         })
         .collect();
-    first.retain(|run, _| runs.contains_key(run));
+    for gone in &sample.departed {
+        if gone.departure == Departure::Ended
+            && let Some(run) = judged_run(&Run::of(&gone.process))
+        {
+            first.remove(&run);
+        }
+    }
     Bucket {
         from: usage.from,
         until: usage.until,

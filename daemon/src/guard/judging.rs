@@ -4,7 +4,9 @@ use super::bucket::bucket;
 use super::remembered::{Remembered, save};
 use super::{InForce, Standing};
 use crate::audit::{Sample, Store};
+use crate::procfs::stat::Stat;
 use chrono::Local;
+use gpukill_policy::guard::bucket::Bucket;
 use gpukill_policy::guard::{Memory, judge};
 use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
@@ -30,6 +32,7 @@ const SAVE_EVERY: i64 = 60_000;
 pub(super) struct Judging {
     pub(super) directory: PathBuf,
     pub(super) boot: String,
+    pub(super) procfs: PathBuf,
     pub(super) remembered: Remembered,
     pub(super) in_force: watch::Receiver<InForce>,
     pub(super) standing: watch::Sender<Arc<Standing>>,
@@ -70,10 +73,25 @@ impl Judging {
             tracing::error!("the store does not take what the guard decided: not recorded");
         }
         let age = bucket.until.since(self.saved_at);
+        if age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
+            self.forget(&bucket);
+        }
         if has_decided || age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
             self.save(Some(bucket.until));
         }
         self.publish(Some(bucket.until));
+    }
+
+    /// Forgets since when those held devices who left them and have ended since.
+    fn forget(&mut self, bucket: &Bucket) {
+        let procfs = &self.procfs;
+        self.remembered.first.retain(|run, _| {
+            let lives = || {
+                let stat = Stat::read(&procfs.join(run.pid.to_string()));
+                stat.is_ok_and(|stat| stat.start_ticks == run.start_ticks)
+            };
+            bucket.runs.contains_key(run) || lives()
+        });
     }
 
     /// So many were warned and ended today, by the clocks on the wall.

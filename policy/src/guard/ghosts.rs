@@ -3,6 +3,8 @@
 //! nobody else is ended for what they hold.
 
 use super::memory::JobKey;
+use super::memory::sight::Sight;
+use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +21,9 @@ pub(crate) struct Ended {
     pub(crate) is_ghost: bool,
     /// Those of its processes that are there still.
     pub(crate) processes: BTreeSet<Process>,
+    /// What they used when it was ended.
+    #[serde(default)]
+    pub(crate) devices: BTreeSet<DeviceId>,
 }
 
 impl Ended {
@@ -44,15 +49,19 @@ impl Ghosts {
 }
 
 /// Looks who is there still: forgets a job of whose processes none is, and takes in who
-/// joined one while another was. Ghosts end with the dry run.
+/// joined one while another was. Ghosts end with the dry run. Of a device out of sight
+/// nobody is known to be gone.
 pub(crate) fn haunt<'k>(
     ended: &mut BTreeMap<JobKey, Ended>,
     is_dry_run: bool,
+    sight: &Sight,
     there: &BTreeSet<Process>,
     processes: impl Iterator<Item = (Process, &'k JobKey)>,
 ) -> Ghosts {
     ended.retain(|_, it| {
-        it.processes.retain(|process| there.contains(process));
+        if sight.is_of_all(&it.devices) {
+            it.processes.retain(|process| there.contains(process));
+        }
         !it.processes.is_empty() && (is_dry_run || !it.is_ghost)
     });
     for (process, job) in processes {

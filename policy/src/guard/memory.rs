@@ -5,6 +5,8 @@ pub(crate) mod pairs;
 
 pub(crate) mod proof;
 
+pub(crate) mod sight;
+
 pub(crate) mod streak;
 
 pub(crate) mod window;
@@ -18,6 +20,7 @@ use gpukill_proto::guard::{JudgedRun, OpenViolation, Person, RuleName, Subject};
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
+use sight::Sight;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use streak::Streak;
@@ -49,6 +52,9 @@ pub struct Memory {
     /// Jobs that were ended and have processes still: in a dry run all have.
     #[serde(with = "pairs")]
     pub(crate) ended: BTreeMap<JobKey, Ended>,
+    /// Which devices have told who uses them.
+    #[serde(default)]
+    pub(crate) sight: Sight,
     #[serde(skip)]
     pub(crate) cache: Cache,
 }
@@ -154,6 +160,7 @@ impl Memory {
                 clock.lost_sight();
             }
         }
+        self.sight.look(bucket, follows);
         self.until = Some(bucket.until);
         self.conduct
             .retain(|rule, memory| is_current(book, rule, memory.print));

@@ -10,6 +10,8 @@ mod spares;
 
 mod rid;
 
+mod sight;
+
 mod claims;
 
 mod laws;

@@ -85,11 +85,13 @@ impl Ended {
         }
         let job = &scene.jobs[job];
         let used = job.runs.iter().map(|run| &scene.runs[*run].key.device);
-        self.devices.extend(used.cloned());
+        let used: BTreeSet<DeviceId> = used.cloned().collect();
+        self.devices.extend(used.iter().cloned());
         let ended = EndedJob {
             at: self.at,
             is_ghost: self.is_dry_run,
             processes: job.runs.iter().map(|run| process(scene, *run)).collect(),
+            devices: used,
         };
         self.jobs.insert(JobKey::clone(&job.key), ended);
         true

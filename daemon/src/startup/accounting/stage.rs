@@ -135,6 +135,7 @@ impl Stage {
                 root("guard.toml"),
                 root("state"),
                 "boot".into(),
+                procfs(),
                 store.clone(),
             )
             .unwrap(),

@@ -1,7 +1,7 @@
 //! What is not allowed at all: a device, a person or a process on it, a time.
 
 use super::book::Policy;
-use super::finding::{Findings, Held, Whom};
+use super::finding::{Findings, Held, UNTOLD, Whom};
 use super::places::Chosen;
 use super::scene::{Run, Scene};
 use gpukill_proto::guard::RuleKind;
@@ -21,6 +21,9 @@ pub(crate) fn judge(scene: &Scene<'_>, findings: &mut Findings) {
         .collect();
     for (position, run) in scene.runs.iter().enumerate() {
         let mut found = |policy, kind, is: Result<bool, &str>| match is {
+            Ok(true) if !run.is_told => {
+                findings.unknown(policy, kind, Whom::Run(position), UNTOLD);
+            }
             Ok(true) => {
                 let held = Held::access(vec![position]);
                 findings.holds(policy, kind, Whom::Run(position), held);

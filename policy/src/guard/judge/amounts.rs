@@ -62,11 +62,16 @@ fn processes(scene: &Scene<'_>, kind: RuleKind, scope: Scope, findings: &mut Fin
         .runs(scene)
         .filter(|run| scene.runs[*run].judged.is_present)
         .collect();
-    let distinct: BTreeSet<_> = runs
-        .iter()
-        .map(|run| (scene.runs[*run].key.pid, scene.runs[*run].key.start_ticks))
-        .collect();
-    let value = distinct.len() as u64;
+    let (runs, untold): (Vec<usize>, Vec<usize>) =
+        runs.into_iter().partition(|run| scene.runs[*run].is_told);
+    let distinct = |runs: &[usize]| -> BTreeSet<(u32, u64)> {
+        let keys = runs.iter().map(|run| scene.runs[*run].key);
+        keys.map(|key| (key.pid, key.start_ticks)).collect()
+    };
+    let told = distinct(&runs);
+    let untold = distinct(&untold).difference(&told).count();
+    let doubtful = u64::from(scope.doubtful).saturating_add(untold as u64);
+    let value = told.len() as u64;
     if value > scope.limit {
         let held = Held {
             measured: Some(Measured {
@@ -79,7 +84,7 @@ fn processes(scene: &Scene<'_>, kind: RuleKind, scope: Scope, findings: &mut Fin
             excess: Excess::Processes(value - scope.limit),
         };
         findings.holds_unless((scope.policy, scope.doubt), kind, scope.whom, held);
-    } else if value.saturating_add(u64::from(scope.doubtful)) > scope.limit {
+    } else if value.saturating_add(doubtful) > scope.limit {
         let why = "how many processes count is not known";
         findings.unknown(scope.policy, kind, scope.whom, why);
     }

@@ -45,6 +45,9 @@ pub(crate) struct Run<'a> {
     pub(crate) job: Option<usize>,
     pub(crate) device: Option<usize>,
     pub(crate) profile: usize,
+    /// Its device told whether it is there. Where that did not, in no part of the bucket,
+    /// it is neither there nor gone.
+    pub(crate) is_told: bool,
     /// Bytes.
     pub(crate) memory: Amount,
     /// Percent, over the window by which utilisation is judged.
@@ -214,7 +217,7 @@ fn ghosts(book: &Rulebook, memory: &mut Memory, everybody: &[Somebody<'_>]) -> G
         Some((process(key), job.as_ref()))
     });
     let is_dry_run = book.rules().mode == GuardMode::DryRun;
-    haunt(&mut memory.ended, is_dry_run, &there, jobs)
+    haunt(&mut memory.ended, is_dry_run, &memory.sight, &there, jobs)
 }
 
 /// Positions of what is in a scene already.
@@ -288,6 +291,7 @@ impl<'a> Scene<'a> {
             job: owner.map(|(_, job)| job),
             device,
             profile,
+            is_told: held > 0 || seen == 0,
             memory: Amount::of(&judged.usage.memory, seen, held),
             load: Amount::UNKNOWN,
         });
