@@ -5,7 +5,7 @@ use crate::audit::{Departure, Sample};
 use crate::civil::civil;
 use chrono::TimeZone;
 use gpukill_policy::guard::about::memory;
-use gpukill_policy::guard::bucket::{Bucket, Judged, JudgedDevice};
+use gpukill_policy::guard::bucket::{Bucket, Judged, JudgedDevice, held_since};
 use gpukill_policy::usage::Run;
 use gpukill_proto::guard::JudgedRun;
 use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess};
@@ -31,9 +31,10 @@ pub(crate) fn bucket(sample: &Sample, first: &mut FirstSeen, zone: &impl TimeZon
             let judged = judged_run(run)?;
             let process = known.get(run)?;
             let since = *first.entry(judged.clone()).or_insert(usage.from);
+            let started_at = process.started_at.last_known().copied();
             let told = Judged {
                 about: Arc::new(sample.about(process)),
-                first_seen: since,
+                first_seen: held_since(since, started_at, usage.until),
                 usage: used.clone(),
                 is_present: !left.contains(run),
             };

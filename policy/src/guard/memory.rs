@@ -160,6 +160,16 @@ impl Memory {
                 clock.lost_sight();
             }
         }
+        if let Some(unjudged) = self.until.map(|until| unjudged(until, bucket))
+            && unjudged.unsigned_abs() > GAP
+        {
+            for clock in self.clocks.values_mut().flat_map(|it| it.of.values_mut()) {
+                clock.moves(unjudged);
+            }
+            for ended in self.ended.values_mut() {
+                ended.at = Timestamp(ended.at.0.saturating_add(unjudged));
+            }
+        }
         self.sight.look(bucket, follows);
         self.until = Some(bucket.until);
         self.conduct
@@ -242,6 +252,18 @@ pub(crate) fn keep<'k, K: Ord + 'k, V>(
 pub(crate) fn is_current(book: &Rulebook, rule: &RuleName, print: u64) -> bool {
     book.find(&rule.source)
         .is_some_and(|policy| book.print_of(policy) == print)
+}
+
+/// So many milliseconds that nobody looked are counted as if somebody had: samples are
+/// ten seconds each, and a daemon that is started anew is back sooner.
+const GAP: u64 = 30_000;
+
+/// How much of the time up to the end of a bucket, by the clock on the wall, nobody
+/// looked; less than none where that was set back.
+fn unjudged(last: Timestamp, bucket: &Bucket) -> i64 {
+    let seen = i64::try_from(bucket.seen_ms).unwrap_or(i64::MAX);
+    let by_the_wall = bucket.until.0.saturating_sub(last.0);
+    by_the_wall.saturating_sub(seen)
 }
 
 /// Whether a bucket begins where the one before ended, and was seen as a whole, by

@@ -12,6 +12,8 @@ mod rid;
 
 mod sight;
 
+mod stops;
+
 mod claims;
 
 mod laws;

@@ -151,6 +151,45 @@ fn who_leaves_a_device_and_comes_back_has_held_it_since_the_first_time() {
 }
 
 #[test]
+fn a_clock_that_is_set_forward_makes_nobody_older() {
+    let month = 30 * 86_400_000;
+    let began = |at: i64| GpuProcess {
+        started_at: Reading::Value(Timestamp(at)),
+        ..known(7)
+    };
+    let samples = [
+        sample(100_000, vec![began(80_000)], Vec::new(), 1_000),
+        sample(
+            month + 110_000,
+            vec![began(month + 80_000)],
+            Vec::new(),
+            1_000,
+        ),
+        sample(
+            month + 120_000,
+            vec![began(month + 80_000)],
+            Vec::new(),
+            1_000,
+        ),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let mut recording = Recording::open(directory.path()).unwrap();
+    let mut first = FirstSeen::new();
+    let mut live = Vec::new();
+    for sample in &samples {
+        recording.write(sample).unwrap();
+        live.push(bucket(sample, &mut first, &Utc));
+    }
+    let since = |buckets: &[Bucket]| -> Vec<i64> {
+        let runs = buckets.iter().flat_map(|bucket| bucket.runs.values());
+        runs.map(|it| it.first_seen.0).collect()
+    };
+    let expected = [90_000, month + 20_000, month + 20_000];
+    assert_eq!(since(&live), expected);
+    assert_eq!(since(&told::buckets(directory.path())), expected);
+}
+
+#[test]
 fn what_was_stored_says_the_same_to_rules_as_what_was_seen() {
     let executed = GpuProcess {
         name: Reading::Value("other".into()),
