@@ -7,7 +7,7 @@ use super::ghosts::{Ended as EndedJob, Process};
 use super::judge::{Excess, Held, Job, Scene, is_busy, seen};
 use super::memory::proof::Seen;
 use super::memory::{JobKey, Memory};
-use gpukill_proto::guard::{GuardMode, RuleKind, Victim};
+use gpukill_proto::guard::{GuardMode, RuleKind, RuleName, Victim};
 use gpukill_proto::snapshot::{DeviceId, Scheduler};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +77,7 @@ impl Ended {
         &mut self,
         scene: &Scene<'_>,
         job: usize,
-        mode: GuardMode,
+        (rule, mode): (&RuleName, GuardMode),
         is_left: bool,
     ) -> bool {
         if is_left || (mode == GuardMode::DryRun && !self.is_dry_run) {
@@ -87,10 +87,15 @@ impl Ended {
         let used = job.runs.iter().map(|run| &scene.runs[*run].key.device);
         let used: BTreeSet<DeviceId> = used.cloned().collect();
         self.devices.extend(used.iter().cloned());
+        let policy = scene.book.find(&rule.source);
+        let rule = policy.map(|policy| (rule.clone(), scene.book.print_of(policy)));
+        let before = self.jobs.remove(job.key.as_ref());
         let ended = EndedJob {
             at: self.at,
+            rule,
             is_ghost: self.is_dry_run,
             processes: job.runs.iter().map(|run| process(scene, *run)).collect(),
+            joined: before.iter().flat_map(EndedJob::all).copied().collect(),
             devices: used,
         };
         self.jobs.insert(JobKey::clone(&job.key), ended);
@@ -130,7 +135,9 @@ pub(crate) fn choose(
         if left_to == Some(job.key.as_ref()) {
             return Choice::NotYet;
         }
-        if let Some(going) = ended.jobs.get(job.key.as_ref()) {
+        // A ghost is not there: who is, began after it.
+        let going = ended.jobs.get(job.key.as_ref());
+        if let Some(going) = going.filter(|it| !it.is_ghost || it.at >= ended.at) {
             if going.is_going(ended.at) {
                 return Choice::NotYet;
             }

@@ -11,7 +11,7 @@ use super::places::Places;
 use super::selected::Selected;
 use super::there::There;
 use crate::usage::{Gauge, RunUsage};
-use gpukill_proto::guard::{GuardMode, JudgedJob, JudgedRun, Person};
+use gpukill_proto::guard::{JudgedJob, JudgedRun, Person};
 use gpukill_proto::snapshot::DeviceId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -216,8 +216,7 @@ fn ghosts(book: &Rulebook, memory: &mut Memory, everybody: &[Somebody<'_>]) -> G
         let job = selected.job_key.as_ref()?;
         Some((process(key), job.as_ref()))
     });
-    let is_dry_run = book.rules().mode == GuardMode::DryRun;
-    haunt(&mut memory.ended, is_dry_run, &memory.sight, &there, jobs)
+    haunt(&mut memory.ended, book, &memory.sight, &there, jobs)
 }
 
 /// Positions of what is in a scene already.

@@ -171,7 +171,8 @@ impl Look<'_, '_> {
                 Choice::Job { job, victim } => {
                     let key = JobKey::clone(&self.scene.jobs[job].key);
                     let is_left = victim.leave_to.is_some();
-                    if ended.end(self.scene, job, self.course.mode, is_left) {
+                    let by = (self.rule, self.course.mode);
+                    if ended.end(self.scene, job, by, is_left) {
                         clock.ended(at);
                     } else {
                         clock.looks_anew();

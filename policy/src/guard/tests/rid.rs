@@ -154,3 +154,84 @@ fn a_load_that_may_be_a_ghosts_ends_nobody() {
     world.devices[0].utilization = Some(99);
     assert_eq!(victims(&guard.watches(&mut world, 120)), [""; 0]);
 }
+
+/// Whoever holds so many GiB is ended at the second look.
+fn with_limit(limit: u64) -> Rules {
+    Rules {
+        rehearsed: Rehearsed::Enforce,
+        defaults: Limits {
+            memory: gib(limit),
+            ..Limits::default()
+        },
+        ..rules()
+    }
+}
+
+fn bob(job: &str) -> World {
+    let mut world = World::new(1);
+    world.start(100, "bob").uses(0, 21, 50).job(job);
+    world
+}
+
+#[test]
+fn a_ghost_comes_back_when_the_rule_that_ended_it_is_changed_or_gone() {
+    for (limit, expected) in [(20, &["tree 100"][..]), (30, &[])] {
+        let mut guard = Guard::new(with_limit(1));
+        let mut world = bob("tree 100");
+        assert_eq!(victims(&guard.watches(&mut world, 6)), ["tree 100"]);
+        guard.book = Rulebook::of(with_limit(limit));
+        assert_eq!(victims(&guard.watches(&mut world, 6)), expected, "{limit}");
+    }
+    let mut gone = with_limit(1);
+    gone.users = vec![UserPolicy {
+        name: "bob".into(),
+        limits: Limits {
+            memory: gib(2),
+            ..Limits::default()
+        },
+        ..UserPolicy::default()
+    }];
+    let mut guard = Guard::new(gone);
+    let mut world = bob("tree 100");
+    assert_eq!(victims(&guard.watches(&mut world, 6)), ["tree 100"]);
+    guard.book = Rulebook::of(with_limit(1));
+    assert_eq!(victims(&guard.watches(&mut world, 6)), ["tree 100"]);
+}
+
+#[test]
+fn a_ghost_stays_one_when_other_rules_are_changed() {
+    let mut guard = Guard::new(with_limit(1));
+    let mut world = bob("tree 100");
+    assert_eq!(victims(&guard.watches(&mut world, 6)), ["tree 100"]);
+    let mut other = with_limit(1);
+    other.gpus = reserving(GuardMode::DryRun).gpus;
+    guard.book = Rulebook::of(other);
+    assert_eq!(guard.watches(&mut world, 60), []);
+}
+
+#[test]
+fn who_joins_a_job_after_all_have_gone_that_were_ended_is_no_ghost() {
+    let mut guard = Guard::new(with_limit(20));
+    let mut world = bob("service notebooks");
+    assert_eq!(victims(&guard.watches(&mut world, 6)).len(), 1);
+    world
+        .start(200, "bob")
+        .uses(0, 21, 50)
+        .job("service notebooks");
+    assert_eq!(victims(&guard.watches(&mut world, 6)).len(), 0);
+    world.processes.remove(&100);
+    guard.watches(&mut world, 1);
+    world
+        .start(300, "bob")
+        .uses(0, 21, 50)
+        .job("service notebooks");
+    let told = guard.watches(&mut world, 6);
+    assert_eq!(victims(&told).len(), 1);
+    let ended = told.iter().find_map(|record| match &record.step {
+        GuardStep::Ended(victim) => Some(victim.runs.iter().map(|it| it.run.pid)),
+        GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Spared(_) | GuardStep::Over => {
+            None
+        }
+    });
+    assert_eq!(ended.map(Iterator::collect), Some(vec![300]));
+}
