@@ -52,7 +52,7 @@ pub(crate) fn bucket(sample: &Sample, first: &mut FirstSeen, zone: &impl TimeZon
         from: usage.from,
         until: usage.until,
         seen_ms: usage.seen_ms,
-        civil: civil(zone, usage.until),
+        civil: civil(zone, usage.from),
         devices: devices(sample),
         runs,
     }

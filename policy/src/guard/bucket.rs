@@ -22,7 +22,8 @@ pub struct Bucket {
     /// How much of it was seen; 0 of the first after a gap, which tells of its
     /// moment only.
     pub seen_ms: u64,
-    /// When it ended, as the box's people count time.
+    /// When it began, as the box's people count time: an hour from eight to nine is no
+    /// part of what begins at nine.
     pub civil: Civil,
     /// Every device that was there.
     pub devices: BTreeMap<DeviceId, JudgedDevice>,

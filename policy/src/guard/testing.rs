@@ -163,7 +163,7 @@ impl World {
 
     /// What is seen in the next so many milliseconds.
     pub(crate) fn bucket(&mut self, ms: u64) -> Bucket {
-        let from = self.now;
+        let (from, civil) = (self.now, self.civil());
         self.now = Timestamp(from.0 + i64::try_from(ms).expect("it is short"));
         let device = |(index, device): (usize, &Device)| {
             let held = self.processes.values().filter_map(|process| {
@@ -231,7 +231,7 @@ impl World {
             from,
             until: self.now,
             seen_ms: ms,
-            civil: self.civil(),
+            civil,
             devices: {
                 let there = devices.iter().enumerate();
                 let there = there.filter(|(_, device)| device.is_there);

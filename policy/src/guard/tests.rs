@@ -14,6 +14,8 @@ mod sight;
 
 mod stops;
 
+mod hours;
+
 mod claims;
 
 mod laws;

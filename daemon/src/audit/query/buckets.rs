@@ -135,7 +135,7 @@ impl<'a> Known<'a> {
             from: stored.from,
             until: stored.until,
             seen_ms: stored.seen_ms,
-            civil: civil(zone, stored.until),
+            civil: civil(zone, stored.from),
             devices,
             runs: runs.into_iter().collect(),
         })

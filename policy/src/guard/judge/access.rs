@@ -6,6 +6,8 @@ use super::places::Chosen;
 use super::scene::{Run, Scene};
 use gpukill_proto::guard::RuleKind;
 
+/// Whoever was there in any part of the bucket counts: who came and left in it was where
+/// they may not be, though nobody can be ended for it.
 pub(crate) fn judge(scene: &Scene<'_>, findings: &mut Findings) {
     let rules = scene.book.rules();
     let closed: Vec<usize> = (0..rules.gpus.len())
