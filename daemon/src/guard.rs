@@ -27,7 +27,7 @@ use gpukill_proto::guard::{
 };
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
-use judging::{Judging, Order};
+use judging::{Judging, Lives, Order};
 pub(crate) use rules::InForce;
 use rules::Keeper;
 use std::path::PathBuf;
@@ -75,7 +75,7 @@ impl Guard {
         path: PathBuf,
         directory: PathBuf,
         boot: String,
-        procfs: PathBuf,
+        lives: Lives,
         store: Store,
     ) -> std::io::Result<Self> {
         let (remembered, before) = remembered::load(&directory, &boot);
@@ -86,7 +86,7 @@ impl Guard {
         let judging = Judging {
             directory,
             boot,
-            procfs,
+            lives,
             remembered,
             in_force: in_force.clone(),
             standing,

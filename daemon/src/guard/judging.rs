@@ -4,7 +4,6 @@ use super::bucket::bucket;
 use super::remembered::{Remembered, save};
 use super::{InForce, Standing};
 use crate::audit::{Sample, Store};
-use crate::procfs::stat::Stat;
 use chrono::Local;
 use gpukill_policy::guard::bucket::Bucket;
 use gpukill_policy::guard::{Memory, judge};
@@ -28,11 +27,14 @@ pub(super) enum Order {
 /// decided meanwhile.
 const SAVE_EVERY: i64 = 60_000;
 
+/// Tells of a pid, and when in ticks it began, whether that process lives.
+pub(crate) type Lives = Box<dyn Fn(u32, u64) -> bool + Send>;
+
 /// The thread's own.
 pub(super) struct Judging {
     pub(super) directory: PathBuf,
     pub(super) boot: String,
-    pub(super) procfs: PathBuf,
+    pub(super) lives: Lives,
     pub(super) remembered: Remembered,
     pub(super) in_force: watch::Receiver<InForce>,
     pub(super) standing: watch::Sender<Arc<Standing>>,
@@ -84,14 +86,9 @@ impl Judging {
 
     /// Forgets since when those held devices who left them and have ended since.
     fn forget(&mut self, bucket: &Bucket) {
-        let procfs = &self.procfs;
-        self.remembered.first.retain(|run, _| {
-            let lives = || {
-                let stat = Stat::read(&procfs.join(run.pid.to_string()));
-                stat.is_ok_and(|stat| stat.start_ticks == run.start_ticks)
-            };
-            bucket.runs.contains_key(run) || lives()
-        });
+        let lives = &self.lives;
+        let first = &mut self.remembered.first;
+        first.retain(|run, _| bucket.runs.contains_key(run) || lives(run.pid, run.start_ticks));
     }
 
     /// So many were warned and ended today, by the clocks on the wall.

@@ -135,7 +135,7 @@ impl Stage {
                 root("guard.toml"),
                 root("state"),
                 "boot".into(),
-                procfs(),
+                Box::new(|_, _| false),
                 store.clone(),
             )
             .unwrap(),
