@@ -20,6 +20,8 @@ mod tests;
 pub(crate) struct Gatherer {
     procfs: PathBuf,
     last: Option<Last>,
+    /// Those of the last poll whose device did not tell of them, nor of anybody.
+    unlisted: BTreeSet<Run>,
     gathering: Option<Gathering>,
     /// When the last sample was complete.
     sampled_at: Option<Duration>,
@@ -70,6 +72,7 @@ impl Gatherer {
         Self {
             procfs,
             last: None,
+            unlisted: BTreeSet::new(),
             gathering: None,
             sampled_at: None,
         }
@@ -83,7 +86,9 @@ impl Gatherer {
         if step.is_break {
             complete.extend(self.complete());
         }
-        let departed = self.departed(poll.snapshot);
+        let unlisted = self.unlisted(poll.snapshot);
+        let seen = self.with(&unlisted, poll);
+        let departed = self.departed(&seen.snapshot);
         let gathering = self.gathering.get_or_insert_with(|| Gathering {
             usage: Usage::starting(step.from),
             departed: BTreeMap::new(),
@@ -96,14 +101,13 @@ impl Gatherer {
             gathering.accounts.extend(known);
         }
         gathering.usage.add(poll.snapshot, step.seen);
+        for process in &unlisted {
+            let run = gathering.usage.runs.entry(Run::of(process)).or_default();
+            run.is_untold();
+        }
         gathering.departed.extend(departed);
-        self.last = Some(Last {
-            snapshot: Arc::clone(poll.snapshot),
-            groups: Arc::clone(poll.groups),
-            accounts: Arc::clone(poll.accounts),
-            at: poll.at,
-            interval: poll.interval,
-        });
+        self.last = Some(seen);
+        self.unlisted = unlisted.iter().map(Run::of).collect();
         // Half a poll early is on time: the samples would drift by a whole poll.
         let slack = poll.interval / 2;
         let is_due = self
@@ -119,6 +123,61 @@ impl Gatherer {
     /// What is gathered, where the daemon stops.
     pub(crate) fn rest(&mut self) -> Option<Sample> {
         self.complete()
+    }
+
+    /// Those of the poll before whose device has told of nobody since, for its list of
+    /// processes failed: they are neither there nor gone, while they live.
+    fn unlisted(&self, snapshot: &Snapshot) -> Vec<GpuProcess> {
+        let Some(last) = &self.last else {
+            return Vec::new();
+        };
+        let failed = snapshot.devices.iter();
+        let failed = failed.filter(|it| it.process_count.failure().is_some());
+        let failed: BTreeSet<&DeviceId> = failed.map(|it| &it.id).collect();
+        if failed.is_empty() {
+            return Vec::new();
+        }
+        // Of a device whose list is never whole, who is not in it has left.
+        let whole = last.snapshot.devices.iter();
+        let whole = whole.filter(|it| it.process_count.known().is_some());
+        let whole: BTreeSet<&DeviceId> = whole.map(|it| &it.id).collect();
+        let present = present(snapshot);
+        let before = last.snapshot.processes.iter();
+        let unlisted = before.filter(|process| {
+            let run = Run::of(process);
+            failed.contains(&process.device)
+                && (whole.contains(&process.device) || self.unlisted.contains(&run))
+                && !present.contains(&run)
+                && self.departure(process) == Departure::Left
+        });
+        unlisted.cloned().collect()
+    }
+
+    /// The poll, with these, and with what was known of them before.
+    fn with(&self, unlisted: &[GpuProcess], poll: &Poll<'_>) -> Last {
+        let mut seen = Last {
+            snapshot: Arc::clone(poll.snapshot),
+            groups: Arc::clone(poll.groups),
+            accounts: Arc::clone(poll.accounts),
+            at: poll.at,
+            interval: poll.interval,
+        };
+        let Some(last) = self.last.as_ref().filter(|_| !unlisted.is_empty()) else {
+            return seen;
+        };
+        let processes = &mut Arc::make_mut(&mut seen.snapshot).processes;
+        processes.extend(unlisted.iter().cloned());
+        let groups = Arc::make_mut(&mut seen.groups);
+        for (uid, names) in last.groups.iter() {
+            groups.entry(*uid).or_insert_with(|| names.clone());
+        }
+        let accounts = Arc::make_mut(&mut seen.accounts);
+        for key in unlisted.iter().filter_map(GpuProcess::key) {
+            if let Some(account) = last.accounts.get(&key) {
+                accounts.entry(key).or_insert_with(|| account.clone());
+            }
+        }
+        seen
     }
 
     fn step(&self, poll: &Poll<'_>) -> Step {

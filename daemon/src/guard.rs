@@ -27,7 +27,7 @@ use gpukill_proto::guard::{
 };
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
-use judging::{Judging, Order};
+use judging::{Judging, Lives, Order};
 use rules::Keeper;
 pub(crate) use rules::{InForce, Wrong};
 use std::path::PathBuf;
@@ -77,6 +77,7 @@ impl Guard {
         path: PathBuf,
         directory: PathBuf,
         boot: String,
+        lives: Lives,
         store: Store,
     ) -> std::io::Result<Self> {
         let (remembered, before) = remembered::load(&directory, &boot);
@@ -87,6 +88,7 @@ impl Guard {
         let judging = Judging {
             directory,
             boot,
+            lives,
             remembered,
             in_force: in_force.clone(),
             standing,

@@ -176,6 +176,7 @@ impl Running {
             config.guard.rules.clone(),
             state_dir.clone(),
             boot,
+            Box::new(crate::procfs::stat::lives(procfs)),
             store.clone(),
         )
         .map_err(&thread)?;

@@ -267,6 +267,18 @@ impl RunUsage {
             .add(&process.connections, ms, |it| u64::from(*it));
     }
 
+    /// A poll at which its device did not tell who uses it: that is no time, and what
+    /// it held and did is not known.
+    pub fn is_untold(&mut self) {
+        for gauge in [
+            &mut self.memory,
+            &mut self.utilization,
+            &mut self.connections,
+        ] {
+            gauge.is_failed = true;
+        }
+    }
+
     /// Adds what came after.
     pub fn merge(&mut self, later: &Self) {
         for (sum, more) in [

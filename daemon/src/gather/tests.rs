@@ -15,6 +15,8 @@ struct Scene {
     /// How far the wall clock is from the steady one.
     wall: i64,
     accounts: Arc<Accounts>,
+    /// How many use the device, as it tells itself.
+    count: Reading<u32>,
 }
 
 /// What a sample says: from and until by the wall clock, the time seen, the pids in
@@ -39,6 +41,7 @@ impl Scene {
             at: 1_000,
             wall: 0,
             accounts: Arc::default(),
+            count: Reading::Value(1),
         }
     }
 
@@ -60,7 +63,10 @@ impl Scene {
             host: String::new(),
             taken_at,
             tick: self.at,
-            devices: vec![Device::unknown(device.clone(), 0, Vendor::Nvidia, &why)],
+            devices: vec![Device {
+                process_count: self.count.clone(),
+                ..Device::unknown(device.clone(), 0, Vendor::Nvidia, &why)
+            }],
             processes: processes.collect(),
             backends: Vec::new(),
             faults: Vec::new(),
@@ -227,4 +233,49 @@ fn what_is_known_of_the_departed_is_kept_to_the_end_of_the_sample() {
     let samples = scene.samples(2, &[7]);
     let known: Vec<&Accounts> = samples.iter().map(|it| &*it.accounts).collect();
     assert_eq!(known, [&said(&[8, 9])]);
+}
+
+#[test]
+fn who_is_in_no_list_since_it_failed_has_not_departed_while_they_live() {
+    let mut scene = Scene::new();
+    scene.poll(0, &[7, 8]);
+    scene.poll(2, &[7, 8]);
+    scene.count = Reading::Failed("unknown error".into());
+    for _ in 0..3 {
+        assert_eq!(scene.poll(2, &[]), []);
+    }
+    // The other had ended at the first of these polls.
+    let ended = vec![(8, Departure::Ended, 1_002)];
+    let expected = (1_000, 1_010, 10, vec![(7, 2), (8, 2)], ended);
+    let samples = scene.samples(2, &[]);
+    assert_eq!(samples.iter().map(told).collect::<Vec<_>>(), [expected]);
+    let present = |sample: &Sample| present(&sample.snapshot).len();
+    assert_eq!(samples.iter().map(present).collect::<Vec<_>>(), [1]);
+    for _ in 0..4 {
+        assert_eq!(scene.poll(2, &[]), []);
+    }
+    let expected = (1_010, 1_020, 10, vec![(7, 0)], vec![]);
+    assert_eq!(scene.poll(2, &[]), [expected]);
+    // A list that came says who is there, and who is not.
+    scene.count = Reading::Value(1);
+    scene.poll(2, &[7]);
+    scene.poll(2, &[7]);
+    scene.poll(2, &[]);
+    scene.poll(2, &[]);
+    let departed = vec![(7, Departure::Left, 1_024)];
+    let expected = (1_020, 1_030, 10, vec![(7, 4)], departed);
+    assert_eq!(scene.poll(2, &[]), [expected]);
+}
+
+#[test]
+fn who_leaves_a_device_of_which_not_all_is_ever_known_has_left() {
+    let mut scene = Scene::new();
+    scene.count = Reading::Failed("not looked everywhere".into());
+    scene.poll(0, &[7]);
+    for _ in 0..4 {
+        scene.poll(2, &[]);
+    }
+    let departed = vec![(7, Departure::Left, 1_000)];
+    let expected = (1_000, 1_010, 10, vec![], departed);
+    assert_eq!(scene.poll(2, &[]), [expected]);
 }

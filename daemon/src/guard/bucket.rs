@@ -1,11 +1,11 @@
 //! A sample as rules see it. What is told of a process here is stored as it is told,
 //! so that a replay judges the same.
 
-use crate::audit::Sample;
+use crate::audit::{Departure, Sample};
 use crate::civil::civil;
 use chrono::TimeZone;
 use gpukill_policy::guard::about::memory;
-use gpukill_policy::guard::bucket::{Bucket, Judged, JudgedDevice};
+use gpukill_policy::guard::bucket::{Bucket, Judged, JudgedDevice, held_since};
 use gpukill_policy::usage::Run;
 use gpukill_proto::guard::JudgedRun;
 use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess};
@@ -17,7 +17,8 @@ use std::sync::Arc;
 pub(crate) type FirstSeen = BTreeMap<JudgedRun, Timestamp>;
 
 /// The sample, told in the time of this zone. What is new is remembered in `first`,
-/// and what is gone is forgotten.
+/// and what has ended is forgotten: a process that left a device and comes back is the
+/// same, as it is in the store.
 pub(crate) fn bucket(sample: &Sample, first: &mut FirstSeen, zone: &impl TimeZone) -> Bucket {
     let usage = &sample.usage;
     let known = processes(sample);
@@ -30,21 +31,28 @@ pub(crate) fn bucket(sample: &Sample, first: &mut FirstSeen, zone: &impl TimeZon
             let judged = judged_run(run)?;
             let process = known.get(run)?;
             let since = *first.entry(judged.clone()).or_insert(usage.from);
+            let started_at = process.started_at.last_known().copied();
             let told = Judged {
                 about: Arc::new(sample.about(process)),
-                first_seen: since,
+                first_seen: held_since(since, started_at, usage.until),
                 usage: used.clone(),
                 is_present: !left.contains(run),
             };
             Some((Arc::new(judged), told))
         })
         .collect();
-    first.retain(|run, _| runs.contains_key(run));
+    for gone in &sample.departed {
+        if gone.departure == Departure::Ended
+            && let Some(run) = judged_run(&Run::of(&gone.process))
+        {
+            first.remove(&run);
+        }
+    }
     Bucket {
         from: usage.from,
         until: usage.until,
         seen_ms: usage.seen_ms,
-        civil: civil(zone, usage.until),
+        civil: civil(zone, usage.from),
         devices: devices(sample),
         runs,
     }

@@ -5,6 +5,7 @@ use super::remembered::{Remembered, save};
 use super::{InForce, Standing};
 use crate::audit::{Sample, Store};
 use chrono::Local;
+use gpukill_policy::guard::bucket::Bucket;
 use gpukill_policy::guard::{Memory, judge};
 use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
@@ -26,10 +27,14 @@ pub(super) enum Order {
 /// decided meanwhile.
 const SAVE_EVERY: i64 = 60_000;
 
+/// Tells of a pid, and when in ticks it began, whether that process lives.
+pub(crate) type Lives = Box<dyn Fn(u32, u64) -> bool + Send>;
+
 /// The thread's own.
 pub(super) struct Judging {
     pub(super) directory: PathBuf,
     pub(super) boot: String,
+    pub(super) lives: Lives,
     pub(super) remembered: Remembered,
     pub(super) in_force: watch::Receiver<InForce>,
     pub(super) standing: watch::Sender<Arc<Standing>>,
@@ -72,11 +77,21 @@ impl Judging {
             tracing::error!("the store does not take what the guard decided: not recorded");
         }
         let age = bucket.until.since(self.saved_at);
+        if age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
+            self.forget(&bucket);
+        }
         if has_decided || age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
             self.save(Some(bucket.until));
         }
         self.beyond = judgement.beyond.total() as u64;
         self.publish(Some(bucket.until));
+    }
+
+    /// Forgets since when those held devices who left them and have ended since.
+    fn forget(&mut self, bucket: &Bucket) {
+        let lives = &self.lives;
+        let first = &mut self.remembered.first;
+        first.retain(|run, _| bucket.runs.contains_key(run) || lives(run.pid, run.start_ticks));
     }
 
     /// So many were warned and ended today, by the clocks on the wall.

@@ -22,7 +22,8 @@ pub struct Bucket {
     /// How much of it was seen; 0 of the first after a gap, which tells of its
     /// moment only.
     pub seen_ms: u64,
-    /// When it ended, as the box's people count time.
+    /// When it began, as the box's people count time: an hour from eight to nine is no
+    /// part of what begins at nine.
     pub civil: Civil,
     /// Every device that was there.
     pub devices: BTreeMap<DeviceId, JudgedDevice>,
@@ -59,3 +60,23 @@ pub struct Judged {
     /// Whether it still held the device at the end.
     pub is_present: bool,
 }
+
+/// Since when a process that was first seen then holds its device: no longer than it
+/// lives. The kernel tells when it began by the clock on the wall as it is now, so that
+/// a clock that is set forward makes nobody older. The store keeps what was told last:
+/// of a moment before that clock was set it says nothing.
+#[must_use]
+pub fn held_since(
+    first_seen: Timestamp,
+    started_at: Option<Timestamp>,
+    until: Timestamp,
+) -> Timestamp {
+    let started_at = started_at.filter(|it| *it <= until);
+    started_at.map_or(first_seen, |it| {
+        first_seen.max(Timestamp(it.0.saturating_sub(TOLERANCE)))
+    })
+}
+
+/// Milliseconds: who begins within a sample counts from its beginning, and the kernel
+/// tells when the box was started in whole seconds.
+const TOLERANCE: i64 = 60_000;

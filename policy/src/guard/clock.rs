@@ -40,6 +40,9 @@ pub(crate) struct Opened {
     warned_at: Option<Timestamp>,
     warnings: u32,
     deadline: Option<Timestamp>,
+    /// So much of the time since the first warning is no part of the grace.
+    #[serde(default)]
+    moved_ms: i64,
     ended_at: Option<Timestamp>,
     /// That nobody could be ended for it was said.
     was_spared: bool,
@@ -96,6 +99,7 @@ impl Clock {
                 warned_at: None,
                 warnings: 0,
                 deadline: None,
+                moved_ms: 0,
                 ended_at: None,
                 was_spared: false,
                 left_to: None,
@@ -123,6 +127,16 @@ impl Clock {
         self.held_before = false;
         self.settled_ms = self.settled_ms.saturating_add(seen_ms);
         self.opened.is_none() || self.settled_ms >= settled_after_ms
+    }
+
+    /// So much time went by in which nobody looked, or the clock on the wall was set
+    /// forward or back: whoever was warned had no part of the grace in it.
+    pub(crate) fn moves(&mut self, ms: i64) {
+        if let Some(opened) = &mut self.opened {
+            let deadline = opened.deadline;
+            opened.deadline = deadline.map(|it| Timestamp(it.0.saturating_add(ms)));
+            opened.moved_ms = opened.moved_ms.saturating_add(ms);
+        }
     }
 
     /// Whether it holds is not known.
@@ -183,7 +197,8 @@ impl Opened {
             };
             return Some(self.warned());
         };
-        let since = u128::from(milliseconds(at.since(first)));
+        let judged = Timestamp(at.0.saturating_sub(self.moved_ms));
+        let since = u128::from(milliseconds(judged.since(first)));
         let due = u128::from(self.warnings) * u128::from(course.grace_ms);
         let is_due = since * u128::from(course.max_warnings) >= due;
         let is_over = self.deadline.is_some_and(|deadline| at >= deadline);

@@ -2,10 +2,15 @@
 //! as gone, so that what it tells is what would happen. Else they are about to go, and
 //! nobody else is ended for what they hold.
 
-use super::memory::JobKey;
+use super::judge::Rulebook;
+use super::memory::sight::Sight;
+use super::memory::{JobKey, is_current};
+use gpukill_proto::guard::{GuardMode, RuleName};
+use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A process: its pid and when it began.
 pub(crate) type Process = (u32, u64);
@@ -14,11 +19,37 @@ pub(crate) type Process = (u32, u64);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ended {
     pub(crate) at: Timestamp,
+    /// For which rule, and what that said.
+    #[serde(default)]
+    pub(crate) rule: Option<(RuleName, u64)>,
     /// Nobody really ended it.
     pub(crate) is_ghost: bool,
     /// Those of its processes that are there still.
     pub(crate) processes: BTreeSet<Process>,
+    /// Those that joined it while any of these was there, and are there still.
+    #[serde(default)]
+    pub(crate) joined: BTreeSet<Process>,
+    /// What they used when it was ended.
+    #[serde(default)]
+    pub(crate) devices: BTreeSet<DeviceId>,
 }
+
+impl Ended {
+    /// Whether it has been going for no longer than that takes.
+    pub(crate) fn is_going(&self, now: Timestamp) -> bool {
+        self.at >= now || now.since(self.at) < GOING
+    }
+
+    /// All that are there still.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().chain(&self.joined)
+    }
+}
+
+/// A job that was ended has so long to go: signals take ten seconds and what a process
+/// held comes back in ten more at most, as with a kill that a person asks for; some of
+/// them write a checkpoint first.
+const GOING: Duration = Duration::from_secs(60);
 
 /// Which processes count as gone.
 #[derive(Debug, Default)]
@@ -31,22 +62,36 @@ impl Ghosts {
 }
 
 /// Looks who is there still: forgets a job of whose processes none is, and takes in who
-/// joined one while another was. Ghosts end with the dry run.
+/// joins one while any is that was ended. Ghosts end with the dry run, and with the rule for
+/// which they are ghosts, or what it said. Of a device out of sight nobody is known to be
+/// gone.
 pub(crate) fn haunt<'k>(
     ended: &mut BTreeMap<JobKey, Ended>,
-    is_dry_run: bool,
+    book: &Rulebook,
+    sight: &Sight,
     there: &BTreeSet<Process>,
     processes: impl Iterator<Item = (Process, &'k JobKey)>,
 ) -> Ghosts {
+    let is_dry_run = book.rules().mode == GuardMode::DryRun;
+    let is_in_force = |it: &Ended| {
+        let rule = it.rule.as_ref();
+        is_dry_run && rule.is_some_and(|(rule, print)| is_current(book, rule, *print))
+    };
     ended.retain(|_, it| {
-        it.processes.retain(|process| there.contains(process));
-        !it.processes.is_empty() && (is_dry_run || !it.is_ghost)
+        if sight.is_of_all(&it.devices) {
+            it.processes.retain(|process| there.contains(process));
+            it.joined.retain(|process| there.contains(process));
+        }
+        it.all().next().is_some() && (!it.is_ghost || is_in_force(it))
     });
     for (process, job) in processes {
-        if let Some(it) = ended.get_mut(job) {
-            it.processes.insert(process);
+        if let Some(it) = ended.get_mut(job)
+            && !it.processes.is_empty()
+            && !it.processes.contains(&process)
+        {
+            it.joined.insert(process);
         }
     }
     let ghosts = ended.values().filter(|it| it.is_ghost);
-    Ghosts(ghosts.flat_map(|it| it.processes.iter().copied()).collect())
+    Ghosts(ghosts.flat_map(|it| it.all().copied()).collect())
 }

@@ -5,6 +5,8 @@ pub(crate) mod pairs;
 
 pub(crate) mod proof;
 
+pub(crate) mod sight;
+
 pub(crate) mod streak;
 
 pub(crate) mod window;
@@ -18,6 +20,7 @@ use gpukill_proto::guard::{JudgedRun, OpenViolation, RuleName, Subject};
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
+use sight::Sight;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use streak::Streak;
@@ -49,6 +52,9 @@ pub struct Memory {
     /// Jobs that were ended and have processes still: in a dry run all have.
     #[serde(with = "pairs")]
     pub(crate) ended: BTreeMap<JobKey, Ended>,
+    /// Which devices have told who uses them.
+    #[serde(default)]
+    pub(crate) sight: Sight,
     #[serde(skip)]
     pub(crate) cache: Cache,
 }
@@ -156,10 +162,28 @@ impl Memory {
                 clock.lost_sight();
             }
         }
+        if let Some(unjudged) = self.until.map(|until| unjudged(until, bucket))
+            && unjudged.unsigned_abs() > GAP
+        {
+            for clock in self.clocks.values_mut().flat_map(|it| it.of.values_mut()) {
+                clock.moves(unjudged);
+            }
+            for ended in self.ended.values_mut() {
+                ended.at = Timestamp(ended.at.0.saturating_add(unjudged));
+            }
+        }
+        self.sight.look(bucket, follows);
         self.until = Some(bucket.until);
         self.conduct
             .retain(|rule, memory| is_current(book, rule, memory.print));
         follows
+    }
+
+    /// Forgets how hard devices were worked: somebody was ended there, and what they did
+    /// says nothing of those who stay.
+    pub(crate) fn begins_anew(&mut self, is_one: impl Fn(&DeviceId) -> bool) {
+        self.loads.retain(|run, _| !is_one(&run.device));
+        self.devices.retain(|device, _| !is_one(device));
     }
 
     /// Which devices the policies are about.
@@ -230,6 +254,18 @@ pub(crate) fn keep<'k, K: Ord + 'k, V>(
 pub(crate) fn is_current(book: &Rulebook, rule: &RuleName, print: u64) -> bool {
     book.find(&rule.source)
         .is_some_and(|policy| book.print_of(policy) == print)
+}
+
+/// So many milliseconds that nobody looked are counted as if somebody had: samples are
+/// ten seconds each, and a daemon that is started anew is back sooner.
+const GAP: u64 = 30_000;
+
+/// How much of the time up to the end of a bucket, by the clock on the wall, nobody
+/// looked; less than none where that was set back.
+fn unjudged(last: Timestamp, bucket: &Bucket) -> i64 {
+    let seen = i64::try_from(bucket.seen_ms).unwrap_or(i64::MAX);
+    let by_the_wall = bucket.until.0.saturating_sub(last.0);
+    by_the_wall.saturating_sub(seen)
 }
 
 /// Whether a bucket begins where the one before ended, and was seen as a whole, by

@@ -287,7 +287,7 @@ impl Replay {
             let Some(ended) = self.memory.ended.get(job) else {
                 continue;
             };
-            let of_its = ended.processes.iter().filter_map(|it| held.get(it));
+            let of_its = ended.all().filter_map(|it| held.get(it));
             let freed = of_its.fold(0, |sum: u64, ms| sum.saturating_add(*ms));
             let outcome = outcome(&mut self.outcomes, rule);
             outcome.freed_ms = outcome.freed_ms.saturating_add(freed);

@@ -31,6 +31,10 @@ pub(crate) struct World {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Device {
+    /// It tells who uses it.
+    pub(crate) is_listed: bool,
+    /// It is there.
+    pub(crate) is_there: bool,
     pub(crate) memory: Option<u64>,
     pub(crate) is_unified: bool,
     /// Besides what processes hold.
@@ -117,6 +121,8 @@ impl World {
     /// A Monday's midnight.
     pub(crate) fn new(devices: usize) -> Self {
         let device = Device {
+            is_listed: true,
+            is_there: true,
             memory: Some(80 * GIB),
             is_unified: false,
             used: Some(0),
@@ -158,7 +164,7 @@ impl World {
 
     /// What is seen in the next so many milliseconds.
     pub(crate) fn bucket(&mut self, ms: u64) -> Bucket {
-        let from = self.now;
+        let (from, civil) = (self.now, self.civil());
         self.now = Timestamp(from.0 + i64::try_from(ms).expect("it is short"));
         let device = |(index, device): (usize, &Device)| {
             let held = self.processes.values().filter_map(|process| {
@@ -181,15 +187,19 @@ impl World {
                 usage: DeviceUsage {
                     memory: used.gauge(ms),
                     utilization: load.gauge(ms),
-                    held_ms: ms,
+                    held_ms: if device.is_listed { ms } else { 0 },
+                    busy_ms: if device.is_listed { 0 } else { ms },
                     ..DeviceUsage::default()
                 },
             };
             (DeviceId(format!("GPU-{index}")), judged)
         };
+        let devices = &self.devices;
         let runs = self.processes.iter().flat_map(|(pid, process)| {
             let about = Arc::new(process.about.clone());
-            process.uses.iter().map(move |(index, usage)| {
+            let uses = process.uses.iter();
+            let uses = uses.filter(move |(index, _)| devices[**index].is_there);
+            uses.map(move |(index, usage)| {
                 let run = JudgedRun {
                     pid: *pid,
                     start_ticks: u64::from(*pid) * 10,
@@ -199,12 +209,19 @@ impl World {
                 let judged = Judged {
                     about: Arc::clone(&about),
                     first_seen: process.since,
-                    usage: RunUsage {
-                        held_ms: ms,
-                        memory: usage.memory.gauge(ms),
-                        utilization: usage.utilization.gauge(ms),
-                        connections: process.connections.gauge(ms),
-                        ..RunUsage::default()
+                    usage: match devices[*index].is_listed {
+                        true => RunUsage {
+                            held_ms: ms,
+                            memory: usage.memory.gauge(ms),
+                            utilization: usage.utilization.gauge(ms),
+                            connections: process.connections.gauge(ms),
+                            ..RunUsage::default()
+                        },
+                        false => {
+                            let mut usage = RunUsage::default();
+                            usage.is_untold();
+                            usage
+                        }
                     },
                     is_present: process.is_present,
                 };
@@ -215,8 +232,12 @@ impl World {
             from,
             until: self.now,
             seen_ms: ms,
-            civil: self.civil(),
-            devices: self.devices.iter().enumerate().map(device).collect(),
+            civil,
+            devices: {
+                let there = devices.iter().enumerate();
+                let there = there.filter(|(_, device)| device.is_there);
+                there.map(device).collect()
+            },
             runs: runs.collect(),
         }
     }

@@ -8,6 +8,14 @@ mod clocks;
 
 mod spares;
 
+mod rid;
+
+mod sight;
+
+mod stops;
+
+mod hours;
+
 mod claims;
 
 mod names;

@@ -9,16 +9,10 @@ use super::limits::milliseconds;
 use super::memory::proof::Seen;
 use super::memory::streak::{Streak, Through};
 use super::memory::{JobKey, Memory};
-use gpukill_proto::guard::{GuardMode, RuleKind, Victim};
-use gpukill_proto::snapshot::Scheduler;
+use gpukill_proto::guard::{GuardMode, RuleKind, RuleName, Victim};
+use gpukill_proto::snapshot::{DeviceId, Scheduler};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-/// A job that was ended has so long to go: signals take ten seconds and what a process
-/// held comes back in ten more at most, as with a kill that a person asks for; some of
-/// them write a checkpoint first.
-const GOING: Duration = Duration::from_secs(60);
 
 /// Whom.
 pub(crate) enum Choice {
@@ -58,6 +52,8 @@ impl Reasons {
 /// Who was ended, in this bucket or before, and is there still.
 pub(crate) struct Ended {
     jobs: BTreeMap<JobKey, EndedJob>,
+    /// What those who are ended in this bucket used.
+    devices: BTreeSet<DeviceId>,
     at: Timestamp,
     is_dry_run: bool,
 }
@@ -66,6 +62,7 @@ impl Ended {
     pub(crate) fn of(memory: &mut Memory, scene: &Scene<'_>) -> Self {
         Self {
             jobs: std::mem::take(&mut memory.ended),
+            devices: BTreeSet::new(),
             at: scene.bucket.until,
             is_dry_run: scene.book.rules().mode == GuardMode::DryRun,
         }
@@ -73,6 +70,7 @@ impl Ended {
 
     pub(crate) fn remember(self, memory: &mut Memory) {
         memory.ended = self.jobs;
+        memory.begins_anew(|device| self.devices.contains(device));
     }
 
     /// Notes that a job is ended. `false` where it stays: others end it, or a rule is
@@ -81,17 +79,26 @@ impl Ended {
         &mut self,
         scene: &Scene<'_>,
         job: usize,
-        mode: GuardMode,
+        (rule, mode): (&RuleName, GuardMode),
         is_left: bool,
     ) -> bool {
         if is_left || (mode == GuardMode::DryRun && !self.is_dry_run) {
             return false;
         }
         let job = &scene.jobs[job];
+        let used = job.runs.iter().map(|run| &scene.runs[*run].key.device);
+        let used: BTreeSet<DeviceId> = used.cloned().collect();
+        self.devices.extend(used.iter().cloned());
+        let policy = scene.book.find(&rule.source);
+        let rule = policy.map(|policy| (rule.clone(), scene.book.print_of(policy)));
+        let before = self.jobs.remove(job.key.as_ref());
         let ended = EndedJob {
             at: self.at,
+            rule,
             is_ghost: self.is_dry_run,
             processes: job.runs.iter().map(|run| process(scene, *run)).collect(),
+            joined: before.iter().flat_map(EndedJob::all).copied().collect(),
+            devices: used,
         };
         self.jobs.insert(JobKey::clone(&job.key), ended);
         true
@@ -130,8 +137,10 @@ pub(crate) fn choose(
         if left_to == Some(job.key.as_ref()) {
             return Choice::NotYet;
         }
-        if let Some(going) = ended.jobs.get(job.key.as_ref()) {
-            if going.at >= ended.at || ended.at.since(going.at) < GOING {
+        // A ghost is not there: who is, began after it.
+        let going = ended.jobs.get(job.key.as_ref());
+        if let Some(going) = going.filter(|it| !it.is_ghost || it.at >= ended.at) {
+            if going.is_going(ended.at) {
                 return Choice::NotYet;
             }
             return Choice::Nobody(Reasons(vec![Reason::IsStillThere(*position)]));

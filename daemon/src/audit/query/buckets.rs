@@ -9,7 +9,7 @@ use crate::audit::row::instance_of;
 use crate::civil::civil;
 use chrono::TimeZone;
 use gpukill_policy::guard::about::About;
-use gpukill_policy::guard::bucket::{Bucket, Judged, JudgedDevice};
+use gpukill_policy::guard::bucket::{Bucket, Judged, JudgedDevice, held_since};
 use gpukill_policy::usage::DeviceUsage;
 use gpukill_proto::guard::{JudgedRun, Person};
 use gpukill_proto::snapshot::DeviceId;
@@ -80,6 +80,8 @@ struct Run {
     process: i64,
     judged: Arc<JudgedRun>,
     first_seen: Timestamp,
+    /// As the kernel told last.
+    started_at: Option<Timestamp>,
     /// In which sample it left the device.
     left_in: Option<i64>,
 }
@@ -112,7 +114,8 @@ impl<'a> Known<'a> {
             let Some(run) = self.run(row)? else {
                 continue;
             };
-            let (process, first_seen) = (run.process, run.first_seen);
+            let first_seen = held_since(run.first_seen, run.started_at, stored.until);
+            let process = run.process;
             let judged = Arc::clone(&run.judged);
             let is_present = run.left_in.is_none_or(|left| left > id);
             let about = self.about(process, id)?;
@@ -136,7 +139,7 @@ impl<'a> Known<'a> {
             from: stored.from,
             until: stored.until,
             seen_ms: stored.seen_ms,
-            civil: civil(zone, stored.until),
+            civil: civil(zone, stored.from),
             devices,
             runs: runs.into_iter().collect(),
         })
@@ -191,7 +194,7 @@ impl<'a> Known<'a> {
 
     fn read_run(&self, row: i64) -> Result<Option<Run>, Failure> {
         let select = "SELECT run.process, pid, start_ticks, uuid, instance, first_at,
-            CASE WHEN ended_at IS NOT NULL THEN last_sample END
+            CASE WHEN ended_at IS NOT NULL THEN last_sample END, started_at
             FROM run JOIN process ON process.id = run.process JOIN device ON device.id = run.device
             WHERE run.id = ?1";
         let mut statement = self.connection.prepare_cached(select)?;
@@ -207,6 +210,7 @@ impl<'a> Known<'a> {
                 }),
                 first_seen: Timestamp(row.get(5)?),
                 left_in: row.get(6)?,
+                started_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
             };
             Ok((start_ticks >= 0).then_some(run))
         });

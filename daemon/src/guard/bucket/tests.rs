@@ -3,7 +3,7 @@
 use super::*;
 use crate::audit::{Departed, Departure, Recording, told};
 use chrono::Utc;
-use gpukill_policy::usage::Usage;
+use gpukill_policy::usage::{RunUsage, Usage};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
     Container, ContainerId, Job, Owner, OwnerKind, Place, ProcessKey, Scheduler, SchedulerJob,
@@ -111,6 +111,84 @@ fn sample(at: i64, processes: Vec<GpuProcess>, gone: Vec<GpuProcess>, memory: u6
     }
 }
 
+/// The device did not tell who uses it, in no poll of it.
+fn unlisted(mut sample: Sample) -> Sample {
+    for run in sample.usage.runs.values_mut() {
+        *run = RunUsage::default();
+        run.is_untold();
+    }
+    sample
+}
+
+#[test]
+fn who_leaves_a_device_and_comes_back_has_held_it_since_the_first_time() {
+    let left = |mut sample: Sample| {
+        sample.departed[0].departure = Departure::Left;
+        sample
+    };
+    let samples = [
+        sample(20_000, vec![known(7)], Vec::new(), 1_000),
+        left(sample(30_000, Vec::new(), vec![known(7)], 1_000)),
+        sample(40_000, Vec::new(), Vec::new(), 1_000),
+        sample(50_000, vec![known(7)], Vec::new(), 1_000),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let mut recording = Recording::open(directory.path()).unwrap();
+    let mut first = FirstSeen::new();
+    let mut live = Vec::new();
+    for sample in &samples {
+        recording.write(sample).unwrap();
+        live.push(bucket(sample, &mut first, &Utc));
+    }
+    let since = |buckets: &[Bucket]| -> Vec<Vec<i64>> {
+        let runs = buckets.iter().map(|bucket| bucket.runs.values());
+        runs.map(|runs| runs.map(|it| it.first_seen.0).collect())
+            .collect()
+    };
+    let expected = [vec![10_000], vec![10_000], vec![], vec![10_000]];
+    assert_eq!(since(&live), expected);
+    assert_eq!(since(&told::buckets(directory.path())), expected);
+}
+
+#[test]
+fn a_clock_that_is_set_forward_makes_nobody_older() {
+    let month = 30 * 86_400_000;
+    let began = |at: i64| GpuProcess {
+        started_at: Reading::Value(Timestamp(at)),
+        ..known(7)
+    };
+    let samples = [
+        sample(100_000, vec![began(80_000)], Vec::new(), 1_000),
+        sample(
+            month + 110_000,
+            vec![began(month + 80_000)],
+            Vec::new(),
+            1_000,
+        ),
+        sample(
+            month + 120_000,
+            vec![began(month + 80_000)],
+            Vec::new(),
+            1_000,
+        ),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let mut recording = Recording::open(directory.path()).unwrap();
+    let mut first = FirstSeen::new();
+    let mut live = Vec::new();
+    for sample in &samples {
+        recording.write(sample).unwrap();
+        live.push(bucket(sample, &mut first, &Utc));
+    }
+    let since = |buckets: &[Bucket]| -> Vec<i64> {
+        let runs = buckets.iter().flat_map(|bucket| bucket.runs.values());
+        runs.map(|it| it.first_seen.0).collect()
+    };
+    let expected = [90_000, month + 20_000, month + 20_000];
+    assert_eq!(since(&live), expected);
+    assert_eq!(since(&told::buckets(directory.path())), expected);
+}
+
 #[test]
 fn what_was_stored_says_the_same_to_rules_as_what_was_seen() {
     let executed = GpuProcess {
@@ -126,8 +204,10 @@ fn what_was_stored_says_the_same_to_rules_as_what_was_seen() {
         sample(20_000, vec![process(7), nobody], Vec::new(), 1_000),
         sample(30_000, vec![known(7), process(8)], Vec::new(), 1_000),
         sample(40_000, vec![executed.clone()], vec![process(8)], 1_000),
-        sample(50_000, vec![executed], Vec::new(), 1_000),
-        sample(60_000, Vec::new(), Vec::new(), 1_000),
+        sample(50_000, vec![executed.clone()], Vec::new(), 1_000),
+        unlisted(sample(60_000, vec![executed.clone()], Vec::new(), 1_000)),
+        sample(70_000, Vec::new(), vec![executed], 1_000),
+        sample(80_000, Vec::new(), Vec::new(), 1_000),
     ];
     let directory = tempfile::tempdir().unwrap();
     let mut recording = Recording::open(directory.path()).unwrap();
@@ -152,6 +232,8 @@ fn what_was_stored_says_the_same_to_rules_as_what_was_seen() {
             vec![None],
             vec![Some("python"), None],
             vec![Some("other"), None],
+            vec![Some("other")],
+            vec![Some("other")],
             vec![Some("other")],
             vec![],
         ]

@@ -135,6 +135,7 @@ impl Stage {
                 root("guard.toml"),
                 root("state"),
                 "boot".into(),
+                Box::new(|_, _| false),
                 store.clone(),
             )
             .unwrap(),

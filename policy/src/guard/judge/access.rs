@@ -2,12 +2,14 @@
 
 use super::super::limits::Profile;
 use super::book::Policy;
-use super::finding::{Findings, Held, Whom};
+use super::finding::{Findings, Held, UNTOLD, Whom};
 use super::named::UNNAMED;
 use super::places::Chosen;
 use super::scene::{Run, Scene};
 use gpukill_proto::guard::RuleKind;
 
+/// Whoever was there in any part of the bucket counts: who came and left in it was where
+/// they may not be, though nobody can be ended for it.
 pub(crate) fn judge(scene: &Scene<'_>, findings: &mut Findings) {
     let rules = scene.book.rules();
     let closed: Vec<usize> = (0..rules.gpus.len())
@@ -23,6 +25,9 @@ pub(crate) fn judge(scene: &Scene<'_>, findings: &mut Findings) {
         .collect();
     for (position, run) in scene.runs.iter().enumerate() {
         let mut found = |policy, kind, is: Result<bool, &str>| match is {
+            Ok(true) if !run.is_told => {
+                findings.unknown(policy, kind, Whom::Run(position), UNTOLD);
+            }
             Ok(true) => {
                 let held = Held::access(vec![position]);
                 findings.holds(policy, kind, Whom::Run(position), held);

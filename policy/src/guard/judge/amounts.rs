@@ -62,11 +62,16 @@ fn processes(scene: &Scene<'_>, kind: RuleKind, scope: Scope, findings: &mut Fin
         .runs(scene)
         .filter(|run| scene.runs[*run].judged.is_present)
         .collect();
-    let distinct: BTreeSet<_> = runs
-        .iter()
-        .map(|run| (scene.runs[*run].key.pid, scene.runs[*run].key.start_ticks))
-        .collect();
-    let value = distinct.len() as u64;
+    let (runs, untold): (Vec<usize>, Vec<usize>) =
+        runs.into_iter().partition(|run| scene.runs[*run].is_told);
+    let distinct = |runs: &[usize]| -> BTreeSet<(u32, u64)> {
+        let keys = runs.iter().map(|run| scene.runs[*run].key);
+        keys.map(|key| (key.pid, key.start_ticks)).collect()
+    };
+    let told = distinct(&runs);
+    let untold = distinct(&untold).difference(&told).count();
+    let doubtful = u64::from(scope.doubtful).saturating_add(untold as u64);
+    let value = told.len() as u64;
     if value > scope.limit {
         let held = Held {
             measured: Some(Measured {
@@ -79,7 +84,7 @@ fn processes(scene: &Scene<'_>, kind: RuleKind, scope: Scope, findings: &mut Fin
             excess: Excess::Processes(value - scope.limit),
         };
         findings.holds_unless((scope.policy, scope.doubt), kind, scope.whom, held);
-    } else if value.saturating_add(u64::from(scope.doubtful)) > scope.limit {
+    } else if value.saturating_add(doubtful) > scope.limit {
         let why = "how many processes count is not known";
         findings.unknown(scope.policy, kind, scope.whom, why);
     }
@@ -161,8 +166,15 @@ fn left_on_devices(scene: &Scene<'_>, findings: &mut Findings) {
                 findings.unknown(policy, kind, whom, "how much memory it has is not known");
                 continue;
             };
-            let left = total.0.saturating_sub(used.value);
-            if left < reserved.0 {
+            let of_ghosts = scene.ghosts_on(position);
+            let of_ghosts = of_ghosts.map(|it| Amount::of(&it.memory, seen, it.held_ms));
+            let (would_be_free, unknown) = sum(of_ghosts, 0);
+            let stays = used.value.saturating_sub(would_be_free);
+            let left = total.0.saturating_sub(stays);
+            if left < reserved.0 && unknown > 0 {
+                let why = "how much memory those hold who would be gone is not known";
+                findings.unknown(policy, kind, whom, why);
+            } else if left < reserved.0 {
                 let on_it = |run: &usize| scene.runs[*run].device == Some(position);
                 let held = Held {
                     measured: Some(Measured {

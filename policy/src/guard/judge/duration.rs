@@ -2,7 +2,7 @@
 
 use super::super::limits::milliseconds;
 use super::conduct::Concern;
-use super::finding::{Excess, Findings, Held, Whom};
+use super::finding::{Excess, Findings, Held, UNTOLD, Whom};
 use super::scene::Scene;
 use gpukill_proto::guard::{Measured, RuleKind};
 use std::cmp::Reverse;
@@ -35,6 +35,15 @@ pub(crate) fn judge(
                 excess: Excess::All,
             };
             let rule = (concern.policy, concern.doubt);
+            if !runs
+                .iter()
+                .filter(is_there)
+                .any(|run| scene.runs[*run].is_told)
+            {
+                let (why, whom) = (UNTOLD, Whom::Job(job));
+                findings.unknown(concern.policy, RuleKind::Duration, whom, why);
+                continue;
+            }
             findings.holds_unless(rule, RuleKind::Duration, Whom::Job(job), held);
         }
     }

@@ -129,6 +129,9 @@ impl Findings {
 /// Why it is not known what holds for a job of Slurm.
 pub(crate) const ACCOUNT: &str = "its account is what it says itself";
 
+/// Why it is not known whether a process is there.
+pub(crate) const UNTOLD: &str = "its device did not tell who uses it";
+
 fn beyond(held: &Held) -> u64 {
     held.measured.map_or(0, |it| it.value.abs_diff(it.limit))
 }

@@ -11,8 +11,8 @@ use super::book::Rulebook;
 use super::places::Places;
 use super::selected::Selected;
 use super::there::There;
-use crate::usage::Gauge;
-use gpukill_proto::guard::{GuardMode, JudgedJob, JudgedRun, Person};
+use crate::usage::{Gauge, RunUsage};
+use gpukill_proto::guard::{JudgedJob, JudgedRun, Person};
 use gpukill_proto::snapshot::DeviceId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +29,9 @@ pub(crate) struct Scene<'a> {
     pub(crate) profiles: Vec<(Profile, Resolved)>,
     /// The runs of a person on a device for which the same is said.
     pub(crate) cells: Vec<Cell>,
+    /// What those use who count as gone, and on which device: it is in what a device
+    /// tells of itself still.
+    pub(crate) ghosts: Vec<(Option<usize>, &'a Judged)>,
     /// Where all these are, by name.
     pub(crate) there: There<'a>,
 }
@@ -43,6 +46,9 @@ pub(crate) struct Run<'a> {
     pub(crate) job: Option<usize>,
     pub(crate) device: Option<usize>,
     pub(crate) profile: usize,
+    /// Its device told whether it is there. Where that did not, in no part of the bucket,
+    /// it is neither there nor gone.
+    pub(crate) is_told: bool,
     /// Bytes.
     pub(crate) memory: Amount,
     /// Percent, over the window by which utilisation is judged.
@@ -180,18 +186,23 @@ pub(crate) fn scene<'a>(book: &'a Rulebook, memory: &mut Memory, bucket: &'a Buc
         devices: bucket.devices.iter().collect(),
         profiles: Vec::new(),
         cells: Vec::new(),
+        ghosts: Vec::new(),
         there: There::default(),
     };
     let mut index = Index::default();
     for somebody in &everybody {
-        let (key, _, selected) = somebody;
-        if selected.is_protected || ghosts.hold((key.pid, key.start_ticks)) {
+        let (key, judged, selected) = somebody;
+        if selected.is_protected {
+            continue;
+        }
+        let device = positions.get(&key.device).copied();
+        if ghosts.hold((key.pid, key.start_ticks)) {
+            scene.ghosts.push((device, judged));
             continue;
         }
         let spare = companies
             .get(selected.job.0.as_str())
             .and_then(|it| it.spare);
-        let device = positions.get(&key.device).copied();
         scene.add(&mut index, somebody, device, spare);
     }
     scene.there.people = index.people;
@@ -210,8 +221,7 @@ fn ghosts(book: &Rulebook, memory: &mut Memory, everybody: &[Somebody<'_>]) -> G
         let job = selected.job_key.as_ref()?;
         Some((process(key), job.as_ref()))
     });
-    let is_dry_run = book.rules().mode == GuardMode::DryRun;
-    haunt(&mut memory.ended, is_dry_run, &there, jobs)
+    haunt(&mut memory.ended, book, &memory.sight, &there, jobs)
 }
 
 /// Positions of what is in a scene already.
@@ -224,6 +234,12 @@ struct Index<'e, 'a> {
 }
 
 impl<'a> Scene<'a> {
+    /// How those who count as gone use a device.
+    pub(crate) fn ghosts_on(&self, device: usize) -> impl Iterator<Item = &'a RunUsage> {
+        let on_it = move |it: &&(Option<usize>, &'a Judged)| it.0 == Some(device);
+        self.ghosts.iter().filter(on_it).map(|it| &it.1.usage)
+    }
+
     fn add<'e>(
         &mut self,
         index: &mut Index<'e, 'a>,
@@ -279,6 +295,7 @@ impl<'a> Scene<'a> {
             job: owner.map(|(_, job)| job),
             device,
             profile,
+            is_told: held > 0 || seen == 0,
             memory: Amount::of(&judged.usage.memory, seen, held),
             load: Amount::UNKNOWN,
         });

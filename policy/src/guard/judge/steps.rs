@@ -3,6 +3,7 @@
 
 use super::super::bucket::Bucket;
 use super::super::clock::Clock;
+use super::super::memory::sight::Sight;
 use super::super::memory::{Clocks, JobKey, Memory, is_current};
 use super::super::victims::{Choice, Ended, choose};
 use super::book::Course;
@@ -33,6 +34,7 @@ pub(crate) fn take(
     // Of what is not among the findings it is not known then that it does not hold.
     let is_whole = findings.beyond == 0;
     let mut ended = Ended::of(memory, scene);
+    let sight = std::mem::take(&mut memory.sight);
     for (rule, of_rule) in &mut clocks {
         let Some(policy) = scene.book.find(&rule.source) else {
             continue;
@@ -44,6 +46,7 @@ pub(crate) fn take(
         let found = findings.of.get(&(policy, rule.kind)).unwrap_or(&nothing);
         let mut look = Look {
             scene,
+            sight: &sight,
             rule,
             course: &course,
             records: &mut records,
@@ -64,6 +67,7 @@ pub(crate) fn take(
     }
     clocks.retain(|_, of_rule| !of_rule.of.is_empty());
     memory.clocks = clocks;
+    memory.sight = sight;
     ended.remember(memory);
     records
 }
@@ -141,6 +145,7 @@ fn over(bucket: &Bucket, rule: &RuleName, subject: &Subject, clock: &Clock) -> O
 /// A look at one rule.
 struct Look<'l, 'a> {
     scene: &'l Scene<'a>,
+    sight: &'l Sight,
     rule: &'l RuleName,
     course: &'l Course,
     records: &'l mut Vec<GuardRecord>,
@@ -180,7 +185,8 @@ impl Look<'_, '_> {
                 Choice::Job { job, victim } => {
                     let key = JobKey::clone(&self.scene.jobs[job].key);
                     let is_left = victim.leave_to.is_some();
-                    if ended.end(self.scene, job, self.course.mode, is_left) {
+                    let by = (self.rule, self.course.mode);
+                    if ended.end(self.scene, job, by, is_left) {
                         clock.ended(at);
                     } else {
                         clock.looks_anew();
@@ -198,6 +204,10 @@ impl Look<'_, '_> {
     /// Whether the clock stays.
     fn holds_not(&mut self, subject: &Subject, clock: &mut Clock, is_there: bool) -> bool {
         let is_over = match (is_there, self.is_judged) {
+            _ if !self.is_in_sight(subject, clock) => {
+                clock.lost_sight();
+                false
+            }
             (false, _) => true,
             (true, true) => clock.holds_not(self.scene.bucket.seen_ms, self.course.settled_ms),
             (true, false) => {
@@ -210,6 +220,21 @@ impl Look<'_, '_> {
             self.records.extend(over);
         }
         !is_over
+    }
+
+    /// Whether all devices by which it is known have told who uses them.
+    fn is_in_sight(&self, subject: &Subject, clock: &Clock) -> bool {
+        let own = match subject {
+            Subject::PersonOn(_, device)
+            | Subject::GroupOn(_, device)
+            | Subject::Device(device) => Some(device),
+            Subject::Run(run) => Some(&run.device),
+            Subject::Person(_) | Subject::Group(_) | Subject::Job(_) => None,
+        };
+        let opened = clock.opened.iter();
+        let known_by = opened.flat_map(|it| &it.evidence.runs);
+        let known_by = known_by.map(|seen| &seen.run.device);
+        self.sight.is_of_all(own.into_iter().chain(known_by))
     }
 
     fn record(&mut self, subject: &Subject, step: GuardStep, clock: &Clock) {

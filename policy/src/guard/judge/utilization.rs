@@ -11,8 +11,9 @@ use super::scene::{Amount, Scene, is_known};
 use super::scope::{Scope, of_groups, of_persons};
 use crate::usage::Gauge;
 use gpukill_proto::guard::{Measured, RuleKind};
+use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Adds a bucket to what is remembered of each process and device, and tells the
@@ -29,11 +30,18 @@ pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
             .groups
             .iter()
             .any(|it| it.limits.utilization.is_some() || it.total_utilization.is_some())
-        || rules.times.iter().any(|it| it.limits.utilization.is_some());
+        || rules.times.iter().any(|it| it.limits.utilization.is_some())
+        // Whom a device would be rid of is known by what they do.
+        || rules.gpus.iter().any(|it| it.max_utilization.is_some());
     let length = memory.by.1;
     let bucket = scene.bucket;
+    let leaving = leaving(memory, scene);
+    memory.begins_anew(|device| leaving.contains(device));
     if is_asked {
         for run in &mut scene.runs {
+            if leaving.contains(&run.key.device) {
+                continue;
+            }
             let window = memory.loads.entry(Arc::clone(run.key));
             let window = window.or_insert_with(|| Window::from(bucket.from));
             let usage = &run.judged.usage;
@@ -42,21 +50,50 @@ pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
             run.load = mean(window, length, bucket.until, run.judged.first_seen);
         }
         let there = scene.runs.iter().map(|run| run.key);
-        keep(&mut memory.loads, scene.runs.len(), there);
+        let there = there.filter(|key| !leaving.contains(&key.device));
+        keep(&mut memory.loads, there.clone().count(), there);
     } else {
         memory.loads.clear();
     }
     let is_asked = rules.gpus.iter().any(|it| it.max_utilization.is_some());
     let mut old = std::mem::take(&mut memory.devices);
     if is_asked {
-        for (id, device) in &scene.devices {
+        for (position, (id, device)) in scene.devices.iter().enumerate() {
+            if leaving.contains(*id) {
+                continue;
+            }
             let window = old.remove(*id);
             let mut window = window.unwrap_or_else(|| Window::from(bucket.from));
-            let load = load(&device.usage.utilization, bucket.seen_ms, bucket.seen_ms);
+            let mut load = load(&device.usage.utilization, bucket.seen_ms, bucket.seen_ms);
+            for ghost in scene.ghosts_on(position) {
+                let of_ghost = self::load(&ghost.utilization, bucket.seen_ms, ghost.held_ms);
+                load.is_unknown |= of_ghost.is_unknown;
+                // All of it may be the ghost's.
+                let least = if of_ghost.is_unknown {
+                    u64::MAX
+                } else {
+                    of_ghost.total
+                };
+                load.total = load.total.saturating_sub(least);
+            }
             window.add(length, bucket.from, bucket.until, load);
             memory.devices.insert((*id).clone(), window);
         }
     }
+}
+
+/// Devices of which somebody is going who was ended there: until they have gone, what
+/// they do is in all that the device tells.
+fn leaving(memory: &Memory, scene: &Scene<'_>) -> BTreeSet<DeviceId> {
+    if memory.ended.is_empty() {
+        return BTreeSet::new();
+    }
+    let runs = scene.runs.iter().filter(|run| {
+        let job = run.job.map(|job| scene.jobs[job].key.as_ref());
+        let ended = job.and_then(|key| memory.ended.get(key));
+        ended.is_some_and(|it| it.is_going(scene.bucket.until))
+    });
+    runs.map(|run| run.key.device.clone()).collect()
 }
 
 fn load(gauge: &Gauge, seen_ms: u64, held_ms: u64) -> Load {

@@ -317,8 +317,8 @@ fn a_limit_of_some_hours_replaces_the_one_of_all() {
     let mut guard = Guard::new(rules);
     let told = lines(&guard.watches(&mut world(), 12));
     let expected = [
-        "00:01:10 bob: user bob: memory: violated, 21.0 GiB of 10.0 GiB since 00:00:50 [soft]",
-        "00:01:10 bob: user bob: memory: warned, ends 00:06:10 [soft]",
+        "00:01:20 bob: user bob: memory: violated, 21.0 GiB of 10.0 GiB since 00:01:00 [soft]",
+        "00:01:20 bob: user bob: memory: warned, ends 00:06:20 [soft]",
     ];
     assert_eq!(told, expected);
 }

@@ -132,3 +132,75 @@ fn what_was_told_is_not_told_again_after_a_restart() {
     }
     daemon.stop();
 }
+
+#[test]
+fn who_would_be_gone_stays_so_while_nvml_fails_and_after_a_restart() {
+    let stage = Stage::new();
+    let actor = Actor::start("busy");
+    has_rules(&stage, RULES);
+    plays(&stage, &[(actor.pid(), 3 * GIB)]);
+    let daemon = stage.start();
+    let told = || steps(&stage).len();
+    eventually("it would be ended, and is over", || {
+        (told() >= 4).then_some(())
+    });
+    // So many samples more were judged.
+    let judged = |more: usize| {
+        let at = || {
+            let status = stage.json(&["guard", "status", "-o", "json"]);
+            status["judged_at"].as_str().map(str::to_owned)
+        };
+        let mut last = at();
+        for _ in 0..more {
+            last = eventually("a sample is judged", || Some(at()).filter(|it| *it != last));
+        }
+    };
+    let fails = || {
+        let lists = ["Compute", "Graphics", "MPSCompute"];
+        let errors = lists.iter().flat_map(|list| {
+            let versions = ["", "_v2", "_v3"].iter();
+            versions.map(move |it| {
+                (
+                    format!("nvmlDeviceGet{list}RunningProcesses{it}"),
+                    json!(999),
+                )
+            })
+        });
+        let errors: serde_json::Map<String, Value> = errors.collect();
+        let processes = json!([{"pid": actor.pid(), "memory": 3 * GIB}]);
+        let gpu = json!({"memory": {"total": 80 * GIB}, "processes": processes, "errors": errors});
+        stage.play(&json!({"gpus": [gpu]}));
+        eventually("its list fails", || {
+            stage.list()["gpus"][0]["pids"].is_null().then_some(())
+        });
+    };
+    fails();
+    judged(4);
+    plays(&stage, &[(actor.pid(), 3 * GIB)]);
+    judged(3);
+    fails();
+    judged(2);
+    daemon.kill();
+    let daemon = stage.start();
+    judged(4);
+    plays(&stage, &[(actor.pid(), 3 * GIB)]);
+    judged(4);
+    let expected = ["violated", "warned", "ended", "over"];
+    let expected = expected.map(|step| json!(["default: memory", step, "dry-run"]));
+    assert_eq!(steps(&stage), expected);
+    let fields = [
+        "timestamp",
+        "rule",
+        "subject",
+        "step",
+        "deadline",
+        "evidence",
+    ];
+    eventually("both tell the same", || {
+        let report = stage.json(&["guard", "replay", "--since", "1h", "-o", "json"]);
+        let mut live = records(&violations(&stage), &fields);
+        live.reverse();
+        (records(&report, &fields) == live).then_some(())
+    });
+    daemon.stop();
+}

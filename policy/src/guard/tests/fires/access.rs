@@ -107,7 +107,7 @@ fn nobody_uses_a_device_that_is_maintained() {
         told(&mut guard, &mut world),
         [(0, "gpu 0: maintenance".to_owned())]
     );
-    guard.watches(&mut world, 4);
+    guard.watches(&mut world, 5);
     assert_eq!(guard.memory.violations().len(), 1);
     // 00:01 and on: it settles, and is over after five minutes.
     guard.watches(&mut world, 29);

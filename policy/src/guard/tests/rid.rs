@@ -1,0 +1,237 @@
+//! Whoever was ended is out of what a device tells of itself.
+
+use super::words::line;
+use super::*;
+use gpukill_proto::guard::{GuardRecord, GuardStep};
+
+/// Whoever is in the way is ended after a second look, in a dry run or not.
+fn keeping(mode: GuardMode, policy: GpuPolicy) -> Rules {
+    Rules {
+        mode,
+        rehearsed: Rehearsed::Enforce,
+        gpus: vec![GpuPolicy {
+            name: "0".into(),
+            gpus: gpus("0"),
+            measures: Measures {
+                action: Some(GuardAction::Terminate),
+                ..Measures::default()
+            },
+            ..policy
+        }],
+        ..rules()
+    }
+}
+
+fn reserving(mode: GuardMode) -> Rules {
+    let policy = GpuPolicy {
+        reserved_memory: gib(8),
+        ..GpuPolicy::default()
+    };
+    keeping(mode, policy)
+}
+
+fn below_60_percent(mode: GuardMode) -> Rules {
+    let policy = GpuPolicy {
+        max_utilization: Some(Percent(60)),
+        ..GpuPolicy::default()
+    };
+    keeping(mode, policy)
+}
+
+/// One after the other, each with so many GiB and percent.
+fn people(gib: u64, percent: u64) -> World {
+    let mut world = World::new(1);
+    for (pid, who) in [(100, "alice"), (200, "bob"), (300, "carol"), (400, "dave")] {
+        let process = world.start(pid, who).uses(0, gib, percent);
+        process.job(&format!("tree {pid}"));
+        world.now = world.now.plus_seconds(10);
+    }
+    world.devices[0].utilization = Some(4 * percent);
+    world
+}
+
+fn victims(records: &[GuardRecord]) -> Vec<&str> {
+    let victims = records.iter().filter_map(|record| match &record.step {
+        GuardStep::Ended(victim) => Some(victim.job.shown.as_str()),
+        GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Spared(_) | GuardStep::Over => {
+            None
+        }
+    });
+    victims.collect()
+}
+
+/// Watches a box on which whoever is ended goes as told, if after so many buckets.
+fn goes(guard: &mut Guard, world: &mut World, after: Option<usize>) -> Vec<GuardRecord> {
+    let mut told = Vec::new();
+    let mut going: Vec<(usize, u32)> = Vec::new();
+    for bucket in 0..120 {
+        let records = guard.looks(world).records;
+        for record in &records {
+            if let (GuardStep::Ended(victim), Some(after)) = (&record.step, after) {
+                let pids = victim.runs.iter().map(|told| told.run.pid);
+                going.extend(pids.map(|pid| (bucket + after, pid)));
+            }
+        }
+        for (_, pid) in going.extract_if(.., |(at, _)| *at <= bucket) {
+            world.processes.remove(&pid);
+        }
+        world.devices[0].utilization = Some(28 * world.processes.len() as u64);
+        told.extend(records);
+    }
+    told
+}
+
+#[test]
+fn memory_that_a_ghost_holds_is_free() {
+    let mut guard = Guard::new(reserving(GuardMode::DryRun));
+    let told = guard.watches(&mut people(19, 90), 40);
+    let lines: Vec<String> = told.iter().map(line).collect();
+    assert_eq!(
+        lines,
+        [
+            "00:01:00 GPU-0: gpu 0: reserved memory: violated, 4.0 GiB of 8.0 GiB since 00:00:40 [dry-run]",
+            "00:01:00 GPU-0: gpu 0: reserved memory: ends tree 400 of dave (priority 5, 1 on GPUs, which works) [dry-run]",
+            "00:06:00 GPU-0: gpu 0: reserved memory: over [dry-run]",
+        ]
+    );
+}
+
+#[test]
+fn what_a_ghost_holds_that_is_not_known_may_be_enough() {
+    let mut guard = Guard::new(reserving(GuardMode::DryRun));
+    let mut world = people(19, 90);
+    assert_eq!(victims(&guard.watches(&mut world, 2)), ["tree 400"]);
+    world.process(400).memory(0, Told::Failed);
+    world.devices[0].used = Some(19 * GIB);
+    let judgement = guard.looks(&mut world);
+    assert_eq!(judgement.records, []);
+    let why: Vec<&str> = judgement
+        .unjudged
+        .iter()
+        .map(|it| it.why.as_str())
+        .collect();
+    assert_eq!(
+        why,
+        ["how much memory those hold who would be gone is not known"]
+    );
+    assert_eq!(guard.watches(&mut world, 40), []);
+    // Of which the rest alone is too much.
+    world.devices[0].used = Some(40 * GIB);
+    world.process(400).memory(0, Told::Known(0));
+    assert_eq!(victims(&guard.watches(&mut world, 2)), ["tree 300"]);
+}
+
+#[test]
+fn the_load_of_who_was_ended_counts_no_more() {
+    for (mode, after) in [
+        (GuardMode::Enforce, Some(0)),
+        (GuardMode::Enforce, Some(4)),
+        (GuardMode::DryRun, None),
+    ] {
+        let mut world = people(10, 15);
+        world.processes.remove(&400);
+        world.devices[0].utilization = Some(55);
+        let mut guard = Guard::new(below_60_percent(mode));
+        assert_eq!(guard.watches(&mut world, 60), [], "{mode:?}");
+        // 84 in all, and without one of them 56.
+        for pid in [100, 200, 300] {
+            world.process(pid).uses(0, 10, 28);
+        }
+        world.devices[0].utilization = Some(84);
+        let told = goes(&mut guard, &mut world, after);
+        assert_eq!(victims(&told), ["tree 300"], "{mode:?} {after:?}");
+    }
+}
+
+#[test]
+fn a_load_that_may_be_a_ghosts_ends_nobody() {
+    let mut world = people(10, 28);
+    world.processes.remove(&400);
+    world.devices[0].utilization = Some(84);
+    let mut guard = Guard::new(below_60_percent(GuardMode::DryRun));
+    assert_eq!(victims(&guard.watches(&mut world, 40)), ["tree 300"]);
+    world.process(300).utilization(0, Told::Failed);
+    world.devices[0].utilization = Some(99);
+    assert_eq!(victims(&guard.watches(&mut world, 120)), [""; 0]);
+}
+
+/// Whoever holds so many GiB is ended at the second look.
+fn with_limit(limit: u64) -> Rules {
+    Rules {
+        rehearsed: Rehearsed::Enforce,
+        defaults: Limits {
+            memory: gib(limit),
+            ..Limits::default()
+        },
+        ..rules()
+    }
+}
+
+fn bob(job: &str) -> World {
+    let mut world = World::new(1);
+    world.start(100, "bob").uses(0, 21, 50).job(job);
+    world
+}
+
+#[test]
+fn a_ghost_comes_back_when_the_rule_that_ended_it_is_changed_or_gone() {
+    for (limit, expected) in [(20, &["tree 100"][..]), (30, &[])] {
+        let mut guard = Guard::new(with_limit(1));
+        let mut world = bob("tree 100");
+        assert_eq!(victims(&guard.watches(&mut world, 6)), ["tree 100"]);
+        guard.book = Rulebook::of(with_limit(limit));
+        assert_eq!(victims(&guard.watches(&mut world, 6)), expected, "{limit}");
+    }
+    let mut gone = with_limit(1);
+    gone.users = vec![UserPolicy {
+        name: "bob".into(),
+        limits: Limits {
+            memory: gib(2),
+            ..Limits::default()
+        },
+        ..UserPolicy::default()
+    }];
+    let mut guard = Guard::new(gone);
+    let mut world = bob("tree 100");
+    assert_eq!(victims(&guard.watches(&mut world, 6)), ["tree 100"]);
+    guard.book = Rulebook::of(with_limit(1));
+    assert_eq!(victims(&guard.watches(&mut world, 6)), ["tree 100"]);
+}
+
+#[test]
+fn a_ghost_stays_one_when_other_rules_are_changed() {
+    let mut guard = Guard::new(with_limit(1));
+    let mut world = bob("tree 100");
+    assert_eq!(victims(&guard.watches(&mut world, 6)), ["tree 100"]);
+    let mut other = with_limit(1);
+    other.gpus = reserving(GuardMode::DryRun).gpus;
+    guard.book = Rulebook::of(other);
+    assert_eq!(guard.watches(&mut world, 60), []);
+}
+
+#[test]
+fn who_joins_a_job_after_all_have_gone_that_were_ended_is_no_ghost() {
+    let mut guard = Guard::new(with_limit(20));
+    let mut world = bob("service notebooks");
+    assert_eq!(victims(&guard.watches(&mut world, 6)).len(), 1);
+    world
+        .start(200, "bob")
+        .uses(0, 21, 50)
+        .job("service notebooks");
+    assert_eq!(victims(&guard.watches(&mut world, 6)).len(), 0);
+    world.processes.remove(&100);
+    guard.watches(&mut world, 1);
+    world
+        .start(300, "bob")
+        .uses(0, 21, 50)
+        .job("service notebooks");
+    let told = guard.watches(&mut world, 6);
+    assert_eq!(victims(&told).len(), 1);
+    let ended = told.iter().find_map(|record| match &record.step {
+        GuardStep::Ended(victim) => Some(victim.runs.iter().map(|it| it.run.pid)),
+        GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Spared(_) | GuardStep::Over => {
+            None
+        }
+    });
+    assert_eq!(ended.map(Iterator::collect), Some(vec![300]));
+}

@@ -1,0 +1,109 @@
+//! Who is out of sight is neither there nor gone.
+
+use super::super::judge::judge;
+use super::words::line;
+use super::*;
+use gpukill_proto::guard::GuardRecord;
+
+fn lines(records: &[GuardRecord]) -> Vec<String> {
+    records.iter().map(line).collect()
+}
+
+/// bob holds too much, too long, on a device on which he may not be.
+fn forbidden() -> Rules {
+    Rules {
+        defaults: Limits {
+            memory: gib(20),
+            processes: Some(1),
+            duration: Some(minutes(2)),
+            ..Limits::default()
+        },
+        gpus: vec![GpuPolicy {
+            name: "0".into(),
+            gpus: gpus("0"),
+            blocked_users: names(&["bob"]),
+            ..GpuPolicy::default()
+        }],
+        ..rules()
+    }
+}
+
+fn world() -> World {
+    let mut world = World::new(1);
+    world.start(100, "bob").uses(0, 21, 50).job("tree 100");
+    world.start(200, "bob").uses(0, 1, 50).job("tree 100");
+    world
+}
+
+/// What makes a device tell nothing of who uses it: its list fails, it is away, or the
+/// daemon is started anew and the driver is slow.
+fn blinded() -> [fn(&mut Guard, &mut World); 3] {
+    [
+        |_, world| world.devices[0].is_listed = false,
+        |_, world| world.devices[0].is_there = false,
+        |guard, world| {
+            let kept = std::mem::take(&mut world.processes);
+            world.devices[0].is_listed = false;
+            world.now = world.now.plus_seconds(5);
+            let text = serde_json::to_string(&guard.memory).expect("it can be written");
+            guard.memory = serde_json::from_str(&text).expect("it can be read");
+            let _ = judge(&guard.book, &mut guard.memory, &world.bucket(0));
+            assert_eq!(guard.watches(world, 3), []);
+            world.processes = kept;
+        },
+    ]
+}
+
+#[test]
+fn violations_of_who_is_out_of_sight_stand_still() {
+    for (at, blind) in blinded().into_iter().enumerate() {
+        let (mut guard, mut world) = (Guard::new(forbidden()), world());
+        guard.watches(&mut world, 14);
+        let open = guard.memory.violations();
+        let rules: Vec<String> = open.iter().map(|it| it.rule.to_string()).collect();
+        let all = ["default: memory", "default: duration", "default: processes"];
+        let of_gpu = ["gpu 0: user", "gpu 0: user"];
+        assert_eq!(rules, [&all[..], &of_gpu].concat(), "{at}");
+        blind(&mut guard, &mut world);
+        assert_eq!(lines(&guard.watches(&mut world, 3)), [""; 0], "{at}");
+        assert_eq!(guard.memory.violations(), open, "{at}");
+        world.devices[0].is_listed = true;
+        world.devices[0].is_there = true;
+        let told = lines(&guard.watches(&mut world, 2));
+        let goes_on = |line: &String| line.contains(": warned again");
+        assert_eq!(told.iter().find(|line| !goes_on(line)), None, "{at}");
+        assert_eq!(guard.memory.violations().len(), open.len(), "{at}");
+        // Who is seen not to be there is gone.
+        world.processes.clear();
+        let over = guard.watches(&mut world, 1);
+        assert_eq!(over.len(), open.len(), "{at}");
+        assert_eq!(guard.memory.violations(), [], "{at}");
+    }
+}
+
+#[test]
+fn nothing_begins_for_who_is_out_of_sight() {
+    let (mut guard, mut world) = (Guard::new(forbidden()), world());
+    world.devices[0].is_listed = false;
+    assert_eq!(lines(&guard.watches(&mut world, 40)), [""; 0]);
+}
+
+#[test]
+fn a_ghost_that_is_out_of_sight_comes_not_back() {
+    for (at, blind) in blinded().into_iter().enumerate() {
+        let (mut guard, mut world) = (Guard::new(forbidden()), world());
+        let ends = |records: &[GuardRecord]| {
+            let told = lines(records);
+            told.iter()
+                .filter(|line| line.contains("ends tree"))
+                .count()
+        };
+        assert_eq!(ends(&guard.watches(&mut world, 40)), 1, "{at}");
+        guard.watches(&mut world, 40);
+        blind(&mut guard, &mut world);
+        guard.watches(&mut world, 3);
+        world.devices[0].is_listed = true;
+        world.devices[0].is_there = true;
+        assert_eq!(lines(&guard.watches(&mut world, 80)), [""; 0], "{at}");
+    }
+}
