@@ -4,6 +4,7 @@ use super::packed::unpack;
 use gpukill_policy::usage::Usage;
 use gpukill_proto::units::Timestamp;
 use rusqlite::Connection;
+use std::ops::ControlFlow;
 
 /// All rows of a table of samples, minutes or hours, the oldest first.
 pub(crate) fn rows(file: &Connection, table: &str) -> Vec<Usage<i64, i64>> {
@@ -26,7 +27,10 @@ pub(crate) fn buckets(directory: &std::path::Path) -> Vec<gpukill_policy::guard:
         std::time::Duration::from_secs(60),
         &mut opened.connection,
         |file, deadline| {
-            let mut tell = |bucket, _| told.push(bucket);
+            let mut tell = |bucket, _| {
+                told.push(bucket);
+                ControlFlow::Continue(())
+            };
             super::query::buckets(file, span, &chrono::Utc, deadline, &mut tell)
         },
     )
