@@ -5,7 +5,7 @@ use super::assert_unharmed;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
 use gpukill_proto::transport::preface::{Preface, Status};
-use gpukill_proto::transport::{MAX_REQUEST, MAX_RESPONSE};
+use gpukill_proto::transport::{MAX_DEADLINE, MAX_REQUEST, MAX_RESPONSE};
 use gpukill_tests::harness::{Stage, eventually};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -50,7 +50,10 @@ fn what_is_no_request_ends_its_own_connection_and_harms_nobody() {
         }),
         ("a frame of 3 GiB", (3u32 << 30).to_be_bytes().to_vec()),
         ("the longest length", u32::MAX.to_be_bytes().to_vec()),
-        ("a deadline just too far", seconds(121)),
+        (
+            "a deadline just too far",
+            seconds(MAX_DEADLINE.as_secs() + 1),
+        ),
         ("a deadline of three years", seconds(3 * YEAR)),
         ("a deadline of 9,000 years", seconds(9_000 * YEAR)),
         ("the farthest deadline", deadline(Duration::MAX)),

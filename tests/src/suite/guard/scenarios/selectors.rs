@@ -199,8 +199,6 @@ fn a_rule_means_those_whom_all_that_it_says_names() {
         "rule command: duration: its command line is not known",
         &format!("rule images: duration: {unclear}"),
         &format!("rule accounts: duration: {unclear}"),
-        // Who has no name may be in any group.
-        &format!("rule unix: duration: {unclear}"),
     ]);
     daemon.stop();
 }
