@@ -243,8 +243,6 @@ pub(crate) struct Store {
     directory: Arc<PathBuf>,
     /// One copy at a time.
     copying: Arc<tokio::sync::Semaphore>,
-    /// One replay at a time.
-    replaying: Arc<Mutex<()>>,
 }
 
 impl Store {
@@ -272,7 +270,6 @@ impl Store {
             faults: Arc::default(),
             directory: Arc::new(directory.clone()),
             copying: Arc::new(tokio::sync::Semaphore::new(1)),
-            replaying: Arc::default(),
         };
         let seen_by_reader = Arc::clone(&shared);
         copy::clean(&directory);

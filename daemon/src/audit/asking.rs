@@ -50,17 +50,16 @@ impl Store {
 
     /// Tells of the past as rules see it, the oldest first: each stretch that began in
     /// this time, and whether it is a sample. Over a connection of its own, so that it
-    /// holds up nobody's question; one at a time. Ends early where `tell` has enough.
-    /// Waits for the disk.
+    /// holds up nobody's question. Ends early where `tell` has enough. Waits for the
+    /// disk.
     ///
     /// # Errors
-    /// When another goes on, the store cannot be read, or it takes too long.
+    /// When the store cannot be read, or it takes too long.
     pub(crate) fn buckets(
         &self,
         span: (Timestamp, Timestamp),
         tell: &mut dyn FnMut(Bucket, bool) -> ControlFlow<()>,
     ) -> Result<(), Refusal> {
-        let _only = self.replaying.try_lock().map_err(|_| Refusal::Busy)?;
         let opened = open_for_reading(&self.directory, &SAMPLES);
         let mut opened = opened.map_err(|fault| Refusal::Unavailable(fault.why))?;
         query::within(REPLAY_PATIENCE, &mut opened.connection, |file, deadline| {

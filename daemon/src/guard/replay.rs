@@ -28,8 +28,8 @@ const MOST_GAPS: usize = 100;
 /// it any more. Waits for the disk.
 ///
 /// # Errors
-/// When the time is empty, another replay goes on, the store cannot be read, or the
-/// rules tell of more than is kept.
+/// When the time is empty, the store cannot be read, or the rules tell of more than is
+/// kept.
 pub(crate) fn replay(
     store: &Store,
     rules: Rules,

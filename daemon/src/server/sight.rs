@@ -2,8 +2,10 @@
 //! nobody but those who run the box sees who breaks rules, only that they do so
 //! themselves.
 
+use crate::guard::bucket::judged_run;
 use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
 use gpukill_policy::guard::rules::{Limits, Rules};
+use gpukill_policy::usage::Run;
 use gpukill_proto::guard::{
     GuardBrief, GuardRecord, GuardStep, JudgedRun, Marked, OpenViolation, Person, Subject, Told,
 };
@@ -145,7 +147,7 @@ impl Sight<'_> {
             let known: BTreeSet<JudgedRun> = marks.iter().map(|mark| mark.run.clone()).collect();
             let of_job = snapshot.processes.iter();
             let of_job = of_job.filter(|process| is_of_its_job(open, process));
-            let of_job = of_job.filter_map(judged_run);
+            let of_job = of_job.filter_map(|process| judged_run(&Run::of(process)));
             let new = of_job.filter(|run| !known.contains(run));
             marks.extend(new.map(|run| Marked {
                 run,
@@ -180,16 +182,6 @@ fn is_of_its_job(open: &OpenViolation, process: &GpuProcess) -> bool {
     };
     // A name may come late, and a container may be renamed.
     its.id() == job.id && owner.uid == job.owner.uid
-}
-
-fn judged_run(process: &GpuProcess) -> Option<JudgedRun> {
-    let key = process.key()?;
-    Some(JudgedRun {
-        pid: key.pid,
-        start_ticks: key.start_ticks,
-        device: process.device.clone(),
-        instance: process.instance,
-    })
 }
 
 fn count(number: usize) -> u32 {

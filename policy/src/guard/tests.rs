@@ -73,6 +73,22 @@ pub(super) fn pattern(typed: &str) -> Option<Pattern> {
     })
 }
 
+/// So much memory and nothing else.
+fn memory(gib: u64) -> Limits {
+    Limits {
+        memory: Some(Bytes(gib * GIB)),
+        ..Limits::default()
+    }
+}
+
+/// Rules that are carried out at once.
+fn enforcing() -> Rules {
+    Rules {
+        mode: GuardMode::Enforce,
+        ..rules()
+    }
+}
+
 /// A dry run of soft: what is warned of now is ended in five minutes.
 pub(super) fn rules() -> Rules {
     Rules {

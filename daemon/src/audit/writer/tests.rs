@@ -218,7 +218,6 @@ fn whoever_asks_waits_no_longer_than_they_want_for_a_store_that_hangs() {
         faults: Arc::default(),
         directory: Arc::new(directory.path().into()),
         copying: Arc::new(tokio::sync::Semaphore::new(1)),
-        replaying: Arc::default(),
     };
     // Nobody reads its orders, and its queue is full.
     store.record(Event::Stopped);

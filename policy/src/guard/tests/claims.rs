@@ -19,13 +19,6 @@ fn protecting(typed: &[&str]) -> Rules {
     rules
 }
 
-fn memory(gib: u64) -> Limits {
-    Limits {
-        memory: Some(Bytes(gib * GIB)),
-        ..Limits::default()
-    }
-}
-
 /// Whether a process of bob's that holds too much is judged.
 fn is_judged(rules: Rules, change: impl FnOnce(&mut About)) -> bool {
     let mut world = World::new(1);

@@ -6,20 +6,6 @@ use super::super::schedule::Civil;
 use super::*;
 use gpukill_proto::guard::{GuardStep, Person};
 
-fn memory(gib: u64) -> Limits {
-    Limits {
-        memory: Some(Bytes(gib * GIB)),
-        ..Limits::default()
-    }
-}
-
-fn enforcing() -> Rules {
-    Rules {
-        mode: GuardMode::Enforce,
-        ..rules()
-    }
-}
-
 /// By its label it is hers: no user of the box.
 fn labelled(name: &str) -> super::super::bucket::About {
     let mut about = about("bob");

@@ -4,20 +4,6 @@
 use super::words::line;
 use super::*;
 
-fn memory(gib: u64) -> Limits {
-    Limits {
-        memory: Some(Bytes(gib * GIB)),
-        ..Limits::default()
-    }
-}
-
-fn enforcing() -> Rules {
-    Rules {
-        mode: GuardMode::Enforce,
-        ..rules()
-    }
-}
-
 /// alice holds 20 GiB.
 fn world() -> World {
     let mut world = World::new(1);
