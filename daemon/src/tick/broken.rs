@@ -62,8 +62,9 @@ pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> 
     all
 }
 
-/// A first answer may take so long before anybody need hear of it.
-const START: Duration = Duration::from_secs(3);
+/// An answer may take so long before anybody need hear of it: one late answer on
+/// a busy machine is no fault, and its readings tell their age anyway.
+const LATE: Duration = Duration::from_secs(3);
 
 fn late(name: &str, latest: &Latest, snapshot: &Snapshot) -> Option<Broken> {
     if latest.is_fresh() || latest.failure.is_some() {
@@ -73,12 +74,13 @@ fn late(name: &str, latest: &Latest, snapshot: &Snapshot) -> Option<Broken> {
     let starts = backends.any(|backend| {
         backend.name == name
             && backend.state == BackendState::Starting
-            && snapshot.taken_at.since(backend.since) < START
+            && snapshot.taken_at.since(backend.since) < LATE
     });
     if starts {
         return None;
     }
-    let what = match latest.readings {
+    let what = match &latest.readings {
+        Some((_, taken_at)) if snapshot.taken_at.since(*taken_at) < LATE => return None,
         Some(_) => "does not answer in time: readings are old",
         None => "has not answered yet: the driver may be waking its devices",
     };
@@ -172,8 +174,42 @@ fn of_device(device: &Device, works: bool) -> Vec<Broken> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Readings;
     use gpukill_proto::reading::Reading;
     use gpukill_proto::snapshot::Vendor;
+    use gpukill_proto::units::Timestamp;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_late_answer_is_a_fault_once_its_readings_are_old() {
+        let told = |age: Option<i64>, on_time| {
+            let snapshot = Snapshot {
+                host: String::new(),
+                taken_at: Timestamp(100_000),
+                tick: 1,
+                devices: Vec::new(),
+                processes: Vec::new(),
+                backends: Vec::new(),
+                faults: Vec::new(),
+            };
+            let readings = age.map(|age| {
+                let nothing = Readings::nothing(BackendState::Ready);
+                (Arc::new(nothing), Timestamp(100_000 - age))
+            });
+            let latest = Latest {
+                readings,
+                on_time,
+                ..Latest::default()
+            };
+            late("nvidia", &latest, &snapshot).map(|(_, what)| what)
+        };
+        let old = Some("does not answer in time: readings are old".to_owned());
+        assert_eq!(told(Some(2_999), false), None);
+        assert_eq!(told(Some(3_000), false), old);
+        assert_eq!(told(Some(3_000), true), None);
+        let never = "has not answered yet: the driver may be waking its devices";
+        assert_eq!(told(None, false), Some(never.to_owned()));
+    }
 
     #[test]
     fn each_reading_that_failed_is_a_fault_of_its_own_while_the_backend_works() {
