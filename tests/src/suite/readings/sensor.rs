@@ -41,11 +41,11 @@ fn a_driver_that_hangs_makes_readings_old_and_stops_nothing() {
         "nvidia".to_owned(),
         "does not answer in time: readings are old".to_owned(),
     );
+    // Older and older, and never passed off as new.
+    becomes(&(Value::Null, json!("stale: 2 s")), || temperature(&stage));
     becomes(&vec![late], || stage.faults());
     let before = polls(&stage);
     eventually("polls go on", || (polls(&stage) > before + 5).then_some(()));
-    // Older and older, and never passed off as new.
-    becomes(&(Value::Null, json!("stale: 2 s")), || temperature(&stage));
     let row = stage.table(&["list"]).lines().nth(1).unwrap().to_owned();
     assert!(row.contains("~41°"), "{row}");
     assert_eq!(stage.ctl(&["list"]).code, 0);
