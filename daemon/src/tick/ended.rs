@@ -15,6 +15,10 @@ const KEEP: Duration = Duration::from_secs(600);
 /// So many are remembered of one device.
 const MOST: usize = 32;
 
+/// A reading that came late is so many seconds old at most, and tells what was there
+/// just before the end as well as one that came in time.
+const JUST_BEFORE: u32 = 5;
+
 /// From here on a device counts as busy.
 const BUSY: u32 = 90;
 
@@ -53,7 +57,7 @@ impl Past {
                     key,
                     name: row.name.clone(),
                     user: row.user.clone(),
-                    memory: row.memory.clone(),
+                    memory: just_before(&row.memory),
                     unexplained_before: unexplained(before, &row.device),
                     at: now,
                 },
@@ -84,8 +88,20 @@ fn unexplained(before: &Snapshot, device: &DeviceId) -> Reading<Bytes> {
     let mut devices = before.devices.iter();
     let device = devices.find(|known| known.id == *device);
     device.map_or(Reading::Unsupported, |known| {
-        known.memory_unattributed.clone()
+        just_before(&known.memory_unattributed)
     })
+}
+
+/// What was known just before somebody ended.
+fn just_before(reading: &Reading<Bytes>) -> Reading<Bytes> {
+    match reading {
+        Reading::Stale(bytes, seconds) if *seconds <= JUST_BEFORE => Reading::Value(*bytes),
+        Reading::Value(_)
+        | Reading::Stale(..)
+        | Reading::Unsupported
+        | Reading::Failed(_)
+        | Reading::Withheld => reading.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -169,6 +185,25 @@ mod tests {
         let failed = snapshot(0, &[], Reading::Failed("999".into()));
         past.follow(&listed(&[1]), &failed, Timestamp(1_000));
         assert_eq!(ended(&past), []);
+    }
+
+    #[test]
+    fn what_was_read_just_before_an_end_is_what_was_there() {
+        let left = |seconds| {
+            let mut before = listed(&[1]);
+            before.processes[0].memory = Reading::Stale(Bytes(5), seconds);
+            before.devices[0].memory_unattributed = Reading::Stale(Bytes(3), seconds);
+            let mut past = Past::default();
+            past.follow(&before, &listed(&[]), Timestamp(1_000));
+            let ended = past.ended.values().flatten().next().unwrap().clone();
+            (ended.memory, ended.unexplained_before)
+        };
+        assert_eq!(
+            left(5),
+            (Reading::Value(Bytes(5)), Reading::Value(Bytes(3)))
+        );
+        let old = (Reading::Stale(Bytes(5), 6), Reading::Stale(Bytes(3), 6));
+        assert_eq!(left(6), old);
     }
 
     #[test]

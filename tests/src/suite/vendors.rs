@@ -27,8 +27,13 @@ impl Box {
     }
 
     fn start(&self) -> Daemon {
+        self.start_polling_every("100ms")
+    }
+
+    fn start_polling_every(&self, interval: &str) -> Daemon {
         let mut command = self.stage.daemon();
         command
+            .env("GPUKILLD_DAEMON_POLL_INTERVAL", interval)
             .env("GPUKILLD_BACKENDS_PROCFS_ROOT", self.procfs.root())
             // The lists of names that the test machine has are not this box's.
             .env("GPUKILLD_BACKENDS_HOST_ROOT", self.stage.path("home"));

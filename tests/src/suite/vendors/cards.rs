@@ -58,7 +58,8 @@ fn a_process_that_comes_is_unknown_at_first_and_no_fault() {
     let it = Box::new();
     it.stage.sysfs().plug(NEW);
     it.holder(4711, "/dev/full", &client(1, 2048, 5));
-    let daemon = it.start();
+    // Polls so far apart that what each publishes is seen.
+    let daemon = it.start_polling_every("1s");
     let rows = || it.processes(&["pid", "util_pct"]);
     becomes(&vec![json!([4711, 0])], rows);
     becomes(&vec![json!([0, 0])], || it.gpus(&["gpu_index", "util_pct"]));
