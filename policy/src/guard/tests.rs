@@ -18,6 +18,8 @@ mod hours;
 
 mod claims;
 
+mod logins;
+
 mod names;
 
 mod labels;

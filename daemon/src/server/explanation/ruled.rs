@@ -60,8 +60,10 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
 /// What holds for its owner now, and in whose place.
 fn limits(judged: &Judged<'_>, process: &GpuProcess) -> Vec<HeldTo> {
     let owner = process.owner.last_known().and_then(|owner| owner.uid);
-    let groups = owner.and_then(|uid| Some((uid, (judged.groups)(uid)?)));
-    let groups: BTreeMap<u32, Vec<String>> = groups.into_iter().collect();
+    let login = process.login_uid.last_known().copied().flatten();
+    let people = owner.into_iter().chain(login);
+    let groups = people.filter_map(|uid| Some((uid, (judged.groups)(uid)?)));
+    let groups: BTreeMap<u32, Vec<String>> = groups.collect();
     let about = About::of(process, &groups);
     let mut others = replaced(judged.book, &about, judged.civil);
     let limits = of(judged.book, &about, judged.civil).into_iter();
