@@ -67,6 +67,7 @@ impl Poller {
                 }
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     if let Some(sample) = self.gatherer.rest() {
+                        self.guard.sample(&sample);
                         self.store.sample(sample);
                     }
                     return;
