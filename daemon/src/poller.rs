@@ -128,6 +128,7 @@ impl Poller {
         self.publisher.send_replace(Published {
             snapshot: Arc::clone(&snapshot),
             sharing,
+            accounts: Arc::clone(&accounts),
             holders: held,
             polling,
         });
