@@ -12,6 +12,8 @@ mod rules;
 
 mod remembered;
 
+mod today;
+
 mod judging;
 
 pub(crate) mod replay;
@@ -31,14 +33,20 @@ use judging::{Judging, Lives, Order};
 use rules::Keeper;
 pub(crate) use rules::{InForce, Wrong};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+pub(crate) use today::{Counted, Today};
 use tokio::sync::watch;
 
 /// So many samples may wait to be judged before new ones are dropped: they are ten
 /// seconds each, and each takes milliseconds.
 const QUEUE: usize = 16;
+
+/// How long the end of the thread is waited for: it has little to do, but the disk may
+/// be slow.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A moment as rules have it: as the box's people count time.
 pub(crate) fn civil_of(moment: Timestamp) -> Civil {
@@ -53,8 +61,7 @@ pub(crate) struct Standing {
     pub(crate) open: Vec<OpenViolation>,
     /// How much of the last sample there was no room for.
     pub(crate) beyond: u64,
-    pub(crate) warned_today: u32,
-    pub(crate) ended_today: u32,
+    pub(crate) today: Today,
 }
 
 /// The guard's near side. Clones share it.
@@ -65,6 +72,8 @@ pub(crate) struct Guard {
     in_force: watch::Receiver<InForce>,
     standing: watch::Receiver<Arc<Standing>>,
     dropped: Arc<AtomicU64>,
+    /// Tells nothing but that the thread has ended.
+    ended: Arc<Mutex<Receiver<()>>>,
 }
 
 impl Guard {
@@ -85,6 +94,7 @@ impl Guard {
         let in_force = keeper.subscribe();
         let (standing, told) = watch::channel(Arc::default());
         let (orders, received) = sync_channel(QUEUE);
+        let (ending, ended) = sync_channel(1);
         let judging = Judging {
             directory,
             boot,
@@ -99,21 +109,22 @@ impl Guard {
         };
         std::thread::Builder::new()
             .name("guard".into())
-            .spawn(move || judging.run(&received))?;
+            .spawn(move || {
+                let _told_at_the_end = ending;
+                judging.run(&received);
+            })?;
         Ok(Self {
             orders,
             keeper,
             in_force,
             standing: told,
             dropped: Arc::default(),
+            ended: Arc::new(Mutex::new(ended)),
         })
     }
 
-    /// Judges a sample, unless too many wait already.
+    /// Judges a sample, or only looks at it where nobody is judged, unless too many wait already.
     pub(crate) fn sample(&self, sample: &Sample) {
-        if self.in_force.borrow().rules().mode == GuardMode::Disabled {
-            return;
-        }
         match self
             .orders
             .try_send(Order::Sample(Box::new(sample.clone())))
@@ -204,15 +215,20 @@ impl Guard {
             dropped: self.dropped.load(Ordering::Relaxed),
             beyond: standing.beyond,
             open: count(standing.open.len()),
-            warned_today: standing.warned_today,
-            ended_today: standing.ended_today,
+            warned_today: standing.today.all.warned,
+            ended_today: standing.today.all.ended,
         }
     }
 
-    /// Ends the thread after what it does now, and keeps what it remembers.
+    /// Ends the thread after what waits to be judged, and keeps what it remembers. Waits
+    /// for that: what is decided in the end goes to the store too.
     pub(crate) fn stop(&self) {
         // One that has ended already needs no telling.
-        let _ = self.orders.try_send(Order::Stop);
+        let is_told = self.orders.try_send(Order::Stop).is_ok();
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_told || ended.recv_timeout(STOP_PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("the guard did not end in time: it may begin anew");
+        }
     }
 
     fn wake(&self) {

@@ -67,6 +67,7 @@ impl Poller {
                 }
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     if let Some(sample) = self.gatherer.rest() {
+                        self.guard.sample(&sample);
                         self.store.sample(sample);
                     }
                     return;
@@ -127,6 +128,7 @@ impl Poller {
         self.publisher.send_replace(Published {
             snapshot: Arc::clone(&snapshot),
             sharing,
+            accounts: Arc::clone(&accounts),
             holders: held,
             polling,
         });

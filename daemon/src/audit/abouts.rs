@@ -6,6 +6,7 @@
 use gpukill_policy::guard::about::About;
 use rusqlite::{OptionalExtension as _, Transaction, params};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The third form. The first said nothing of who has no name, and neither it nor the
 /// second what is known of who logged in.
@@ -35,7 +36,7 @@ pub(super) fn unpack(blob: &[u8]) -> About {
 
 /// What was written last, by the process's row.
 #[derive(Default)]
-pub(super) struct Abouts(BTreeMap<i64, About>);
+pub(super) struct Abouts(BTreeMap<i64, Arc<About>>);
 
 impl Abouts {
     /// Writes it down, from this sample on, where it is not what was written last.
@@ -44,26 +45,25 @@ impl Abouts {
         transaction: &Transaction<'_>,
         process: i64,
         sample: i64,
-        about: About,
+        about: &Arc<About>,
     ) -> rusqlite::Result<()> {
-        if self.0.get(&process) == Some(&about) {
+        if self.0.get(&process) == Some(about) {
             return Ok(());
         }
-        let packed = pack(&about);
+        let packed = pack(about);
         let last = "SELECT about FROM about WHERE process = ?1 ORDER BY sample DESC LIMIT 1";
         let last: Option<Vec<u8>> = transaction
             .prepare_cached(last)?
             .query_row([process], |row| row.get(0))
             .optional()?;
         if last.as_ref() != Some(&packed) {
-            // Two of its runs may tell of it in one sample; the last counts.
-            let insert = "INSERT OR REPLACE INTO about (process, sample, about)
+            let insert = "INSERT INTO about (process, sample, about)
                 VALUES (?1, ?2, ?3)";
             transaction
                 .prepare_cached(insert)?
                 .execute(params![process, sample, packed])?;
         }
-        self.0.insert(process, about);
+        self.0.insert(process, Arc::clone(about));
         Ok(())
     }
 

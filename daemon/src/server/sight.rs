@@ -3,8 +3,9 @@
 //! themselves.
 
 use crate::guard::bucket::judged_run;
+use crate::guard::{Counted, Today};
 use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
-use gpukill_policy::guard::rules::{Limits, Rules};
+use gpukill_policy::guard::rules::Rules;
 use gpukill_policy::usage::Run;
 use gpukill_proto::guard::{
     GuardBrief, GuardRecord, GuardStep, JudgedRun, Marked, OpenViolation, Person, Subject, Told,
@@ -118,7 +119,7 @@ impl Sight<'_> {
         let marked = seen.flat_map(|open| self.marks(open, snapshot));
         GuardBrief {
             mode: rules.mode,
-            has_rules: rules.policies() > 0 || rules.defaults != Limits::default(),
+            has_rules: rules.count() > 0,
             open: self.count(open),
             marked: marked.take(MOST_MARKED).collect(),
         }
@@ -127,6 +128,15 @@ impl Sight<'_> {
     /// How many of these violations the caller sees.
     pub(super) fn count(&self, open: &[OpenViolation]) -> u32 {
         count(open.iter().filter(|open| self.sees(open)).count())
+    }
+
+    /// How many were warned and ended today: all, or only the caller's own.
+    pub(super) fn today(&self, today: &Today) -> Counted {
+        if self.of_everybody() {
+            today.all
+        } else {
+            today.of.get(&self.caller.uid).copied().unwrap_or_default()
+        }
     }
 
     fn sees(&self, open: &OpenViolation) -> bool {

@@ -14,6 +14,8 @@ mod sight;
 
 mod stops;
 
+mod turns;
+
 mod hours;
 
 mod claims;

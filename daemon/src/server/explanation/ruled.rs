@@ -2,9 +2,9 @@
 //! owner.
 
 use super::Asker;
+use crate::audit::{Accounts, about};
 use crate::server::sight::{Sight, is_part};
 use gpukill_policy::guard::Rulebook;
-use gpukill_policy::guard::about::About;
 use gpukill_policy::guard::limits::{Limit, of, replaced};
 use gpukill_policy::guard::schedule::Civil;
 use gpukill_proto::guard::{GuardMode, HeldTo, MOST_RULED, OpenViolation, Ruled};
@@ -23,6 +23,8 @@ pub(in crate::server) struct Judged<'a> {
     pub(in crate::server) civil: Civil,
     /// The names of a user's groups, where they are known.
     pub(in crate::server) groups: &'a dyn Fn(u32) -> Option<Vec<String>>,
+    /// The accounts that processes name.
+    pub(in crate::server) accounts: &'a Accounts,
 }
 
 /// What it says of the process of this pid, to whoever asks.
@@ -64,7 +66,7 @@ fn limits(judged: &Judged<'_>, process: &GpuProcess) -> Vec<HeldTo> {
     let people = owner.into_iter().chain(login);
     let groups = people.filter_map(|uid| Some((uid, (judged.groups)(uid)?)));
     let groups: BTreeMap<u32, Vec<String>> = groups.collect();
-    let about = About::of(process, &groups);
+    let about = about(process, &groups, judged.accounts);
     let mut others = replaced(judged.book, &about, judged.civil);
     let limits = of(judged.book, &about, judged.civil).into_iter();
     let limits = limits.take(MOST_RULED).map(|Limit { rule, limit }| {

@@ -11,7 +11,9 @@ use gpukill_proto::guard::{
     RuleKind, RuleName, RuleSource, Ruled, Subject, Told,
 };
 use gpukill_proto::holders::Cause;
-use gpukill_proto::snapshot::{Device, DeviceId, Owner, OwnerKind, ProcessKey, Vendor};
+use gpukill_proto::snapshot::{
+    Device, DeviceId, Owner, OwnerKind, ProcessKey, Scheduler, SchedulerJob, Vendor,
+};
 use gpukill_proto::units::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,7 +191,46 @@ fn asked(pid: u32, uid: u32, groups: &[u32], will_not_act: Option<&str>) -> Opti
     asked_of(&published(), pid, uid, groups, will_not_act)
 }
 
+#[test]
+fn a_group_of_an_account_holds_for_whom_the_judge_takes_to_be_of_it() {
+    let rules = "[group_policies.vision]\nslurm_accounts = [\"vision\"]\nmemory_limit_gb = 4\n";
+    let guarded = (Rulebook::of(read(rules).unwrap()), Vec::new());
+    let mut published = published();
+    let snapshot = Arc::make_mut(&mut published.snapshot);
+    let job = SchedulerJob {
+        scheduler: Scheduler::Slurm,
+        job: "12".into(),
+        step: None,
+    };
+    for process in &mut snapshot.processes {
+        process.place.scheduler = Reading::Value(Some(job.clone()));
+    }
+    let key = snapshot.processes[0].key().unwrap();
+    let of_vision = HeldTo {
+        rule: memory(RuleSource::Group("vision".into())),
+        limit: Some(4 << 30),
+        replaces: Vec::new(),
+    };
+    for (account, expected) in [("vision", vec![of_vision]), ("audio", Vec::new())] {
+        published.accounts = Arc::new([(key, account.to_owned())].into());
+        let explained = asked_by(&guarded, &published, 71, 0, &[], None).unwrap();
+        let limits = explained.guard.known().map(|ruled| ruled.limits.clone());
+        assert_eq!(limits, Some(expected), "{account}");
+    }
+}
+
 fn asked_of(
+    published: &Published,
+    pid: u32,
+    uid: u32,
+    groups: &[u32],
+    will_not_act: Option<&str>,
+) -> Option<Explanation> {
+    asked_by(&guarded(), published, pid, uid, groups, will_not_act)
+}
+
+fn asked_by(
+    (book, open): &(Rulebook, Vec<OpenViolation>),
     published: &Published,
     pid: u32,
     uid: u32,
@@ -206,17 +247,17 @@ fn asked_of(
         hide_other_users: true,
         ..Roles::default()
     };
-    let (book, open) = guarded();
     let asker = Asker {
         caller: &caller,
         roles: &roles,
         will_not_act,
         protected: (pid == PROTECTED).then_some("it watches the devices"),
         judged: Judged {
-            book: &book,
-            open: &open,
+            book,
+            open,
             civil: Civil::default(),
             groups: &|uid| (uid == 1000).then(|| vec!["ml".into()]),
+            accounts: &published.accounts,
         },
     };
     let called = |person| match person {

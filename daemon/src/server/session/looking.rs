@@ -90,6 +90,7 @@ impl Session {
                 open: &standing.open,
                 civil: civil_of(now),
                 groups: &|uid| Some(users.groups_of(uid)?.to_vec()),
+                accounts: &published.accounts,
             },
         };
         let people = RefCell::new(Vec::new());

@@ -50,17 +50,25 @@ impl Session {
         }
     }
 
-    /// How the guard stands. Of violations those count that the caller may see, and what
+    /// How the guard stands. Of violations and of whom was warned and ended those count
+    /// that the caller may see, and what
     /// a mistake quotes of the file is for whoever may change it.
     fn guard_report(&self) -> GuardReport {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
-        let open = self.sight(&roles).count(&guard.standing().open);
+        let (sight, standing) = (self.sight(&roles), guard.standing());
+        let open = sight.count(&standing.open);
+        let today = sight.today(&standing.today);
         let mut report = guard.report();
         if self.may_edit_rules().is_err() {
             let wrong = guard.in_force().mistakes;
             report.mistakes = wrong.iter().map(Wrong::place).collect();
         }
-        GuardReport { open, ..report }
+        GuardReport {
+            open,
+            warned_today: today.warned,
+            ended_today: today.ended,
+            ..report
+        }
     }
 
     fn caller_report(&self) -> CallerReport {

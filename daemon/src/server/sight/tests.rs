@@ -285,6 +285,7 @@ fn a_guard_has_rules_as_soon_as_anybody_can_break_one() {
     let cases = [
         ("", false),
         ("[global]\nenabled = true\n", false),
+        ("[global]\ndefault_idle_min_memory_gb = 2\n", false),
         ("[global]\ndefault_max_concurrent_processes = 9\n", true),
         ("[user_policies.alice]\nmemory_limit_gb = 8\n", true),
     ];
@@ -293,4 +294,64 @@ fn a_guard_has_rules_as_soon_as_anybody_can_break_one() {
         let brief = sight.brief(&rules, &[], &snapshot(Vec::new()));
         assert_eq!(brief.has_rules, expected, "{text}");
     }
+}
+
+#[test]
+fn who_may_not_see_others_counts_only_their_own_of_today() {
+    let record = |subject: Subject, runs: Vec<Told>, step: GuardStep| {
+        let open = open(subject, runs);
+        GuardRecord {
+            at: Timestamp(0),
+            rule: open.rule,
+            subject: open.subject,
+            mode: open.mode,
+            step,
+            evidence: open.evidence,
+            message: None,
+        }
+    };
+    let warned = |times| GuardStep::Warned {
+        times,
+        deadline: None,
+    };
+    let ended = |uid, leave_to: Option<&str>| {
+        GuardStep::Ended(Victim {
+            job: job(uid),
+            priority: 5,
+            runs: Vec::new(),
+            count: 1,
+            is_busy: None,
+            leave_to: leave_to.map(str::to_owned),
+        })
+    };
+    let (alice, bob) = (|| told(1, ALICE), || told(2, BOB));
+    let device = || Subject::Device(DeviceId("GPU-0".into()));
+    let mut today = Today::default();
+    today.add(
+        Timestamp(0),
+        &[
+            record(Subject::Person(person(ALICE)), vec![alice()], warned(1)),
+            record(Subject::Person(person(ALICE)), vec![alice()], warned(2)),
+            record(device(), vec![alice(), bob(), bob()], warned(1)),
+            record(Subject::Job(job(BOB)), vec![bob()], warned(1)),
+            // Whose job it is counts, whoever else is in the way.
+            record(device(), vec![alice(), bob()], ended(BOB, None)),
+            record(device(), vec![bob()], ended(BOB, Some("scancel 7"))),
+        ],
+    );
+    let counted = |uid, groups: &[u32], hides| {
+        let (caller, roles) = (caller(uid, groups), roles(hides));
+        let sight = Sight {
+            caller: &caller,
+            roles: &roles,
+        };
+        let Counted { warned, ended } = sight.today(&today);
+        (warned, ended)
+    };
+    assert_eq!(counted(ALICE, &[], true), (2, 0));
+    assert_eq!(counted(BOB, &[], true), (2, 1));
+    assert_eq!(counted(1002, &[], true), (0, 0));
+    assert_eq!(counted(1002, &[OPERATORS], true), (3, 1));
+    assert_eq!(counted(0, &[], true), (3, 1));
+    assert_eq!(counted(1002, &[], false), (3, 1));
 }
