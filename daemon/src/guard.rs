@@ -19,6 +19,7 @@ pub(crate) mod replay;
 use crate::audit::{Sample, Store};
 use crate::civil::civil;
 use chrono::Local;
+use gpukill_policy::guard::Ghost;
 use gpukill_policy::guard::rules::Rehearsed;
 use gpukill_policy::guard::schedule::Civil;
 use gpukill_proto::guard::edit::GuardEdit;
@@ -51,6 +52,8 @@ pub(crate) struct Standing {
     /// When the last sample ended that was judged.
     pub(crate) judged_at: Option<Timestamp>,
     pub(crate) open: Vec<OpenViolation>,
+    /// The jobs that would have been ended in a dry run, and are there still.
+    pub(crate) ghosts: Vec<Ghost>,
     /// How much of the last sample there was no room for.
     pub(crate) beyond: u64,
     pub(crate) warned_today: u32,
@@ -204,6 +207,7 @@ impl Guard {
             dropped: self.dropped.load(Ordering::Relaxed),
             beyond: standing.beyond,
             open: count(standing.open.len()),
+            would_have_ended: count(standing.ghosts.len()),
             warned_today: standing.warned_today,
             ended_today: standing.ended_today,
         }

@@ -54,13 +54,17 @@ impl Session {
     /// a mistake quotes of the file is for whoever may change it.
     fn guard_report(&self) -> GuardReport {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
-        let open = self.sight(&roles).count(&guard.standing().open);
+        let (sight, standing) = (self.sight(&roles), guard.standing());
         let mut report = guard.report();
         if self.may_edit_rules().is_err() {
             let wrong = guard.in_force().mistakes;
             report.mistakes = wrong.iter().map(Wrong::place).collect();
         }
-        GuardReport { open, ..report }
+        GuardReport {
+            open: sight.count(&standing.open),
+            would_have_ended: sight.count_ghosts(&standing.ghosts),
+            ..report
+        }
     }
 
     fn caller_report(&self) -> CallerReport {
