@@ -21,6 +21,7 @@ pub(crate) mod replay;
 use crate::audit::{Sample, Store};
 use crate::civil::civil;
 use chrono::Local;
+use gpukill_policy::guard::Ghost;
 use gpukill_policy::guard::rules::Rehearsed;
 use gpukill_policy::guard::schedule::Civil;
 use gpukill_proto::guard::edit::GuardEdit;
@@ -59,6 +60,8 @@ pub(crate) struct Standing {
     /// When the last sample ended that was judged.
     pub(crate) judged_at: Option<Timestamp>,
     pub(crate) open: Vec<OpenViolation>,
+    /// The jobs that would have been ended in a dry run, and are there still.
+    pub(crate) ghosts: Vec<Ghost>,
     /// How much of the last sample there was no room for.
     pub(crate) beyond: u64,
     pub(crate) today: Today,
@@ -215,6 +218,7 @@ impl Guard {
             dropped: self.dropped.load(Ordering::Relaxed),
             beyond: standing.beyond,
             open: count(standing.open.len()),
+            would_have_ended: count(standing.ghosts.len()),
             warned_today: standing.today.all.warned,
             ended_today: standing.today.all.ended,
         }

@@ -15,6 +15,7 @@ pub(super) use ruled::rows as ruled;
 
 use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, is_terminal};
+use super::mark::WOULD_HAVE_ENDED;
 use super::print;
 use super::status::labelled;
 use super::value::{clock, counted};
@@ -61,7 +62,11 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
 /// One line for `status`.
 pub(super) fn brief(report: &GuardReport) -> String {
     let rules = counted(report.rules as usize, "rule");
-    let open = counted(report.open as usize, "open violation");
+    let mut open = counted(report.open as usize, "open violation");
+    if report.would_have_ended > 0 {
+        let jobs = counted(report.would_have_ended as usize, "job");
+        open = format!("{open}, {jobs} {WOULD_HAVE_ENDED}");
+    }
     format!("{}, {rules}, {open}, {}", mode(report), today(report))
 }
 

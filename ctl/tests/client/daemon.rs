@@ -206,6 +206,7 @@ impl Gpukill for Session {
                 dropped: 0,
                 beyond: 0,
                 open: 0,
+                would_have_ended: 0,
                 warned_today: 0,
                 ended_today: 0,
             },

@@ -6,7 +6,7 @@ use super::{InForce, Standing};
 use crate::audit::{Sample, Store};
 use chrono::Local;
 use gpukill_policy::guard::bucket::Bucket;
-use gpukill_policy::guard::{Memory, judge};
+use gpukill_policy::guard::{Memory, but_for_ghosts, judge};
 use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
@@ -119,13 +119,16 @@ impl Judging {
 
     /// For whoever asks how the guard stands.
     fn publish(&self, judged_at: Option<Timestamp>) {
-        let open = self.remembered.memory.violations();
+        let memory = &self.remembered.memory;
+        let ghosts = memory.ghosts();
+        let open = but_for_ghosts(memory.violations(), &ghosts);
         let today = self.remembered.today.clone();
         let beyond = self.beyond;
         self.standing.send_modify(|standing| {
             *standing = Arc::new(Standing {
                 judged_at: judged_at.or(standing.judged_at),
                 open,
+                ghosts,
                 beyond,
                 today,
             });

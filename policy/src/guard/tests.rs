@@ -10,6 +10,8 @@ mod spares;
 
 mod rid;
 
+mod ghosts;
+
 mod sight;
 
 mod stops;

@@ -30,6 +30,8 @@ pub struct GuardDocument {
     /// How much of the last sample there was no room for.
     pub beyond: u64,
     pub open: u32,
+    /// Jobs that a dry run would have ended, and that are there still.
+    pub would_have_ended: u32,
     pub warned_today: u32,
     pub ended_today: u32,
 }
@@ -47,6 +49,7 @@ impl From<&GuardReport> for GuardDocument {
             dropped,
             beyond,
             open,
+            would_have_ended,
             warned_today,
             ended_today,
         } = report;
@@ -61,6 +64,7 @@ impl From<&GuardReport> for GuardDocument {
             dropped: *dropped,
             beyond: *beyond,
             open: *open,
+            would_have_ended: *would_have_ended,
             warned_today: *warned_today,
             ended_today: *ended_today,
         }
@@ -74,6 +78,9 @@ pub struct ViolationsDocument {
     pub schema: u32,
     /// Those that go on.
     pub open: Vec<OpenViolationDocument>,
+    /// For what jobs would have been ended in a dry run that are there still, as it was
+    /// then.
+    pub would_have_ended: Vec<OpenViolationDocument>,
     /// What was decided, newest first.
     pub records: Vec<GuardRecordDocument>,
 }
@@ -81,9 +88,11 @@ pub struct ViolationsDocument {
 impl From<&ViolationPage> for ViolationsDocument {
     fn from(page: &ViolationPage) -> Self {
         let records = page.records.iter();
+        let documents = |open: &[OpenViolation]| open.iter().map(Into::into).collect();
         Self {
             schema: SCHEMA,
-            open: page.open.iter().map(OpenViolationDocument::from).collect(),
+            open: documents(&page.open),
+            would_have_ended: documents(&page.would_have_ended),
             records: records
                 .map(|(id, record)| GuardRecordDocument::new(Some(*id), record))
                 .collect(),

@@ -285,7 +285,8 @@ fn every_value_of_a_process_has_its_field() {
     "job": "tree 48000", "job_id": "tree 48000 7000", "job_kind": "tree",
     "parents": [{ "pid": 48000, "start_ticks": 7000, "name": "torchrun" }], "rules": [{
         "rule": "user alice: memory", "source": "user alice", "kind": "memory",
-        "mode": "dry-run", "deadline": "1970-01-01T00:10:00.000Z", "sole": true }], "reasons": {}
+        "mode": "dry-run", "deadline": "1970-01-01T00:10:00.000Z",
+        "would_have_ended_at": null, "sole": true }], "reasons": {}
 }"#
         )
     );

@@ -7,6 +7,8 @@ mod scenarios;
 
 mod judged;
 
+mod ghosts;
+
 mod facts;
 
 mod seen;

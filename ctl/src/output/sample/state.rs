@@ -94,6 +94,7 @@ pub(crate) fn status() -> Status {
             dropped: 0,
             beyond: 0,
             open: 1,
+            would_have_ended: 1,
             warned_today: 3,
             ended_today: 1,
         },

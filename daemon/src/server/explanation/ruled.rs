@@ -3,10 +3,10 @@
 
 use super::Asker;
 use crate::audit::{Accounts, about};
-use crate::server::sight::{Sight, is_part};
-use gpukill_policy::guard::Rulebook;
+use crate::server::sight::{Sight, is_part, is_part_of_ghost};
 use gpukill_policy::guard::limits::{Limit, of, replaced};
 use gpukill_policy::guard::schedule::Civil;
+use gpukill_policy::guard::{Ghost, Rulebook};
 use gpukill_proto::guard::{GuardMode, HeldTo, MOST_RULED, OpenViolation, Ruled};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{GpuProcess, Snapshot};
@@ -19,6 +19,8 @@ pub(in crate::server) struct Judged<'a> {
     pub(in crate::server) book: &'a Rulebook,
     /// The violations that go on.
     pub(in crate::server) open: &'a [OpenViolation],
+    /// The jobs that would have been ended in a dry run, and are there still.
+    pub(in crate::server) ghosts: &'a [Ghost],
     /// Now, as the box's people count time.
     pub(in crate::server) civil: Civil,
     /// The names of a user's groups, where they are known.
@@ -42,7 +44,9 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
     if !sight.of_process(process) {
         return Reading::Withheld;
     }
-    let Judged { book, open, .. } = asker.judged;
+    let Judged {
+        book, open, ghosts, ..
+    } = asker.judged;
     let mode = book.rules().mode;
     if mode == GuardMode::Disabled {
         return Reading::Value(Ruled {
@@ -55,6 +59,10 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
     Reading::Value(Ruled {
         mode,
         violations: violations.map(|open| sight.open_of(open, pid)).collect(),
+        would_have_ended: ghosts
+            .iter()
+            .find(|ghost| is_part_of_ghost(ghost, process))
+            .map(|ghost| sight.open_of(&ghost.violation, pid)),
         limits: limits(&asker.judged, process),
     })
 }

@@ -51,12 +51,11 @@ impl Session {
     }
 
     /// How the guard stands. Of violations and of whom was warned and ended those count
-    /// that the caller may see, and what
-    /// a mistake quotes of the file is for whoever may change it.
+    /// that the caller may see, and what a mistake quotes of the file is for whoever may
+    /// change it.
     fn guard_report(&self) -> GuardReport {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
         let (sight, standing) = (self.sight(&roles), guard.standing());
-        let open = sight.count(&standing.open);
         let today = sight.today(&standing.today);
         let mut report = guard.report();
         if self.may_edit_rules().is_err() {
@@ -64,7 +63,8 @@ impl Session {
             report.mistakes = wrong.iter().map(Wrong::place).collect();
         }
         GuardReport {
-            open,
+            open: sight.count(&standing.open),
+            would_have_ended: sight.count_ghosts(&standing.ghosts),
             warned_today: today.warned,
             ended_today: today.ended,
             ..report

@@ -69,12 +69,12 @@ fn fields(document: &Json) -> BTreeSet<String> {
             (
                 "gpus" | "procs" | "backends" | "faults" | "held_gpus" | "holders" | "findings"
                 | "targets" | "outcomes" | "memory" | "used_gpus" | "owners" | "processes"
-                | "weeks" | "open" | "records",
+                | "weeks" | "open" | "would_have_ended" | "records",
                 Json::Array(_),
             ) => {
                 names.insert(format!("{field}[]"));
             }
-            ("top_proc" | "holder" | "victim" | "evidence", _) => {
+            ("top_proc" | "holder" | "victim" | "evidence" | "would_have_ended", _) => {
                 names.insert(field.clone());
             }
             (_, Json::Object(_)) => within(".", value),
@@ -270,6 +270,7 @@ fn status() -> StatusDocument {
             dropped: 0,
             beyond: 0,
             open: 0,
+            would_have_ended: 0,
             warned_today: 0,
             ended_today: 0,
         },
