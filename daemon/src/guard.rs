@@ -34,11 +34,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use tokio::sync::watch;
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
 
 /// So many samples may wait to be judged before new ones are dropped: they are ten
 /// seconds each, and each takes milliseconds.
 const QUEUE: usize = 16;
+
+/// So long whoever asks how it stands waits for the disk.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// A moment as rules have it: as the box's people count time.
 pub(crate) fn civil_of(moment: Timestamp) -> Civil {
@@ -65,6 +69,8 @@ pub(crate) struct Guard {
     in_force: watch::Receiver<InForce>,
     standing: watch::Receiver<Arc<Standing>>,
     dropped: Arc<AtomicU64>,
+    /// Who looks whether the file has changed: one at a time.
+    look: Arc<Semaphore>,
 }
 
 impl Guard {
@@ -106,6 +112,7 @@ impl Guard {
             in_force,
             standing: told,
             dropped: Arc::default(),
+            look: Arc::new(Semaphore::new(1)),
         })
     }
 
@@ -160,6 +167,22 @@ impl Guard {
         self.keeper.text_in_force(offset)
     }
 
+    /// Whether the file says something else than when it was last read; `None` where
+    /// the disk does not say in time.
+    pub(crate) async fn is_file_changed(&self) -> Option<bool> {
+        let looked = async {
+            let turn = Arc::clone(&self.look).acquire_owned().await.ok()?;
+            let keeper = Arc::clone(&self.keeper);
+            let look = move || {
+                // Until it has ended: a disk that hangs keeps one thread, and no more.
+                let _turn = turn;
+                keeper.is_changed()
+            };
+            tokio::task::spawn_blocking(look).await.ok()
+        };
+        tokio::time::timeout(LOOK, looked).await.ok().flatten()
+    }
+
     /// The rules in force.
     pub(crate) fn in_force(&self) -> InForce {
         self.in_force.borrow().clone()
@@ -186,7 +209,7 @@ impl Guard {
         ))
     }
 
-    /// How it stands.
+    /// How it stands, but for what only the disk knows.
     pub(crate) fn report(&self) -> GuardReport {
         let (in_force, standing) = (self.in_force(), self.standing());
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -200,6 +223,7 @@ impl Guard {
             file: self.keeper.path().display().to_string(),
             revision: in_force.revision,
             mistakes: in_force.mistakes.iter().map(ToString::to_string).collect(),
+            is_file_changed: None,
             judged_at: standing.judged_at,
             dropped: self.dropped.load(Ordering::Relaxed),
             beyond: standing.beyond,

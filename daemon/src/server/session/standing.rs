@@ -29,7 +29,7 @@ impl Session {
     }
 
     /// What is told.
-    pub(super) fn report(&self) -> Status {
+    pub(super) fn report(&self, is_file_changed: Option<bool>) -> Status {
         let shared = &self.shared;
         let published = shared.state.borrow().clone();
         let config = shared.authority.config.borrow().clone();
@@ -46,13 +46,13 @@ impl Session {
             faults: published.snapshot.faults.clone(),
             polling: published.polling,
             store: shared.store.report(),
-            guard: self.guard_report(),
+            guard: self.guard_report(is_file_changed),
         }
     }
 
     /// How the guard stands. Of violations those count that the caller may see, and what
     /// a mistake quotes of the file is for whoever may change it.
-    fn guard_report(&self) -> GuardReport {
+    fn guard_report(&self, is_file_changed: Option<bool>) -> GuardReport {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
         let open = self.sight(&roles).count(&guard.standing().open);
         let mut report = guard.report();
@@ -60,7 +60,11 @@ impl Session {
             let wrong = guard.in_force().mistakes;
             report.mistakes = wrong.iter().map(Wrong::place).collect();
         }
-        GuardReport { open, ..report }
+        GuardReport {
+            open,
+            is_file_changed,
+            ..report
+        }
     }
 
     fn caller_report(&self) -> CallerReport {
