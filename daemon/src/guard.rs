@@ -39,7 +39,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 pub(crate) use today::{Counted, Today};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// So many samples may wait to be judged before new ones are dropped: they are ten
 /// seconds each, and each takes milliseconds.
@@ -48,6 +48,9 @@ const QUEUE: usize = 16;
 /// How long the end of the thread is waited for: it has little to do, but the disk may
 /// be slow.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// So long whoever asks how it stands waits for the disk.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// A moment as rules have it: as the box's people count time.
 pub(crate) fn civil_of(moment: Timestamp) -> Civil {
@@ -77,6 +80,8 @@ pub(crate) struct Guard {
     dropped: Arc<AtomicU64>,
     /// Tells nothing but that the thread has ended.
     ended: Arc<Mutex<Receiver<()>>>,
+    /// Who looks whether the file has changed: one at a time.
+    look: Arc<Semaphore>,
 }
 
 impl Guard {
@@ -123,6 +128,7 @@ impl Guard {
             standing: told,
             dropped: Arc::default(),
             ended: Arc::new(Mutex::new(ended)),
+            look: Arc::new(Semaphore::new(1)),
         })
     }
 
@@ -174,6 +180,22 @@ impl Guard {
         self.keeper.text_in_force(offset)
     }
 
+    /// Whether the file says something else than when it was last read; `None` where
+    /// the disk does not say in time.
+    pub(crate) async fn is_file_changed(&self) -> Option<bool> {
+        let looked = async {
+            let turn = Arc::clone(&self.look).acquire_owned().await.ok()?;
+            let keeper = Arc::clone(&self.keeper);
+            let look = move || {
+                // Until it has ended: a disk that hangs keeps one thread, and no more.
+                let _turn = turn;
+                keeper.is_changed()
+            };
+            tokio::task::spawn_blocking(look).await.ok()
+        };
+        tokio::time::timeout(LOOK, looked).await.ok().flatten()
+    }
+
     /// The rules in force.
     pub(crate) fn in_force(&self) -> InForce {
         self.in_force.borrow().clone()
@@ -200,7 +222,7 @@ impl Guard {
         ))
     }
 
-    /// How it stands.
+    /// How it stands, but for what only the disk knows.
     pub(crate) fn report(&self) -> GuardReport {
         let (in_force, standing) = (self.in_force(), self.standing());
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -214,6 +236,7 @@ impl Guard {
             file: self.keeper.path().display().to_string(),
             revision: in_force.revision,
             mistakes: in_force.mistakes.iter().map(ToString::to_string).collect(),
+            is_file_changed: None,
             judged_at: standing.judged_at,
             dropped: self.dropped.load(Ordering::Relaxed),
             beyond: standing.beyond,

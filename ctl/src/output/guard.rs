@@ -54,6 +54,11 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
     for mistake in &report.mistakes {
         rows.push(("mistake", mistake.clone(), Tone::Broken));
     }
+    if report.is_file_changed == Some(true) {
+        let file = &report.file;
+        let what = format!("{file} has changed since it was read: systemctl reload gpukilld");
+        rows.push(("file", what, Tone::Doubtful));
+    }
     rows.into_iter()
         .flat_map(|(name, what, tone)| labelled(name, &what, tone, 10, look))
         .collect()
@@ -99,7 +104,7 @@ fn today(report: &GuardReport) -> String {
 
 /// What an edit changed, or would.
 pub(crate) fn edited(report: &EditReport, doing: Doing, look: &Look) -> Vec<Line> {
-    if report.before.as_ref() == Some(&report.after) {
+    if is_nothing(report) {
         return vec![Line::plain("nothing changes: the rules say so already")];
     }
     let mut lines: Vec<Line> = report
@@ -114,11 +119,21 @@ pub(crate) fn edited(report: &EditReport, doing: Doing, look: &Look) -> Vec<Line
             Line::toned(shown(line, look.symbols), tone)
         })
         .collect();
-    lines.push(Line::plain(match doing {
-        Doing::Saying => "nothing is changed yet".to_owned(),
-        Doing::Doing => format!("in force: revision {}", report.after.0),
-    }));
+    lines.push(match doing {
+        Doing::Saying => Line::plain("nothing is changed yet"),
+        Doing::Doing => in_force(report),
+    });
     lines
+}
+
+/// Whether an edit neither writes anything nor puts anything in force.
+pub(crate) fn is_nothing(report: &EditReport) -> bool {
+    report.difference.is_empty() && report.before.as_ref() == Some(&report.after)
+}
+
+/// What holds now.
+pub(crate) fn in_force(report: &EditReport) -> Line {
+    Line::plain(format!("in force: revision {}", report.after.0))
 }
 
 /// What is wrong in a file, one mistake a line.

@@ -202,6 +202,7 @@ impl Gpukill for Session {
                 file: "/etc/gpukill/guard.toml".into(),
                 revision: None,
                 mistakes: Vec::new(),
+                is_file_changed: Some(false),
                 judged_at: None,
                 dropped: 0,
                 beyond: 0,

@@ -25,6 +25,8 @@ pub struct GuardDocument {
     pub revision: Option<String>,
     /// Why the file as it is now is not in force.
     pub mistakes: Vec<String>,
+    /// Whether the file has changed since it was read; `null` where that cannot be told.
+    pub file_changed: Option<bool>,
     pub judged_at: Option<String>,
     pub dropped: u64,
     /// How much of the last sample there was no room for.
@@ -45,6 +47,7 @@ impl From<&GuardReport> for GuardDocument {
             file,
             revision,
             mistakes,
+            is_file_changed,
             judged_at,
             dropped,
             beyond,
@@ -60,6 +63,7 @@ impl From<&GuardReport> for GuardDocument {
             file: file.clone(),
             revision: revision.as_ref().map(|it| it.0.clone()),
             mistakes: mistakes.clone(),
+            file_changed: *is_file_changed,
             judged_at: judged_at.map(Timestamp::to_rfc3339),
             dropped: *dropped,
             beyond: *beyond,

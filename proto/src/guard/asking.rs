@@ -22,6 +22,9 @@ pub struct GuardReport {
     pub revision: Option<RulesRevision>,
     /// Why the file as it is now is not in force, and others are: every mistake.
     pub mistakes: Vec<String>,
+    /// Whether the file says something else than when it was last read; `None` where
+    /// that cannot be told.
+    pub is_file_changed: Option<bool>,
     /// When the last sample was judged.
     pub judged_at: Option<Timestamp>,
     /// Samples that came too fast to be judged, since start.
@@ -210,9 +213,12 @@ pub struct EditReport {
     pub before: Option<RulesRevision>,
     /// Names what is written now.
     pub after: RulesRevision,
-    /// The lines that differ, as `diff -u` has them; cut where they are many.
+    /// The lines in which the new rules differ from those in force, as `diff -u` has
+    /// them; cut where they are many. Where the file had changes that were not read yet,
+    /// they are among them.
     pub difference: String,
-    /// What of the new rules can never hold, or contradicts itself.
+    /// What of the new rules can never hold, contradicts itself, means nothing on this
+    /// box, or is not done by this version.
     pub warnings: Vec<String>,
 }
 

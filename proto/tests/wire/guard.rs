@@ -223,6 +223,7 @@ pub(super) fn report() -> GuardReport {
         file: "/etc/gpukill/guard.toml".into(),
         revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
         mistakes: vec!["line 3: x".into()],
+        is_file_changed: Some(true),
         judged_at: Some(AT),
         dropped: 300,
         beyond: 70_000,

@@ -3,6 +3,8 @@
 
 mod edits;
 
+mod files;
+
 mod scenarios;
 
 mod judged;

@@ -246,6 +246,7 @@ pub(crate) fn guard_report() -> GuardReport {
         file: "/etc/gpukill/guard.toml".into(),
         revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
         mistakes: mistakes().iter().map(ToString::to_string).collect(),
+        is_file_changed: Some(false),
         judged_at: Some(ago(4)),
         dropped: 2,
         beyond: 12,
@@ -353,7 +354,7 @@ pub(crate) fn edited() -> EditReport {
 /// What is wrong in a file.
 pub(crate) fn mistakes() -> Vec<Mistake> {
     let mistake = |line, path: &str, what: &str, suggestion: Option<&str>| Mistake {
-        place: Place { line, column: 1 },
+        place: Some(Place { line, column: 1 }),
         path: path.into(),
         what: what.into(),
         suggestion: suggestion.map(str::to_owned),

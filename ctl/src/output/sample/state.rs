@@ -90,6 +90,7 @@ pub(crate) fn status() -> Status {
             file: "/etc/gpukill/guard.toml".into(),
             revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
             mistakes: Vec::new(),
+            is_file_changed: Some(false),
             judged_at: Some(NOW.plus_seconds(-4)),
             dropped: 0,
             beyond: 0,

@@ -130,6 +130,14 @@ fn guard_status_says_how_far_it_goes_and_what_is_wrong_with_its_file() {
     check_all("guard-status", |look| {
         super::super::guard::status(&guard_report(), NOW, look)
     });
+    let changed = GuardReport {
+        mistakes: Vec::new(),
+        is_file_changed: Some(true),
+        ..guard_report()
+    };
+    check_all("guard-status-changed", |look| {
+        super::super::guard::status(&changed, NOW, look)
+    });
     let disabled = GuardReport {
         mode: GuardMode::Disabled,
         revision: None,
@@ -206,6 +214,7 @@ fn an_edit_is_shown_as_the_lines_that_differ() {
     check("guard-edit-colored.txt", &text(&made, &colored));
     let nothing = EditReport {
         before: Some(edited().after),
+        difference: String::new(),
         ..edited()
     };
     let nothing = super::super::guard::edited(&nothing, Doing::Doing, &look);

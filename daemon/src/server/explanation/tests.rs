@@ -217,7 +217,7 @@ fn asked(pid: u32, uid: u32, groups: &[u32], will_not_act: Option<&str>) -> Opti
 #[test]
 fn a_group_of_an_account_holds_for_whom_the_judge_takes_to_be_of_it() {
     let rules = "[group_policies.vision]\nslurm_accounts = [\"vision\"]\nmemory_limit_gb = 4\n";
-    let guarded = (Rulebook::of(read(rules).unwrap()), Vec::new());
+    let guarded = (Rulebook::of(read(rules).unwrap()), Vec::new(), Vec::new());
     let mut published = published();
     let snapshot = Arc::make_mut(&mut published.snapshot);
     let job = SchedulerJob {

@@ -29,7 +29,7 @@ impl Session {
     }
 
     /// What is told.
-    pub(super) fn report(&self) -> Status {
+    pub(super) fn report(&self, is_file_changed: Option<bool>) -> Status {
         let shared = &self.shared;
         let published = shared.state.borrow().clone();
         let config = shared.authority.config.borrow().clone();
@@ -46,14 +46,14 @@ impl Session {
             faults: published.snapshot.faults.clone(),
             polling: published.polling,
             store: shared.store.report(),
-            guard: self.guard_report(),
+            guard: self.guard_report(is_file_changed),
         }
     }
 
     /// How the guard stands. Of violations and of whom was warned and ended those count
     /// that the caller may see, and what a mistake quotes of the file is for whoever may
     /// change it.
-    fn guard_report(&self) -> GuardReport {
+    fn guard_report(&self, is_file_changed: Option<bool>) -> GuardReport {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
         let (sight, standing) = (self.sight(&roles), guard.standing());
         let today = sight.today(&standing.today);
@@ -67,6 +67,7 @@ impl Session {
             would_have_ended: sight.count_ghosts(&standing.ghosts),
             warned_today: today.warned,
             ended_today: today.ended,
+            is_file_changed,
             ..report
         }
     }

@@ -266,6 +266,7 @@ fn status() -> StatusDocument {
             file: "/etc/gpukill/guard.toml".into(),
             revision: None,
             mistakes: Vec::new(),
+            is_file_changed: Some(false),
             judged_at: None,
             dropped: 0,
             beyond: 0,
