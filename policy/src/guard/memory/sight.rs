@@ -40,7 +40,7 @@ impl Sight {
                 self.told.insert(id.clone());
             }
         }
-        for (run, _) in &bucket.runs {
+        for run in bucket.runs.keys() {
             if !self.told.contains(&run.device) && !self.silent.contains_key(&run.device) {
                 self.silent.insert(run.device.clone(), 0);
             }

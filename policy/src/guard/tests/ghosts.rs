@@ -26,9 +26,11 @@ fn two_jobs() -> World {
     world
 }
 
-/// Of each ghost the job, the processes of the evidence, those that are there, and how
-/// many seconds after this moment it would have been ended.
-fn told(guard: &Guard, since: Timestamp) -> Vec<(String, Vec<u32>, Vec<u32>, Option<i64>)> {
+/// Of a ghost the job, the processes of the evidence, those that are there, and how many
+/// seconds after a moment it would have been ended.
+type Seen = (String, Vec<u32>, Vec<u32>, Option<i64>);
+
+fn told(guard: &Guard, since: Timestamp) -> Vec<Seen> {
     let ghosts = guard.memory.ghosts().into_iter();
     let told = ghosts.map(
         |Ghost {
