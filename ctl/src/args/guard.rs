@@ -181,7 +181,7 @@ pub struct SetKey {
 /// `guard export`
 #[derive(Debug, Args)]
 pub struct ExportRules {
-    /// The file; without it standard output
+    /// The file; - for standard output, as without it
     pub file: Option<PathBuf>,
     /// Its form [default: by the name of the file, else toml]
     #[arg(long, value_name = "FORMAT")]

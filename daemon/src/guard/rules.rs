@@ -188,11 +188,19 @@ impl Keeper {
                 self.path.display()
             )));
         }
+        let in_force = self.in_force.borrow().clone();
+        let is_gone = written.is_none() && in_force.revision.is_some();
+        if is_gone && !matches!(asked, GuardEdit::Replace(_)) {
+            return Err(Refusal::Invalid(format!(
+                "{} is gone, and the rules that it held are in force still: put it back, or \
+                 have gpukilld read it again (systemctl reload gpukilld) to go on without them",
+                self.path.display()
+            )));
+        }
         let text = written.as_deref().unwrap_or_default();
         let new = edit(text, asked).map_err(|error| Refusal::Invalid(error.to_string()))?;
         let rules = understood(Some(new.clone()))
             .map_err(|mistakes| Refusal::Invalid(told(&mistakes).join("\n")))?;
-        let in_force = self.in_force.borrow().clone();
         let name = self.path.display().to_string();
         let unread = unread(&name, (&in_force.text, text, &new), asked);
         // What somebody wrote by hand and did not load is no part of what held.

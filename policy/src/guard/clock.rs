@@ -129,6 +129,13 @@ impl Clock {
         self.opened.is_none() || self.settled_ms >= settled_after_ms
     }
 
+    /// Whether it does not hold since a dry run counts somebody as gone for it.
+    pub(crate) fn was_rid(&self) -> bool {
+        let opened = self.opened.as_ref();
+        self.settled_ms > 0
+            && opened.is_some_and(|it| it.ended_at.is_some() && it.mode == GuardMode::DryRun)
+    }
+
     /// So much time went by in which nobody looked, or the clock on the wall was set
     /// forward or back: whoever was warned had no part of the grace in it.
     pub(crate) fn moves(&mut self, ms: i64) {

@@ -125,11 +125,12 @@ struct Known {
 }
 
 impl Memory {
-    /// The violations that go on, each with its clock.
+    /// The violations that go on, each with its clock. What a dry run would have ended
+    /// somebody for, and does not hold without them, goes on no more.
     #[must_use]
     pub fn violations(&self) -> Vec<OpenViolation> {
         let clocks = self.clocks.iter().flat_map(|(rule, clocks)| {
-            let of = clocks.of.iter();
+            let of = clocks.of.iter().filter(|(_, clock)| !clock.was_rid());
             of.filter_map(|(subject, clock)| clock.open(rule, subject))
         });
         clocks.collect()

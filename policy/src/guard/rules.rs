@@ -1,8 +1,11 @@
 //! What the admin's file of rules says, once it is understood. How that is written,
 //! `read` knows.
 
+mod enforcement;
+
 use super::read::at::Places;
 use super::schedule::Hours;
+pub use enforcement::Enforcement;
 use gpukill_proto::guard::{GuardAction, GuardMode};
 use gpukill_proto::units::{Bytes, Percent};
 use regex::Regex;
@@ -107,34 +110,6 @@ impl Rehearsed {
         match self {
             Self::Soft => GuardMode::Soft,
             Self::Enforce => GuardMode::Enforce,
-        }
-    }
-}
-
-/// Warnings and their clocks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Enforcement {
-    /// From the first warning to the end.
-    pub grace: Duration,
-    /// So many warnings within the grace, evenly spread.
-    pub max_warnings: u32,
-    /// Utilisation is judged by its mean over so long.
-    pub utilization_window: Duration,
-    /// A process below this does nothing.
-    pub idle_below: Percent,
-    /// A violation that was not seen for so long is over, and its clock with it.
-    pub settled_after: Duration,
-}
-
-impl Default for Enforcement {
-    fn default() -> Self {
-        Self {
-            // gpu-kill's own default, of which users of it may have heard.
-            grace: Duration::from_secs(300),
-            max_warnings: 3,
-            utilization_window: Duration::from_secs(300),
-            idle_below: crate::usage::BUSY_FROM,
-            settled_after: Duration::from_secs(300),
         }
     }
 }

@@ -59,7 +59,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("procfs", &[]),
     ("holders", &["procfs"]),
     ("faults", &[]),
-    ("state", &[]),
+    ("state", &["audit"]),
     ("host", &["procfs"]),
     ("civil", &[]),
     ("fingerprint", &[]),
@@ -74,7 +74,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "audit", "clock", "config", "gather", "guard", "state", "systemd", "tick",
         ],
     ),
-    ("guard", &["audit", "civil", "fingerprint"]),
+    ("guard", &["audit", "civil", "fingerprint", "gather"]),
     ("look", &["holders", "state"]),
     ("authority", &["config", "host"]),
     (

@@ -140,12 +140,12 @@ pub(super) async fn export(
     let text = guard_files::export(&text, format);
     let text = text.map_err(|why| Failure::Usage(format!("{file}: {why}")))?;
     match &wanted.file {
-        Some(file) => {
+        Some(file) if file.as_os_str() != "-" => {
             std::fs::write(file, text).map_err(|error| {
                 Failure::Usage(format!("cannot write {}: {error}", file.display()))
             })?;
         }
-        None => guard::print_rules(&text)?,
+        Some(_) | None => guard::print_rules(&text)?,
     }
     Ok(Exit::Done)
 }

@@ -31,8 +31,13 @@ pub(crate) fn replay(report: &ReplayReport, rules: &str, look: &Look) -> Vec<Lin
 /// The lines of `guard test`: what these rules come to now, and since when they were
 /// tried.
 pub(crate) fn tested(report: &ReplayReport, now: Timestamp, look: &Look) -> Vec<Line> {
-    // Who would have been ended is among the records.
     let mut lines = going_on(&report.open, &[], now, look);
+    // These count as gone, and break no rule any more.
+    let is_end = |record: &GuardRecord| matches!(record.step, GuardStep::Ended(_));
+    if report.records.iter().any(is_end) {
+        lines.extend([Line::default(), Line::plain(WOULD_HAVE_ENDED_SINCE)]);
+        lines.extend(ended(report, look));
+    }
     let tried = match report.judged {
         0 => "no sample was judged".to_owned(),
         _ => format!("judged from {} on", date_and_clock(report.since, look)),
@@ -40,6 +45,8 @@ pub(crate) fn tested(report: &ReplayReport, now: Timestamp, look: &Look) -> Vec<
     lines.extend(rest(report, vec![tried], look));
     lines
 }
+
+const WOULD_HAVE_ENDED_SINCE: &str = "since then these would have been ended";
 
 fn heading(report: &ReplayReport, rules: &str, look: &Look) -> Line {
     let length = duration(report.until.since(report.since));

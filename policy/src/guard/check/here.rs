@@ -22,12 +22,44 @@ const MOST_TOLD: usize = 4;
 /// Whom rules name: users of the box, if there are such.
 #[must_use]
 pub fn names(rules: &Rules) -> BTreeSet<&str> {
-    let members = rules.groups.iter().flat_map(|it| &it.members.users);
-    let listed = rules.protect.users.iter().chain(members);
+    let listed = listed(rules).into_iter().flat_map(|(_, users)| users);
     let users = rules.users.iter().map(|it| &it.name).chain(listed);
     // A number is a user's whether or not that has a name.
     let names = users.map(String::as_str);
     names.filter(|it| user_number(it).is_none()).collect()
+}
+
+/// The lists of users, each with its place.
+fn listed<'r>(rules: &'r Rules) -> Vec<(String, &'r Vec<String>)> {
+    let mut listed = vec![("protect.users".to_owned(), &rules.protect.users)];
+    let mut add = |kind, name: &str, lists: &[(&str, &'r Vec<String>)]| {
+        let at = path(kind, name);
+        let lists = lists.iter();
+        listed.extend(lists.map(|(key, users)| (format!("{at}.{key}"), *users)));
+    };
+    for it in &rules.groups {
+        add(
+            PolicyKind::Group,
+            &it.name,
+            &[("members", &it.members.users)],
+        );
+    }
+    for it in &rules.gpus {
+        let (allowed, blocked) = (&it.allowed_users, &it.blocked_users);
+        let lists = [("allowed_users", allowed), ("blocked_users", blocked)];
+        add(PolicyKind::Gpu, &it.name, &lists);
+    }
+    for it in &rules.times {
+        let (allowed, blocked) = (&it.allowed_users, &it.blocked_users);
+        let lists = [("allowed_users", allowed), ("blocked_users", blocked)];
+        add(PolicyKind::Time, &it.name, &lists);
+    }
+    for it in &rules.behaviours {
+        let (users, except) = (&it.members.users, &it.except_users);
+        let lists = [("users", users), ("except_users", except)];
+        add(PolicyKind::Rule, &it.name, &lists);
+    }
+    listed
 }
 
 /// What means nothing there, in the order of the lines. Names may be those of
@@ -56,12 +88,6 @@ pub fn warnings(rules: &Rules, here: &Here<'_>) -> Vec<Warning> {
     }
     for group in &rules.groups {
         let at = path(PolicyKind::Group, &group.name);
-        strangers(
-            &mut odd,
-            here,
-            &format!("{at}.members"),
-            &group.members.users,
-        );
         absent(
             &mut odd,
             here,
@@ -75,7 +101,9 @@ pub fn warnings(rules: &Rules, here: &Here<'_>) -> Vec<Warning> {
             &group.blocked_gpus,
         );
     }
-    strangers(&mut odd, here, "protect.users", &rules.protect.users);
+    for (at, users) in listed(rules) {
+        strangers(&mut odd, here, &at, users);
+    }
     let gpus = rules.gpus.iter();
     let gpus = gpus.map(|it| (path(PolicyKind::Gpu, &it.name), &it.gpus));
     let times = rules.times.iter();
@@ -138,7 +166,7 @@ mod tests {
     use super::*;
     use crate::guard::read::read;
 
-    const RULES: &str = "[protect]\nusers = ['gdm', 'bob']\n[user_policies.alcie]\nmemory_limit_gb = 8\nallowed_gpus = ['0-9', 2]\n[user_policies.1001]\nblocked_gpus = ['*H100*']\n[group_policies.g]\nmembers = ['bob', 'carol']\ntotal_memory_limit_gb = 8\nblocked_gpus = ['8-9']\n[gpu_policies.7]\nmax_memory_gb = 8\n[gpu_policies.big]\ngpus = ['GPU-8f3c', 1, 5]\nmax_memory_gb = 8\n";
+    const RULES: &str = "[protect]\nusers = ['gdm', 'bob']\n[user_policies.alcie]\nmemory_limit_gb = 8\nallowed_gpus = ['0-9', 2]\n[user_policies.1001]\nblocked_gpus = ['*H100*']\n[group_policies.g]\nmembers = ['bob', 'carol']\ntotal_memory_limit_gb = 8\nblocked_gpus = ['8-9']\n[gpu_policies.7]\nmax_memory_gb = 8\n[gpu_policies.big]\ngpus = ['GPU-8f3c', 1, 5]\nmax_memory_gb = 8\nallowed_users = ['dan', 'eve']\nblocked_users = ['dan']\n[[rules]]\nname = 'r'\nusers = ['eve']\nexcept_users = ['dan']\nidle_limit_minutes = 5\n[[time_policies]]\nname = 't'\nstart_time = '08:00'\nend_time = '09:00'\nallowed_users = ['dan']\nblocked_users = ['eve', 'dan']\n";
 
     fn told(strangers: &[&str], devices: &[DeviceName<'_>]) -> Vec<String> {
         let rules = read(RULES).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
@@ -161,7 +189,7 @@ mod tests {
         };
         let two = [device(0, "GPU-1111"), device(1, "GPU-2222")];
         assert_eq!(
-            told(&["gdm", "alcie"], &two),
+            told(&["gdm", "alcie", "dan"], &two),
             [
                 "line 2: protect.users: this box knows no user gdm",
                 "line 3: user_policies.alcie: this box knows no user alcie",
@@ -179,6 +207,6 @@ mod tests {
     fn those_who_are_named_may_be_users_but_for_numbers() {
         let rules = read(RULES).unwrap();
         let named: Vec<&str> = names(&rules).into_iter().collect();
-        assert_eq!(named, ["alcie", "bob", "carol", "gdm"]);
+        assert_eq!(named, ["alcie", "bob", "carol", "dan", "eve", "gdm"]);
     }
 }

@@ -117,6 +117,8 @@ impl Daemon {
     fn start(directory: &Path, story: Option<&Story>) -> io::Result<Self> {
         let socket = directory.join("run/gpukill/gpukilld.sock");
         std::fs::create_dir(directory.join("run"))?;
+        // A person has one; in it the first edit of rules makes gpukill's own.
+        std::fs::create_dir(directory.join("config"))?;
         let log = std::fs::File::create(directory.join("gpukilld.log"))?;
         let mut command = Command::new(&built().gpukilld);
         command

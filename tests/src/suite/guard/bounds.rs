@@ -143,7 +143,7 @@ fn limits_that_hold_for_everybody_count_as_rules() {
     has_rules(
         &stage,
         "[global]\ndefault_memory_limit_gb = 8\ndefault_idle_limit_minutes = 9\n\
-         [user_policies.alice]\nmemory_limit_gb = 8\n",
+         [user_policies.root]\nmemory_limit_gb = 8\n",
     );
     let daemon = stage.start();
     let status = stage.json(&["guard", "status", "-o", "json"]);

@@ -13,7 +13,7 @@ default_memory_limit_gb = 1
 [enforcement]
 grace_period_seconds = 4
 max_warnings = 2
-settled_after_minutes = "2s"
+settled_after_minutes = "4s"
 
 [user_policies.@soft]
 message = "Ask in #gpus for more."
@@ -116,6 +116,7 @@ fn who_is_warned_is_reminded_and_ended_only_after_the_grace() {
     let over = [long("wavers", &["over"]), long("leaves", &["over"])];
     cast.tells(first.iter().cloned().chain(over));
     let ended = &of_person(&cast, "wavers")[2]["timestamp"];
+    // What a poll finds counts from the poll before, which may be late.
     assert!(between(&turned, ended) >= 2_000);
     daemon.stop();
 }
