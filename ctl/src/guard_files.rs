@@ -22,17 +22,47 @@ pub enum Format {
 }
 
 impl Format {
-    /// By a file's name; TOML where that does not tell.
+    /// By a file's name; `None` where that does not tell.
     #[must_use]
-    pub fn of(path: &Path) -> Self {
+    pub fn of(path: &Path) -> Option<Self> {
         let extension = path
             .extension()
             .and_then(|it| it.to_str())
             .unwrap_or_default();
         match extension.to_ascii_lowercase().as_str() {
-            "json" => Self::Json,
-            "yaml" | "yml" => Self::Yaml,
-            _ => Self::Toml,
+            "toml" => Some(Self::Toml),
+            "json" => Some(Self::Json),
+            "yaml" | "yml" => Some(Self::Yaml),
+            _ => None,
+        }
+    }
+
+    /// By what a text begins with, but for comments: each of them begins otherwise.
+    #[must_use]
+    pub fn of_text(text: &str) -> Self {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut lines = text.lines().map(str::trim);
+        let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
+        let first = first.unwrap_or_default();
+        if first.starts_with('{') {
+            return Self::Json;
+        }
+        // As YAML has what stands before a document.
+        if first == "---" || first.starts_with("--- ") || first.starts_with('%') {
+            return Self::Yaml;
+        }
+        // A table of TOML has its name in brackets; no list is rules.
+        if first.starts_with('[') {
+            return Self::Toml;
+        }
+        let after_key = match first.strip_prefix(['"', '\'']) {
+            // In quotes there may be both.
+            Some(quoted) => quoted.split_once(['"', '\'']).map_or("", |(_, rest)| rest),
+            None => first,
+        };
+        match after_key.find([':', '=']) {
+            Some(sign) if after_key[sign..].starts_with(':') => Self::Yaml,
+            Some(_) | None => Self::Toml,
         }
     }
 
@@ -55,8 +85,7 @@ pub enum NoRules {
         /// What is wrong, on one line.
         why: String,
     },
-    /// Its rules have mistakes. Where the file is not TOML, their lines are those of
-    /// the rules as they would be kept.
+    /// Its rules have mistakes. Where the file is not TOML, they have no lines.
     Mistakes(Vec<Mistake>),
 }
 
@@ -207,7 +236,12 @@ mod tests {
             (
                 "{\"global\": {\"enabled\": 1}}",
                 Format::Json,
-                "line 2, column 11: global.enabled: 1 is neither true nor false",
+                "global.enabled: 1 is neither true nor false",
+            ),
+            (
+                "\n\n\nuser_policies:\n  alice:\n    memory_limit: 8\n",
+                Format::Yaml,
+                "user_policies.alice.memory_limit: unknown key; did you mean memory_limit_gb?",
             ),
         ] {
             assert_eq!(import(text, format).unwrap_err().to_string(), expected);
@@ -229,13 +263,38 @@ mod tests {
     #[test]
     fn a_file_is_what_its_name_says() {
         for (name, format) in [
-            ("a.json", Format::Json),
-            ("a.YAML", Format::Yaml),
-            ("a.yml", Format::Yaml),
-            ("a.toml", Format::Toml),
-            ("rules", Format::Toml),
+            ("a.json", Some(Format::Json)),
+            ("a.YAML", Some(Format::Yaml)),
+            ("a.yml", Some(Format::Yaml)),
+            ("a.toml", Some(Format::Toml)),
+            ("rules", None),
+            ("-", None),
         ] {
             assert_eq!(Format::of(Path::new(name)), format, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_text_without_a_name_is_what_it_begins_with() {
+        for (text, format) in [
+            ("", Format::Toml),
+            ("# global: {}\n\n[global]\n", Format::Toml),
+            ("\u{feff}[[rules]]\nname = 'a: b'", Format::Toml),
+            ("global.enabled = true", Format::Toml),
+            ("\"a: b\" = 1", Format::Toml),
+            ("x", Format::Toml),
+            ("\n  {\n\"global\": {}}", Format::Json),
+            ("# ours\nglobal:\n  enabled: true", Format::Yaml),
+            ("'global': {dry_run: true}", Format::Yaml),
+            ("\"a = b\": 1", Format::Yaml),
+            ("---\n[global]", Format::Yaml),
+            ("%YAML 1.2\n---\n", Format::Yaml),
+        ] {
+            assert_eq!(Format::of_text(text), format, "{text}");
+        }
+        // Whatever is exported is known again.
+        for format in [Format::Toml, Format::Json, Format::Yaml] {
+            assert_eq!(Format::of_text(&export(RULES, format).unwrap()), format);
         }
     }
 }

@@ -12,6 +12,8 @@ mod rules;
 
 mod remembered;
 
+mod today;
+
 mod judging;
 
 pub(crate) mod replay;
@@ -19,6 +21,7 @@ pub(crate) mod replay;
 use crate::audit::{Sample, Store};
 use crate::civil::civil;
 use chrono::Local;
+use gpukill_policy::guard::Ghost;
 use gpukill_policy::guard::rules::Rehearsed;
 use gpukill_policy::guard::schedule::Civil;
 use gpukill_proto::guard::edit::GuardEdit;
@@ -31,14 +34,23 @@ use judging::{Judging, Lives, Order};
 use rules::Keeper;
 pub(crate) use rules::{InForce, Wrong};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use tokio::sync::watch;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+pub(crate) use today::{Counted, Today};
+use tokio::sync::{Semaphore, watch};
 
 /// So many samples may wait to be judged before new ones are dropped: they are ten
 /// seconds each, and each takes milliseconds.
 const QUEUE: usize = 16;
+
+/// How long the end of the thread is waited for: it has little to do, but the disk may
+/// be slow.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// So long whoever asks how it stands waits for the disk.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// A moment as rules have it: as the box's people count time.
 pub(crate) fn civil_of(moment: Timestamp) -> Civil {
@@ -51,10 +63,11 @@ pub(crate) struct Standing {
     /// When the last sample ended that was judged.
     pub(crate) judged_at: Option<Timestamp>,
     pub(crate) open: Vec<OpenViolation>,
+    /// The jobs that would have been ended in a dry run, and are there still.
+    pub(crate) ghosts: Vec<Ghost>,
     /// How much of the last sample there was no room for.
     pub(crate) beyond: u64,
-    pub(crate) warned_today: u32,
-    pub(crate) ended_today: u32,
+    pub(crate) today: Today,
 }
 
 /// The guard's near side. Clones share it.
@@ -65,6 +78,10 @@ pub(crate) struct Guard {
     in_force: watch::Receiver<InForce>,
     standing: watch::Receiver<Arc<Standing>>,
     dropped: Arc<AtomicU64>,
+    /// Tells nothing but that the thread has ended.
+    ended: Arc<Mutex<Receiver<()>>>,
+    /// Who looks whether the file has changed: one at a time.
+    look: Arc<Semaphore>,
 }
 
 impl Guard {
@@ -85,6 +102,7 @@ impl Guard {
         let in_force = keeper.subscribe();
         let (standing, told) = watch::channel(Arc::default());
         let (orders, received) = sync_channel(QUEUE);
+        let (ending, ended) = sync_channel(1);
         let judging = Judging {
             directory,
             boot,
@@ -99,21 +117,23 @@ impl Guard {
         };
         std::thread::Builder::new()
             .name("guard".into())
-            .spawn(move || judging.run(&received))?;
+            .spawn(move || {
+                let _told_at_the_end = ending;
+                judging.run(&received);
+            })?;
         Ok(Self {
             orders,
             keeper,
             in_force,
             standing: told,
             dropped: Arc::default(),
+            ended: Arc::new(Mutex::new(ended)),
+            look: Arc::new(Semaphore::new(1)),
         })
     }
 
-    /// Judges a sample, unless too many wait already.
+    /// Judges a sample, or only looks at it where nobody is judged, unless too many wait already.
     pub(crate) fn sample(&self, sample: &Sample) {
-        if self.in_force.borrow().rules().mode == GuardMode::Disabled {
-            return;
-        }
         match self
             .orders
             .try_send(Order::Sample(Box::new(sample.clone())))
@@ -160,6 +180,22 @@ impl Guard {
         self.keeper.text_in_force(offset)
     }
 
+    /// Whether the file says something else than when it was last read; `None` where
+    /// the disk does not say in time.
+    pub(crate) async fn is_file_changed(&self) -> Option<bool> {
+        let looked = async {
+            let turn = Arc::clone(&self.look).acquire_owned().await.ok()?;
+            let keeper = Arc::clone(&self.keeper);
+            let look = move || {
+                // Until it has ended: a disk that hangs keeps one thread, and no more.
+                let _turn = turn;
+                keeper.is_changed()
+            };
+            tokio::task::spawn_blocking(look).await.ok()
+        };
+        tokio::time::timeout(LOOK, looked).await.ok().flatten()
+    }
+
     /// The rules in force.
     pub(crate) fn in_force(&self) -> InForce {
         self.in_force.borrow().clone()
@@ -186,7 +222,7 @@ impl Guard {
         ))
     }
 
-    /// How it stands.
+    /// How it stands, but for what only the disk knows.
     pub(crate) fn report(&self) -> GuardReport {
         let (in_force, standing) = (self.in_force(), self.standing());
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -200,19 +236,26 @@ impl Guard {
             file: self.keeper.path().display().to_string(),
             revision: in_force.revision,
             mistakes: in_force.mistakes.iter().map(ToString::to_string).collect(),
+            is_file_changed: None,
             judged_at: standing.judged_at,
             dropped: self.dropped.load(Ordering::Relaxed),
             beyond: standing.beyond,
             open: count(standing.open.len()),
-            warned_today: standing.warned_today,
-            ended_today: standing.ended_today,
+            would_have_ended: count(standing.ghosts.len()),
+            warned_today: standing.today.all.warned,
+            ended_today: standing.today.all.ended,
         }
     }
 
-    /// Ends the thread after what it does now, and keeps what it remembers.
+    /// Ends the thread after what waits to be judged, and keeps what it remembers. Waits
+    /// for that: what is decided in the end goes to the store too.
     pub(crate) fn stop(&self) {
         // One that has ended already needs no telling.
-        let _ = self.orders.try_send(Order::Stop);
+        let is_told = self.orders.try_send(Order::Stop).is_ok();
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_told || ended.recv_timeout(STOP_PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("the guard did not end in time: it may begin anew");
+        }
     }
 
     fn wake(&self) {

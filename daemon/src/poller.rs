@@ -68,6 +68,7 @@ impl Poller {
                 }
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     if let Some(sample) = self.gatherer.rest() {
+                        self.guard.sample(&sample);
                         self.store.sample(sample);
                     }
                     return;
@@ -128,6 +129,7 @@ impl Poller {
         self.publisher.send_replace(Published {
             snapshot: Arc::clone(&snapshot),
             sharing,
+            accounts: Arc::clone(&accounts),
             holders: held,
             polling,
         });

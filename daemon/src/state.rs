@@ -1,6 +1,7 @@
 //! What readers see: the newest snapshot, published by the poller. Readers
 //! never delay it, nor it them.
 
+use crate::audit::Accounts;
 use gpukill_policy::memory::Shared;
 use gpukill_proto::holders::HeldDevice;
 use gpukill_proto::snapshot::Snapshot;
@@ -15,6 +16,8 @@ pub(crate) struct Published {
     pub(crate) snapshot: Arc<Snapshot>,
     /// Of the same moment.
     pub(crate) sharing: Arc<Shared>,
+    /// The accounts that processes name, of the same moment.
+    pub(crate) accounts: Arc<Accounts>,
     /// Who holds each device, as it was when somebody last asked.
     pub(crate) holders: Arc<Vec<HeldDevice>>,
     pub(crate) polling: PollingReport,
@@ -46,6 +49,7 @@ pub(crate) fn channel(host: String, interval: Duration) -> (Publisher, Reader) {
     watch::channel(Published {
         snapshot: Arc::new(snapshot),
         sharing: Arc::default(),
+        accounts: Arc::default(),
         holders: Arc::default(),
         polling,
     })

@@ -50,5 +50,6 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use ghosts::{Ghost, Process, but_for_ghosts};
 pub use judge::{Beyond, Judgement, MOST_UNJUDGED, Rulebook, judge};
 pub use memory::Memory;

@@ -12,7 +12,7 @@ mod ruled;
 
 pub use asking::{
     EditReport, GuardBrief, GuardReport, Marked, RulesFrom, RulesRevision, RulesText,
-    ViolationPage, ViolationQuery, of_process,
+    ViolationPage, ViolationQuery, jobs, of_process,
 };
 pub use replay::{NotJudged, ReplayReport, ReplayRequest, RuleOutcome};
 pub use rule::{RuleKind, RuleName, RuleSource};

@@ -104,6 +104,8 @@ fn about(pid: u32, crowd: &Crowd) -> About {
         user: Some((Some(format!("user{owner}")), 1_000 + owner)),
         login_uid: Some(None),
         nameless: Vec::new(),
+        login_name: None,
+        login_groups: None,
         is_of_the_box: Some(true),
         groups: Some(vec![format!("group{}", owner % 50), "gpu".into()]),
         name: Some("python".into()),

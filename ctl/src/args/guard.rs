@@ -1,8 +1,12 @@
 //! What `guard` takes.
 
+mod policy;
+
 use super::{Period, StatusFormat, text, whole};
 use clap::{Args, Subcommand, ValueEnum};
 use gpukill_proto::guard::edit::PolicyKind;
+use policy::only;
+pub use policy::{Policy, PolicyCommand};
 use std::path::PathBuf;
 
 /// `guard`
@@ -24,6 +28,7 @@ impl Guard {
             GuardCommand::Replay(wanted) => wanted.output,
             GuardCommand::Check(_)
             | GuardCommand::Config
+            | GuardCommand::Reference
             | GuardCommand::Enable(_)
             | GuardCommand::Disable(_)
             | GuardCommand::DryRun(_)
@@ -55,6 +60,8 @@ pub enum GuardCommand {
     Check(CheckRules),
     /// The rules as they are written
     Config,
+    /// Every key that rules have, with its default or an example, as a file to begin with
+    Reference,
     /// Judge by the rules, for admins
     Enable(Edit),
     /// Judge nothing, for admins
@@ -66,14 +73,19 @@ pub enum GuardCommand {
     /// Set one key: enforcement.max_warnings 5; an empty value removes it, for admins
     Set(SetKey),
     /// What one person may use, for admins
+    #[command(mut_subcommand("set", |set| only(PolicyKind::User, set)))]
     User(Policy),
     /// What several persons or a project may use, for admins
+    #[command(mut_subcommand("set", |set| only(PolicyKind::Group, set)))]
     Group(Policy),
     /// Who may use a GPU, and how much of it, for admins
+    #[command(mut_subcommand("set", |set| only(PolicyKind::Gpu, set)))]
     Gpu(Policy),
     /// What holds at some hours, for admins
+    #[command(mut_subcommand("set", |set| only(PolicyKind::Time, set)))]
     Time(Policy),
     /// What processes must not do, for admins
+    #[command(mut_subcommand("set", |set| only(PolicyKind::Rule, set)))]
     Rule(Policy),
     /// The rules to a file, or to standard output
     Export(ExportRules),
@@ -139,6 +151,10 @@ pub struct ReplayRules {
 pub struct CheckRules {
     /// The file: TOML, JSON or YAML; - for standard input
     pub file: PathBuf,
+    /// Its form [default: by the name of the file, else by its first line: { begins JSON,
+    /// KEY: is YAML, all else TOML]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<RulesFormat>,
 }
 
 /// What every change of the rules takes.
@@ -157,108 +173,6 @@ pub struct SetKey {
     pub key: String,
     /// Its value: 8, 90m, alice,bob
     pub value: String,
-    /// How it is changed.
-    #[command(flatten)]
-    pub edit: Edit,
-}
-
-/// `guard user`, `group`, `gpu`, `time` and `rule`
-#[derive(Debug, Args)]
-pub struct Policy {
-    /// What is done with it.
-    #[command(subcommand)]
-    pub command: PolicyCommand,
-}
-
-/// What is done with a policy.
-#[derive(Debug, Subcommand)]
-pub enum PolicyCommand {
-    /// Set keys of it, and make it where there is none
-    Set(Box<SetPolicy>),
-    /// Remove it
-    Remove(RemovePolicy),
-}
-
-/// `guard user set`
-#[derive(Debug, Args)]
-pub struct SetPolicy {
-    /// Which: a user, group, GPU or name
-    #[arg(value_parser = text())]
-    pub name: String,
-    /// Device memory, in GiB; of a group all together, of a GPU each process
-    #[arg(long, value_name = "GB")]
-    pub memory_limit: Option<String>,
-    /// Utilisation of a GPU, in percent
-    #[arg(long, value_name = "PCT")]
-    pub utilization_limit: Option<String>,
-    /// How long a process may hold a GPU
-    #[arg(long, value_name = "HOURS")]
-    pub duration_limit: Option<String>,
-    /// How many processes at once
-    #[arg(long, value_name = "N")]
-    pub process_limit: Option<String>,
-    /// How long a process may do nothing
-    #[arg(long, value_name = "MIN")]
-    pub idle_limit: Option<String>,
-    /// Only a process that holds so much is idle
-    #[arg(long, value_name = "GB")]
-    pub idle_min_memory: Option<String>,
-    /// Who is ended first: the lowest
-    #[arg(long, value_name = "N")]
-    pub priority: Option<String>,
-    /// The only GPUs: 0,1
-    #[arg(long, value_name = "GPUS")]
-    pub allowed_gpus: Option<String>,
-    /// Not these GPUs
-    #[arg(long, value_name = "GPUS")]
-    pub blocked_gpus: Option<String>,
-    /// Who belongs to the group: alice,bob
-    #[arg(long, value_name = "USERS")]
-    pub members: Option<String>,
-    /// The only users
-    #[arg(long, value_name = "USERS")]
-    pub allowed_users: Option<String>,
-    /// Not these users
-    #[arg(long, value_name = "USERS")]
-    pub blocked_users: Option<String>,
-    /// What of a GPU stays free, in GiB
-    #[arg(long, value_name = "GB")]
-    pub reserved_memory: Option<String>,
-    /// When it begins
-    #[arg(long, value_name = "HH:MM")]
-    pub from: Option<String>,
-    /// When it ends; before --from: on the next day
-    #[arg(long, value_name = "HH:MM")]
-    pub to: Option<String>,
-    /// On which days: mon-fri
-    #[arg(long, value_name = "DAYS")]
-    pub days: Option<String>,
-    /// What comes of a violation: warn or terminate
-    #[arg(long, value_name = "ACTION")]
-    pub action: Option<String>,
-    /// How far the guard goes for it, at most
-    #[arg(long, value_name = "MODE")]
-    pub mode: Option<String>,
-    /// From the first warning to the end: 10m
-    #[arg(long, value_name = "TIME")]
-    pub grace: Option<String>,
-    /// Your own words to whoever breaks it
-    #[arg(long, value_name = "TEXT")]
-    pub message: Option<String>,
-    /// Any key of the policy: command=jupyter; an empty value removes it
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub others: Vec<String>,
-    /// How it is changed.
-    #[command(flatten)]
-    pub edit: Edit,
-}
-
-/// `guard user remove`
-#[derive(Debug, Args)]
-pub struct RemovePolicy {
-    /// Which
-    #[arg(value_parser = text())]
-    pub name: String,
     /// How it is changed.
     #[command(flatten)]
     pub edit: Edit,
@@ -288,94 +202,14 @@ pub enum RulesFormat {
 pub struct ImportRules {
     /// The file: TOML, JSON (gpu-kill's own too) or YAML; - for standard input
     pub file: PathBuf,
+    /// Its form [default: by the name of the file, else by its first line: { begins JSON,
+    /// KEY: is YAML, all else TOML]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<RulesFormat>,
     /// Do it without asking
     #[arg(long)]
     pub yes: bool,
     /// How it is changed.
     #[command(flatten)]
     pub edit: Edit,
-}
-
-impl SetPolicy {
-    /// The keys that are set, and their values.
-    ///
-    /// # Errors
-    /// An option that this kind of policy does not have.
-    pub fn fields(&self, kind: PolicyKind) -> Result<Vec<(String, String)>, String> {
-        let mut fields = Vec::new();
-        for (option, typed) in self.options() {
-            let Some(value) = typed else { continue };
-            let Some(key) = key(kind, option) else {
-                return Err(format!("a {} has no {option}", kind.name()));
-            };
-            fields.push((key.to_owned(), value.clone()));
-        }
-        for other in &self.others {
-            let Some((key, value)) = other.split_once('=') else {
-                return Err(format!("--set takes KEY=VALUE, and not {other:?}"));
-            };
-            fields.push((key.trim().to_owned(), value.trim().to_owned()));
-        }
-        if fields.is_empty() {
-            return Err("nothing is set: name what is to hold, such as --memory-limit 8".into());
-        }
-        Ok(fields)
-    }
-
-    fn options(&self) -> [(&'static str, &Option<String>); 20] {
-        [
-            ("--memory-limit", &self.memory_limit),
-            ("--utilization-limit", &self.utilization_limit),
-            ("--duration-limit", &self.duration_limit),
-            ("--process-limit", &self.process_limit),
-            ("--idle-limit", &self.idle_limit),
-            ("--idle-min-memory", &self.idle_min_memory),
-            ("--priority", &self.priority),
-            ("--allowed-gpus", &self.allowed_gpus),
-            ("--blocked-gpus", &self.blocked_gpus),
-            ("--members", &self.members),
-            ("--allowed-users", &self.allowed_users),
-            ("--blocked-users", &self.blocked_users),
-            ("--reserved-memory", &self.reserved_memory),
-            ("--from", &self.from),
-            ("--to", &self.to),
-            ("--days", &self.days),
-            ("--action", &self.action),
-            ("--mode", &self.mode),
-            ("--grace", &self.grace),
-            ("--message", &self.message),
-        ]
-    }
-}
-
-/// The key that an option sets in a policy of this kind.
-fn key(kind: PolicyKind, option: &str) -> Option<&'static str> {
-    use PolicyKind::{Gpu, Group, Rule, Time, User};
-    Some(match (option, kind) {
-        ("--memory-limit", User | Time) => "memory_limit_gb",
-        ("--memory-limit", Group) => "total_memory_limit_gb",
-        ("--memory-limit", Gpu) => "max_memory_gb",
-        ("--utilization-limit", User | Time) => "utilization_limit_pct",
-        ("--utilization-limit", Group) => "total_utilization_limit_pct",
-        ("--utilization-limit", Gpu) => "max_utilization_pct",
-        ("--duration-limit", User | Group | Time | Rule) => "duration_limit_hours",
-        ("--process-limit", User | Group | Time) => "max_concurrent_processes",
-        ("--idle-limit", User | Group | Time | Rule) => "idle_limit_minutes",
-        ("--idle-min-memory", User | Group | Time | Rule) => "idle_min_memory_gb",
-        ("--priority", User | Group) => "priority",
-        ("--allowed-gpus", User | Group) => "allowed_gpus",
-        ("--blocked-gpus", User | Group) => "blocked_gpus",
-        ("--members", Group) => "members",
-        ("--allowed-users", Gpu | Time) => "allowed_users",
-        ("--blocked-users", Gpu | Time) => "blocked_users",
-        ("--reserved-memory", Gpu) => "reserved_memory_gb",
-        ("--from", Time) => "start_time",
-        ("--to", Time) => "end_time",
-        ("--days", Time) => "days_of_week",
-        ("--action", _) => "action",
-        ("--mode", _) => "mode",
-        ("--grace", _) => "grace",
-        ("--message", _) => "message",
-        _ => return None,
-    })
 }

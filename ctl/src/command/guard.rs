@@ -4,6 +4,8 @@ mod edit;
 
 mod files;
 
+mod here;
+
 mod replay;
 
 mod violations;
@@ -34,6 +36,7 @@ pub(crate) async fn run(
         GuardCommand::Replay(wanted) => replay::run(wanted, settings, messages).await,
         GuardCommand::Check(wanted) => files::check(wanted, settings, messages),
         GuardCommand::Config => config(settings, messages).await,
+        GuardCommand::Reference => files::reference(),
         GuardCommand::Enable(how) => change(set("global.enabled", "true"), how).await,
         GuardCommand::Disable(how) => change(GuardEdit::SetMode(GuardMode::Disabled), how).await,
         GuardCommand::DryRun(how) => change(GuardEdit::SetMode(GuardMode::DryRun), how).await,
@@ -113,5 +116,9 @@ async fn config(settings: &Settings, messages: Messages) -> Result<Exit, Failure
         messages.warn(&format!("there is no {file}: nobody is limited"));
     }
     guard::print_rules(&text)?;
+    let status = daemon.status(Patience::lasting(settings.timeout)).await?;
+    if status.guard.revision != revision {
+        messages.warn("this is not in force as it is: see gpukillctl guard status");
+    }
     Ok(Exit::Done)
 }

@@ -2,7 +2,7 @@
 
 mod answer;
 
-mod person;
+pub(super) mod person;
 
 mod watch;
 

@@ -56,6 +56,7 @@ const PROCESS_PARTS: &[Parts] = &[
             ("rule", "/0/rule"),
             ("rule_mode", "/0/mode"),
             ("rule_deadline", "/0/deadline"),
+            ("rule_would_have_ended_at", "/0/would_have_ended_at"),
             ("rule_sole", "/0/sole"),
         ],
     ),

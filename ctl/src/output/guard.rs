@@ -15,6 +15,7 @@ pub(super) use ruled::rows as ruled;
 
 use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, is_terminal};
+use super::mark::WOULD_HAVE_ENDED;
 use super::print;
 use super::status::labelled;
 use super::value::{clock, counted};
@@ -53,6 +54,11 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
     for mistake in &report.mistakes {
         rows.push(("mistake", mistake.clone(), Tone::Broken));
     }
+    if report.is_file_changed == Some(true) {
+        let file = &report.file;
+        let what = format!("{file} has changed since it was read: systemctl reload gpukilld");
+        rows.push(("file", what, Tone::Doubtful));
+    }
     rows.into_iter()
         .flat_map(|(name, what, tone)| labelled(name, &what, tone, 10, look))
         .collect()
@@ -61,7 +67,11 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
 /// One line for `status`.
 pub(super) fn brief(report: &GuardReport) -> String {
     let rules = counted(report.rules as usize, "rule");
-    let open = counted(report.open as usize, "open violation");
+    let mut open = counted(report.open as usize, "open violation");
+    if report.would_have_ended > 0 {
+        let jobs = counted(report.would_have_ended as usize, "job");
+        open = format!("{open}, {jobs} {WOULD_HAVE_ENDED}");
+    }
     format!("{}, {rules}, {open}, {}", mode(report), today(report))
 }
 
@@ -94,7 +104,7 @@ fn today(report: &GuardReport) -> String {
 
 /// What an edit changed, or would.
 pub(crate) fn edited(report: &EditReport, doing: Doing, look: &Look) -> Vec<Line> {
-    if report.before.as_ref() == Some(&report.after) {
+    if is_nothing(report) {
         return vec![Line::plain("nothing changes: the rules say so already")];
     }
     let mut lines: Vec<Line> = report
@@ -109,11 +119,21 @@ pub(crate) fn edited(report: &EditReport, doing: Doing, look: &Look) -> Vec<Line
             Line::toned(shown(line, look.symbols), tone)
         })
         .collect();
-    lines.push(Line::plain(match doing {
-        Doing::Saying => "nothing is changed yet".to_owned(),
-        Doing::Doing => format!("in force: revision {}", report.after.0),
-    }));
+    lines.push(match doing {
+        Doing::Saying => Line::plain("nothing is changed yet"),
+        Doing::Doing => in_force(report),
+    });
     lines
+}
+
+/// Whether an edit neither writes anything nor puts anything in force.
+pub(crate) fn is_nothing(report: &EditReport) -> bool {
+    report.difference.is_empty() && report.before.as_ref() == Some(&report.after)
+}
+
+/// What holds now.
+pub(crate) fn in_force(report: &EditReport) -> Line {
+    Line::plain(format!("in force: revision {}", report.after.0))
 }
 
 /// What is wrong in a file, one mistake a line.

@@ -3,7 +3,7 @@
 use super::line::Tone;
 use super::look::{Look, Symbols};
 use super::table::{Cell, Column, WhenNarrow};
-use super::value::minute;
+use super::value::{clock_or_day, minute};
 use gpukill_proto::guard::{GuardBrief, GuardMode, Marked, of_process};
 use gpukill_proto::snapshot::GpuProcess;
 use gpukill_proto::units::Timestamp;
@@ -51,31 +51,40 @@ impl<'a> RuleColumn<'a> {
 }
 
 /// `idle, would end 14:37`; `memory +1, 1 ends 14:37` where there is another rule,
-/// and several jobs of which one is ended.
+/// and several jobs of which one is ended; `idle, would have ended 14:03` of what a dry
+/// run counts as gone.
 fn said(mark: &Marked, more: usize, now: Timestamp, look: &Look) -> String {
     let kind = mark.rule.kind.name();
     let more = match more {
         0 => String::new(),
         more => format!(" +{more}"),
     };
+    if let Some(at) = mark.would_have_ended_at {
+        let at = clock_or_day(at, now, "%H:%M", look);
+        return format!("{kind}{more}, {WOULD_HAVE_ENDED} {at}");
+    }
     // After its end nobody was found who could be ended for it.
     let deadline = mark.deadline.filter(|deadline| *deadline > now);
     let Some(deadline) = deadline else {
         return format!("{kind}{more}");
     };
-    let ends = ends(mark.mode, mark.is_sole);
+    let ends = match mark.is_sole {
+        true => ends(mark.mode).to_owned(),
+        false => format!("1 {}", ends(mark.mode)),
+    };
     format!("{kind}{more}, {ends} {}", minute(deadline, now, look))
 }
 
 /// What becomes of it: in a dry run nobody is ended.
-pub(super) const fn ends(mode: GuardMode, is_sole: bool) -> &'static str {
-    match (mode, is_sole) {
-        (GuardMode::Disabled | GuardMode::DryRun, true) => "would end",
-        (GuardMode::Disabled | GuardMode::DryRun, false) => "1 would end",
-        (GuardMode::Soft | GuardMode::Enforce, true) => "ends",
-        (GuardMode::Soft | GuardMode::Enforce, false) => "1 ends",
+pub(super) const fn ends(mode: GuardMode) -> &'static str {
+    match mode {
+        GuardMode::Disabled | GuardMode::DryRun => "would end",
+        GuardMode::Soft | GuardMode::Enforce => "ends",
     }
 }
+
+/// What is said of a job that is there still because nobody is ended in a dry run.
+pub(super) const WOULD_HAVE_ENDED: &str = "would have ended";
 
 #[cfg(test)]
 mod tests {
@@ -99,7 +108,12 @@ mod tests {
             },
             mode,
             deadline: seconds.map(|seconds| NOW.plus_seconds(seconds)),
+            would_have_ended_at: None,
             is_sole,
+        };
+        let gone = |ago: i64| Marked {
+            would_have_ended_at: Some(NOW.plus_seconds(-ago)),
+            ..mark(GuardMode::DryRun, None, true)
         };
         let later = Some(2_100);
         let (dry_run, soft, enforce) = (GuardMode::DryRun, GuardMode::Soft, GuardMode::Enforce);
@@ -110,6 +124,8 @@ mod tests {
             (mark(dry_run, Some(-1), true), 1, "idle +1"),
             (mark(soft, later, true), 0, "idle, ends 14:37"),
             (mark(enforce, Some(60), false), 0, "idle, 1 ends 14:03:31"),
+            (gone(0), 0, "idle, would have ended 14:02"),
+            (gone(86_400), 1, "idle +1, would have ended Fri 14:02"),
         ];
         for (mark, more, expected) in cases {
             assert_eq!(said(&mark, more, NOW, &look(None)), expected);

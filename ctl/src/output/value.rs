@@ -138,6 +138,15 @@ pub(crate) fn day_and_clock(moment: Timestamp, now: Timestamp, look: &Look) -> S
     formatted(moment, form, look.zone)
 }
 
+/// The clock time of a moment of today in this form; of another day as
+/// [`day_and_clock`].
+pub(crate) fn clock_or_day(moment: Timestamp, now: Timestamp, today: &str, look: &Look) -> String {
+    match (civil(moment, look.zone), civil(now, look.zone)) {
+        (Some(at), Some(now)) if at.date() == now.date() => formatted(moment, today, look.zone),
+        _ => day_and_clock(moment, now, look),
+    }
+}
+
 /// Date and clock time of a moment.
 pub(crate) fn date_and_clock(moment: Timestamp, look: &Look) -> String {
     formatted(moment, "%Y-%m-%d %H:%M:%S", look.zone)

@@ -2,6 +2,7 @@
 
 use super::line::{Line, Tone, shown, wrap};
 use super::look::Look;
+use super::mark::WOULD_HAVE_ENDED;
 use super::value::{clock, counted, minute};
 use super::{gpus, processes};
 use crate::connect::Sight;
@@ -75,9 +76,11 @@ fn below(sight: &Sight, view: &View) -> Vec<Line> {
         let text = "unattributed memory: gpukillctl holders";
         lines.push(Line::toned(text, Tone::Doubtful));
     }
-    if view.only.is_none() && has_something_to_say(guard) && guard.open > 0 {
-        let open = counted(guard.open as usize, "violation");
-        let text = format!("{open}: gpukillctl guard violations");
+    if view.only.is_none()
+        && has_something_to_say(guard)
+        && let Some(found) = found(guard)
+    {
+        let text = format!("{found}: gpukillctl guard violations");
         lines.push(Line::toned(text, Tone::Doubtful));
     }
     let faults = snapshot.faults.iter();
@@ -141,11 +144,21 @@ fn of_guard(guard: &GuardBrief, look: &Look) -> Line {
         return Line::default();
     }
     let mut line = Line::plain(format!("{}guard {}", look.symbols.dot(), guard.mode.name()));
-    if guard.open > 0 {
-        let open = counted(guard.open as usize, "violation");
-        line.push(format!(", {open}"), Tone::Doubtful);
+    if let Some(found) = found(guard) {
+        line.push(format!(", {found}"), Tone::Doubtful);
     }
     line
+}
+
+/// `2 violations, 1 would have ended`; `None` where there is neither.
+fn found(guard: &GuardBrief) -> Option<String> {
+    let open = counted(guard.open as usize, "violation");
+    match (guard.open, guard.would_have_ended) {
+        (0, 0) => None,
+        (_, 0) => Some(open),
+        (0, gone) => Some(format!("{gone} {WOULD_HAVE_ENDED}")),
+        (_, gone) => Some(format!("{open}, {gone} {WOULD_HAVE_ENDED}")),
+    }
 }
 
 /// A guard without rules limits nobody, and is not worth a word.

@@ -17,6 +17,7 @@ pub(crate) fn page(query: &ViolationQuery) -> ViolationPage {
     let next = newest + 1 - count;
     ViolationPage {
         open: Vec::new(),
+        would_have_ended: Vec::new(),
         records: records.collect(),
         next: (next > 1).then_some(next),
     }

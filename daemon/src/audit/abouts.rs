@@ -6,12 +6,16 @@
 use gpukill_policy::guard::about::About;
 use rusqlite::{OptionalExtension as _, Transaction, params};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// The second form. The first said nothing of who has no name.
-const VERSION: u8 = 2;
+/// The third form. The first said nothing of who has no name, and neither it nor the
+/// second what is known of who logged in.
+const VERSION: u8 = 3;
 
-/// How postcard writes that there is none of something.
-const NONE: u8 = 0;
+/// How postcard writes that there is none of something, as often as older forms lack it.
+const OF_FIRST: &[u8] = &[0, 0, 0];
+
+const OF_SECOND: &[u8] = &[0, 0];
 
 /// As it is stored.
 fn pack(about: &About) -> Vec<u8> {
@@ -23,7 +27,8 @@ fn pack(about: &About) -> Vec<u8> {
 pub(super) fn unpack(blob: &[u8]) -> About {
     let about = match blob {
         [VERSION, packed @ ..] => postcard::from_bytes(packed).ok(),
-        [1, packed @ ..] => postcard::from_bytes(&[packed, &[NONE]].concat()).ok(),
+        [2, packed @ ..] => postcard::from_bytes(&[packed, OF_SECOND].concat()).ok(),
+        [1, packed @ ..] => postcard::from_bytes(&[packed, OF_FIRST].concat()).ok(),
         _ => None,
     };
     about.unwrap_or_default()
@@ -31,7 +36,7 @@ pub(super) fn unpack(blob: &[u8]) -> About {
 
 /// What was written last, by the process's row.
 #[derive(Default)]
-pub(super) struct Abouts(BTreeMap<i64, About>);
+pub(super) struct Abouts(BTreeMap<i64, Arc<About>>);
 
 impl Abouts {
     /// Writes it down, from this sample on, where it is not what was written last.
@@ -40,26 +45,25 @@ impl Abouts {
         transaction: &Transaction<'_>,
         process: i64,
         sample: i64,
-        about: About,
+        about: &Arc<About>,
     ) -> rusqlite::Result<()> {
-        if self.0.get(&process) == Some(&about) {
+        if self.0.get(&process) == Some(about) {
             return Ok(());
         }
-        let packed = pack(&about);
+        let packed = pack(about);
         let last = "SELECT about FROM about WHERE process = ?1 ORDER BY sample DESC LIMIT 1";
         let last: Option<Vec<u8>> = transaction
             .prepare_cached(last)?
             .query_row([process], |row| row.get(0))
             .optional()?;
         if last.as_ref() != Some(&packed) {
-            // Two of its runs may tell of it in one sample; the last counts.
-            let insert = "INSERT OR REPLACE INTO about (process, sample, about)
+            let insert = "INSERT INTO about (process, sample, about)
                 VALUES (?1, ?2, ?3)";
             transaction
                 .prepare_cached(insert)?
                 .execute(params![process, sample, packed])?;
         }
-        self.0.insert(process, about);
+        self.0.insert(process, Arc::clone(about));
         Ok(())
     }
 
@@ -76,7 +80,7 @@ mod tests {
     use gpukill_proto::snapshot::Scheduler;
 
     #[test]
-    fn what_was_stored_in_the_first_and_the_second_form_is_read_for_ever() {
+    fn what_was_stored_in_older_forms_is_read_for_ever() {
         // As it was written when accounts were not read yet, and since.
         let of_ann = b"\x01\x01\x03ann\x01\xe8\x07\x01\x01\x03ann\xe8\x07\x01\x00\x01\x01\
             \x01\x01\x02ml\x01\x06python\x00\x00\x01\x00\x01\x00\x01\x00\x01\x01\x00\x0212";
@@ -109,24 +113,40 @@ mod tests {
             assert_eq!(unpack(&blob), about(account), "{account:?}");
             let second = [b"\x02", &blob[1..], b"\x00"].concat();
             assert_eq!(unpack(&second), about(account), "{account:?}");
-            assert_eq!(pack(&about(account)), second, "{account:?}");
+            let third = [b"\x03", &blob[1..], b"\x00\x00\x00"].concat();
+            assert_eq!(unpack(&third), about(account), "{account:?}");
+            assert_eq!(pack(&about(account)), third, "{account:?}");
         }
     }
 
     #[test]
-    fn the_second_form_tells_who_has_no_name() {
+    fn who_has_no_name_is_told_since_the_second_form_and_who_logged_in_since_the_third() {
         let about = About {
             nameless: vec![7, 4242],
             ..About::default()
         };
-        let blob = [&[2][..], &[0; 15], b"\x02\x07\x92\x21"].concat();
-        assert_eq!(pack(&about), blob);
-        assert_eq!(unpack(&blob), about);
+        let second = [&[2][..], &[0; 15], b"\x02\x07\x92\x21"].concat();
+        assert_eq!(unpack(&second), about);
+        let about = About {
+            login_name: Some("ann".into()),
+            login_groups: Some(vec!["ml".into()]),
+            ..about
+        };
+        let third = [b"\x03", &second[1..], b"\x01\x03ann\x01\x01\x02ml"].concat();
+        assert_eq!(pack(&about), third);
+        assert_eq!(unpack(&third), about);
     }
 
     #[test]
     fn nothing_is_known_of_what_is_in_no_form_of_ours() {
-        for blob in [&b""[..], b"\x00", b"\x02\x01", b"\x01", b"\x01\x01\xff"] {
+        for blob in [
+            &b""[..],
+            b"\x00",
+            b"\x03\x01",
+            b"\x02\x01",
+            b"\x01",
+            b"\x01\x01\xff",
+        ] {
             assert_eq!(unpack(blob), About::default(), "{blob:?}");
         }
     }

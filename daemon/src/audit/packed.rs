@@ -15,9 +15,14 @@ pub(super) use read::{Broken, Packed, Unpacked, read, span, unpack};
 
 use gpukill_policy::usage::{Gauge, Usage};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
-/// The only form so far.
-const VERSION: u8 = 1;
+/// The first form: what was used, and no more.
+const USED: u8 = 1;
+
+/// The second: after that, the runs that had left their devices at the end. Samples
+/// have it.
+const USED_AND_LEFT: u8 = 2;
 
 /// The names are numbers of rows.
 pub(super) type Stored = Usage<i64, i64>;
@@ -83,7 +88,17 @@ enum Amount {
     Mebi(u64),
 }
 
-/// As it is stored.
+/// As a sample is stored, at whose end these runs had left.
+pub(super) fn pack_sample(usage: &Stored, left: &BTreeSet<i64>) -> Vec<u8> {
+    let mut before = 0;
+    let left: Vec<u64> = left.iter().map(|id| step(*id, &mut before)).collect();
+    let mut blob = pack(usage);
+    blob[0] = USED_AND_LEFT;
+    // As below.
+    postcard::to_extend(&left, blob).unwrap_or_else(|_| vec![USED_AND_LEFT])
+}
+
+/// As a stretch is stored.
 pub(super) fn pack(usage: &Stored) -> Vec<u8> {
     let mut device_before = 0;
     let mut run_before = 0;
@@ -126,7 +141,7 @@ pub(super) fn pack(usage: &Stored) -> Vec<u8> {
             .collect(),
     };
     // Nothing in it can fail to be written: it has no maps, and lengths are known.
-    postcard::to_extend(&whole, vec![VERSION]).unwrap_or_else(|_| vec![VERSION])
+    postcard::to_extend(&whole, vec![USED]).unwrap_or_else(|_| vec![USED])
 }
 
 /// How far an id is from the one before. Rows are numbered from 1.

@@ -23,11 +23,43 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// What rules may know of a process of it.
-    pub(crate) fn about(&self, process: &GpuProcess) -> About {
-        let account = process.key().and_then(|key| self.accounts.get(&key));
-        About::of(process, &self.groups).charged_to(account.map(String::as_str))
+    /// Every process of it on every device, as it was last seen there.
+    pub(crate) fn processes(&self) -> BTreeMap<Run, &GpuProcess> {
+        let departed = self.departed.iter().map(|departed| &departed.process);
+        // Who is there last is told of last.
+        let all = departed.chain(&self.snapshot.processes);
+        all.map(|process| (Run::of(process), process)).collect()
     }
+
+    /// The runs of it that were over at its end.
+    pub(crate) fn left(&self) -> impl Iterator<Item = Run> {
+        self.departed.iter().map(|it| Run::of(&it.process))
+    }
+
+    /// What rules may know of each process of it: one thing, on whatever devices it is
+    /// and was, and that is what was seen last.
+    pub(crate) fn abouts(&self) -> BTreeMap<ProcessKey, Arc<About>> {
+        let mut departed: Vec<&Departed> = self.departed.iter().collect();
+        departed.sort_by_key(|it| (it.last_seen, Run::of(&it.process)));
+        let mut present: Vec<&GpuProcess> = self.snapshot.processes.iter().collect();
+        present.sort_by_key(|process| Run::of(process));
+        let all = departed.into_iter().map(|it| &it.process).chain(present);
+        let last: BTreeMap<ProcessKey, &GpuProcess> = all
+            .filter_map(|process| Some((process.key()?, process)))
+            .collect();
+        last.into_iter()
+            .map(|(key, process)| {
+                let about = about(process, &self.groups, &self.accounts);
+                (key, Arc::new(about))
+            })
+            .collect()
+    }
+}
+
+/// What rules may know of a process.
+pub(crate) fn about(process: &GpuProcess, groups: &Groups, accounts: &Accounts) -> About {
+    let account = process.key().and_then(|key| accounts.get(&key));
+    About::of(process, groups).charged_to(account.map(String::as_str))
 }
 
 /// The names of users' groups, by uid.

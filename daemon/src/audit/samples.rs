@@ -1,7 +1,7 @@
 //! Writes one sample: the devices, processes and runs in it, and what was used.
 
 use super::abouts::Abouts;
-use super::packed::{Stored, pack};
+use super::packed::{Stored, pack_sample};
 use super::rolling::Rolling;
 use super::row::{count, kind_number};
 use super::sample::{Departed, Groups, Sample};
@@ -96,10 +96,10 @@ impl Written {
             None => Rolling::restore(transaction)?,
         };
         let id = rolling.last_sample(transaction)? + 1;
-        let stored = self.name_rows(transaction, boot, sample, id)?;
+        let (stored, left) = self.name_rows(transaction, boot, sample, id)?;
         transaction
             .prepare_cached("INSERT INTO sample (id, at, usage) VALUES (?1, ?2, ?3)")?
-            .execute(params![id, stored.from.0, pack(&stored)])?;
+            .execute(params![id, stored.from.0, pack_sample(&stored, &left)])?;
         rolling.add(transaction, id, &stored)?;
         for departed in &sample.departed {
             depart(transaction, boot, departed, id)?;
@@ -114,14 +114,14 @@ impl Written {
     }
 
     /// Gives each device and process the number of its row, writing those that
-    /// are new or have changed.
+    /// are new or have changed. With them, the runs that have left.
     fn name_rows(
         &mut self,
         transaction: &Transaction<'_>,
         boot: &str,
         sample: &Sample,
         id: i64,
-    ) -> rusqlite::Result<Stored> {
+    ) -> rusqlite::Result<(Stored, BTreeSet<i64>)> {
         let Usage {
             from,
             until,
@@ -149,27 +149,27 @@ impl Written {
             stored.devices.insert(row, usage.clone());
             device_rows.insert(device, row);
         }
-        let departed = sample.departed.iter().map(|departed| &departed.process);
-        let present = sample.snapshot.processes.iter();
-        // Who is there last is told of last.
-        let people: BTreeMap<Run, &GpuProcess> = departed
-            .chain(present)
-            .map(|process| (Run::of(process), process))
-            .collect();
+        let (people, abouts) = (sample.processes(), sample.abouts());
+        let departed: BTreeSet<Run> = sample.left().collect();
+        let mut left = BTreeSet::new();
         for (run, usage) in runs {
             let Some(process) = people.get(run) else {
                 continue;
             };
             let row = self.process(transaction, boot, process, &sample.groups)?;
-            let about = sample.about(process);
-            self.abouts.write(transaction, row, id, about)?;
+            if let Some(about) = process.key().and_then(|key| abouts.get(&key)) {
+                self.abouts.write(transaction, row, id, about)?;
+            }
             let Some(device) = device_rows.get(&run.device) else {
                 continue;
             };
             let run_row = self.run(transaction, run, (row, *device), (*from, *until), id)?;
             stored.runs.insert(run_row, usage.clone());
+            if departed.contains(run) {
+                left.insert(run_row);
+            }
         }
-        Ok(stored)
+        Ok((stored, left))
     }
 
     fn device(&mut self, transaction: &Transaction<'_>, device: &Device) -> rusqlite::Result<i64> {
@@ -189,7 +189,8 @@ impl Written {
             .prepare_cached(
                 "INSERT INTO device (uuid, gpu_index, name, pci, memory, is_unified)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-                 ON CONFLICT (uuid) DO UPDATE SET gpu_index = ?2, name = ?3, pci = ?4,
+                 ON CONFLICT (uuid) DO UPDATE SET gpu_index = ?2,
+                 name = coalesce(?3, name), pci = coalesce(?4, pci),
                  memory = coalesce(?5, memory), is_unified = ?6 RETURNING id",
             )?
             .query_row(

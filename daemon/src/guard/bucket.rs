@@ -1,39 +1,63 @@
 //! A sample as rules see it. What is told of a process here is stored as it is told,
 //! so that a replay judges the same.
 
-use crate::audit::{Departure, Sample};
+use crate::audit::Sample;
 use crate::civil::civil;
 use chrono::TimeZone;
 use gpukill_policy::guard::about::memory;
 use gpukill_policy::guard::bucket::{Bucket, Judged, JudgedDevice, held_since};
 use gpukill_policy::usage::Run;
 use gpukill_proto::guard::JudgedRun;
-use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess};
-use gpukill_proto::units::Timestamp;
+use gpukill_proto::snapshot::{Device, DeviceId};
+use gpukill_proto::units::{Bytes, Timestamp};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Since when each process has held each device, as far as was seen.
-pub(crate) type FirstSeen = BTreeMap<JudgedRun, Timestamp>;
+/// What samples said that later ones need not say again. The store has it too.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Since when each process has held each device, as far as was seen. One that left
+    /// a device and comes back is the same.
+    pub(crate) first: BTreeMap<JudgedRun, Timestamp>,
+    pub(crate) devices: BTreeMap<DeviceId, Facts>,
+}
 
-/// The sample, told in the time of this zone. What is new is remembered in `first`,
-/// and what has ended is forgotten: a process that left a device and comes back is the
-/// same, as it is in the store.
-pub(crate) fn bucket(sample: &Sample, first: &mut FirstSeen, zone: &impl TimeZone) -> Bucket {
+/// What is known of a device and hardly ever changes: it is true of one that does not
+/// answer, or is away, too.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Facts {
+    name: Option<String>,
+    pci: Option<String>,
+    memory: Option<Bytes>,
+    is_unified: bool,
+}
+
+impl Seen {
+    /// Forgets since when those held devices who are not in this bucket and have ended:
+    /// `lives` tells of a pid, and when in ticks it began, whether that process lives.
+    pub(crate) fn forget(&mut self, bucket: &Bucket, lives: &dyn Fn(u32, u64) -> bool) {
+        let first = &mut self.first;
+        first.retain(|run, _| bucket.runs.contains_key(run) || lives(run.pid, run.start_ticks));
+    }
+}
+
+/// The sample, told in the time of this zone. What is new is remembered in `seen`.
+pub(crate) fn bucket(sample: &Sample, seen: &mut Seen, zone: &impl TimeZone) -> Bucket {
     let usage = &sample.usage;
-    let known = processes(sample);
-    let left = sample.departed.iter();
-    let left: BTreeSet<Run> = left.map(|it| Run::of(&it.process)).collect();
+    let (known, abouts) = (sample.processes(), sample.abouts());
+    let left: BTreeSet<Run> = sample.left().collect();
     let runs: BTreeMap<Arc<JudgedRun>, Judged> = usage
         .runs
         .iter()
         .filter_map(|(run, used)| {
             let judged = judged_run(run)?;
             let process = known.get(run)?;
-            let since = *first.entry(judged.clone()).or_insert(usage.from);
+            let since = seen.first.entry(judged.clone());
+            let since = *since.or_insert(usage.from);
             let started_at = process.started_at.last_known().copied();
             let told = Judged {
-                about: Arc::new(sample.about(process)),
+                about: Arc::clone(abouts.get(&process.key()?)?),
                 first_seen: held_since(since, started_at, usage.until),
                 usage: used.clone(),
                 is_present: !left.contains(run),
@@ -41,19 +65,12 @@ pub(crate) fn bucket(sample: &Sample, first: &mut FirstSeen, zone: &impl TimeZon
             Some((Arc::new(judged), told))
         })
         .collect();
-    for gone in &sample.departed {
-        if gone.departure == Departure::Ended
-            && let Some(run) = judged_run(&Run::of(&gone.process))
-        {
-            first.remove(&run);
-        }
-    }
     Bucket {
         from: usage.from,
         until: usage.until,
         seen_ms: usage.seen_ms,
         civil: civil(zone, usage.from),
-        devices: devices(sample),
+        devices: devices(sample, &mut seen.devices),
         runs,
     }
 }
@@ -68,34 +85,48 @@ pub(crate) fn judged_run(run: &Run) -> Option<JudgedRun> {
     })
 }
 
-/// Every process of the sample, as it was last seen in it.
-fn processes(sample: &Sample) -> BTreeMap<Run, &GpuProcess> {
-    let departed = sample.departed.iter().map(|departed| &departed.process);
-    let all = departed.chain(&sample.snapshot.processes);
-    all.map(|process| (Run::of(process), process)).collect()
-}
-
-fn devices(sample: &Sample) -> BTreeMap<DeviceId, JudgedDevice> {
-    let seen: BTreeMap<&DeviceId, &Device> = sample
-        .snapshot
-        .devices
-        .iter()
-        .map(|device| (&device.id, device))
-        .collect();
+fn devices(
+    sample: &Sample,
+    facts: &mut BTreeMap<DeviceId, Facts>,
+) -> BTreeMap<DeviceId, JudgedDevice> {
+    for device in &sample.snapshot.devices {
+        facts.entry(device.id.clone()).or_default().learn(device);
+    }
     let used = sample.usage.devices.iter();
     used.map(|(id, usage)| {
-        let device = seen.get(id).copied();
+        let Facts {
+            name,
+            pci,
+            memory,
+            is_unified,
+        } = facts.get(id).cloned().unwrap_or_default();
         let told = JudgedDevice {
             index: usage.index,
-            name: device.and_then(|it| it.name.last_known().cloned()),
-            pci: device.and_then(|it| it.pci.last_known().cloned()),
-            memory: device.and_then(memory),
-            is_unified: device.is_some_and(|it| it.memory_unified),
+            name,
+            pci,
+            memory,
+            is_unified,
             usage: usage.clone(),
         };
         (id.clone(), told)
     })
     .collect()
+}
+
+impl Facts {
+    fn learn(&mut self, device: &Device) {
+        let learn = |known: &mut Option<String>, now: Option<&String>| {
+            if let Some(now) = now
+                && known.as_ref() != Some(now)
+            {
+                *known = Some(now.clone());
+            }
+        };
+        learn(&mut self.name, device.name.last_known());
+        learn(&mut self.pci, device.pci.last_known());
+        self.memory = memory(device).or(self.memory);
+        self.is_unified = device.memory_unified;
+    }
 }
 
 #[cfg(test)]

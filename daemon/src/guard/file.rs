@@ -1,5 +1,7 @@
 //! The admin's file of rules: read whole, and replaced whole.
 
+mod directory;
+
 use rustix::fs::{Mode, OFlags};
 use std::fs::{File, Metadata};
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
@@ -60,12 +62,41 @@ fn is_others(metadata: &Metadata) -> Option<String> {
 const OTHERS_WRITE: u32 = 0o022;
 
 /// Puts `text` in the place of what the file said, at once and for good: whoever
-/// reads sees the one or the other, whatever happens meanwhile. A link stays one.
+/// reads sees the one or the other, whatever happens meanwhile. A link stays one. Where
+/// its directory is not there yet, that is made; but not the one around it.
 ///
 /// # Errors
 /// When it cannot be written; then it is as it was.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
-    put(&target(path)?, text, 0o644)
+    let target = target(path)?;
+    let directory = directory_of(&target);
+    if directory.exists() {
+        return put(&target, text, 0o644);
+    }
+    if target != path {
+        // Who wrote the link says where rules lie, and may have meant another place.
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!(
+                "it is a link to {}, and there is no such directory: mkdir -p {}",
+                target.display(),
+                directory.display()
+            ),
+        ));
+    }
+    directory::make(directory)?;
+    let put = put(&target, text, 0o644);
+    if put.is_err() {
+        // It is empty; the error that counts is the first.
+        let _ = std::fs::remove_dir(directory);
+    }
+    put
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent()
+        .filter(|directory| !directory.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 /// The same for a file of the daemon's own, which nobody else may read, and which is
@@ -78,10 +109,7 @@ pub(crate) fn replace_private(path: &Path, text: &str) -> Result<()> {
 }
 
 fn put(path: &Path, text: &str, usual_mode: u32) -> Result<()> {
-    let directory = path
-        .parent()
-        .filter(|directory| !directory.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+    let directory = directory_of(path);
     let before = path.metadata().ok();
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -209,7 +237,18 @@ mod tests {
         assert_eq!(written.unwrap(), "two");
         // One that leads into nothing is an error, and stays as it was.
         std::fs::remove_dir_all(at("elsewhere")).unwrap();
-        replace(&at("guard.toml"), "three").unwrap_err();
+        std::fs::remove_file(at("guard.toml")).unwrap();
+        std::os::unix::fs::symlink("elsewhere/rules.toml", at("guard.toml")).unwrap();
+        let error = replace(&at("guard.toml"), "three").unwrap_err();
+        let elsewhere = at("elsewhere").display().to_string();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "it is a link to {elsewhere}/rules.toml, and there is no such directory: \
+                 mkdir -p {elsewhere}"
+            )
+        );
+        assert!(!at("elsewhere").exists());
         assert!(at("guard.toml").symlink_metadata().unwrap().is_symlink());
     }
 

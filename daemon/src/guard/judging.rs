@@ -7,7 +7,7 @@ use crate::audit::{Sample, Store};
 use crate::catalogue::{About, tell};
 use chrono::Local;
 use gpukill_policy::guard::bucket::Bucket;
-use gpukill_policy::guard::{Memory, judge};
+use gpukill_policy::guard::{Memory, but_for_ghosts, judge};
 use gpukill_proto::guard::{GuardAction, GuardMode, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
@@ -67,9 +67,14 @@ impl Judging {
 
     fn judge(&mut self, sample: &Sample) {
         let book = Arc::clone(&self.in_force.borrow_and_update().book);
-        let bucket = bucket(sample, &mut self.remembered.first, &Local);
+        let bucket = bucket(sample, &mut self.remembered.seen, &Local);
+        if book.rules().mode == GuardMode::Disabled {
+            self.only_looks(&bucket);
+            return;
+        }
         let judgement = judge(&book, &mut self.remembered.memory, &bucket);
-        self.count(bucket.until, &judgement.records);
+        let today = &mut self.remembered.today;
+        today.add(bucket.until, &judgement.records);
         for record in &judgement.records {
             log(record);
         }
@@ -79,7 +84,7 @@ impl Judging {
         }
         let age = bucket.until.since(self.saved_at);
         if age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
-            self.forget(&bucket);
+            self.remembered.seen.forget(&bucket, &self.lives);
         }
         if has_decided || age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
             self.save(Some(bucket.until));
@@ -88,31 +93,12 @@ impl Judging {
         self.publish(Some(bucket.until));
     }
 
-    /// Forgets since when those held devices who left them and have ended since.
-    fn forget(&mut self, bucket: &Bucket) {
-        let lives = &self.lives;
-        let first = &mut self.remembered.first;
-        first.retain(|run, _| bucket.runs.contains_key(run) || lives(run.pid, run.start_ticks));
-    }
-
-    /// So many were warned and ended today, by the clocks on the wall.
-    fn count(&mut self, now: Timestamp, records: &[GuardRecord]) {
-        let day = day(now);
-        if day != self.remembered.day {
-            self.remembered.day = day;
-            (self.remembered.warned, self.remembered.ended) = (0, 0);
-        }
-        for record in records {
-            match &record.step {
-                // Of several warnings of one violation the first counts.
-                GuardStep::Warned { times: 1, .. } => self.remembered.warned += 1,
-                GuardStep::Ended(victim) if victim.leave_to.is_none() => self.remembered.ended += 1,
-                GuardStep::Violated
-                | GuardStep::Warned { .. }
-                | GuardStep::Ended(_)
-                | GuardStep::Spared(_)
-                | GuardStep::Over => {}
-            }
+    /// Nobody is judged; but whoever held a device before there were rules has held it
+    /// since then, as a replay says.
+    fn only_looks(&mut self, bucket: &Bucket) {
+        if bucket.until.since(self.saved_at) >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
+            self.remembered.seen.forget(bucket, &self.lives);
+            self.saved_at = bucket.until;
         }
     }
 
@@ -134,26 +120,21 @@ impl Judging {
 
     /// For whoever asks how the guard stands.
     fn publish(&self, judged_at: Option<Timestamp>) {
-        let open = self.remembered.memory.violations();
-        let (warned, ended) = (self.remembered.warned, self.remembered.ended);
+        let memory = &self.remembered.memory;
+        let ghosts = memory.ghosts();
+        let open = but_for_ghosts(memory.violations(), &ghosts);
+        let today = self.remembered.today.clone();
         let beyond = self.beyond;
         self.standing.send_modify(|standing| {
             *standing = Arc::new(Standing {
                 judged_at: judged_at.or(standing.judged_at),
                 open,
+                ghosts,
                 beyond,
-                warned_today: warned,
-                ended_today: ended,
+                today,
             });
         });
     }
-}
-
-/// In days since 1970.
-fn day(now: Timestamp) -> i64 {
-    let utc = chrono::DateTime::from_timestamp_millis(now.0).unwrap_or_default();
-    let offset = chrono::Offset::fix(utc.with_timezone(&Local).offset()).local_minus_utc();
-    (now.0.div_euclid(1_000) + i64::from(offset)).div_euclid(86_400)
 }
 
 /// One entry for each step, with what it is known by.

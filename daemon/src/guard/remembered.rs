@@ -1,12 +1,15 @@
 //! What the guard remembers, in a file: a daemon that is started anew goes on where
 //! it was. It is of one boot of the box alone, in which a process has one name.
 
-use super::bucket::FirstSeen;
+use super::bucket::{Facts, Seen};
 use super::file;
+use super::today::Today;
 use gpukill_policy::guard::Memory;
 use gpukill_proto::guard::JudgedRun;
+use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The file, in the daemon's own directory.
@@ -16,11 +19,8 @@ const FILE: &str = "guard.json";
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
     pub(super) memory: Memory,
-    pub(super) first: FirstSeen,
-    /// The day of `warned` and `ended`, in days since 1970 by the clocks on the wall.
-    pub(super) day: i64,
-    pub(super) warned: u32,
-    pub(super) ended: u32,
+    pub(super) seen: Seen,
+    pub(super) today: Today,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -31,9 +31,10 @@ struct Written {
     rules: String,
     memory: Memory,
     first: Vec<(JudgedRun, Timestamp)>,
-    day: i64,
-    warned: u32,
-    ended: u32,
+    #[serde(default)]
+    devices: BTreeMap<DeviceId, Facts>,
+    #[serde(default)]
+    today: Today,
 }
 
 /// The only form so far.
@@ -64,10 +65,11 @@ pub(super) fn load(directory: &Path, boot: &str) -> (Remembered, Option<String>)
     }
     let remembered = Remembered {
         memory: written.memory,
-        first: written.first.into_iter().collect(),
-        day: written.day,
-        warned: written.warned,
-        ended: written.ended,
+        seen: Seen {
+            first: written.first.into_iter().collect(),
+            devices: written.devices,
+        },
+        today: written.today,
     };
     (remembered, rules)
 }
@@ -88,13 +90,13 @@ pub(super) fn save(
         rules: rules.to_owned(),
         memory: remembered.memory.clone(),
         first: remembered
+            .seen
             .first
             .iter()
             .map(|(run, since)| (run.clone(), *since))
             .collect(),
-        day: remembered.day,
-        warned: remembered.warned,
-        ended: remembered.ended,
+        devices: remembered.seen.devices.clone(),
+        today: remembered.today.clone(),
     };
     let text = serde_json::to_string(&written)?;
     file::replace_private(&path(directory), &text)

@@ -2,7 +2,8 @@
 //!
 //! A file that is wrong changes nothing: what was in force before stays, and every
 //! mistake is told. An edit reads the file as it is at that moment, so that nobody's
-//! edit is lost, neither an admin's with the client nor one's with an editor.
+//! edit is lost, neither an admin's with the client nor one's with an editor; what it
+//! puts in force beyond itself, it tells.
 
 use super::file;
 use crate::audit::{Act, ActKind, Event, Store};
@@ -35,8 +36,12 @@ pub(crate) struct InForce {
     pub(crate) text: Arc<str>,
     /// `None` where there is no file, and the built-in ones hold.
     pub(crate) revision: Option<RulesRevision>,
-    /// Why the file as it is now is not in force.
+    /// How far they ask the guard to go, which may be further than it does.
+    pub(crate) written: GuardMode,
+    /// Why the file as it was last read is not in force.
     pub(crate) mistakes: Vec<Wrong>,
+    /// Names the text that has them.
+    mistaken: Option<RulesRevision>,
 }
 
 /// What is wrong with a file of rules.
@@ -53,9 +58,11 @@ impl Wrong {
     pub(crate) fn place(&self) -> String {
         match self {
             Self::Mistake(Mistake {
-                place: Place { line, column },
+                place: Some(Place { line, column }),
                 ..
             }) => format!("a mistake in line {line}, column {column}"),
+            // A file that is read has lines.
+            Self::Mistake(Mistake { place: None, .. }) => "a mistake".to_owned(),
             Self::Unreadable(why) => why.clone(),
         }
     }
@@ -73,11 +80,14 @@ impl fmt::Display for Wrong {
 impl InForce {
     /// What holds where there is no file: nobody is limited.
     fn built_in() -> Self {
+        let rules = Rules::default();
         Self {
-            book: Arc::new(Rulebook::of(Rules::default())),
+            written: rules.mode,
+            book: Arc::new(Rulebook::of(rules)),
             text: "".into(),
             revision: None,
             mistakes: Vec::new(),
+            mistaken: None,
         }
     }
 
@@ -126,19 +136,35 @@ impl Keeper {
     pub(super) fn reload(&self) {
         let _one_at_a_time = self.lock();
         match file::read(&self.path) {
-            Ok(text) => match understood(text) {
-                Ok(new) => {
-                    let is_new = self.in_force.borrow().revision != new.revision;
-                    self.put_in_force(new);
-                    if is_new {
-                        self.record();
+            Ok(text) => {
+                let named = text.as_deref().map(revision);
+                match understood(text) {
+                    Ok(new) => self.put_in_force(new),
+                    Err(mistakes) => {
+                        let wrong = mistakes.into_iter().map(Wrong::Mistake);
+                        self.keep_old(wrong.collect(), named);
                     }
                 }
-                Err(mistakes) => {
-                    self.keep_old(mistakes.into_iter().map(Wrong::Mistake).collect());
-                }
-            },
-            Err(error) => self.keep_old(vec![Wrong::Unreadable(error.to_string())]),
+            }
+            Err(error) => self.keep_old(vec![Wrong::Unreadable(error.to_string())], None),
+        }
+    }
+
+    /// Whether the file says something else than when it was last read.
+    pub(super) fn is_changed(&self) -> bool {
+        let _no_edit_meanwhile = self.lock();
+        let written = file::read(&self.path);
+        let in_force = self.in_force.borrow();
+        let was_right = in_force.mistakes.is_empty();
+        match written {
+            Ok(text) => {
+                let last_read = match was_right {
+                    true => &in_force.revision,
+                    false => &in_force.mistaken,
+                };
+                text.as_deref().map(revision) != *last_read
+            }
+            Err(_) => was_right,
         }
     }
 
@@ -163,26 +189,38 @@ impl Keeper {
                 self.path.display()
             )));
         }
-        let text = written.unwrap_or_default();
-        let new = edit(&text, asked).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let text = written.as_deref().unwrap_or_default();
+        let new = edit(text, asked).map_err(|error| Refusal::Invalid(error.to_string()))?;
         let rules = understood(Some(new.clone()))
             .map_err(|mistakes| Refusal::Invalid(told(&mistakes).join("\n")))?;
+        let in_force = self.in_force.borrow().clone();
         let name = self.path.display().to_string();
+        let unread = unread(&name, (&in_force.text, text, &new), asked);
+        // What somebody wrote by hand and did not load is no part of what held.
+        let held = match unread {
+            Some(_) => format!("{name} (in force)"),
+            None => name.clone(),
+        };
+        let odd = warnings(rules.rules()).into_iter();
         let report = EditReport {
             before,
             after: revision(&new),
-            difference: unified((&name, &text), (&name, &new)),
-            warnings: warnings(rules.book.rules())
+            difference: unified((&held, &in_force.text), (&name, &new)),
+            warnings: unread
                 .into_iter()
-                .map(|warning| warning.to_string())
+                .chain(rehearsed(&rules))
+                .chain(odd.map(|warning| warning.to_string()))
                 .collect(),
         };
-        if is_dry_run || new == text {
+        let is_written = written.as_deref() == Some(&new);
+        let is_in_force = in_force.revision == rules.revision && in_force.mistakes.is_empty();
+        if is_dry_run || (is_written && is_in_force) {
             return Ok(report);
         }
-        self.write(uid, asked, &report, &new)?;
+        if !is_written {
+            self.write(uid, asked, &report, &new)?;
+        }
         self.put_in_force(rules);
-        self.record();
         Ok(report)
     }
 
@@ -256,19 +294,27 @@ impl Keeper {
         })
     }
 
+    /// Recorded where it is not what was so before.
     fn put_in_force(&self, new: InForce) {
+        let is_new = self.in_force.borrow().revision != new.revision;
         let (mode, policies) = (new.rules().mode.name(), new.rules().policies());
         let revision = new.revision.as_ref().map(|it| it.0.as_str());
         tell!(RulesInForce, mode, policies, revision);
         self.in_force.send_replace(new);
+        if is_new {
+            self.record();
+        }
     }
 
-    fn keep_old(&self, mistakes: Vec<Wrong>) {
+    fn keep_old(&self, mistakes: Vec<Wrong>, mistaken: Option<RulesRevision>) {
         let file = self.path.display().to_string();
         for mistake in &mistakes {
             tell!(RulesRefused, file, mistake = mistake.to_string());
         }
-        self.in_force.send_modify(|it| it.mistakes = mistakes);
+        self.in_force.send_modify(|it| {
+            it.mistakes = mistakes;
+            it.mistaken = mistaken;
+        });
     }
 
     fn record(&self) {
@@ -295,13 +341,47 @@ fn understood(text: Option<String>) -> Result<InForce, Vec<Mistake>> {
         return Ok(InForce::built_in());
     };
     let mut rules = read(&text)?;
+    let written = rules.mode;
     // Nothing is ended for rules yet: what would be is told.
     rules.mode = rules.mode.min(GuardMode::DryRun);
     Ok(InForce {
+        written,
         book: Arc::new(Rulebook::of(rules)),
         revision: Some(revision(&text)),
         text: text.into(),
         mistakes: Vec::new(),
+        mistaken: None,
+    })
+}
+
+/// What an edit does to what was written by hand and is not in force yet.
+fn unread(
+    name: &str,
+    (held, written, new): (&str, &str, &str),
+    asked: &GuardEdit,
+) -> Option<String> {
+    if held == written {
+        return None;
+    }
+    let becomes = match asked {
+        GuardEdit::Replace(_) if written != new => "these rules replace them too",
+        GuardEdit::Replace(_)
+        | GuardEdit::SetPolicy { .. }
+        | GuardEdit::RemovePolicy { .. }
+        | GuardEdit::SetKey { .. }
+        | GuardEdit::SetMode(_)
+        | GuardEdit::ToggleDryRun => "they come into force with this edit",
+    };
+    Some(format!(
+        "{name} has changes that were not read yet: {becomes}"
+    ))
+}
+
+/// That rules ask for more than is done.
+fn rehearsed(rules: &InForce) -> Option<String> {
+    (rules.written > rules.rules().mode).then(|| {
+        let written = rules.written.name();
+        format!("{written} is written; this version only rehearses it: nobody is warned or ended")
     })
 }
 

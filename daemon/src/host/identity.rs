@@ -65,6 +65,11 @@ impl Identity {
             label: person.label.as_deref(),
         });
         row.login_uid = person.login_uid.clone();
+        row.login_user = match person.login_uid {
+            Reading::Value(Some(uid)) => users.name(uid).map(Some),
+            Reading::Value(None) => Reading::Value(None),
+            ref unknown => unknown.because(),
+        };
         row.namespace_owner = person.namespace_owner.clone();
         row.name = Reading::Value(person.name.clone());
         row.executable = person.executable.clone();

@@ -183,7 +183,8 @@ impl Gpukill for Session {
     async fn status(self, _: Context) -> Result<Status, Refusal> {
         whole(async {
             self.learn_own_name().await;
-            Ok(self.report())
+            let is_file_changed = self.shared.guard.is_file_changed().await;
+            Ok(self.report(is_file_changed))
         })
         .await
     }

@@ -2,15 +2,18 @@
 //! nobody but those who run the box sees who breaks rules, only that they do so
 //! themselves.
 
+use crate::guard::Standing;
 use crate::guard::bucket::judged_run;
+use crate::guard::{Counted, Today};
 use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
-use gpukill_policy::guard::rules::{Limits, Rules};
+use gpukill_policy::guard::rules::Rules;
+use gpukill_policy::guard::{Ghost, Process};
 use gpukill_policy::usage::Run;
 use gpukill_proto::guard::{
     GuardBrief, GuardRecord, GuardStep, JudgedRun, Marked, OpenViolation, Person, Subject, Told,
 };
 use gpukill_proto::snapshot::{GpuProcess, Snapshot};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// So many processes are marked in a list.
 const MOST_MARKED: usize = 256;
@@ -111,16 +114,22 @@ impl Sight<'_> {
     pub(super) fn brief(
         &self,
         rules: &Rules,
-        open: &[OpenViolation],
+        standing: &Standing,
         snapshot: &Snapshot,
     ) -> GuardBrief {
+        let Standing { open, ghosts, .. } = standing;
         let seen = open.iter().filter(|open| self.sees(open));
         let marked = seen.flat_map(|open| self.marks(open, snapshot));
+        // Neither leaves no room for the other.
+        let mut gone = self.marks_of_ghosts(ghosts, snapshot);
+        gone.truncate(MOST_MARKED / 2);
+        let marked = marked.take(MOST_MARKED - gone.len()).chain(gone);
         GuardBrief {
             mode: rules.mode,
-            has_rules: rules.policies() > 0 || rules.defaults != Limits::default(),
+            has_rules: rules.count() > 0,
             open: self.count(open),
-            marked: marked.take(MOST_MARKED).collect(),
+            would_have_ended: self.count_ghosts(ghosts),
+            marked: marked.collect(),
         }
     }
 
@@ -129,8 +138,48 @@ impl Sight<'_> {
         count(open.iter().filter(|open| self.sees(open)).count())
     }
 
+    /// How many were warned and ended today: all, or only the caller's own.
+    pub(super) fn today(&self, today: &Today) -> Counted {
+        if self.of_everybody() {
+            today.all
+        } else {
+            today.of.get(&self.caller.uid).copied().unwrap_or_default()
+        }
+    }
+
+    /// The same of the jobs that would have been ended.
+    pub(super) fn count_ghosts(&self, ghosts: &[Ghost]) -> u32 {
+        let seen = ghosts.iter().filter(|ghost| self.sees(&ghost.violation));
+        count(seen.count())
+    }
+
     fn sees(&self, open: &OpenViolation) -> bool {
         self.of_everybody() || self.is_about(&open.subject, &open.evidence.runs)
+    }
+
+    /// The processes of jobs that would have been ended, of those that the caller sees.
+    fn marks_of_ghosts(&self, ghosts: &[Ghost], snapshot: &Snapshot) -> Vec<Marked> {
+        let seen = ghosts.iter().filter(|ghost| self.sees(&ghost.violation));
+        let of_ghost =
+            seen.flat_map(|ghost| ghost.processes.iter().map(move |process| (*process, ghost)));
+        let whose: BTreeMap<Process, &Ghost> = of_ghost.collect();
+        if whose.is_empty() {
+            return Vec::new();
+        }
+        let runs = snapshot.processes.iter();
+        let runs = runs.filter_map(|process| judged_run(&Run::of(process)));
+        let marks = runs.filter_map(|run| {
+            let Ghost { violation, .. } = whose.get(&(run.pid, run.start_ticks))?;
+            Some(Marked {
+                run,
+                rule: violation.rule.clone(),
+                mode: violation.mode,
+                deadline: None,
+                would_have_ended_at: violation.ended_at,
+                is_sole: true,
+            })
+        });
+        marks.collect()
     }
 
     /// The processes that a violation marks, of those that the caller sees: those that
@@ -165,6 +214,12 @@ pub(super) fn is_part(open: &OpenViolation, process: &GpuProcess) -> bool {
     };
     let is_it = |told: &Told| (told.run.pid, told.run.start_ticks) == (key.pid, key.start_ticks);
     open.evidence.runs.iter().any(is_it) || (!is_whole(open) && is_of_its_job(open, process))
+}
+
+/// Whether a process is one of a job that would have been ended.
+pub(super) fn is_part_of_ghost(ghost: &Ghost, process: &GpuProcess) -> bool {
+    let key = process.key();
+    key.is_some_and(|key| ghost.processes.contains(&(key.pid, key.start_ticks)))
 }
 
 /// Whether a violation tells of all that it is about.

@@ -1,4 +1,5 @@
-//! The groups of those who own processes here, as far as they are known.
+//! The groups of those who own processes here or logged in to start them, as far as they
+//! are known.
 
 use crate::audit::Groups;
 use crate::host::users::Users;
@@ -11,13 +12,16 @@ use std::sync::Arc;
 pub(super) struct Memberships(Arc<Groups>);
 
 impl Memberships {
-    /// The groups of a snapshot's owners. Asks for those that are not known, and
-    /// never waits.
+    /// The groups of a snapshot's owners, and of those who logged in. Asks for those that
+    /// are not known, and never waits.
     pub(super) fn of(&mut self, snapshot: &Snapshot, users: &Users) -> Arc<Groups> {
-        let owners = snapshot.processes.iter();
-        let owners = owners.filter_map(|process| process.owner.last_known()?.uid);
-        let owners: BTreeSet<u32> = owners.collect();
-        let known = owners.into_iter();
+        let people = snapshot.processes.iter().flat_map(|process| {
+            let owner = process.owner.last_known().and_then(|owner| owner.uid);
+            let login = process.login_uid.last_known().copied().flatten();
+            owner.into_iter().chain(login)
+        });
+        let people: BTreeSet<u32> = people.collect();
+        let known = people.into_iter();
         let known = known.filter_map(|uid| Some((uid, users.groups_of(uid)?)));
         let known: Vec<_> = known.collect();
         let is_same = known.len() == self.0.len()

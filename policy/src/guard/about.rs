@@ -1,11 +1,13 @@
 //! What rules may know of a process and of a device. It is stored as it is told here,
 //! so that a replay judges the same.
 
+use super::rules::PersonBy;
 use gpukill_proto::guard::Person;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, GpuProcess, Place, Scheduler};
 use gpukill_proto::units::Bytes;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of a process. `None` is not known; what there is none of is
@@ -47,10 +49,14 @@ pub struct About {
     pub job: Option<(String, String)>,
     /// Whether its parent has ended.
     pub is_orphaned: Option<bool>,
-    /// Of its owner and of whom it runs as, the users who have no name. Who is called
-    /// by their number and is not among these may have any: the name service has not
-    /// told.
+    /// Of its owner, of whom it runs as and of who logged in, the users who have no name.
+    /// Who is called by their number and is not among these may have any: the name
+    /// service has not told.
     pub nameless: Vec<u32>,
+    /// What who logged in is called.
+    pub login_name: Option<String>,
+    /// The names of that user's groups.
+    pub login_groups: Option<Vec<String>>,
 }
 
 impl About {
@@ -69,6 +75,13 @@ impl About {
             user: uid.map(|uid| (process.user.last_known().cloned(), uid)),
             nameless: nameless(process, groups),
             login_uid: process.login_uid.last_known().copied(),
+            login_name: process.login_user.last_known().cloned().flatten(),
+            login_groups: process
+                .login_uid
+                .last_known()
+                .copied()
+                .flatten()
+                .and_then(of_user),
             is_of_the_box: process.namespace_owner.last_known().map(Option::is_none),
             // Who is no user of the box is in none of its groups.
             groups: owner.and_then(|owner| owner.uid.map_or_else(|| Some(Vec::new()), of_user)),
@@ -135,8 +148,10 @@ fn nameless(process: &GpuProcess, groups: &BTreeMap<u32, Vec<String>>) -> Vec<u3
             };
         is_told || groups.get(uid).is_some_and(Vec::is_empty)
     };
-    let both: BTreeSet<u32> = owner.into_iter().chain(user).filter(is_nameless).collect();
-    both.into_iter().collect()
+    let login = process.login_uid.last_known().copied().flatten();
+    let all = owner.into_iter().chain(user).chain(login);
+    let all: BTreeSet<u32> = all.filter(is_nameless).collect();
+    all.into_iter().collect()
 }
 
 impl About {
@@ -148,6 +163,41 @@ impl About {
             Some(name) => Some(Some(name)),
             None => self.nameless.contains(&uid).then_some(None),
         }
+    }
+
+    /// As of the person whom rules mean.
+    pub(crate) fn by(&self, person: PersonBy) -> Cow<'_, Self> {
+        match person {
+            PersonBy::Owner => Cow::Borrowed(self),
+            PersonBy::Login => self
+                .of_login()
+                .map_or_else(|| Cow::Borrowed(self), Cow::Owned),
+        }
+    }
+
+    /// As of whoever logged in to start it; `None` where that changes nothing. What is of a
+    /// container alone stays its container's, and what nobody logged in for is of whom it
+    /// runs as. Where it is not known who logged in, it is not known whose it is.
+    fn of_login(&self) -> Option<Self> {
+        let owner = self.owner.as_ref()?.uid?;
+        let (owner, groups) = match self.login_uid {
+            Some(None) => return None,
+            Some(Some(login)) if login == owner => return None,
+            Some(Some(login)) => {
+                let name = self.login_name.clone();
+                let person = Person {
+                    name: name.unwrap_or_else(|| login.to_string()),
+                    uid: Some(login),
+                };
+                (Some(person), self.login_groups.clone())
+            }
+            None => (None, None),
+        };
+        Some(Self {
+            owner,
+            groups,
+            ..self.clone()
+        })
     }
 
     /// With the account that its environment names. It counts in a job of Slurm alone:

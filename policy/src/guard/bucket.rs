@@ -4,11 +4,13 @@
 //! both hold the same, and nothing else may matter to a rule.
 
 pub use super::about::About;
+use super::rules::PersonBy;
 use super::schedule::Civil;
 use crate::usage::{DeviceUsage, RunUsage};
 use gpukill_proto::guard::JudgedRun;
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::{Bytes, Timestamp};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -29,6 +31,24 @@ pub struct Bucket {
     pub devices: BTreeMap<DeviceId, JudgedDevice>,
     /// Every process on every device it used.
     pub runs: BTreeMap<Arc<JudgedRun>, Judged>,
+}
+
+impl Bucket {
+    /// With everything as of the person whom these rules mean.
+    pub(crate) fn by(&self, person: PersonBy) -> Cow<'_, Self> {
+        let mut bucket = Cow::Borrowed(self);
+        for (run, judged) in &self.runs {
+            if let Cow::Owned(about) = judged.about.by(person) {
+                let about = Arc::new(about);
+                let judged = Judged {
+                    about,
+                    ..judged.clone()
+                };
+                bucket.to_mut().runs.insert(Arc::clone(run), judged);
+            }
+        }
+        bucket
+    }
 }
 
 /// A device, in a stretch of time.

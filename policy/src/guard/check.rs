@@ -3,7 +3,7 @@
 //!
 //! Each part of the file has its own: the [`whole`], what is said of [`people`], of
 //! devices and hours ([`places`]), of what processes do ([`behaviours`]), and what of
-//! all this is said [`twice`].
+//! all this is said [`twice`]. What there is nothing of on one box is told by [`here`].
 
 mod whole;
 
@@ -15,6 +15,8 @@ mod behaviours;
 
 mod twice;
 
+pub mod here;
+
 use super::read::field::key;
 use super::rules::{Limits, Measures, Rules};
 use super::schedule::Hours;
@@ -22,6 +24,10 @@ use gpukill_proto::guard::edit::{PolicyKind, Warning};
 use gpukill_proto::units::{Bytes, Percent};
 use std::collections::BTreeSet;
 use std::time::Duration;
+
+/// All GPUs of a box have less together, by far: those of 2026 have at most 16 of less
+/// than 300 GB each.
+const MOST_MEMORY: Bytes = Bytes(100 << 40);
 
 /// What is hardly meant, in the order of the lines.
 #[must_use]
@@ -107,6 +113,17 @@ impl Odd<'_> {
             &format!("{path}.{prefix}utilization_limit_pct"),
             limits.utilization,
         );
+        self.too_much(&format!("{path}.{prefix}memory_limit_gb"), limits.memory);
+    }
+
+    /// More memory than there is anywhere limits nobody.
+    fn too_much(&mut self, path: &str, limit: Option<Bytes>) {
+        if let Some(limit) = limit.filter(|limit| *limit > MOST_MEMORY) {
+            let limit = limit.as_gib();
+            let what =
+                format!("{limit} GiB are more than the GPUs of any box have: limits are in GiB");
+            self.warn(path, what);
+        }
     }
 
     /// Nothing is used more than all the time.

@@ -5,7 +5,7 @@
 use super::judge::Rulebook;
 use super::memory::sight::Sight;
 use super::memory::{JobKey, is_current};
-use gpukill_proto::guard::{GuardMode, RuleName};
+use gpukill_proto::guard::{GuardMode, OpenViolation, RuleName, Subject, Told, Victim};
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A process: its pid and when it began.
-pub(crate) type Process = (u32, u64);
+pub type Process = (u32, u64);
 
 /// A job that was ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,9 +32,29 @@ pub(crate) struct Ended {
     /// What they used when it was ended.
     #[serde(default)]
     pub(crate) devices: BTreeSet<DeviceId>,
+    /// For what, as it was then: of a ghost alone, for whoever looks. Nothing is judged by
+    /// it.
+    #[serde(default)]
+    pub(crate) shown: Option<OpenViolation>,
 }
 
 impl Ended {
+    /// Notes for what a ghost was ended, of which that job's part is shown.
+    pub(crate) fn shows(&mut self, violation: Option<OpenViolation>, victim: &Victim) {
+        if self.is_ghost {
+            self.shown = violation.map(|violation| of_victim(violation, victim));
+        }
+    }
+
+    /// As the world sees it; `None` where nobody noted for what it was ended.
+    pub(crate) fn ghost(&self) -> Option<Ghost> {
+        let violation = self.shown.clone().filter(|_| self.is_ghost)?;
+        Some(Ghost {
+            violation,
+            processes: self.all().copied().collect(),
+        })
+    }
+
     /// Whether it has been going for no longer than that takes.
     pub(crate) fn is_going(&self, now: Timestamp) -> bool {
         self.at >= now || now.since(self.at) < GOING
@@ -50,6 +70,59 @@ impl Ended {
 /// held comes back in ten more at most, as with a kill that a person asks for; some of
 /// them write a checkpoint first.
 const GOING: Duration = Duration::from_secs(60);
+
+/// A job that a dry run would have ended, and that is there still.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ghost {
+    /// For what, as it was then: the subject is the job, the processes are its own.
+    pub violation: OpenViolation,
+    /// Those of its processes that are there still: pid, and start in ticks.
+    pub processes: BTreeSet<Process>,
+}
+
+impl Ghost {
+    /// Whether this tells all that a violation tells.
+    fn covers(&self, open: &OpenViolation) -> bool {
+        let told = &open.evidence.runs;
+        let is_its_job = open.subject == self.violation.subject;
+        let is_whole = is_its_job || told.len() >= open.evidence.count as usize;
+        let is_gone = |told| self.processes.contains(&process(told));
+        open.rule == self.violation.rule && is_whole && told.iter().all(is_gone)
+    }
+
+    fn processes(&self) -> impl Iterator<Item = Process> {
+        self.processes.iter().copied()
+    }
+}
+
+const fn process(told: &Told) -> Process {
+    (told.run.pid, told.run.start_ticks)
+}
+
+/// The violations that go on, but for those of which all is told as a ghost's: they are
+/// over as soon as anybody looks again, since these count as gone.
+#[must_use]
+pub fn but_for_ghosts(open: Vec<OpenViolation>, ghosts: &[Ghost]) -> Vec<OpenViolation> {
+    let of_ghost = |ghost| Ghost::processes(ghost).map(move |process| (process, ghost));
+    let whose: BTreeMap<Process, &Ghost> = ghosts.iter().flat_map(of_ghost).collect();
+    let is_covered = |open: &OpenViolation| {
+        let first = open.evidence.runs.first().map(process);
+        let ghost = first.and_then(|first| whose.get(&first));
+        ghost.is_some_and(|ghost| ghost.covers(open))
+    };
+    let mut open = open;
+    open.retain(|open| !is_covered(open));
+    open
+}
+
+/// Of a violation, the part of the job that is ended for it.
+fn of_victim(violation: OpenViolation, victim: &Victim) -> OpenViolation {
+    let mut shown = violation;
+    shown.subject = Subject::Job(victim.job.clone());
+    shown.evidence.runs.clone_from(&victim.runs);
+    shown.evidence.count = victim.count;
+    shown
+}
 
 /// Which processes count as gone.
 #[derive(Debug, Default)]

@@ -8,7 +8,6 @@ use super::read::field::key;
 use super::read::{self, value_of_time};
 use foreign::translate;
 use gpukill_proto::guard::edit::{Mistake, PolicyKind};
-use gpukill_proto::settings::place::Place;
 use serde_json::{Map, Value};
 
 /// Rules that were something else before.
@@ -23,7 +22,7 @@ pub struct Imported {
 /// Rules as JSON has them.
 ///
 /// # Errors
-/// Every mistake in them. Their lines are those of the rules as they would be kept.
+/// Every mistake in them, by the path of its keys.
 pub fn from_json(json: &Value) -> Result<Imported, Vec<Mistake>> {
     let nulls = nulls(json);
     if !nulls.is_empty() {
@@ -32,7 +31,7 @@ pub fn from_json(json: &Value) -> Result<Imported, Vec<Mistake>> {
     let mut json = json.clone();
     let notices = translate(&mut json);
     let text = text_of(json);
-    read::read(&text)?;
+    read::read_made(&text)?;
     Ok(Imported { text, notices })
 }
 
@@ -56,7 +55,7 @@ fn find_nulls(json: &Value, path: &str, mistakes: &mut Vec<Mistake>) {
             for (position, value) in list.iter().enumerate() {
                 if value.is_null() && mistakes.len() < MOST_MISTAKES {
                     mistakes.push(Mistake {
-                        place: Place { line: 1, column: 1 },
+                        place: None,
                         path: path.to_owned(),
                         what: format!("item {} of the list is null", position + 1),
                         suggestion: Some("leave it out".to_owned()),

@@ -97,6 +97,7 @@ pub(crate) fn judge_within(
         *memory = Memory::default();
         return Judgement::default();
     }
+    let bucket = &*bucket.by(book.rules().person);
     memory.turn_to(book, bucket);
     let mut scene = scene::scene(book, memory, bucket);
     let mut findings = Findings::within(bounds.findings);

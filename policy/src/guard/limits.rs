@@ -40,7 +40,7 @@ pub struct Limit {
 #[must_use]
 pub fn of(book: &Rulebook, about: &About, civil: Civil) -> Vec<Limit> {
     let rules = book.rules();
-    let profile = Selected::of(rules, about, None).profile;
+    let profile = Selected::of(rules, &about.by(rules.person), None).profile;
     let resolved = resolve(rules, &profile, civil);
     let mut limits: Vec<Limit> = resolved
         .by_kind

@@ -13,7 +13,7 @@ pub(crate) mod window;
 
 use super::bucket::{About, Bucket};
 use super::clock::Clock;
-use super::ghosts::Ended;
+use super::ghosts::{Ended, Ghost};
 use super::judge::{Names, Places, Rulebook, Selected, is_called, names};
 use super::limits::milliseconds;
 use gpukill_proto::guard::{JudgedRun, OpenViolation, RuleName, Subject};
@@ -133,6 +133,12 @@ impl Memory {
             of.filter_map(|(subject, clock)| clock.open(rule, subject))
         });
         clocks.collect()
+    }
+
+    /// The jobs that a dry run would have ended and that are there still.
+    #[must_use]
+    pub fn ghosts(&self) -> Vec<Ghost> {
+        self.ended.values().filter_map(Ended::ghost).collect()
     }
 
     /// Readies it for a bucket: what the settings say otherwise, and what a gap makes

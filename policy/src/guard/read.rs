@@ -36,7 +36,7 @@ pub use hours::value_of_time;
 pub use reference::print_reference;
 
 use super::rules::Rules;
-use at::{At, Found};
+use at::{At, Found, Source};
 use field::Entry;
 use gpukill_proto::guard::edit::{Mistake, PolicyKind};
 use gpukill_proto::settings::place::{Lines, Place, broken};
@@ -54,10 +54,29 @@ pub const MOST_POLICIES: usize = 10_000;
 /// # Errors
 /// Every mistake in it, in the order of their lines.
 pub fn read(text: &str) -> Result<Rules, Vec<Mistake>> {
+    read_from(Source::File, text)
+}
+
+/// The same of a text that was made of another. Its mistakes have no lines, for
+/// nobody ever saw those.
+///
+/// # Errors
+/// Every mistake in it, in the order in which the text has them.
+pub fn read_made(text: &str) -> Result<Rules, Vec<Mistake>> {
+    read_from(Source::Made, text).map_err(|mistakes| {
+        let nowhere = |mistake| Mistake {
+            place: None,
+            ..mistake
+        };
+        mistakes.into_iter().map(nowhere).collect()
+    })
+}
+
+fn read_from(source: Source, text: &str) -> Result<Rules, Vec<Mistake>> {
     if text.len() > LARGEST {
         let size = text.len();
         return Err(vec![Mistake {
-            place: Place { line: 1, column: 1 },
+            place: Some(Place { line: 1, column: 1 }),
             path: String::new(),
             what: format!("is {size} bytes long: at most {LARGEST} are read"),
             suggestion: None,
@@ -71,7 +90,7 @@ pub fn read(text: &str) -> Result<Rules, Vec<Mistake>> {
             // As JSON has it, and the files of gpu-kill's documentation.
             let is_null = text.get(offset..).is_some_and(|it| it.starts_with("null"));
             Mistake {
-                place: lines.place(offset),
+                place: Some(lines.place(offset)),
                 path: String::new(),
                 what: if is_null {
                     "there is no null".to_owned()
@@ -83,7 +102,7 @@ pub fn read(text: &str) -> Result<Rules, Vec<Mistake>> {
         };
         return Err(broken.take(at::MOST_MISTAKES).map(mistake).collect());
     }
-    let mut found = Found::new(text, lines);
+    let mut found = Found::new(source, text, lines);
     let rules = read_file(table.get_ref(), &mut found);
     let places = found.finish()?;
     Ok(Rules { places, ..rules })
@@ -192,8 +211,7 @@ fn listed<T: Entry>(at: &mut At<'_, '_>, left: &mut usize) -> Vec<T> {
         }
         let place = at.place();
         if let Some(before) = name.and_then(|name| names.insert(name, place)) {
-            let line = before.line;
-            at.wrong(format!("is the name of two: the other is on line {line}"));
+            at.is_of_two(before);
         }
         policies.extend(T::read(name.unwrap_or_default(), &mut at));
     }

@@ -161,6 +161,7 @@ impl Replay {
         let nothing = Rules {
             enforcement: rules.enforcement.clone(),
             protect: rules.protect.clone(),
+            person: rules.person,
             ..Rules::default()
         };
         let rules = Rules {
@@ -264,6 +265,7 @@ impl Replay {
                 continue;
             }
             self.runs.add(run);
+            let about = about.by(self.book.rules().person);
             if let Some(owner) = &about.owner {
                 self.people.add(owner);
             }

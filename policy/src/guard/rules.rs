@@ -15,6 +15,8 @@ pub struct Rules {
     pub mode: GuardMode,
     /// How far it would go, of which dry run is the rehearsal: soft or enforce.
     pub rehearsed: Rehearsed,
+    /// Whose what a process does is.
+    pub person: PersonBy,
     /// What these two were made of, where that is hardly meant.
     pub contradiction: Option<Contradiction>,
     /// What holds for whomever nothing else is said of.
@@ -67,6 +69,16 @@ impl Rules {
         ];
         self.policies() + defaults.into_iter().filter(|is_set| *is_set).count()
     }
+}
+
+/// Whose what a process does is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PersonBy {
+    /// Whom to ask: whom it runs as, or whose its container is.
+    #[default]
+    Owner,
+    /// Whoever logged in to start it, under whatever name it runs now.
+    Login,
 }
 
 /// What a dry run rehearses.

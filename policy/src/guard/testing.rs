@@ -114,6 +114,8 @@ pub(crate) fn about(owner: &str) -> About {
         job: None,
         is_orphaned: Some(false),
         nameless: Vec::new(),
+        login_name: None,
+        login_groups: None,
     }
 }
 

@@ -10,13 +10,19 @@ mod spares;
 
 mod rid;
 
+mod ghosts;
+
 mod sight;
 
 mod stops;
 
+mod turns;
+
 mod hours;
 
 mod claims;
+
+mod logins;
 
 mod names;
 

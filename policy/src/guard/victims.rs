@@ -9,7 +9,7 @@ use super::limits::milliseconds;
 use super::memory::proof::Seen;
 use super::memory::streak::{Streak, Through};
 use super::memory::{JobKey, Memory};
-use gpukill_proto::guard::{GuardMode, RuleKind, RuleName, Victim};
+use gpukill_proto::guard::{GuardMode, OpenViolation, RuleKind, RuleName, Victim};
 use gpukill_proto::snapshot::{DeviceId, Scheduler};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,9 +99,22 @@ impl Ended {
             processes: job.runs.iter().map(|run| process(scene, *run)).collect(),
             joined: before.iter().flat_map(EndedJob::all).copied().collect(),
             devices: used,
+            shown: None,
         };
         self.jobs.insert(JobKey::clone(&job.key), ended);
         true
+    }
+
+    /// Notes for what a job was ended, where it is there for all to see.
+    pub(crate) fn shows(
+        &mut self,
+        job: &JobKey,
+        violation: Option<OpenViolation>,
+        victim: &Victim,
+    ) {
+        if let Some(ended) = self.jobs.get_mut(job) {
+            ended.shows(violation, victim);
+        }
     }
 }
 

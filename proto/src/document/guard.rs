@@ -25,11 +25,15 @@ pub struct GuardDocument {
     pub revision: Option<String>,
     /// Why the file as it is now is not in force.
     pub mistakes: Vec<String>,
+    /// Whether the file has changed since it was read; `null` where that cannot be told.
+    pub file_changed: Option<bool>,
     pub judged_at: Option<String>,
     pub dropped: u64,
     /// How much of the last sample there was no room for.
     pub beyond: u64,
     pub open: u32,
+    /// Jobs that a dry run would have ended, and that are there still.
+    pub would_have_ended: u32,
     pub warned_today: u32,
     pub ended_today: u32,
 }
@@ -43,10 +47,12 @@ impl From<&GuardReport> for GuardDocument {
             file,
             revision,
             mistakes,
+            is_file_changed,
             judged_at,
             dropped,
             beyond,
             open,
+            would_have_ended,
             warned_today,
             ended_today,
         } = report;
@@ -57,10 +63,12 @@ impl From<&GuardReport> for GuardDocument {
             file: file.clone(),
             revision: revision.as_ref().map(|it| it.0.clone()),
             mistakes: mistakes.clone(),
+            file_changed: *is_file_changed,
             judged_at: judged_at.map(Timestamp::to_rfc3339),
             dropped: *dropped,
             beyond: *beyond,
             open: *open,
+            would_have_ended: *would_have_ended,
             warned_today: *warned_today,
             ended_today: *ended_today,
         }
@@ -74,6 +82,9 @@ pub struct ViolationsDocument {
     pub schema: u32,
     /// Those that go on.
     pub open: Vec<OpenViolationDocument>,
+    /// For what jobs would have been ended in a dry run that are there still, as it was
+    /// then.
+    pub would_have_ended: Vec<OpenViolationDocument>,
     /// What was decided, newest first.
     pub records: Vec<GuardRecordDocument>,
 }
@@ -81,9 +92,11 @@ pub struct ViolationsDocument {
 impl From<&ViolationPage> for ViolationsDocument {
     fn from(page: &ViolationPage) -> Self {
         let records = page.records.iter();
+        let documents = |open: &[OpenViolation]| open.iter().map(Into::into).collect();
         Self {
             schema: SCHEMA,
-            open: page.open.iter().map(OpenViolationDocument::from).collect(),
+            open: documents(&page.open),
+            would_have_ended: documents(&page.would_have_ended),
             records: records
                 .map(|(id, record)| GuardRecordDocument::new(Some(*id), record))
                 .collect(),

@@ -64,6 +64,7 @@ document! {
         /// `user`, `namespace`, `label`, `container`.
         owner_kind: Option<&'static str> = part(&process.owner, |owner| owner_kind(owner.kind)),
         login_uid: Option<u32> = process.login_uid.clone(),
+        login_user: Option<String> = process.login_user.clone(),
         namespace_owner_uid: Option<u32> = process.namespace_owner.clone(),
         /// Its pid as its own container has it.
         inner_pid: Option<u32> = process.inner_pid.clone(),

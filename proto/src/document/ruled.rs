@@ -15,6 +15,8 @@ pub struct GuardBriefDocument {
     pub has_rules: bool,
     /// Of those that whoever asks may see.
     pub open: u32,
+    /// Of these too: jobs that a dry run would have ended, and that are there still.
+    pub would_have_ended: u32,
 }
 
 impl From<&GuardBrief> for GuardBriefDocument {
@@ -23,12 +25,14 @@ impl From<&GuardBrief> for GuardBriefDocument {
             mode,
             has_rules,
             open,
+            would_have_ended,
             marked: _,
         } = brief;
         Self {
             mode: mode.name(),
             has_rules: *has_rules,
             open: *open,
+            would_have_ended: *would_have_ended,
         }
     }
 }
@@ -45,6 +49,8 @@ pub struct MarkDocument {
     pub mode: &'static str,
     /// When a job is ended for it, if nothing changes.
     pub deadline: Option<String>,
+    /// When its own job would have been ended for it: in a dry run it is there still.
+    pub would_have_ended_at: Option<String>,
     /// Whether that is its own; else it is one of several.
     pub sole: bool,
 }
@@ -56,6 +62,7 @@ impl From<&Marked> for MarkDocument {
             rule,
             mode,
             deadline,
+            would_have_ended_at,
             is_sole,
         } = marked;
         Self {
@@ -64,6 +71,7 @@ impl From<&Marked> for MarkDocument {
             kind: rule.kind.name(),
             mode: mode.name(),
             deadline: deadline.map(Timestamp::to_rfc3339),
+            would_have_ended_at: would_have_ended_at.map(Timestamp::to_rfc3339),
             sole: *is_sole,
         }
     }
@@ -76,6 +84,8 @@ pub struct RuledDocument {
     pub mode: &'static str,
     /// Violations that it is part of.
     pub open: Vec<OpenViolationDocument>,
+    /// For what its job would have been ended in a dry run.
+    pub would_have_ended: Option<OpenViolationDocument>,
     /// What holds for its owner now.
     pub limits: Vec<LimitDocument>,
 }
@@ -86,6 +96,7 @@ impl RuledDocument {
         Self {
             mode: ruled.mode.name(),
             open: violations.map(OpenViolationDocument::from).collect(),
+            would_have_ended: ruled.would_have_ended.as_ref().map(Into::into),
             limits: ruled.limits.iter().map(LimitDocument::from).collect(),
         }
     }

@@ -139,6 +139,7 @@ fn process() -> GpuProcess {
             kind: OwnerKind::Namespace,
         }),
         login_uid: Value(Some(1001)),
+        login_user: Value(Some("ann".into())),
         namespace_owner: Value(Some(1002)),
         name: Value("python".into()),
         executable: Value("/usr/bin/python3".into()),
@@ -274,7 +275,7 @@ fn every_value_of_a_process_has_its_field() {
     "first_seen": "2026-11-21T12:39:11.250Z", "used_for": ["compute", "mps"],
     "host_mem_bytes": 2000, "cpu_pct": 740, "connections": 3,
     "owner": "alice", "owner_uid": 1000, "owner_kind": "namespace",
-    "login_uid": 1001, "namespace_owner_uid": 1002, "inner_pid": 7, "container": "docker/0123456789ab",
+    "login_uid": 1001, "login_user": "ann", "namespace_owner_uid": 1002, "inner_pid": 7, "container": "docker/0123456789ab",
     "container_id": "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
     "container_name": "train", "container_image": "pytorch:24.1",
     "container_runtime": "docker", "container_manager_uid": 1004,
@@ -284,7 +285,8 @@ fn every_value_of_a_process_has_its_field() {
     "job": "tree 48000", "job_id": "tree 48000 7000", "job_kind": "tree",
     "parents": [{ "pid": 48000, "start_ticks": 7000, "name": "torchrun" }], "rules": [{
         "rule": "user alice: memory", "source": "user alice", "kind": "memory",
-        "mode": "dry-run", "deadline": "1970-01-01T00:10:00.000Z", "sole": true }], "reasons": {}
+        "mode": "dry-run", "deadline": "1970-01-01T00:10:00.000Z",
+        "would_have_ended_at": null, "sole": true }], "reasons": {}
 }"#
         )
     );
@@ -325,6 +327,7 @@ fn what_is_unknown_is_null_with_a_reason_and_what_is_none_without() {
     alone.instance = None;
     alone.last_active = Value(None);
     alone.login_uid = Value(None);
+    alone.login_user = Value(None);
     alone.namespace_owner = Value(None);
     alone.inner_pid = Value(None);
     alone.place = crate::snapshot::Place {
@@ -356,6 +359,7 @@ fn what_is_unknown_is_null_with_a_reason_and_what_is_none_without() {
             "inner_pid",
             "last_active_at",
             "login_uid",
+            "login_user",
             "namespace_owner_uid",
             "owner_uid",
             "pod",

@@ -22,6 +22,9 @@ pub struct GuardReport {
     pub revision: Option<RulesRevision>,
     /// Why the file as it is now is not in force, and others are: every mistake.
     pub mistakes: Vec<String>,
+    /// Whether the file says something else than when it was last read; `None` where
+    /// that cannot be told.
+    pub is_file_changed: Option<bool>,
     /// When the last sample was judged.
     pub judged_at: Option<Timestamp>,
     /// Samples that came too fast to be judged, since start.
@@ -31,6 +34,8 @@ pub struct GuardReport {
     pub beyond: u64,
     /// How many violations go on.
     pub open: u32,
+    /// How many jobs would have been ended in a dry run, and are there still.
+    pub would_have_ended: u32,
     /// How many were warned since midnight, or would have been.
     pub warned_today: u32,
     /// How many jobs were ended since midnight, or would have been.
@@ -50,7 +55,10 @@ pub struct GuardBrief {
     pub has_rules: bool,
     /// How many violations go on, of those that whoever asks may see.
     pub open: u32,
-    /// The processes that are told of in them; not all, where they are many.
+    /// How many jobs would have been ended in a dry run, and are there still; of those
+    /// that whoever asks may see.
+    pub would_have_ended: u32,
+    /// The processes that are told of in either; not all, where they are many.
     pub marked: Vec<Marked>,
 }
 
@@ -65,6 +73,9 @@ pub struct Marked {
     pub mode: GuardMode,
     /// When a job is ended for that, if nothing changes.
     pub deadline: Option<Timestamp>,
+    /// When its own job would have been ended for it: in a dry run it is there still, and
+    /// counts as gone.
+    pub would_have_ended_at: Option<Timestamp>,
     /// Whether that job is its own; else it is one of several that break the rule
     /// together, and another may be chosen.
     pub is_sole: bool,
@@ -80,6 +91,7 @@ impl Marked {
             rule: open.rule.clone(),
             mode: open.mode,
             deadline: open.deadline,
+            would_have_ended_at: None,
             is_sole,
         };
         open.evidence.runs.iter().map(mark).collect()
@@ -89,8 +101,14 @@ impl Marked {
 /// Whether all that a violation is about is one job, so that it is known which is
 /// ended for it.
 fn is_of_one_job(open: &OpenViolation) -> bool {
+    jobs(open) == Some(1)
+}
+
+/// How many jobs a violation is about; `None` where not all processes are told of.
+#[must_use]
+pub fn jobs(open: &OpenViolation) -> Option<usize> {
     match &open.subject {
-        Subject::Job(_) | Subject::Run(_) => true,
+        Subject::Job(_) | Subject::Run(_) => Some(1),
         Subject::Person(_)
         | Subject::PersonOn(..)
         | Subject::Group(_)
@@ -103,13 +121,13 @@ fn is_of_one_job(open: &OpenViolation) -> bool {
                 None => (told.owner.clone(), None, told.run.pid),
             };
             let jobs: BTreeSet<_> = told.iter().map(job).collect();
-            jobs.len() == 1 && told.len() >= open.evidence.count as usize
+            (told.len() >= open.evidence.count as usize).then_some(jobs.len())
         }
     }
 }
 
-/// The marks of one process on one device, the one that ends a job first before the
-/// others.
+/// The marks of one process on one device: first the one for which it would be gone, then
+/// the one that ends a job first before the others.
 #[must_use]
 pub fn of_process<'a>(process: &GpuProcess, marked: &'a [Marked]) -> Vec<&'a Marked> {
     let Some(start_ticks) = process.start_ticks.last_known().copied() else {
@@ -123,7 +141,15 @@ pub fn of_process<'a>(process: &GpuProcess, marked: &'a [Marked]) -> Vec<&'a Mar
     };
     let mut marks: Vec<&Marked> = marked.iter().filter(is_its).collect();
     marks.sort_by(|one, other| {
-        let urgency = |mark: &Marked| (mark.deadline.is_none(), mark.deadline, !mark.is_sole);
+        let urgency = |mark: &Marked| {
+            let is_there = mark.would_have_ended_at.is_none();
+            (
+                is_there,
+                mark.deadline.is_none(),
+                mark.deadline,
+                !mark.is_sole,
+            )
+        };
         (urgency(one), &one.rule).cmp(&(urgency(other), &other.rule))
     });
     marks
@@ -150,6 +176,10 @@ pub struct ViolationPage {
     /// Those that go on, of all that are asked for; with the first page alone, and
     /// at most so many as a page has.
     pub open: Vec<OpenViolation>,
+    /// What jobs would have been ended for in a dry run that are there still, with what
+    /// was known then: as many, and with the first page alone too. Each job is the
+    /// subject, and the processes are its own.
+    pub would_have_ended: Vec<OpenViolation>,
     /// With their ids, which grow with time and fit in 53 bits.
     pub records: Vec<(u64, GuardRecord)>,
     /// Where the next page begins; `None` when this is the last one.
@@ -183,9 +213,12 @@ pub struct EditReport {
     pub before: Option<RulesRevision>,
     /// Names what is written now.
     pub after: RulesRevision,
-    /// The lines that differ, as `diff -u` has them; cut where they are many.
+    /// The lines in which the new rules differ from those in force, as `diff -u` has
+    /// them; cut where they are many. Where the file had changes that were not read yet,
+    /// they are among them.
     pub difference: String,
-    /// What of the new rules can never hold, or contradicts itself.
+    /// What of the new rules can never hold, contradicts itself, means nothing on this
+    /// box, or is not done by this version.
     pub warnings: Vec<String>,
 }
 
@@ -285,10 +318,13 @@ mod tests {
             mark.deadline = deadline.map(Timestamp);
             mark
         };
+        let mut gone = mark(1, 7, None);
+        gone.would_have_ended_at = Some(Timestamp(1));
         let marked = [
             mark(1, 7, None),
             mark(1, 7, Some(5)),
             mark(1, 7, Some(2)),
+            gone,
             // An earlier process of this pid, and another one.
             mark(1, 6, Some(1)),
             mark(2, 7, Some(1)),
@@ -297,7 +333,7 @@ mod tests {
         let mut process = GpuProcess::unknown(device, 1, Timestamp(0), &Reading::Unsupported);
         assert_eq!(of_process(&process, &marked), Vec::<&Marked>::new());
         process.start_ticks = Reading::Value(7);
-        let soonest_first = [&marked[2], &marked[1], &marked[0]];
+        let soonest_first = [&marked[3], &marked[2], &marked[1], &marked[0]];
         assert_eq!(of_process(&process, &marked), soonest_first);
         process.device = DeviceId("GPU-1".into());
         assert_eq!(of_process(&process, &marked), Vec::<&Marked>::new());

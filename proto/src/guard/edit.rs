@@ -108,8 +108,9 @@ impl PolicyKind {
 /// Something wrong in a file of rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mistake {
-    /// Where.
-    pub place: Place,
+    /// Where; `None` where the text was made of another, whose lines are not known:
+    /// then [`Mistake::path`] says where.
+    pub place: Option<Place>,
     /// What it is about: `user_policies.alice.memory_limit_gb`. Empty where the
     /// text is no TOML.
     pub path: String,
@@ -122,8 +123,9 @@ pub struct Mistake {
 impl fmt::Display for Mistake {
     /// `line 3, column 1: global.enabeld: unknown key; did you mean enabled?`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { line, column } = self.place;
-        write!(f, "line {line}, column {column}: ")?;
+        if let Some(Place { line, column }) = self.place {
+            write!(f, "line {line}, column {column}: ")?;
+        }
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }

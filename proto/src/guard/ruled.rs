@@ -13,6 +13,8 @@ pub struct Ruled {
     pub mode: GuardMode,
     /// Violations that it is part of, at most [`MOST_RULED`].
     pub violations: Vec<OpenViolation>,
+    /// For what its job would have been ended in a dry run, with what was known then.
+    pub would_have_ended: Option<OpenViolation>,
     /// The limits that hold for its owner now, at most [`MOST_RULED`].
     pub limits: Vec<HeldTo>,
 }

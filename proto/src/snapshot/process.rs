@@ -66,6 +66,8 @@ pub struct GpuProcess {
     /// The user who logged in, whoever the process runs as now; `None` when
     /// nobody did, as for services.
     pub login_uid: Reading<Option<u32>>,
+    /// The name of that user; unsupported where they have none.
+    pub login_user: Reading<Option<String>>,
     /// Who made its user namespace; `None` when it has the daemon's own.
     pub namespace_owner: Reading<Option<u32>>,
     /// The kernel's name for it: at most 15 bytes, controls made visible.
@@ -114,6 +116,7 @@ impl GpuProcess {
             user: why.because(),
             owner: why.because(),
             login_uid: why.because(),
+            login_user: why.because(),
             namespace_owner: why.because(),
             name: why.because(),
             executable: why.because(),

@@ -183,6 +183,7 @@ pub(super) fn brief() -> GuardBrief {
         mode: GuardMode::Soft,
         has_rules: true,
         open: 1,
+        would_have_ended: 300,
         marked: vec![Marked {
             run: run(),
             rule: RuleName {
@@ -191,6 +192,7 @@ pub(super) fn brief() -> GuardBrief {
             },
             mode: GuardMode::DryRun,
             deadline: None,
+            would_have_ended_at: Some(AT),
             is_sole: true,
         }],
     }
@@ -204,6 +206,7 @@ pub(super) fn ruled() -> Ruled {
     Ruled {
         mode: GuardMode::DryRun,
         violations: open(),
+        would_have_ended: open().pop(),
         limits: vec![HeldTo {
             rule: rule(RuleSource::User("alice".into())),
             limit: Some(1 << 36),
@@ -220,10 +223,12 @@ pub(super) fn report() -> GuardReport {
         file: "/etc/gpukill/guard.toml".into(),
         revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
         mistakes: vec!["line 3: x".into()],
+        is_file_changed: Some(true),
         judged_at: Some(AT),
         dropped: 300,
         beyond: 70_000,
         open: 1,
+        would_have_ended: 300,
         warned_today: 2,
         ended_today: 3,
     }
@@ -242,6 +247,7 @@ pub(super) fn query() -> ViolationQuery {
 pub(super) fn page() -> ViolationPage {
     ViolationPage {
         open: open(),
+        would_have_ended: open(),
         records: (1..).zip(records()).collect(),
         next: Some(300),
     }

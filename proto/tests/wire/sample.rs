@@ -67,6 +67,7 @@ pub(super) fn snapshot() -> Snapshot {
                 kind: OwnerKind::User,
             }),
             login_uid: Reading::Value(Some(1000)),
+            login_user: Reading::Value(Some("alice".into())),
             namespace_owner: Reading::Value(None),
             name: Reading::Value("python".into()),
             executable: Reading::Value("/usr/bin/python3".into()),

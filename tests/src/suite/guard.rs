@@ -3,9 +3,13 @@
 
 mod edits;
 
+mod files;
+
 mod scenarios;
 
 mod judged;
+
+mod ghosts;
 
 mod facts;
 

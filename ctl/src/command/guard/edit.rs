@@ -1,6 +1,6 @@
 //! Changes the rules, and shows what that changed.
 
-use super::connect;
+use super::{connect, here};
 use crate::args::Edit;
 use crate::connect::{Doing, Patience};
 use crate::exit::{Exit, Failure};
@@ -31,6 +31,9 @@ pub(super) async fn run(
     print_lines(&guard::edited(&report, doing, &look), &look)?;
     for warning in &report.warnings {
         messages.warn(warning);
+    }
+    for warning in here::about_edit(&edit, &daemon, patience).await {
+        messages.warn(&here::without_its_line(warning).to_string());
     }
     Ok(Exit::Done)
 }

@@ -1,8 +1,8 @@
 //! Files of rules: checked, exported and imported.
 
-use super::{confirm, connect};
+use super::{confirm, connect, here};
 use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
-use crate::connect::{Doing, Patience};
+use crate::connect::{Daemon, Doing, Patience};
 use crate::exit::{Exit, Failure};
 use crate::guard_files::{self, Format, NoRules};
 use crate::output::look::Look;
@@ -11,6 +11,7 @@ use crate::output::{guard, print_lines};
 use crate::settings::Settings;
 use gpukill_policy::guard::check::warnings;
 use gpukill_policy::guard::read;
+use gpukill_proto::guard::edit::Warning;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -23,9 +24,12 @@ pub(super) fn check(
     let text = text_of(&wanted.file)?;
     let look = Look::of_stdout(settings);
     let name = wanted.file.display().to_string();
-    let understood = match guard_files::import(&text, Format::of(&wanted.file)) {
+    let format = format_of(&wanted.file, wanted.format, &text);
+    let mut has_lines = true;
+    let understood = match guard_files::import(&text, format) {
         Ok(imported) => {
             tell(&imported.notices, messages);
+            has_lines = imported.text == text;
             read::read(&imported.text)
         }
         Err(NoRules::Mistakes(mistakes)) => Err(mistakes),
@@ -35,7 +39,14 @@ pub(super) fn check(
     };
     match understood {
         Ok(rules) => {
-            let odd = warnings(&rules);
+            let odd = warnings(&rules)
+                .into_iter()
+                .chain(here::about_users(&rules));
+            let mut odd: Vec<Warning> = match has_lines {
+                true => odd.collect(),
+                false => odd.map(here::without_its_line).collect(),
+            };
+            odd.sort();
             print_lines(&guard::checked(&name, &rules, &odd, &look), &look)?;
             Ok(Exit::Done)
         }
@@ -50,9 +61,14 @@ pub(super) fn check(
 ///
 /// # Errors
 /// When it cannot be read, or has mistakes.
-pub(super) fn read(file: &Path, messages: Messages) -> Result<String, Failure> {
+pub(super) fn read(
+    file: &Path,
+    typed: Option<RulesFormat>,
+    messages: Messages,
+) -> Result<String, Failure> {
     let text = text_of(file)?;
-    let imported = guard_files::import(&text, Format::of(file)).map_err(|why| {
+    let format = format_of(file, typed, &text);
+    let imported = guard_files::import(&text, format).map_err(|why| {
         let space = match why {
             NoRules::Unreadable { .. } => " ",
             NoRules::Mistakes(_) => ": ",
@@ -61,6 +77,25 @@ pub(super) fn read(file: &Path, messages: Messages) -> Result<String, Failure> {
     })?;
     tell(&imported.notices, messages);
     Ok(imported.text)
+}
+
+/// As it was typed, else as the file's name says, else as its text does.
+fn format_of(file: &Path, typed: Option<RulesFormat>, text: &str) -> Format {
+    let typed = typed.map(Format::from);
+    let named = || Format::of(file);
+    typed
+        .or_else(named)
+        .unwrap_or_else(|| Format::of_text(text))
+}
+
+impl From<RulesFormat> for Format {
+    fn from(typed: RulesFormat) -> Self {
+        match typed {
+            RulesFormat::Toml => Self::Toml,
+            RulesFormat::Json => Self::Json,
+            RulesFormat::Yaml => Self::Yaml,
+        }
+    }
 }
 
 fn tell(notices: &[String], messages: Messages) {
@@ -99,12 +134,9 @@ pub(super) async fn export(
     if revision.is_none() {
         messages.warn(&format!("there is no {file}: nobody is limited"));
     }
-    let format = match wanted.format {
-        Some(RulesFormat::Toml) => Format::Toml,
-        Some(RulesFormat::Json) => Format::Json,
-        Some(RulesFormat::Yaml) => Format::Yaml,
-        None => wanted.file.as_deref().map_or(Format::Toml, Format::of),
-    };
+    let named = || wanted.file.as_deref().and_then(Format::of);
+    let format = wanted.format.map(Format::from).or_else(named);
+    let format = format.unwrap_or(Format::Toml);
     let text = guard_files::export(&text, format);
     let text = text.map_err(|why| Failure::Usage(format!("{file}: {why}")))?;
     match &wanted.file {
@@ -124,7 +156,7 @@ pub(super) async fn import(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
-    let text = read(&wanted.file, messages)?;
+    let text = read(&wanted.file, wanted.format, messages)?;
     let patience = || Patience::lasting(settings.timeout);
     let look = Look::of_stdout(settings);
     let daemon = connect(settings, patience(), messages).await?;
@@ -132,13 +164,12 @@ pub(super) async fn import(
     let planned = daemon
         .edit_rules(None, None, Doing::Saying, patience())
         .await?;
-    let is_nothing = planned.before.as_ref() == Some(&planned.after);
+    let is_nothing = guard::is_nothing(&planned);
     let shows = wanted.edit.dry_run || is_nothing || !wanted.yes;
     if shows {
         print_lines(&guard::edited(&planned, Doing::Saying, &look), &look)?;
-        for warning in &planned.warnings {
-            messages.warn(warning);
-        }
+        tell(&planned.warnings, messages);
+        tell_of_this_box(&text, &daemon, patience(), messages).await;
     }
     if wanted.edit.dry_run || is_nothing {
         return Ok(Exit::Done);
@@ -159,9 +190,27 @@ pub(super) async fn import(
     let report = daemon
         .edit_rules(None, planned.before.as_ref(), Doing::Doing, patience())
         .await?;
-    if !shows {
+    if shows {
+        print_lines(&[guard::in_force(&report)], &look)?;
+    } else {
         print_lines(&guard::edited(&report, Doing::Doing, &look), &look)?;
+        tell(&report.warnings, messages);
+        tell_of_this_box(&text, &daemon, patience(), messages).await;
     }
-    messages.warn(&format!("rules {} are in force", report.after.0));
+    Ok(Exit::Done)
+}
+
+/// What of these rules means nothing here.
+async fn tell_of_this_box(text: &str, daemon: &Daemon, patience: Patience, messages: Messages) {
+    // The daemon has read them without a mistake.
+    let Ok(rules) = read::read(text) else { return };
+    for warning in here::about_all(&rules, daemon, patience).await {
+        messages.warn(&here::without_its_line(warning).to_string());
+    }
+}
+
+/// Every key that rules have, in a file to begin with. Asks no daemon.
+pub(super) fn reference() -> Result<Exit, Failure> {
+    guard::print_rules(&read::print_reference())?;
     Ok(Exit::Done)
 }

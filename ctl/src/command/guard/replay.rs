@@ -45,7 +45,9 @@ pub(super) async fn run(
     let until = wanted.until.as_deref().map(parsed).transpose()?;
     let span = (since, until.unwrap_or(now));
     let text = wanted.rules.as_ref();
-    let text = text.map(|file| files::read(file, messages)).transpose()?;
+    let text = text
+        .map(|file| files::read(file, None, messages))
+        .transpose()?;
     let report = replay(text.as_deref(), span, settings, messages).await?;
     let name = named(wanted.rules.as_deref());
     show(&report, settings, |look| {
@@ -61,7 +63,9 @@ pub(super) async fn test(
 ) -> Result<Exit, Failure> {
     let now = now();
     let text = wanted.rules.as_ref();
-    let text = text.map(|file| files::read(file, messages)).transpose()?;
+    let text = text
+        .map(|file| files::read(file, None, messages))
+        .transpose()?;
     let judged = match &text {
         Some(text) => judged(text),
         None => {

@@ -1,19 +1,20 @@
 //! The tables of `guard violations`: what goes on, and what was decided.
 
-use super::words::{gpus, measured, processes, step, who};
-use crate::output::line::{Line, Tone, shown};
+use super::words::{Over, ending, gpus, measured, names, pid, step, who};
+use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
-use crate::output::mark::ends;
+use crate::output::mark::WOULD_HAVE_ENDED;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
-use crate::output::value::{counted, day_and_clock, minute};
+use crate::output::value::{clock_or_day, counted, minute};
 use gpukill_proto::guard::{
-    GuardMode, GuardRecord, GuardStep, Marked, OpenViolation, ViolationPage,
+    GuardMode, GuardRecord, GuardStep, OpenViolation, RuleName, Subject, ViolationPage,
 };
 use gpukill_proto::units::Timestamp;
+use std::collections::BTreeMap;
 
 /// What goes on, then what was decided, newest first.
 pub(crate) fn violations(page: &ViolationPage, now: Timestamp, look: &Look) -> Vec<Line> {
-    let mut lines = going_on(&page.open, now, look);
+    let mut lines = going_on(&page.open, &page.would_have_ended, now, look);
     if page.records.is_empty() {
         lines.push(Line::plain("nothing was decided in this time"));
         return lines;
@@ -23,52 +24,87 @@ pub(crate) fn violations(page: &ViolationPage, now: Timestamp, look: &Look) -> V
         Column::left("WHEN", WhenNarrow::Stays),
         Column::left("WHO", WhenNarrow::Shrinks(8)),
         Column::left("GPU", WhenNarrow::Goes(2)),
-        Column::left("RULE", WhenNarrow::Shrinks(16)),
+        Column::left("RULE", WhenNarrow::Shrinks(14)),
         // `would warn (2)`
         Column::left("WHAT", WhenNarrow::Shrinks(14)),
+        Column::left("PID", WhenNarrow::Stays),
         Column::left("PROCESS", WhenNarrow::ShrinksThenGoes(12, 1)),
         Column::left("MEASURED", WhenNarrow::Goes(3)),
     ]);
-    for (_, record) in &page.records {
-        table.push(Row::Cells(row(record, now, look)));
+    let overs = overs(page);
+    for ((_, record), over) in page.records.iter().zip(overs) {
+        table.push(Row::Cells(row(record, over, now, look)));
     }
     lines.extend(table.lines(look));
     lines
 }
 
-/// Those that go on, with their clocks.
-pub(super) fn going_on(open: &[OpenViolation], now: Timestamp, look: &Look) -> Vec<Line> {
-    if open.is_empty() {
+/// Of each record, why the violation is over, if that is what it says: right after its
+/// end in a dry run, because whoever would have been ended counts as gone.
+fn overs(page: &ViolationPage) -> Vec<Over> {
+    let mut is_gone: BTreeMap<(&RuleName, &Subject), bool> = BTreeMap::new();
+    let oldest_first = page.records.iter().rev();
+    let mut overs: Vec<Over> = oldest_first
+        .map(|(_, record)| {
+            let is_dry_run = record.mode == GuardMode::DryRun;
+            let is_end = match &record.step {
+                GuardStep::Ended(victim) => is_dry_run && victim.leave_to.is_none(),
+                GuardStep::Violated
+                | GuardStep::Warned { .. }
+                | GuardStep::Spared(_)
+                | GuardStep::Over => false,
+            };
+            match is_gone.insert((&record.rule, &record.subject), is_end) {
+                Some(true) => Over::AsIfEnded,
+                Some(false) | None => Over::Really,
+            }
+        })
+        .collect();
+    overs.reverse();
+    overs
+}
+
+/// Those that go on, with their clocks, and for what jobs would have been ended that are
+/// there still.
+pub(super) fn going_on(
+    open: &[OpenViolation],
+    would_have_ended: &[OpenViolation],
+    now: Timestamp,
+    look: &Look,
+) -> Vec<Line> {
+    if open.is_empty() && would_have_ended.is_empty() {
         return vec![Line::plain("no violation goes on")];
     }
-    let mut lines = vec![heading(open, look), Line::default()];
+    let mut lines = vec![heading(open, would_have_ended, look), Line::default()];
     let mut table = Table::new(vec![
         Column::left("WHO", WhenNarrow::Shrinks(8)),
         Column::left("GPU", WhenNarrow::Goes(4)),
-        Column::left("RULE", WhenNarrow::Shrinks(16)),
+        Column::left("RULE", WhenNarrow::Shrinks(18)),
         Column::left("SINCE", WhenNarrow::Goes(3)),
         Column::left("WARNED", WhenNarrow::Goes(2)),
         Column::left("END", WhenNarrow::Stays),
+        Column::left("PID", WhenNarrow::Stays),
         Column::left("PROCESS", WhenNarrow::ShrinksThenGoes(12, 1)),
         Column::left("MEASURED", WhenNarrow::Stays),
     ]);
-    for violation in open {
+    let all = || open.iter().chain(would_have_ended);
+    let ends = open.iter().map(|open| end(open, now, look));
+    let ends = ends.chain(would_have_ended.iter().map(|gone| ended(gone, now, look)));
+    for (violation, end) in all().zip(ends) {
         let evidence = &violation.evidence;
         let warned = violation.warned_at.map_or_else(
             || look.symbols.none().to_owned(),
-            |at| day_and_clock(at, now, look),
+            |at| clock_or_day(at, now, "%H:%M", look),
         );
         table.push(Row::Cells(vec![
             Cell::plain(shown(&who(&violation.subject, evidence), look.symbols)),
             Cell::plain(gpus(&evidence.runs)),
             Cell::plain(shown(&violation.rule.to_string(), look.symbols)),
-            Cell::plain(day_and_clock(evidence.since, now, look)),
+            Cell::plain(clock_or_day(evidence.since, now, "%H:%M", look)),
             Cell::plain(warned),
-            Cell::plain(end(violation, now, look)),
-            Cell::plain(shown(
-                &processes(&evidence.runs, evidence.count),
-                look.symbols,
-            )),
+            Cell::plain(end),
+            Cell::plain(pid(&evidence.runs)),
+            Cell::plain(shown(&names(&evidence.runs, evidence.count), look.symbols)),
             Cell::toned(
                 measured(violation.rule.kind, evidence.measured),
                 Tone::Doubtful,
@@ -76,47 +112,79 @@ pub(super) fn going_on(open: &[OpenViolation], now: Timestamp, look: &Look) -> V
         ]));
     }
     lines.extend(table.lines(look));
+    lines.extend(messages(all(), look));
+    lines
+}
+
+/// What the admin has to say to them, each once.
+fn messages<'v>(all: impl Iterator<Item = &'v OpenViolation>, look: &Look) -> Vec<Line> {
+    /// So many are told: explain tells each process its own.
+    const MOST: usize = 5;
+    let of_rule = all.filter_map(|open| Some((&open.rule, open.message.as_deref()?)));
+    let by_rule: BTreeMap<&RuleName, &str> = of_rule.collect();
+    let texts = by_rule.into_iter().take(MOST).flat_map(|(rule, message)| {
+        let text = shown(&format!("{rule}: {message}"), look.symbols);
+        wrap(&text, 0, 2, look.width)
+    });
+    let mut lines: Vec<Line> = texts.map(|text| Line::toned(text, Tone::Faint)).collect();
+    if !lines.is_empty() {
+        lines.insert(0, Line::default());
+    }
     lines
 }
 
 /// How many there are, and of how many nobody is told.
-fn heading(open: &[OpenViolation], look: &Look) -> Line {
-    let count = format!("{} now", counted(open.len(), "violation"));
+fn heading(open: &[OpenViolation], would_have_ended: &[OpenViolation], look: &Look) -> Line {
+    let mut count = match open.len() {
+        0 => "no violation now".to_owned(),
+        several => format!("{} now", counted(several, "violation")),
+    };
+    if !would_have_ended.is_empty() {
+        let jobs = counted(would_have_ended.len(), "job");
+        count = format!("{count}, {jobs} {WOULD_HAVE_ENDED}");
+    }
     let mut line = Line::toned(count, Tone::Strong);
     let dry = open.iter().filter(|open| open.mode <= GuardMode::DryRun);
     let dry = dry.count();
-    if dry > 0 {
+    if dry + would_have_ended.len() > 0 {
         let which = if dry == open.len() {
-            "nobody is warned or ended".to_owned()
+            String::new()
         } else {
-            format!("for {dry} of them nobody is warned or ended")
+            format!(" for {dry} of them")
         };
+        let dot = look.symbols.dot();
         line.push(
-            format!("{}dry run: {which}", look.symbols.dot()),
+            format!("{dot}dry run{which}: nobody is warned or ended"),
             Tone::Plain,
         );
     }
     line.cut(look.width, look.symbols)
 }
 
-/// When somebody is ended for it, or was.
+/// When somebody is ended for it; when one of several was.
 fn end(open: &OpenViolation, now: Timestamp, look: &Look) -> String {
     if let Some(at) = open.ended_at {
         let ended = match open.mode {
-            GuardMode::Disabled | GuardMode::DryRun => "would have ended",
+            GuardMode::Disabled | GuardMode::DryRun => WOULD_HAVE_ENDED,
             GuardMode::Soft | GuardMode::Enforce => "ended",
         };
-        return format!("{ended} {}", day_and_clock(at, now, look));
+        return format!("1 {ended} {}", clock_or_day(at, now, "%H:%M", look));
     }
     let Some(deadline) = open.deadline.filter(|deadline| *deadline > now) else {
         return look.symbols.none().to_owned();
     };
-    let marks = Marked::all_of(open);
-    let ends = ends(open.mode, marks.first().is_some_and(|mark| mark.is_sole));
-    format!("{ends} {}", minute(deadline, now, look))
+    format!("{} {}", ending(open), minute(deadline, now, look))
 }
 
-fn row(record: &GuardRecord, now: Timestamp, look: &Look) -> Vec<Cell> {
+/// When a job would have been ended that is there still.
+fn ended(gone: &OpenViolation, now: Timestamp, look: &Look) -> String {
+    let at = gone.ended_at.map_or_else(String::new, |at| {
+        format!(" {}", clock_or_day(at, now, "%H:%M", look))
+    });
+    format!("{WOULD_HAVE_ENDED}{at}")
+}
+
+fn row(record: &GuardRecord, over: Over, now: Timestamp, look: &Look) -> Vec<Cell> {
     let evidence = &record.evidence;
     let (runs, count) = match &record.step {
         GuardStep::Ended(victim) => (&victim.runs, victim.count),
@@ -126,12 +194,57 @@ fn row(record: &GuardRecord, now: Timestamp, look: &Look) -> Vec<Cell> {
     };
     let text = |text: &str| Cell::plain(shown(text, look.symbols));
     vec![
-        Cell::plain(day_and_clock(record.at, now, look)),
+        Cell::plain(clock_or_day(record.at, now, "%H:%M:%S", look)),
         text(&who(&record.subject, evidence)),
         Cell::plain(gpus(runs)),
         text(&record.rule.to_string()),
-        text(&step(&record.step, record.mode)),
-        text(&processes(runs, count)),
+        text(&step(&record.step, record.mode, over)),
+        Cell::plain(pid(runs)),
+        text(&names(runs, count)),
         Cell::plain(measured(record.rule.kind, evidence.measured)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample;
+    use super::*;
+
+    #[test]
+    fn a_violation_would_be_over_only_right_after_a_rehearsed_end() {
+        let page = sample::violations();
+        let of_step = |name: &str| {
+            let mut records = page.records.iter().map(|(_, record)| record);
+            let record = records.find(|record| record.step.name() == name);
+            record.expect("there is one").step.clone()
+        };
+        let left = page.records.last().expect("there is one").1.step.clone();
+        let [ended, spared, over] = ["ended", "spared", "over"].map(of_step);
+        let (dry_run, soft) = (GuardMode::DryRun, GuardMode::Soft);
+        // What came before it was over, the oldest first.
+        let cases = [
+            (vec![], dry_run, Over::Really),
+            (vec![&ended], dry_run, Over::AsIfEnded),
+            (vec![&ended], soft, Over::Really),
+            (vec![&left], dry_run, Over::Really),
+            (vec![&ended, &spared], dry_run, Over::Really),
+            (vec![&ended, &over, &spared], dry_run, Over::Really),
+        ];
+        for (before, mode, expected) in cases {
+            let record = |step: &GuardStep, subject: &str| GuardRecord {
+                subject: Subject::Group(subject.into()),
+                mode,
+                step: step.clone(),
+                ..page.records[0].1.clone()
+            };
+            let mut records: Vec<_> = before.iter().map(|step| record(step, "ml")).collect();
+            records.push(record(&ended, "others"));
+            records.push(record(&over, "ml"));
+            let page = ViolationPage {
+                records: (1..).zip(records.into_iter().rev()).collect(),
+                ..ViolationPage::default()
+            };
+            assert_eq!(overs(&page)[0], expected, "{before:?} {mode:?}");
+        }
+    }
 }

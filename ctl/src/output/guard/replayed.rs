@@ -31,7 +31,8 @@ pub(crate) fn replay(report: &ReplayReport, rules: &str, look: &Look) -> Vec<Lin
 /// The lines of `guard test`: what these rules come to now, and since when they were
 /// tried.
 pub(crate) fn tested(report: &ReplayReport, now: Timestamp, look: &Look) -> Vec<Line> {
-    let mut lines = going_on(&report.open, now, look);
+    // Who would have been ended is among the records.
+    let mut lines = going_on(&report.open, &[], now, look);
     let tried = match report.judged {
         0 => "no sample was judged".to_owned(),
         _ => format!("judged from {} on", date_and_clock(report.since, look)),

@@ -1,11 +1,11 @@
 //! What the guard says of one process: a line for each rule that it breaks, and one for
 //! each limit that holds for its owner.
 
-use super::words::{amount, measured};
+use super::words::{amount, ending, measured};
 use crate::output::look::Look;
-use crate::output::mark::ends;
+use crate::output::mark::WOULD_HAVE_ENDED;
 use crate::output::value::{clock, minute, reading};
-use gpukill_proto::guard::{GuardMode, HeldTo, Marked, OpenViolation, RuleName, RuleSource, Ruled};
+use gpukill_proto::guard::{GuardMode, HeldTo, OpenViolation, RuleName, RuleSource, Ruled};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Timestamp;
 
@@ -24,8 +24,11 @@ pub(in crate::output) fn rows(
             return vec![("rules".to_owned(), why)];
         }
     };
-    let violations = known.violations.iter();
-    let violations: Vec<String> = violations.map(|open| violation(open, now, look)).collect();
+    let gone = known.would_have_ended.iter();
+    let gone = gone.map(|open| violation(open, Is::Gone, now, look));
+    let open = known.violations.iter();
+    let open = open.map(|open| violation(open, Is::GoingOn, now, look));
+    let violations: Vec<String> = gone.chain(open).collect();
     let limits: Vec<String> = known.limits.iter().map(limit).collect();
     [("rule", violations), ("limits", limits)]
         .into_iter()
@@ -36,9 +39,17 @@ pub(in crate::output) fn rows(
         .collect()
 }
 
+/// What a violation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Is {
+    GoingOn,
+    /// The job would have been ended for it, and counts as gone.
+    Gone,
+}
+
 /// `default: idle · 8h 0m of 2h 0m since 06:37:00, would be warned 06:37:00, would end
 /// 14:37`
-fn violation(open: &OpenViolation, now: Timestamp, look: &Look) -> String {
+fn violation(open: &OpenViolation, is: Is, now: Timestamp, look: &Look) -> String {
     let evidence = &open.evidence;
     let would = match open.mode {
         GuardMode::Disabled | GuardMode::DryRun => "would be ",
@@ -57,12 +68,19 @@ fn violation(open: &OpenViolation, now: Timestamp, look: &Look) -> String {
         parts.push(format!("{would}warned {}{times}", clock(at, now, look)));
     }
     if let Some(at) = open.ended_at {
-        parts.push(format!("a job {would}ended {}", clock(at, now, look)));
+        let at = clock(at, now, look);
+        parts.push(match is {
+            Is::GoingOn => format!("a job {would}ended {at}"),
+            Is::Gone => {
+                format!(
+                    "{WOULD_HAVE_ENDED} {at}: it runs on as this is a dry run, and is not judged"
+                )
+            }
+        });
     } else if let Some(deadline) = open.deadline.filter(|deadline| *deadline > now) {
-        let marks = Marked::all_of(open);
-        let ends = ends(open.mode, marks.first().is_some_and(|mark| mark.is_sole));
+        let ending = ending(open);
         parts.push(format!(
-            "{ends} {} if it goes on",
+            "{ending} {} if it goes on",
             minute(deadline, now, look)
         ));
     }

@@ -1,7 +1,10 @@
 //! Violations in words: who, what, how much.
 
+use crate::output::mark::ends;
 use crate::output::value::size;
-use gpukill_proto::guard::{Evidence, GuardMode, GuardStep, Measured, RuleKind, Subject, Told};
+use gpukill_proto::guard::{
+    Evidence, GuardMode, GuardStep, Measured, OpenViolation, RuleKind, Subject, Told, jobs,
+};
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Bytes;
 use std::time::Duration;
@@ -42,20 +45,35 @@ pub(super) fn gpus(runs: &[Told]) -> String {
 
 /// The processes: the first by name, and how many there are more.
 pub(super) fn processes(runs: &[Told], count: u32) -> String {
+    match runs.first() {
+        Some(first) => format!("{} {}", first.run.pid, names(runs, count)),
+        None => String::new(),
+    }
+}
+
+/// The same without the pid: `vllm, 12 more`.
+pub(super) fn names(runs: &[Told], count: u32) -> String {
     let Some(first) = runs.first() else {
         return String::new();
     };
     let name = first.name.clone().unwrap_or_else(|| "?".to_owned());
     match count {
-        0 | 1 => format!("{} {name}", first.run.pid),
-        several => format!("{} {name}, {} more", first.run.pid, several - 1),
+        0 | 1 => name,
+        several => format!("{name}, {} more", several - 1),
     }
 }
 
-/// The number and its limit: `61.0 GiB of 40.0 GiB`.
+/// The pid of the first.
+pub(super) fn pid(runs: &[Told]) -> String {
+    let first = runs.first();
+    first.map_or_else(String::new, |first| first.run.pid.to_string())
+}
+
+/// The number and its limit: `61.0 GiB of 40.0 GiB`; what is wrong, where it is not about
+/// a number.
 pub(super) fn measured(kind: RuleKind, measured: Option<Measured>) -> String {
     let Some(Measured { value, limit }) = measured else {
-        return "not allowed".to_owned();
+        return unallowed(kind).to_owned();
     };
     let text = |number| amount(kind, number);
     match kind {
@@ -78,6 +96,30 @@ pub(super) fn measured(kind: RuleKind, measured: Option<Measured>) -> String {
         | RuleKind::Idle
         | RuleKind::Runaway
         | RuleKind::Growth => format!("{} of {}", text(value), text(limit)),
+    }
+}
+
+/// Said of whoever broke a rule that allows something or does not.
+const fn unallowed(kind: RuleKind) -> &'static str {
+    match kind {
+        RuleKind::Gpu | RuleKind::User => "may not use it",
+        RuleKind::Process => "may not run here",
+        RuleKind::Maintenance => "in maintenance",
+        RuleKind::Hours => "not at this hour",
+        RuleKind::Memory
+        | RuleKind::Utilization
+        | RuleKind::Duration
+        | RuleKind::Processes
+        | RuleKind::TotalMemory
+        | RuleKind::TotalUtilization
+        | RuleKind::TotalProcesses
+        | RuleKind::ProcessMemory
+        | RuleKind::GpuUtilization
+        | RuleKind::ReservedMemory
+        | RuleKind::Idle
+        | RuleKind::Waste
+        | RuleKind::Runaway
+        | RuleKind::Growth => "not allowed",
     }
 }
 
@@ -105,8 +147,28 @@ pub(super) fn amount(kind: RuleKind, number: u64) -> String {
     }
 }
 
+/// `would end`, `1 ends`, `1 of 2 would end`: what comes of a violation at its end, as
+/// far as is known of whose job that is.
+pub(super) fn ending(open: &OpenViolation) -> String {
+    let ends = ends(open.mode);
+    match jobs(open) {
+        Some(1) => ends.to_owned(),
+        Some(several) => format!("1 of {several} {ends}"),
+        None => format!("1 {ends}"),
+    }
+}
+
+/// Why a violation is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Over {
+    /// The rule is kept again, or whoever broke it has gone.
+    Really,
+    /// Whoever broke it counts as gone, because they would have been ended.
+    AsIfEnded,
+}
+
 /// What happened: in a dry run, what would have.
-pub(super) fn step(step: &GuardStep, mode: GuardMode) -> String {
+pub(super) fn step(step: &GuardStep, mode: GuardMode, over: Over) -> String {
     let (warned, ended) = match mode {
         GuardMode::Disabled | GuardMode::DryRun => ("would warn", "would end"),
         GuardMode::Soft | GuardMode::Enforce => ("warned", "ended"),
@@ -120,6 +182,9 @@ pub(super) fn step(step: &GuardStep, mode: GuardMode) -> String {
             None => ended.to_owned(),
         },
         GuardStep::Spared(why) => format!("nobody ended: {why}"),
-        GuardStep::Over => "over".to_owned(),
+        GuardStep::Over => match over {
+            Over::Really => "over".to_owned(),
+            Over::AsIfEnded => "would be over".to_owned(),
+        },
     }
 }

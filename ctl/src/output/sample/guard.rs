@@ -159,14 +159,46 @@ fn not_allowed() -> OpenViolation {
     }
 }
 
+/// Erin's session would have been ended before lunch.
+fn gone() -> OpenViolation {
+    let erin = || person("erin", 1003);
+    let program = told(2, 777, erin(), "python", 310, "session-4.scope");
+    OpenViolation {
+        subject: Subject::Job(job(erin(), "session-4.scope")),
+        violated_at: ago(9_000),
+        warned_at: Some(ago(9_000)),
+        deadline: Some(ago(5_400)),
+        ended_at: Some(ago(5_400)),
+        evidence: Evidence {
+            measured: Some(Measured {
+                value: 2 * HOUR + HOUR / 2,
+                limit: 2 * HOUR,
+            }),
+            since: ago(14_400),
+            runs: vec![program],
+            count: 1,
+            unknown: 0,
+        },
+        ..idle()
+    }
+}
+
 /// What `list` shows of it.
 pub(crate) fn brief() -> GuardBrief {
     let open = [idle(), too_much(), not_allowed()];
+    let gone = gone();
+    let marks = Marked::all_of(&gone).into_iter().map(|mark| Marked {
+        deadline: None,
+        would_have_ended_at: gone.ended_at,
+        ..mark
+    });
+    let marked = open.iter().flat_map(Marked::all_of).chain(marks);
     GuardBrief {
         mode: GuardMode::DryRun,
         has_rules: true,
         open: 3,
-        marked: open.iter().flat_map(Marked::all_of).collect(),
+        would_have_ended: 1,
+        marked: marked.collect(),
     }
 }
 
@@ -176,6 +208,7 @@ pub(crate) fn ruled() -> Ruled {
     Ruled {
         mode: GuardMode::DryRun,
         violations: vec![idle()],
+        would_have_ended: None,
         limits: vec![
             HeldTo {
                 rule: memory(RuleSource::User("bob".into())),
@@ -213,10 +246,12 @@ pub(crate) fn guard_report() -> GuardReport {
         file: "/etc/gpukill/guard.toml".into(),
         revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
         mistakes: mistakes().iter().map(ToString::to_string).collect(),
+        is_file_changed: Some(false),
         judged_at: Some(ago(4)),
         dropped: 2,
         beyond: 12,
         open: 3,
+        would_have_ended: 1,
         warned_today: 5,
         ended_today: 2,
     }
@@ -248,7 +283,7 @@ fn step(open: &OpenViolation, seconds: i64, step: GuardStep) -> GuardRecord {
 
 /// Every kind of step, the newest first.
 fn records() -> Vec<GuardRecord> {
-    let (idle, too_much, not_allowed) = (idle(), too_much(), not_allowed());
+    let (idle, too_much, not_allowed, gone) = (idle(), too_much(), not_allowed(), gone());
     let warned = |times, deadline| GuardStep::Warned { times, deadline };
     let all = OpenViolation {
         rule: rule(RuleSource::Gpu("0".into()), RuleKind::ReservedMemory),
@@ -268,6 +303,12 @@ fn records() -> Vec<GuardRecord> {
         },
         ..too_much.clone()
     };
+    let of_erin = Victim {
+        job: job(person("erin", 1003), "session-4.scope"),
+        runs: gone.evidence.runs.clone(),
+        count: 1,
+        ..victim(Some(false), None)
+    };
     vec![
         step(&too_much, 240, warned(1, too_much.deadline)),
         step(&too_much, 240, GuardStep::Violated),
@@ -278,6 +319,8 @@ fn records() -> Vec<GuardRecord> {
             GuardStep::Spared("docker/vllm: it is protected".into()),
         ),
         step(&not_allowed, 5_000, GuardStep::Over),
+        step(&gone, 5_390, GuardStep::Over),
+        step(&gone, 5_400, GuardStep::Ended(of_erin)),
         step(&idle, 9_000, warned(2, idle.deadline)),
         step(
             &group,
@@ -291,6 +334,7 @@ fn records() -> Vec<GuardRecord> {
 pub(crate) fn violations() -> ViolationPage {
     ViolationPage {
         open: vec![idle(), too_much(), not_allowed()],
+        would_have_ended: vec![gone()],
         records: (1..).zip(records()).collect(),
         next: None,
     }
@@ -310,7 +354,7 @@ pub(crate) fn edited() -> EditReport {
 /// What is wrong in a file.
 pub(crate) fn mistakes() -> Vec<Mistake> {
     let mistake = |line, path: &str, what: &str, suggestion: Option<&str>| Mistake {
-        place: Place { line, column: 1 },
+        place: Some(Place { line, column: 1 }),
         path: path.into(),
         what: what.into(),
         suggestion: suggestion.map(str::to_owned),

@@ -7,7 +7,9 @@ use crate::output::sample::{
 };
 use gpukill_policy::guard::read::read;
 use gpukill_proto::document::{ExplainDocument, ReplayDocument, ViolationsDocument};
-use gpukill_proto::guard::{EditReport, GuardMode, GuardReport, ReplayReport};
+use gpukill_proto::guard::{
+    EditReport, GuardMode, GuardReport, ReplayReport, Ruled, ViolationPage,
+};
 
 /// The widest, the narrowest that must be readable, and one that knows letters alone.
 fn looks() -> [(&'static str, Look); 3] {
@@ -58,7 +60,12 @@ fn a_list_says_how_the_guard_stands_and_marks_who_breaks_a_rule() {
         mode,
         has_rules,
         open,
+        would_have_ended: 0,
         ..brief()
+    };
+    let gone = |open| GuardBrief {
+        would_have_ended: 2,
+        ..with(GuardMode::DryRun, true, open)
     };
     let cases = [
         (
@@ -70,6 +77,9 @@ fn a_list_says_how_the_guard_stands_and_marks_who_breaks_a_rule() {
             " · guard soft, 2 violations",
         ),
         (with(GuardMode::Enforce, true, 0), " · guard enforce"),
+        // Who would be gone is not forgiven.
+        (gone(0), " · guard dry-run, 2 would have ended"),
+        (gone(1), " · guard dry-run, 1 violation, 2 would have ended"),
         // One that is off, and one that has no rules, limit nobody.
         (with(GuardMode::Disabled, true, 0), ""),
         (with(GuardMode::DryRun, false, 0), ""),
@@ -102,6 +112,13 @@ fn where_nobody_who_is_shown_breaks_a_rule_there_is_no_column_for_rules() {
 fn explain_names_the_rules_that_are_broken_and_those_that_hold() {
     let [notebook, _] = explanations();
     check_all("explain-guard", |look| explain::lines(&notebook, look));
+    let mut gone = notebook.clone();
+    let page = violations();
+    gone.guard = Reading::Value(Ruled {
+        would_have_ended: page.would_have_ended.into_iter().next(),
+        ..Ruled::default()
+    });
+    check_all("explain-gone", |look| explain::lines(&gone, look));
     let mut hidden = notebook;
     hidden.guard = Reading::Withheld;
     let shown = text(&explain::lines(&hidden, &look(None)), &look(None));
@@ -112,6 +129,14 @@ fn explain_names_the_rules_that_are_broken_and_those_that_hold() {
 fn guard_status_says_how_far_it_goes_and_what_is_wrong_with_its_file() {
     check_all("guard-status", |look| {
         super::super::guard::status(&guard_report(), NOW, look)
+    });
+    let changed = GuardReport {
+        mistakes: Vec::new(),
+        is_file_changed: Some(true),
+        ..guard_report()
+    };
+    check_all("guard-status-changed", |look| {
+        super::super::guard::status(&changed, NOW, look)
     });
     let disabled = GuardReport {
         mode: GuardMode::Disabled,
@@ -133,6 +158,14 @@ fn guard_violations_shows_what_goes_on_and_what_was_decided() {
     check_all("guard-violations", |look| {
         super::super::guard::violations(&page, NOW, look)
     });
+    // Who would have been ended is not forgiven.
+    let gone = ViolationPage {
+        would_have_ended: page.would_have_ended,
+        ..ViolationPage::default()
+    };
+    let look = look(Some(80));
+    let shown = text(&super::super::guard::violations(&gone, NOW, &look), &look);
+    check("guard-violations-gone.txt", &shown);
 }
 
 #[test]
@@ -181,6 +214,7 @@ fn an_edit_is_shown_as_the_lines_that_differ() {
     check("guard-edit-colored.txt", &text(&made, &colored));
     let nothing = EditReport {
         before: Some(edited().after),
+        difference: String::new(),
         ..edited()
     };
     let nothing = super::super::guard::edited(&nothing, Doing::Doing, &look);

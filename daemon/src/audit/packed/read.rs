@@ -1,9 +1,10 @@
 //! Reads a blob piece by piece, and no further than is asked for.
 
 use super::rest::{Rest, Value};
-use super::{Stored, VERSION};
+use super::{Stored, USED, USED_AND_LEFT};
 use gpukill_policy::usage::{DeviceUsage, RunUsage};
 use gpukill_proto::units::Timestamp;
+use std::collections::BTreeSet;
 
 /// A blob that is not one of ours.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,24 +29,33 @@ pub(in super::super) struct Unpacked {
     pub(in super::super) seen_ms: u64,
     pub(in super::super) devices: Vec<(i64, DeviceUsage)>,
     pub(in super::super) runs: Vec<(i64, RunUsage)>,
+    /// Those of its runs that had left at the end; `None` where that is not in it.
+    pub(in super::super) left: Option<BTreeSet<i64>>,
 }
 
 /// What was stored, of a stretch that began then, to go through once.
 pub(in super::super) fn read(blob: &[u8], from: Timestamp) -> Result<Unpacked, Broken> {
     let packed = Packed::open(blob, from)?;
     let (until, seen_ms) = (packed.until, packed.seen_ms);
-    let (devices, packed) = packed.devices()?;
+    let has_left = packed.has_left;
+    let (devices, mut packed) = packed.devices()?;
     let mut runs = Vec::with_capacity(packed.left.min(1 << 10));
-    for run in packed {
+    for run in packed.by_ref() {
         let run = run?;
         runs.push((run.id, run.usage()?));
     }
+    let left = if has_left {
+        Some(packed.rest.ids()?)
+    } else {
+        None
+    };
     Ok(Unpacked {
         from,
         until,
         seen_ms,
         devices,
         runs,
+        left,
     })
 }
 
@@ -60,6 +70,8 @@ pub(in super::super) fn span(blob: &[u8], from: Timestamp) -> Result<(Timestamp,
 pub(in super::super) struct Packed<'a> {
     pub(in super::super) until: Timestamp,
     pub(in super::super) seen_ms: u64,
+    /// After the runs it says which had left.
+    has_left: bool,
     rest: Rest<'a>,
 }
 
@@ -87,8 +99,10 @@ pub(in super::super) struct PackedRun {
 impl<'a> Packed<'a> {
     /// Opens the blob of a stretch that began then.
     pub(in super::super) fn open(blob: &'a [u8], from: Timestamp) -> Result<Self, Broken> {
-        let Some((&VERSION, rest)) = blob.split_first() else {
-            return Err(Broken);
+        let (has_left, rest) = match blob.split_first() {
+            Some((&USED, rest)) => (false, rest),
+            Some((&USED_AND_LEFT, rest)) => (true, rest),
+            Some(_) | None => return Err(Broken),
         };
         let mut rest = Rest(rest);
         let length = i64::try_from(rest.number()?).map_err(|_| Broken)?;
@@ -96,6 +110,7 @@ impl<'a> Packed<'a> {
         Ok(Self {
             until: Timestamp(from.0.checked_add(length).ok_or(Broken)?),
             seen_ms,
+            has_left,
             rest,
         })
     }
@@ -209,6 +224,18 @@ impl PackedRun {
     }
 }
 
+impl Rest<'_> {
+    /// Ids, each written as the distance from the one before.
+    fn ids(&mut self) -> Result<BTreeSet<i64>, Broken> {
+        let (mut ids, mut before) = (BTreeSet::new(), 0);
+        for _ in 0..self.many()? {
+            before = next(before, self.number()?)?;
+            ids.insert(before);
+        }
+        Ok(ids)
+    }
+}
+
 /// The id that is so far from the one before.
 fn next(before: i64, step: u64) -> Result<i64, Broken> {
     let step = i64::try_from(step).map_err(|_| Broken)?;
@@ -220,7 +247,7 @@ fn next(before: i64, step: u64) -> Result<i64, Broken> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pack;
+    use super::super::{pack, pack_sample};
     use super::*;
     use gpukill_policy::usage::Gauge;
     use proptest::prelude::*;
@@ -333,10 +360,29 @@ mod tests {
         }
 
         #[test]
+        fn who_had_left_is_read_with_what_was_used(
+            usage in usage(),
+            left in prop::collection::btree_set(1..i64::MAX, 0..4),
+        ) {
+            let blob = pack_sample(&usage, &left);
+            let told = read(&blob, usage.from).map(|it| it.left);
+            prop_assert_eq!(told, Ok(Some(left)));
+            prop_assert_eq!(unpack(&blob, usage.from), Ok(usage.clone()));
+            for end in 0..blob.len() {
+                prop_assert_eq!(unpack(&blob[..end], usage.from), Err(Broken));
+            }
+            let told = read(&pack(&usage), usage.from).map(|it| it.left);
+            prop_assert_eq!(told, Ok(None));
+        }
+
+        #[test]
         fn bytes_of_others_are_answered(mut blob in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = unpack(&blob, Timestamp(0));
-            blob.insert(0, VERSION);
-            let _ = unpack(&blob, Timestamp(0));
+            for version in [USED, USED_AND_LEFT] {
+                blob.insert(0, version);
+                let _ = unpack(&blob, Timestamp(0));
+                blob.remove(0);
+            }
         }
     }
 }

@@ -117,7 +117,11 @@ impl<'a> Known<'a> {
             let first_seen = held_since(run.first_seen, run.started_at, stored.until);
             let process = run.process;
             let judged = Arc::clone(&run.judged);
-            let is_present = run.left_in.is_none_or(|left| left > id);
+            // What was stored before that was, says so by its last time alone.
+            let is_present = match &stored.left {
+                Some(left) => !left.contains(&row),
+                None => run.left_in.is_none_or(|left| left > id),
+            };
             let about = self.about(process, id)?;
             if !is_present {
                 left.push((row, process));

@@ -1,13 +1,15 @@
 //! Rules see the same live and in a replay.
 
+mod stream;
+
 use super::*;
 use crate::audit::{Departed, Departure, Recording, told};
 use chrono::Utc;
 use gpukill_policy::usage::{RunUsage, Usage};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
-    Container, ContainerId, Job, Owner, OwnerKind, Place, ProcessKey, Scheduler, SchedulerJob,
-    Snapshot, Unit, Vendor,
+    Container, ContainerId, GpuProcess, Job, Owner, OwnerKind, Place, ProcessKey, Scheduler,
+    SchedulerJob, Snapshot, Unit, Vendor,
 };
 use gpukill_proto::units::{Bytes, Percent};
 use std::time::Duration;
@@ -134,12 +136,13 @@ fn who_leaves_a_device_and_comes_back_has_held_it_since_the_first_time() {
     ];
     let directory = tempfile::tempdir().unwrap();
     let mut recording = Recording::open(directory.path()).unwrap();
-    let mut first = FirstSeen::new();
+    let mut seen = Seen::default();
     let mut live = Vec::new();
     for sample in &samples {
         recording.write(sample).unwrap();
-        live.push(bucket(sample, &mut first, &Utc));
+        live.push(bucket(sample, &mut seen, &Utc));
     }
+    assert_eq!(told::buckets(directory.path()), live);
     let since = |buckets: &[Bucket]| -> Vec<Vec<i64>> {
         let runs = buckets.iter().map(|bucket| bucket.runs.values());
         runs.map(|runs| runs.map(|it| it.first_seen.0).collect())
@@ -174,11 +177,11 @@ fn a_clock_that_is_set_forward_makes_nobody_older() {
     ];
     let directory = tempfile::tempdir().unwrap();
     let mut recording = Recording::open(directory.path()).unwrap();
-    let mut first = FirstSeen::new();
+    let mut seen = Seen::default();
     let mut live = Vec::new();
     for sample in &samples {
         recording.write(sample).unwrap();
-        live.push(bucket(sample, &mut first, &Utc));
+        live.push(bucket(sample, &mut seen, &Utc));
     }
     let since = |buckets: &[Bucket]| -> Vec<i64> {
         let runs = buckets.iter().flat_map(|bucket| bucket.runs.values());
@@ -211,11 +214,11 @@ fn what_was_stored_says_the_same_to_rules_as_what_was_seen() {
     ];
     let directory = tempfile::tempdir().unwrap();
     let mut recording = Recording::open(directory.path()).unwrap();
-    let mut first = FirstSeen::new();
+    let mut seen = Seen::default();
     let mut live = Vec::new();
     for sample in &samples {
         recording.write(sample).unwrap();
-        live.push(bucket(sample, &mut first, &Utc));
+        live.push(bucket(sample, &mut seen, &Utc));
     }
     assert_eq!(told::buckets(directory.path()), live);
 
@@ -238,7 +241,13 @@ fn what_was_stored_says_the_same_to_rules_as_what_was_seen() {
             vec![],
         ]
     );
-    assert_eq!(first, FirstSeen::new());
+    // Who has ended is forgotten, and who left and lives is not.
+    let last = live.last().unwrap();
+    seen.forget(last, &|pid, _| pid == 7);
+    let known: Vec<u32> = seen.first.keys().map(|run| run.pid).collect();
+    assert_eq!(known, [7]);
+    seen.forget(last, &|_, _| false);
+    assert_eq!(seen.first, BTreeMap::new());
 }
 
 #[test]
@@ -265,12 +274,12 @@ fn what_a_job_says_that_it_is_charged_to_is_stored_as_it_was_judged() {
     ];
     let directory = tempfile::tempdir().unwrap();
     let mut recording = Recording::open(directory.path()).unwrap();
-    let mut first = FirstSeen::new();
+    let mut seen = Seen::default();
     let live: Vec<Bucket> = samples
         .iter()
         .map(|sample| {
             recording.write(sample).unwrap();
-            bucket(sample, &mut first, &Utc)
+            bucket(sample, &mut seen, &Utc)
         })
         .collect();
     assert_eq!(told::buckets(directory.path()), live);
@@ -289,4 +298,117 @@ fn what_a_job_says_that_it_is_charged_to_is_stored_as_it_was_judged() {
         accounts,
         [vec![None, None], vec![vision, None], vec![vision, None]]
     );
+}
+
+#[test]
+fn who_left_in_two_samples_was_at_the_end_of_neither() {
+    let samples = [
+        sample(20_000, vec![known(7)], Vec::new(), 1_000),
+        sample(30_000, Vec::new(), vec![known(7)], 1_000),
+        sample(40_000, Vec::new(), vec![known(7)], 1_000),
+        sample(50_000, vec![known(7)], Vec::new(), 1_000),
+        sample(60_000, Vec::new(), vec![known(7)], 1_000),
+    ]
+    .map(|mut sample| {
+        for gone in &mut sample.departed {
+            gone.departure = Departure::Left;
+        }
+        sample
+    });
+    let (live, stored) = both(&samples);
+    let present = |buckets: &[Bucket]| -> Vec<bool> {
+        let runs = buckets.iter().flat_map(|bucket| bucket.runs.values());
+        runs.map(|run| run.is_present).collect()
+    };
+    assert_eq!(present(&live), [true, false, false, true, false]);
+    assert_eq!(stored, live);
+}
+
+#[test]
+fn of_a_process_of_two_devices_one_thing_is_known() {
+    let on_another = |name: &str| GpuProcess {
+        device: DeviceId("GPU-1".into()),
+        name: Reading::Value(name.into()),
+        ..known(7)
+    };
+    let before = || GpuProcess {
+        device: DeviceId("GPU-2".into()),
+        ..on_another("before")
+    };
+    let mut sample = sample(
+        20_000,
+        vec![on_another("now")],
+        vec![known(7), before()],
+        1_000,
+    );
+    let mut usage = sample.usage.devices.clone();
+    for at in 1..3 {
+        let device = usage[&DeviceId("GPU-0".into())].clone();
+        usage.insert(DeviceId(format!("GPU-{at}")), device);
+    }
+    sample.usage.devices = usage;
+    for run in [on_another("now"), before()] {
+        let used = sample.usage.runs.values().next().unwrap().clone();
+        sample.usage.runs.insert(Run::of(&run), used);
+    }
+    let mut gone = sample.clone();
+    gone.snapshot = Arc::new(Snapshot {
+        processes: Vec::new(),
+        ..Snapshot::clone(&sample.snapshot)
+    });
+    gone.departed.push(Departed {
+        process: on_another("last"),
+        departure: Departure::Left,
+        last_seen: Timestamp(19_000),
+    });
+    for (sample, expected) in [(sample, "now"), (gone, "last")] {
+        let (live, stored) = both(&[sample]);
+        let names = live[0].runs.values().map(|run| run.about.name.as_deref());
+        assert_eq!(names.collect::<Vec<_>>(), [Some(expected); 3]);
+        assert_eq!(stored, live);
+    }
+}
+
+#[test]
+fn a_device_that_says_nothing_of_itself_for_a_while_is_what_it_was() {
+    let silent = |at: i64| {
+        let mut sample = sample(at, vec![known(7)], Vec::new(), 1_000);
+        let snapshot = Arc::make_mut(&mut sample.snapshot);
+        for device in &mut snapshot.devices {
+            device.name = Reading::Failed("lost".into());
+            device.pci = Reading::Failed("lost".into());
+            device.memory_total = Reading::Failed("lost".into());
+        }
+        sample
+    };
+    let away = |at: i64| {
+        let mut sample = silent(at);
+        Arc::make_mut(&mut sample.snapshot).devices.clear();
+        sample
+    };
+    let samples = [
+        sample(20_000, vec![known(7)], Vec::new(), 1_000),
+        silent(30_000),
+        away(40_000),
+        silent(50_000),
+    ];
+    let (live, stored) = both(&samples);
+    let told = live.iter().flat_map(|bucket| bucket.devices.values());
+    let told = told.map(|device| (device.name.as_deref(), device.memory));
+    let expected = (Some("H100"), Some(Bytes(900)));
+    assert_eq!(told.collect::<Vec<_>>(), [expected; 4]);
+    assert_eq!(stored, live);
+}
+
+/// What rules see of these samples, live and in a replay.
+fn both(samples: &[Sample]) -> (Vec<Bucket>, Vec<Bucket>) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut recording = Recording::open(directory.path()).unwrap();
+    let mut seen = Seen::default();
+    let mut live = Vec::new();
+    for sample in samples {
+        recording.write(sample).unwrap();
+        live.push(bucket(sample, &mut seen, &Utc));
+    }
+    (live, told::buckets(directory.path()))
 }

@@ -1,6 +1,9 @@
 //! Files and edits of rules, without a daemon around them.
 
 use super::*;
+use crate::audit::Keep;
+use std::path::Path;
+use std::time::Duration;
 
 #[test]
 fn without_a_file_the_built_in_defaults_hold_and_limit_nobody() {
@@ -24,4 +27,127 @@ fn every_mistake_is_told() {
     let text = "[global]\nenabeld = true\ndry_run = 3\n";
     let mistakes = understood(Some(text.into())).unwrap_err();
     assert_eq!(mistakes.len(), 2, "{mistakes:?}");
+}
+
+/// A keeper of the rules that are written here.
+fn keeper(directory: &Path, text: &str) -> Keeper {
+    let path = directory.join("guard.toml");
+    std::fs::write(&path, text).unwrap();
+    let store = Store::start(directory.to_owned(), "boot".into(), Keep::HOUR, None).unwrap();
+    Keeper::start(path, None, store)
+}
+
+fn edited(keeper: &Keeper, asked: &GuardEdit, is_dry_run: bool) -> EditReport {
+    // The store opens meanwhile.
+    for _ in 0..500 {
+        match keeper.edit(0, asked, None, is_dry_run) {
+            Err(Refusal::Unavailable(_)) => std::thread::sleep(Duration::from_millis(10)),
+            other => return other.unwrap(),
+        }
+    }
+    panic!("the store does not open");
+}
+
+fn limit(name: &str, memory: &str) -> GuardEdit {
+    GuardEdit::SetPolicy {
+        kind: gpukill_proto::guard::edit::PolicyKind::User,
+        name: name.into(),
+        fields: vec![("memory_limit_gb".into(), memory.into())],
+    }
+}
+
+#[test]
+fn an_edit_tells_of_the_hand_edit_that_comes_into_force_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let keeper = keeper(
+        directory.path(),
+        "[user_policies.alice]\nmemory_limit_gb = 8\n",
+    );
+    assert!(!keeper.is_changed());
+    let by_hand = "[user_policies.alice]\nmemory_limit_gb = 16\n";
+    std::fs::write(keeper.path(), by_hand).unwrap();
+    assert!(keeper.is_changed());
+    let file = keeper.path().display().to_string();
+    let difference = format!(
+        "--- {file} (in force)\n+++ {file}\n@@ -1,2 +1,5 @@\n [user_policies.alice]\n\
+         -memory_limit_gb = 8\n+memory_limit_gb = 16\n+\n+[user_policies.bob]\n\
+         +memory_limit_gb = 4\n"
+    );
+    let told =
+        format!("{file} has changes that were not read yet: they come into force with this edit");
+    let planned = edited(&keeper, &limit("bob", "4"), true);
+    assert_eq!(planned.difference, difference);
+    assert_eq!(planned.warnings, [told.as_str()]);
+    assert_eq!(planned.before, Some(revision(by_hand)));
+    let made = edited(&keeper, &limit("bob", "4"), false);
+    assert_eq!(made, planned);
+    assert_eq!(keeper.in_force.borrow().revision, Some(made.after));
+    assert!(!keeper.is_changed());
+    // Once it is in force it is told no more.
+    let next = edited(&keeper, &limit("bob", "5"), true);
+    assert_eq!(next.warnings, Vec::<String>::new());
+    assert!(
+        next.difference
+            .starts_with(&format!("--- {file}\n+++ {file}\n"))
+    );
+}
+
+#[test]
+fn an_edit_that_says_what_was_written_by_hand_puts_it_in_force() {
+    let directory = tempfile::tempdir().unwrap();
+    let keeper = keeper(directory.path(), "");
+    let by_hand = "[user_policies.alice]\nmemory_limit_gb = 16\n";
+    std::fs::write(keeper.path(), by_hand).unwrap();
+    let made = edited(&keeper, &limit("alice", "16"), false);
+    assert_eq!(made.before.as_ref(), Some(&made.after));
+    assert!(
+        made.difference
+            .ends_with("+[user_policies.alice]\n+memory_limit_gb = 16\n")
+    );
+    assert_eq!(&*keeper.in_force.borrow().text, by_hand);
+    // And what replaces all of it says so.
+    std::fs::write(keeper.path(), "[global]\nenabled = false\n").unwrap();
+    let replaced = edited(&keeper, &GuardEdit::Replace(by_hand.into()), false);
+    let file = keeper.path().display();
+    assert_eq!(
+        replaced.warnings,
+        [format!(
+            "{file} has changes that were not read yet: these rules replace them too"
+        )]
+    );
+    assert_eq!(replaced.difference, "");
+    assert_eq!(std::fs::read_to_string(keeper.path()).unwrap(), by_hand);
+}
+
+#[test]
+fn a_file_with_mistakes_has_changed_only_when_it_says_something_else_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let right = "[global]\nenabled = true\n";
+    let keeper = keeper(directory.path(), right);
+    std::fs::write(keeper.path(), "[global]\nenabeld = true\n").unwrap();
+    assert!(keeper.is_changed());
+    keeper.reload();
+    assert_eq!(keeper.in_force.borrow().mistakes.len(), 1);
+    assert!(!keeper.is_changed());
+    let refused = keeper.edit(0, &limit("bob", "4"), None, true);
+    assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
+    std::fs::write(keeper.path(), right).unwrap();
+    assert!(keeper.is_changed());
+    std::fs::remove_file(keeper.path()).unwrap();
+    assert!(keeper.is_changed());
+}
+
+#[test]
+fn rules_that_ask_for_more_than_is_done_are_told_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let keeper = keeper(directory.path(), "");
+    let told = |mode: &str| {
+        let what = "is written; this version only rehearses it: nobody is warned or ended";
+        vec![format!("{mode} {what}")]
+    };
+    let edited = |mode| edited(&keeper, &GuardEdit::SetMode(mode), true).warnings;
+    assert_eq!(edited(GuardMode::Soft), told("soft"));
+    assert_eq!(edited(GuardMode::Enforce), told("enforce"));
+    assert_eq!(edited(GuardMode::DryRun), Vec::<String>::new());
+    assert_eq!(edited(GuardMode::Disabled), Vec::<String>::new());
 }

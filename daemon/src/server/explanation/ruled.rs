@@ -2,11 +2,11 @@
 //! owner.
 
 use super::Asker;
-use crate::server::sight::{Sight, is_part};
-use gpukill_policy::guard::Rulebook;
-use gpukill_policy::guard::about::About;
+use crate::audit::{Accounts, about};
+use crate::server::sight::{Sight, is_part, is_part_of_ghost};
 use gpukill_policy::guard::limits::{Limit, of, replaced};
 use gpukill_policy::guard::schedule::Civil;
+use gpukill_policy::guard::{Ghost, Rulebook};
 use gpukill_proto::guard::{GuardMode, HeldTo, MOST_RULED, OpenViolation, Ruled};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{GpuProcess, Snapshot};
@@ -19,10 +19,14 @@ pub(in crate::server) struct Judged<'a> {
     pub(in crate::server) book: &'a Rulebook,
     /// The violations that go on.
     pub(in crate::server) open: &'a [OpenViolation],
+    /// The jobs that would have been ended in a dry run, and are there still.
+    pub(in crate::server) ghosts: &'a [Ghost],
     /// Now, as the box's people count time.
     pub(in crate::server) civil: Civil,
     /// The names of a user's groups, where they are known.
     pub(in crate::server) groups: &'a dyn Fn(u32) -> Option<Vec<String>>,
+    /// The accounts that processes name.
+    pub(in crate::server) accounts: &'a Accounts,
 }
 
 /// What it says of the process of this pid, to whoever asks.
@@ -40,7 +44,9 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
     if !sight.of_process(process) {
         return Reading::Withheld;
     }
-    let Judged { book, open, .. } = asker.judged;
+    let Judged {
+        book, open, ghosts, ..
+    } = asker.judged;
     let mode = book.rules().mode;
     if mode == GuardMode::Disabled {
         return Reading::Value(Ruled {
@@ -53,6 +59,10 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
     Reading::Value(Ruled {
         mode,
         violations: violations.map(|open| sight.open_of(open, pid)).collect(),
+        would_have_ended: ghosts
+            .iter()
+            .find(|ghost| is_part_of_ghost(ghost, process))
+            .map(|ghost| sight.open_of(&ghost.violation, pid)),
         limits: limits(&asker.judged, process),
     })
 }
@@ -60,9 +70,11 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
 /// What holds for its owner now, and in whose place.
 fn limits(judged: &Judged<'_>, process: &GpuProcess) -> Vec<HeldTo> {
     let owner = process.owner.last_known().and_then(|owner| owner.uid);
-    let groups = owner.and_then(|uid| Some((uid, (judged.groups)(uid)?)));
-    let groups: BTreeMap<u32, Vec<String>> = groups.into_iter().collect();
-    let about = About::of(process, &groups);
+    let login = process.login_uid.last_known().copied().flatten();
+    let people = owner.into_iter().chain(login);
+    let groups = people.filter_map(|uid| Some((uid, (judged.groups)(uid)?)));
+    let groups: BTreeMap<u32, Vec<String>> = groups.collect();
+    let about = about(process, &groups, judged.accounts);
     let mut others = replaced(judged.book, &about, judged.civil);
     let limits = of(judged.book, &about, judged.civil).into_iter();
     let limits = limits.take(MOST_RULED).map(|Limit { rule, limit }| {

@@ -3,15 +3,17 @@
 use super::*;
 use crate::server::holder_pages::tests::{NOW, device, holder};
 use crate::state;
-use gpukill_policy::guard::Rulebook;
 use gpukill_policy::guard::read::read;
 use gpukill_policy::guard::schedule::Civil;
+use gpukill_policy::guard::{Ghost, Rulebook};
 use gpukill_proto::guard::{
-    Evidence, GuardAction, GuardMode, HeldTo, JudgedRun, Measured, OpenViolation, Person as Owns,
-    RuleKind, RuleName, RuleSource, Ruled, Subject, Told,
+    Evidence, GuardAction, GuardMode, HeldTo, JudgedJob, JudgedRun, Measured, OpenViolation,
+    Person as Owns, RuleKind, RuleName, RuleSource, Ruled, Subject, Told,
 };
 use gpukill_proto::holders::Cause;
-use gpukill_proto::snapshot::{Device, DeviceId, Owner, OwnerKind, ProcessKey, Vendor};
+use gpukill_proto::snapshot::{
+    Device, DeviceId, Owner, OwnerKind, ProcessKey, Scheduler, SchedulerJob, Vendor,
+};
 use gpukill_proto::units::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,8 +121,23 @@ fn too_much(told: &[(u32, u32)]) -> OpenViolation {
     }
 }
 
-/// Rules, and two violations: one of 71 and somebody else's, one of others.
-fn guarded() -> (Rulebook, Vec<OpenViolation>) {
+/// For what the job of 71 would have been ended.
+fn gone() -> OpenViolation {
+    let job = JudgedJob {
+        owner: owns(1000),
+        id: "tree 71 1".into(),
+        shown: "tree 71".into(),
+    };
+    OpenViolation {
+        subject: Subject::Job(job),
+        ended_at: Some(NOW),
+        ..too_much(&[(71, 1000)])
+    }
+}
+
+/// Rules, two violations, one of 71 and somebody else's, one of others, and whose jobs
+/// would have been ended.
+fn guarded() -> (Rulebook, Vec<OpenViolation>, Vec<Ghost>) {
     let rules = "[global]\ndefault_memory_limit_gb = 2\n\
         [group_policies.ml]\nunix_groups = [\"ml\"]\nmemory_limit_gb = 4\ntotal_memory_limit_gb = 7\n\
         [user_policies.user1000]\nmemory_limit_gb = 40\n";
@@ -129,7 +146,14 @@ fn guarded() -> (Rulebook, Vec<OpenViolation>) {
         too_much(&[(71, 1000), (80, 1005)]),
         too_much(&[(80, 1005), (81, 1006)]),
     ];
-    (Rulebook::of(rules), open)
+    let ghost = |pid, start_ticks| Ghost {
+        violation: gone(),
+        processes: [(pid, start_ticks)].into(),
+    };
+    // Another process has had that pid.
+    let mut ghosts = vec![ghost(72, 1), ghost(71, 2), ghost(71, 1)];
+    ghosts[1].violation = too_much(&[]);
+    (Rulebook::of(rules), open, ghosts)
 }
 
 #[test]
@@ -158,6 +182,7 @@ fn a_process_is_told_the_rules_that_it_breaks_and_what_holds_for_its_owner() {
         Reading::Value(Ruled {
             mode: GuardMode::DryRun,
             violations,
+            would_have_ended: Some(gone()),
             limits: limits(),
         })
     };
@@ -189,7 +214,46 @@ fn asked(pid: u32, uid: u32, groups: &[u32], will_not_act: Option<&str>) -> Opti
     asked_of(&published(), pid, uid, groups, will_not_act)
 }
 
+#[test]
+fn a_group_of_an_account_holds_for_whom_the_judge_takes_to_be_of_it() {
+    let rules = "[group_policies.vision]\nslurm_accounts = [\"vision\"]\nmemory_limit_gb = 4\n";
+    let guarded = (Rulebook::of(read(rules).unwrap()), Vec::new(), Vec::new());
+    let mut published = published();
+    let snapshot = Arc::make_mut(&mut published.snapshot);
+    let job = SchedulerJob {
+        scheduler: Scheduler::Slurm,
+        job: "12".into(),
+        step: None,
+    };
+    for process in &mut snapshot.processes {
+        process.place.scheduler = Reading::Value(Some(job.clone()));
+    }
+    let key = snapshot.processes[0].key().unwrap();
+    let of_vision = HeldTo {
+        rule: memory(RuleSource::Group("vision".into())),
+        limit: Some(4 << 30),
+        replaces: Vec::new(),
+    };
+    for (account, expected) in [("vision", vec![of_vision]), ("audio", Vec::new())] {
+        published.accounts = Arc::new([(key, account.to_owned())].into());
+        let explained = asked_by(&guarded, &published, 71, 0, &[], None).unwrap();
+        let limits = explained.guard.known().map(|ruled| ruled.limits.clone());
+        assert_eq!(limits, Some(expected), "{account}");
+    }
+}
+
 fn asked_of(
+    published: &Published,
+    pid: u32,
+    uid: u32,
+    groups: &[u32],
+    will_not_act: Option<&str>,
+) -> Option<Explanation> {
+    asked_by(&guarded(), published, pid, uid, groups, will_not_act)
+}
+
+fn asked_by(
+    (book, open, ghosts): &(Rulebook, Vec<OpenViolation>, Vec<Ghost>),
     published: &Published,
     pid: u32,
     uid: u32,
@@ -206,17 +270,18 @@ fn asked_of(
         hide_other_users: true,
         ..Roles::default()
     };
-    let (book, open) = guarded();
     let asker = Asker {
         caller: &caller,
         roles: &roles,
         will_not_act,
         protected: (pid == PROTECTED).then_some("it watches the devices"),
         judged: Judged {
-            book: &book,
-            open: &open,
+            book,
+            open,
+            ghosts,
             civil: Civil::default(),
             groups: &|uid| (uid == 1000).then(|| vec!["ml".into()]),
+            accounts: &published.accounts,
         },
     };
     let called = |person| match person {

@@ -107,19 +107,16 @@ impl Session {
         &self,
         query: ViolationQuery,
     ) -> Result<ViolationPage, Refusal> {
-        let open = if query.before.is_none() {
+        let (open, would_have_ended) = if query.before.is_none() {
             let standing = self.shared.guard.standing();
-            let asked = |open: &&OpenViolation| {
-                let user = query.user.as_deref();
-                user.is_none_or(|user| is_about(open, user))
-            };
-            let roles = self.shared.roles();
-            let sight = self.sight(&roles);
-            let seen = standing.open.iter().filter(asked);
-            let seen = seen.filter_map(|open| sight.open(open));
-            seen.take(MOST_OPEN).collect()
+            let ghosts = standing.ghosts.iter().map(|ghost| &ghost.violation);
+            let user = query.user.as_deref();
+            (
+                self.seen(standing.open.iter(), user),
+                self.seen(ghosts, user),
+            )
         } else {
-            Vec::new()
+            (Vec::new(), Vec::new())
         };
         let _turn = self.turn().await;
         let (records, next) = self.shared.store.verdicts(query).await?;
@@ -129,9 +126,23 @@ impl Session {
         let seen = seen.filter_map(|(id, record)| Some((id, sight.record(record)?)));
         Ok(ViolationPage {
             open,
+            would_have_ended,
             records: seen.collect(),
             next,
         })
+    }
+
+    /// Those of the violations that the caller may see, and that are this person's.
+    fn seen<'v>(
+        &self,
+        violations: impl Iterator<Item = &'v OpenViolation>,
+        user: Option<&str>,
+    ) -> Vec<OpenViolation> {
+        let roles = self.shared.roles();
+        let sight = self.sight(&roles);
+        let asked = violations.filter(|open| user.is_none_or(|user| is_about(open, user)));
+        let seen = asked.filter_map(|open| sight.open(open));
+        seen.take(MOST_OPEN).collect()
     }
 
     /// What a list of this snapshot shows of the guard.
@@ -139,7 +150,7 @@ impl Session {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
         let (in_force, standing) = (guard.in_force(), guard.standing());
         self.sight(&roles)
-            .brief(in_force.rules(), &standing.open, snapshot)
+            .brief(in_force.rules(), &standing, snapshot)
     }
 
     /// What this caller may see of others' doings.

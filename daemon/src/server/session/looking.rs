@@ -88,8 +88,10 @@ impl Session {
             judged: Judged {
                 book: &in_force.book,
                 open: &standing.open,
+                ghosts: &standing.ghosts,
                 civil: civil_of(now),
                 groups: &|uid| Some(users.groups_of(uid)?.to_vec()),
+                accounts: &published.accounts,
             },
         };
         let people = RefCell::new(Vec::new());

@@ -29,7 +29,7 @@ impl Session {
     }
 
     /// What is told.
-    pub(super) fn report(&self) -> Status {
+    pub(super) fn report(&self, is_file_changed: Option<bool>) -> Status {
         let shared = &self.shared;
         let published = shared.state.borrow().clone();
         let config = shared.authority.config.borrow().clone();
@@ -46,21 +46,30 @@ impl Session {
             faults: published.snapshot.faults.clone(),
             polling: published.polling,
             store: shared.store.report(),
-            guard: self.guard_report(),
+            guard: self.guard_report(is_file_changed),
         }
     }
 
-    /// How the guard stands. Of violations those count that the caller may see, and what
-    /// a mistake quotes of the file is for whoever may change it.
-    fn guard_report(&self) -> GuardReport {
+    /// How the guard stands. Of violations and of whom was warned and ended those count
+    /// that the caller may see, and what a mistake quotes of the file is for whoever may
+    /// change it.
+    fn guard_report(&self, is_file_changed: Option<bool>) -> GuardReport {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
-        let open = self.sight(&roles).count(&guard.standing().open);
+        let (sight, standing) = (self.sight(&roles), guard.standing());
+        let today = sight.today(&standing.today);
         let mut report = guard.report();
         if self.may_edit_rules().is_err() {
             let wrong = guard.in_force().mistakes;
             report.mistakes = wrong.iter().map(Wrong::place).collect();
         }
-        GuardReport { open, ..report }
+        GuardReport {
+            open: sight.count(&standing.open),
+            would_have_ended: sight.count_ghosts(&standing.ghosts),
+            warned_today: today.warned,
+            ended_today: today.ended,
+            is_file_changed,
+            ..report
+        }
     }
 
     fn caller_report(&self) -> CallerReport {

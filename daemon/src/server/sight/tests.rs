@@ -94,6 +94,13 @@ fn violations() -> Vec<OpenViolation> {
     ]
 }
 
+fn standing(open: Vec<OpenViolation>) -> Standing {
+    Standing {
+        open,
+        ..Standing::default()
+    }
+}
+
 fn snapshot(processes: Vec<GpuProcess>) -> Snapshot {
     Snapshot {
         host: "box".into(),
@@ -139,7 +146,7 @@ fn where_others_are_hidden_a_plain_user_sees_and_counts_their_own_violations_alo
             caller: &caller,
             roles: &roles,
         };
-        let brief = sight.brief(&rules, &violations(), &snapshot(Vec::new()));
+        let brief = sight.brief(&rules, &standing(violations()), &snapshot(Vec::new()));
         let pids: Vec<u32> = brief.marked.iter().map(|mark| mark.run.pid).collect();
         assert_eq!((brief.open, pids), (count, marked), "{hide} {caller:?}");
         // What is told of one violation is what is marked.
@@ -211,9 +218,8 @@ fn told_of_alice() -> Told {
     told(1, ALICE)
 }
 
-#[test]
-fn all_processes_of_a_job_are_marked_though_some_are_told_of() {
-    let process = |pid: u32, uid: u32, tree: u32| GpuProcess {
+fn process(pid: u32, uid: u32, tree: u32) -> GpuProcess {
+    GpuProcess {
         start_ticks: Reading::Value(7),
         owner: Reading::Value(Owner {
             name: format!("user{uid}"),
@@ -230,7 +236,11 @@ fn all_processes_of_a_job_are_marked_though_some_are_told_of() {
             Timestamp(0),
             &Reading::Unsupported,
         )
-    };
+    }
+}
+
+#[test]
+fn all_processes_of_a_job_are_marked_though_some_are_told_of() {
     let snapshot = snapshot(vec![
         process(1, ALICE, 1),
         process(2, ALICE, 1),
@@ -246,7 +256,7 @@ fn all_processes_of_a_job_are_marked_though_some_are_told_of() {
         roles: &roles,
     };
     let pids = |open: &OpenViolation| {
-        let brief = sight.brief(&Rules::default(), std::slice::from_ref(open), &snapshot);
+        let brief = sight.brief(&Rules::default(), &standing(vec![open.clone()]), &snapshot);
         let pids = brief.marked.iter().map(|mark| mark.run.pid);
         pids.collect::<Vec<u32>>()
     };
@@ -271,8 +281,87 @@ fn however_many_break_rules_a_list_marks_a_bounded_number() {
         caller: &caller,
         roles: &roles,
     };
-    let brief = sight.brief(&Rules::default(), &many, &snapshot(Vec::new()));
+    let brief = sight.brief(&Rules::default(), &standing(many), &snapshot(Vec::new()));
     assert_eq!((brief.open, brief.marked.len()), (1_999, MOST_MARKED));
+}
+
+/// A job of this user's of which these processes are there.
+fn ghost(uid: u32, pids: std::ops::Range<u32>) -> Ghost {
+    let mut violation = open(Subject::Job(job(uid)), vec![told(pids.start, uid)]);
+    violation.ended_at = Some(Timestamp(5));
+    Ghost {
+        violation,
+        processes: pids.map(|pid| (pid, 7)).collect(),
+    }
+}
+
+#[test]
+fn all_processes_of_a_job_that_would_have_been_ended_are_marked_for_who_may_see_them() {
+    let standing = Standing {
+        open: violations(),
+        ghosts: vec![ghost(ALICE, 21..24), ghost(BOB, 31..32)],
+        ..Standing::default()
+    };
+    let mut again = process(23, ALICE, 1);
+    again.start_ticks = Reading::Value(8);
+    let snapshot = snapshot(vec![
+        process(21, ALICE, 1),
+        process(22, ALICE, 1),
+        // Another process of that pid, and one that joined when nobody was left.
+        again,
+        process(24, ALICE, 1),
+        process(31, BOB, 1),
+    ]);
+    let cases: [(bool, Caller, u32, &[u32]); 4] = [
+        (false, caller(1002, &[]), 2, &[21, 22, 31]),
+        (true, caller(0, &[]), 2, &[21, 22, 31]),
+        (true, caller(ALICE, &[]), 1, &[21, 22]),
+        (true, caller(1002, &[]), 0, &[]),
+    ];
+    for (hide, caller, count, pids) in cases {
+        let roles = roles(hide);
+        let sight = Sight {
+            caller: &caller,
+            roles: &roles,
+        };
+        let brief = sight.brief(&Rules::default(), &standing, &snapshot);
+        let gone = brief.marked.iter();
+        let gone = gone.filter(|mark| mark.would_have_ended_at == Some(Timestamp(5)));
+        let gone: Vec<u32> = gone.map(|mark| mark.run.pid).collect();
+        let what = format!("{hide} {caller:?}");
+        assert_eq!(
+            (brief.would_have_ended, gone.as_slice()),
+            (count, pids),
+            "{what}"
+        );
+        // They are no violations that go on.
+        assert_eq!(brief.open, sight.count(&standing.open), "{what}");
+    }
+}
+
+#[test]
+fn neither_violations_nor_who_would_be_gone_keep_the_other_out_of_a_list() {
+    let (caller, roles) = (caller(0, &[]), roles(true));
+    let sight = Sight {
+        caller: &caller,
+        roles: &roles,
+    };
+    let many = (1..2_000).map(|pid| open(Subject::Person(person(pid)), vec![told(pid, pid)]));
+    let standing = Standing {
+        open: many.collect(),
+        ghosts: vec![ghost(BOB, 3_000..4_000)],
+        ..Standing::default()
+    };
+    let processes = (3_000..4_000).map(|pid| process(pid, BOB, 1));
+    let brief = sight.brief(&Rules::default(), &standing, &snapshot(processes.collect()));
+    let gone = brief
+        .marked
+        .iter()
+        .filter(|mark| mark.would_have_ended_at.is_some());
+    assert_eq!(
+        (brief.marked.len(), gone.count()),
+        (MOST_MARKED, MOST_MARKED / 2)
+    );
 }
 
 #[test]
@@ -285,12 +374,73 @@ fn a_guard_has_rules_as_soon_as_anybody_can_break_one() {
     let cases = [
         ("", false),
         ("[global]\nenabled = true\n", false),
+        ("[global]\ndefault_idle_min_memory_gb = 2\n", false),
         ("[global]\ndefault_max_concurrent_processes = 9\n", true),
         ("[user_policies.alice]\nmemory_limit_gb = 8\n", true),
     ];
     for (text, expected) in cases {
         let rules = gpukill_policy::guard::read::read(text).unwrap();
-        let brief = sight.brief(&rules, &[], &snapshot(Vec::new()));
+        let brief = sight.brief(&rules, &Standing::default(), &snapshot(Vec::new()));
         assert_eq!(brief.has_rules, expected, "{text}");
     }
+}
+
+#[test]
+fn who_may_not_see_others_counts_only_their_own_of_today() {
+    let record = |subject: Subject, runs: Vec<Told>, step: GuardStep| {
+        let open = open(subject, runs);
+        GuardRecord {
+            at: Timestamp(0),
+            rule: open.rule,
+            subject: open.subject,
+            mode: open.mode,
+            step,
+            evidence: open.evidence,
+            message: None,
+        }
+    };
+    let warned = |times| GuardStep::Warned {
+        times,
+        deadline: None,
+    };
+    let ended = |uid, leave_to: Option<&str>| {
+        GuardStep::Ended(Victim {
+            job: job(uid),
+            priority: 5,
+            runs: Vec::new(),
+            count: 1,
+            is_busy: None,
+            leave_to: leave_to.map(str::to_owned),
+        })
+    };
+    let (alice, bob) = (|| told(1, ALICE), || told(2, BOB));
+    let device = || Subject::Device(DeviceId("GPU-0".into()));
+    let mut today = Today::default();
+    today.add(
+        Timestamp(0),
+        &[
+            record(Subject::Person(person(ALICE)), vec![alice()], warned(1)),
+            record(Subject::Person(person(ALICE)), vec![alice()], warned(2)),
+            record(device(), vec![alice(), bob(), bob()], warned(1)),
+            record(Subject::Job(job(BOB)), vec![bob()], warned(1)),
+            // Whose job it is counts, whoever else is in the way.
+            record(device(), vec![alice(), bob()], ended(BOB, None)),
+            record(device(), vec![bob()], ended(BOB, Some("scancel 7"))),
+        ],
+    );
+    let counted = |uid, groups: &[u32], hides| {
+        let (caller, roles) = (caller(uid, groups), roles(hides));
+        let sight = Sight {
+            caller: &caller,
+            roles: &roles,
+        };
+        let Counted { warned, ended } = sight.today(&today);
+        (warned, ended)
+    };
+    assert_eq!(counted(ALICE, &[], true), (2, 0));
+    assert_eq!(counted(BOB, &[], true), (2, 1));
+    assert_eq!(counted(1002, &[], true), (0, 0));
+    assert_eq!(counted(1002, &[OPERATORS], true), (3, 1));
+    assert_eq!(counted(0, &[], true), (3, 1));
+    assert_eq!(counted(1002, &[], false), (3, 1));
 }

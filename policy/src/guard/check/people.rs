@@ -65,6 +65,7 @@ fn check_user(odd: &mut Odd<'_>, user: &UserPolicy) {
         &format!("{at}.utilization_limit_pct"),
         user.limits.utilization,
     );
+    odd.too_much(&format!("{at}.memory_limit_gb"), user.limits.memory);
     let allowed = ("allowed_gpus", user.allowed_gpus.as_slice());
     odd.both(&at, allowed, ("blocked_gpus", &user.blocked_gpus));
     let says_nothing = user.limits == Limits::default()
@@ -81,6 +82,10 @@ fn check_user(odd: &mut Odd<'_>, user: &UserPolicy) {
         odd.never_more(
             &format!("{at_override}.utilization_limit_pct"),
             over.limits.utilization,
+        );
+        odd.too_much(
+            &format!("{at_override}.memory_limit_gb"),
+            over.limits.memory,
         );
         if over.limits == Limits::default() {
             odd.warn(&at_override, "it limits nothing");
@@ -102,6 +107,7 @@ fn check_group(odd: &mut Odd<'_>, group: &GroupPolicy) {
         &format!("{at}.total_utilization_limit_pct"),
         group.total_utilization,
     );
+    odd.too_much(&format!("{at}.total_memory_limit_gb"), group.total_memory);
     if group.total_memory == Some(Bytes(0)) {
         odd.warn(
             &format!("{at}.total_memory_limit_gb"),

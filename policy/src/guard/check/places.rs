@@ -30,6 +30,8 @@ fn check_gpu(odd: &mut Odd<'_>, gpu: &GpuPolicy) {
         ("blocked_processes", &blocked),
     );
     odd.spared(&format!("{at}.blocked_users"), &gpu.blocked_users);
+    odd.too_much(&format!("{at}.max_memory_gb"), gpu.max_memory);
+    odd.too_much(&format!("{at}.reserved_memory_gb"), gpu.reserved_memory);
     if gpu.max_memory == Some(Bytes(0)) {
         odd.warn(&format!("{at}.max_memory_gb"), "nobody may use it");
     }

@@ -244,3 +244,29 @@ fn what_ships_is_right_and_meant_and_ends_nobody() {
         assert_eq!(mode, gpukill_proto::guard::GuardMode::DryRun, "{name}");
     }
 }
+
+#[test]
+fn a_limit_beyond_all_memory_there_is_limits_nobody() {
+    let most = "[user_policies.a]\nmemory_limit_gb = '100TiB'\ntime_overrides = [{ start_time = '20:00', end_time = '08:00', memory_limit_gb = 102400 }]";
+    assert_eq!(warned(most), Vec::<String>::new());
+    let over = most
+        .replace("100TiB", "100.5TiB")
+        .replace("102400", "200000");
+    let more = format!(
+        "global.default_memory_limit_gb = 200000\n[group_policies.g]\nmembers = ['b']\nmemory_limit_gb = 200000\ntotal_memory_limit_gb = 200000\n[gpu_policies.0]\nreserved_memory_gb = 102401\n{over}"
+    );
+    let too_much = "GiB are more than the GPUs of any box have: limits are in GiB";
+    assert_eq!(
+        warned(&more),
+        [
+            format!("line 1: global.default_memory_limit_gb: 200000 {too_much}"),
+            format!("line 4: group_policies.g.memory_limit_gb: 200000 {too_much}"),
+            format!("line 5: group_policies.g.total_memory_limit_gb: 200000 {too_much}"),
+            format!("line 7: gpu_policies.0.reserved_memory_gb: 102401 {too_much}"),
+            format!("line 9: user_policies.a.memory_limit_gb: 102912 {too_much}"),
+            format!(
+                "line 10: user_policies.a.time_overrides[0].memory_limit_gb: 200000 {too_much}"
+            ),
+        ]
+    );
+}

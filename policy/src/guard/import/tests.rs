@@ -132,9 +132,7 @@ fn a_null_in_a_list_is_a_mistake_and_not_everybody() {
         .collect();
     assert_eq!(
         mistakes,
-        [
-            "line 1, column 1: gpu_policies.0.allowed_users: item 1 of the list is null; leave it out"
-        ]
+        ["gpu_policies.0.allowed_users: item 1 of the list is null; leave it out"]
     );
     // A key that is null is none: so gpu-kill writes them.
     let json = json!({"user_policies": {"a": {"priority": 1, "allowed_gpus": null}}});
@@ -161,4 +159,30 @@ fn what_is_no_rules_is_refused() {
     }
     let hidden = json!({"user_policies": {"a\"]\n[global]\nenabled = false #": {"priority": 1}}});
     assert!(from_json(&hidden).is_err());
+}
+
+#[test]
+fn a_mistake_is_told_by_its_keys_and_never_by_a_line_that_nobody_wrote() {
+    let json = json!({
+        "global": {"enabled": "yes", "enabeld": true},
+        "user_policies": {"alice": {"allowed_gpus": [0, 1.5], "memory_limit_gb": -1}},
+        "time_policies": [
+            {"name": "a", "start_time": "9", "end_time": "17:00", "memory_limit_gb": 1},
+            {"name": "b", "start_time": "09:00", "end_time": "17:00", "memory_limit_gb": 1},
+            {"name": "b", "start_time": "09:00", "end_time": "17:00", "memory_limit_gb": 1},
+        ],
+    });
+    let mistakes = from_json(&json).unwrap_err();
+    let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "global.enabeld: unknown key; did you mean enabled?",
+            "global.enabled: \"yes\" is neither true nor false",
+            "user_policies.alice.allowed_gpus[1]: 1.5 is not a text in quotes",
+            "user_policies.alice.memory_limit_gb: -1 is not a number of GiB from 0 to 1048576, nor a text like \"512MiB\"",
+            "time_policies.a.start_time: \"9\" is no time of the day, \"00:00\" to \"24:00\"",
+            "time_policies.b: is the name of two",
+        ]
+    );
 }

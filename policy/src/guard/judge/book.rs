@@ -48,7 +48,12 @@ impl Rulebook {
     #[must_use]
     pub fn of(rules: Rules) -> Self {
         let whole = print(&rules);
-        let enforcement = (&rules.enforcement, rules.mode, rules.rehearsed);
+        let enforcement = (
+            &rules.enforcement,
+            rules.mode,
+            rules.rehearsed,
+            rules.person,
+        );
         let prints = policies(&rules)
             .into_iter()
             .map(|policy| {

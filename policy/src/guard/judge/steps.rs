@@ -188,6 +188,7 @@ impl Look<'_, '_> {
                     let by = (self.rule, self.course.mode);
                     if ended.end(self.scene, job, by, is_left) {
                         clock.ended(at);
+                        ended.shows(&key, clock.open(self.rule, subject), &victim);
                     } else {
                         clock.looks_anew();
                         if let Some(opened) = &mut clock.opened {

@@ -13,7 +13,7 @@ use gpukill_proto::guard::RuleKind;
 #[must_use]
 pub fn replaced(book: &Rulebook, about: &About, civil: Civil) -> Vec<Limit> {
     let rules = book.rules();
-    let profile = Selected::of(rules, about, None).profile;
+    let profile = Selected::of(rules, &about.by(rules.person), None).profile;
     let kinds = PERSONAL.into_iter().flat_map(|kind| {
         let replaced = below(rules, &profile, civil, kind).into_iter();
         replaced.map(move |(policy, limit)| Limit {

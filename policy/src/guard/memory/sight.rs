@@ -1,26 +1,35 @@
 //! Which devices have told who uses them, since the daemon last began to look. Of
 //! another nobody is known to be gone: a driver takes a while to answer after a start,
-//! and may come and go.
+//! and may come and go. One that tells nothing for a whole day does not come back.
 
 use super::super::bucket::Bucket;
 use crate::usage::DeviceUsage;
 use gpukill_proto::snapshot::DeviceId;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is in sight.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sight {
     told: BTreeSet<DeviceId>,
+    /// Others by which somebody is known, and for how many milliseconds of judged time
+    /// they have told nothing.
+    #[serde(default)]
+    silent: BTreeMap<DeviceId, u64>,
 }
+
+/// So many milliseconds of judged time a device may be out of sight before whoever is
+/// known by it is gone. A driver that is repaired, a card that waits for an admin over
+/// night: these come back; a card that was taken out does not.
+const GONE: u64 = 24 * 3_600_000;
 
 impl Sight {
     /// Looks at the next bucket, that follows the one before or comes after a gap.
     pub(crate) fn look(&mut self, bucket: &Bucket, follows: bool) {
-        if !follows {
-            self.told.clear();
+        let is_kept = |id: &DeviceId| follows && bucket.devices.contains_key(id);
+        for id in self.told.extract_if(.., |id| !is_kept(id)) {
+            self.silent.insert(id, 0);
         }
-        self.told.retain(|id| bucket.devices.contains_key(id));
         let of_nobody = bucket.devices.iter().filter(|(_, it)| has_told(&it.usage));
         let mut tell: BTreeSet<&DeviceId> = of_nobody.map(|(id, _)| id).collect();
         let of_somebody = bucket.runs.iter();
@@ -31,11 +40,30 @@ impl Sight {
                 self.told.insert(id.clone());
             }
         }
+        for run in bucket.runs.keys() {
+            if !self.told.contains(&run.device) && !self.silent.contains_key(&run.device) {
+                self.silent.insert(run.device.clone(), 0);
+            }
+        }
+        self.wait(bucket.seen_ms);
     }
 
-    /// Whether all of these have told.
+    /// Waits for those that tell nothing, and forgets them when nobody is known by them
+    /// any more: of the others by which somebody is known too, each has told by then, or
+    /// is gone as well.
+    fn wait(&mut self, seen_ms: u64) {
+        let told = &self.told;
+        self.silent.retain(|id, ms| {
+            *ms = ms.saturating_add(seen_ms);
+            !told.contains(id) && *ms < 2 * GONE
+        });
+    }
+
+    /// Whether all of these have told, or will not any more.
     pub(crate) fn is_of_all<'d>(&self, devices: impl IntoIterator<Item = &'d DeviceId>) -> bool {
-        devices.into_iter().all(|id| self.told.contains(id))
+        let is_gone = |id| self.silent.get(id).is_some_and(|ms| *ms >= GONE);
+        let mut devices = devices.into_iter();
+        devices.all(|id| self.told.contains(id) || is_gone(id))
     }
 }
 

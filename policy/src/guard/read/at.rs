@@ -18,8 +18,18 @@ const TOLD: usize = 80;
 /// Where each table and key of a file stands, by its path.
 pub type Places = BTreeMap<String, Place>;
 
+/// Where a text of rules is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A file, as somebody wrote it.
+    File,
+    /// It was made of another text, and nobody knows its lines.
+    Made,
+}
+
 /// What was found so far.
 pub struct Found<'a> {
+    source: Source,
     text: &'a str,
     lines: Lines<'a>,
     places: Places,
@@ -29,8 +39,9 @@ pub struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    pub(super) fn new(text: &'a str, lines: Lines<'a>) -> Self {
+    pub(super) fn new(source: Source, text: &'a str, lines: Lines<'a>) -> Self {
         Self {
+            source,
             text,
             lines,
             places: Places::new(),
@@ -150,6 +161,17 @@ impl<'a, 'f> At<'a, 'f> {
         self.tell(begin, what.into(), suggestion);
     }
 
+    /// Another there is called the same.
+    pub(super) fn is_of_two(&mut self, other: Place) {
+        self.wrong(match self.found.source {
+            Source::File => {
+                let line = other.line;
+                format!("is the name of two: the other is on line {line}")
+            }
+            Source::Made => "is the name of two".to_owned(),
+        });
+    }
+
     /// Nothing is called so here.
     pub(super) fn unknown<'n>(&mut self, known: impl IntoIterator<Item = &'n str> + Clone) {
         if self.found.mistakes.len() >= MOST_MISTAKES {
@@ -168,7 +190,7 @@ impl<'a, 'f> At<'a, 'f> {
     fn tell(&mut self, begin: usize, what: String, suggestion: Option<String>) {
         if self.found.mistakes.len() < MOST_MISTAKES {
             self.found.mistakes.push(Mistake {
-                place: self.found.lines.place(begin),
+                place: Some(self.found.lines.place(begin)),
                 path: visible(self.path.as_bytes(), 2 * TOLD),
                 what,
                 suggestion,

@@ -37,8 +37,9 @@ pub(super) const MESSAGE: usize = 500;
 pub(super) const LIST: usize = 10_000;
 
 /// Patterns in the whole file: each takes some kilobytes, and is tried on every
-/// process.
-pub(super) const PATTERNS: usize = 2_000;
+/// process. The largest that are read take 110 KiB each: measured, 2,000 of them made
+/// the daemon 215 MB larger.
+pub(super) const PATTERNS: usize = 1_000;
 
 /// Devices that one range of indices means.
 pub(super) const RANGE: u32 = 1_024;

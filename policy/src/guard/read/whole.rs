@@ -5,7 +5,9 @@ use super::bounds;
 use super::field::{Field, Keys, Of, Shown, put};
 use super::shared::{LIMITS, PROCESSES};
 use super::value::Unit;
-use crate::guard::rules::{Contradiction, Enforcement, Limits, Protect, Rehearsed, Rules};
+use crate::guard::rules::{
+    Contradiction, Enforcement, Limits, PersonBy, Protect, Rehearsed, Rules,
+};
 use gpukill_proto::guard::GuardMode;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ pub(super) struct Whole {
     acts: bool,
     soft: Option<bool>,
     hard: Option<bool>,
+    person: PersonBy,
     defaults: Limits,
     enforcement: Enforcement,
 }
@@ -44,6 +47,7 @@ impl Whole {
         } else {
             is_neither.then_some(Contradiction::Neither)
         };
+        rules.person = self.person;
         rules.defaults = self.defaults;
         rules.enforcement = self.enforcement;
     }
@@ -81,7 +85,16 @@ const SWITCHES: &[Field<Whole>] = &[
         help: "Whether it only records what it would do.",
         set: |it, at| put(&mut it.acts, at.truth().map(|is| !is)),
     },
+    Field {
+        name: "person",
+        shown: Shown::Default("\"owner\""),
+        help: "Whose what a process does is: \"owner\", whom it runs as or whose its container is;\n\
+               or \"login\", who logged in to start it, also through sudo and su.",
+        set: |it, at| put(&mut it.person, at.word(PERSONS)),
+    },
 ];
+
+const PERSONS: &[(&str, PersonBy)] = &[("owner", PersonBy::Owner), ("login", PersonBy::Login)];
 
 /// `[enforcement]`
 pub(super) const ENFORCEMENT: Keys<Whole> = &[

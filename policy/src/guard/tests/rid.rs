@@ -235,3 +235,32 @@ fn who_joins_a_job_after_all_have_gone_that_were_ended_is_no_ghost() {
     });
     assert_eq!(ended.map(Iterator::collect), Some(vec![300]));
 }
+
+#[test]
+fn of_a_ghost_each_process_is_known_once_and_as_long_as_it_is_there() {
+    let mut guard = Guard::new(with_limit(20));
+    let mut world = bob("service notebooks");
+    guard.watches(&mut world, 6);
+    let known = |guard: &Guard| -> Vec<(Vec<u32>, Vec<u32>)> {
+        let ended = guard.memory.ended.values();
+        let pids = |of: &std::collections::BTreeSet<(u32, u64)>| of.iter().map(|it| it.0).collect();
+        ended
+            .map(|it| (pids(&it.processes), pids(&it.joined)))
+            .collect()
+    };
+    assert_eq!(known(&guard), [(vec![100], vec![])]);
+    for pid in [200, 300] {
+        world
+            .start(pid, "bob")
+            .uses(0, 1, 50)
+            .job("service notebooks");
+    }
+    guard.watches(&mut world, 2);
+    assert_eq!(known(&guard), [(vec![100], vec![200, 300])]);
+    world.processes.remove(&200);
+    guard.watches(&mut world, 1);
+    assert_eq!(known(&guard), [(vec![100], vec![300])]);
+    world.processes.clear();
+    guard.watches(&mut world, 1);
+    assert_eq!(known(&guard), []);
+}

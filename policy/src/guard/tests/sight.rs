@@ -3,7 +3,7 @@
 use super::super::judge::judge;
 use super::words::line;
 use super::*;
-use gpukill_proto::guard::GuardRecord;
+use gpukill_proto::guard::{GuardRecord, GuardStep};
 
 fn lines(records: &[GuardRecord]) -> Vec<String> {
     records.iter().map(line).collect()
@@ -106,4 +106,64 @@ fn a_ghost_that_is_out_of_sight_comes_not_back() {
         world.devices[0].is_there = true;
         assert_eq!(lines(&guard.watches(&mut world, 80)), [""; 0], "{at}");
     }
+}
+
+#[test]
+fn who_is_known_by_a_device_that_does_not_come_back_is_gone_after_a_day() {
+    let stays_away: fn(&mut World) = |_| ();
+    // It is there again, but tells nothing, and all that used it have ended meanwhile.
+    let is_silent: fn(&mut World) = |world| {
+        world.devices[0].is_there = true;
+        world.devices[0].is_listed = false;
+        world.processes.clear();
+    };
+    for goes_on in [stays_away, is_silent] {
+        let (mut guard, mut world) = (Guard::new(forbidden()), world());
+        guard.watches(&mut world, 14);
+        let open = guard.memory.violations();
+        assert_eq!(open.len(), 5);
+        world.devices[0].is_there = false;
+        // What nobody looked at is no part of the day.
+        guard.watches(&mut world, 10);
+        world.now = world.now.plus_seconds(2 * 86_400);
+        goes_on(&mut world);
+        let told = guard.watches(&mut world, 24 * 360 - 11);
+        assert_eq!(lines(&told), [""; 0]);
+        assert_eq!(guard.memory.violations().len(), 5);
+        let text = serde_json::to_string(&guard.memory).expect("it can be written");
+        guard.memory = serde_json::from_str(&text).expect("it can be read");
+        let over = guard.looks(&mut world).records;
+        assert_eq!(over.len(), 5);
+        assert!(over.iter().all(|record| record.step == GuardStep::Over));
+        assert_eq!(guard.memory.violations(), []);
+    }
+}
+
+#[test]
+fn a_device_that_tells_within_a_day_begins_a_new_one() {
+    let (mut guard, mut world) = (Guard::new(forbidden()), world());
+    guard.watches(&mut world, 14);
+    for _ in 0..2 {
+        world.devices[0].is_there = false;
+        assert_eq!(lines(&guard.watches(&mut world, 24 * 360 - 1)), [""; 0]);
+        world.devices[0].is_there = true;
+        guard.watches(&mut world, 1);
+        assert_eq!(guard.memory.violations().len(), 5);
+    }
+}
+
+#[test]
+fn who_was_ended_on_a_device_that_does_not_come_back_is_forgotten_after_a_day() {
+    let (mut guard, mut world) = (Guard::new(forbidden()), world());
+    guard.watches(&mut world, 40);
+    assert_eq!(guard.memory.ended.len(), 1);
+    world.devices[0].is_there = false;
+    guard.watches(&mut world, 24 * 360 - 1);
+    assert_eq!(guard.memory.ended.len(), 1);
+    guard.watches(&mut world, 1);
+    assert_eq!(guard.memory.ended.len(), 0);
+    // And nothing is known of the device itself in the end.
+    guard.watches(&mut world, 24 * 360);
+    let text = serde_json::to_string(&guard.memory).expect("it can be written");
+    assert!(!text.contains("GPU-0"), "{text}");
 }

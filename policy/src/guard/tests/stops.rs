@@ -81,3 +81,24 @@ fn of_a_long_stretch_what_was_seen_of_it_is_part_of_the_grace() {
     let after = before.map(|it| it.plus_seconds(3_000));
     assert_eq!(guard.memory.violations()[0].deadline, after);
 }
+
+#[test]
+fn of_two_stops_neither_is_part_of_the_grace() {
+    let (mut guard, mut world) = warned();
+    let mut told = Vec::new();
+    for (stops, buckets) in [(1, 10), (2, 30)] {
+        world.now = world.now.plus_seconds(3_600);
+        let records = guard.watches(&mut world, buckets);
+        told.extend(records.iter().map(|record| {
+            let at = record.at.0 / 1_000 - 86_400 - stops * 3_600;
+            (at, record.step.name())
+        }));
+    }
+    let expected = [
+        (120, "warned"),
+        (220, "warned"),
+        (320, "ended"),
+        (380, "spared"),
+    ];
+    assert_eq!(told, expected);
+}

@@ -69,12 +69,12 @@ fn fields(document: &Json) -> BTreeSet<String> {
             (
                 "gpus" | "procs" | "backends" | "faults" | "held_gpus" | "holders" | "findings"
                 | "targets" | "outcomes" | "memory" | "used_gpus" | "owners" | "processes"
-                | "weeks" | "open" | "records",
+                | "weeks" | "open" | "would_have_ended" | "records",
                 Json::Array(_),
             ) => {
                 names.insert(format!("{field}[]"));
             }
-            ("top_proc" | "holder" | "victim" | "evidence", _) => {
+            ("top_proc" | "holder" | "victim" | "evidence" | "would_have_ended", _) => {
                 names.insert(field.clone());
             }
             (_, Json::Object(_)) => within(".", value),
@@ -266,10 +266,12 @@ fn status() -> StatusDocument {
             file: "/etc/gpukill/guard.toml".into(),
             revision: None,
             mistakes: Vec::new(),
+            is_file_changed: Some(false),
             judged_at: None,
             dropped: 0,
             beyond: 0,
             open: 0,
+            would_have_ended: 0,
             warned_today: 0,
             ended_today: 0,
         },

@@ -14,10 +14,10 @@ fn an_edit_is_in_force_at_once_keeps_comments_and_is_recorded() {
     let stage = Stage::new();
     has_rules(&stage, "# Ours.\n[global]\nenabled = true # always\n");
     let daemon = stage.start();
-    let set = ["guard", "user", "set", "alice", "--memory-limit", "8"];
+    let set = ["guard", "user", "set", "root", "--memory-limit", "8"];
     let ran = stage.ctl(&[&set[..], &["--dry-run"]].concat());
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
-    assert!(ran.stdout.contains("+[user_policies.alice]\n"), "{ran:?}");
+    assert!(ran.stdout.contains("+[user_policies.root]\n"), "{ran:?}");
     assert_eq!(
         rules(&stage),
         "# Ours.\n[global]\nenabled = true # always\n"
@@ -32,10 +32,10 @@ fn an_edit_is_in_force_at_once_keeps_comments_and_is_recorded() {
     let status = stage.json(&["guard", "status", "-o", "json"]);
     assert_eq!(status["rules"], json!(1));
     // Nothing wrong is written.
-    let ran = stage.ctl(&["guard", "user", "set", "alice", "--memory-limit", "much"]);
+    let ran = stage.ctl(&["guard", "user", "set", "root", "--memory-limit", "much"]);
     assert_eq!((ran.code, rules(&stage)), (3, text), "{ran:?}");
-    assert_eq!(stage.ctl(&["guard", "user", "remove", "alice"]).code, 0);
-    assert_ne!(stage.ctl(&["guard", "user", "remove", "alice"]).code, 0);
+    assert_eq!(stage.ctl(&["guard", "user", "remove", "root"]).code, 0);
+    assert_ne!(stage.ctl(&["guard", "user", "remove", "root"]).code, 0);
     let acts = eventually("the edits are recorded", || {
         let acts = stage.json(&["audit", "actions", "--kind", "rules_edit", "-o", "json"]);
         let acts = acts["actions"].as_array()?.clone();
@@ -46,8 +46,8 @@ fn an_edit_is_in_force_at_once_keeps_comments_and_is_recorded() {
         .rev()
         .map(|act| json!([act["what"], act["result"]]));
     let expected = [
-        json!(["user policy alice: memory_limit_gb = 8", "done"]),
-        json!(["remove user policy alice", "done"]),
+        json!(["user policy root: memory_limit_gb = 8", "done"]),
+        json!(["remove user policy root", "done"]),
     ];
     assert_eq!(said.collect::<Vec<_>>(), expected);
     daemon.stop();

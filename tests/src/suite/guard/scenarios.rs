@@ -16,6 +16,8 @@ mod hours;
 
 mod idle;
 
+mod logins;
+
 mod measures;
 
 mod memory;

@@ -59,14 +59,15 @@ fn a_list_counts_violations_and_marks_whoever_breaks_a_rule() {
     });
     assert_eq!(
         marked["guard"],
-        json!({"mode": "dry-run", "has_rules": true, "open": 1})
+        json!({"mode": "dry-run", "has_rules": true, "open": 1, "would_have_ended": 0})
     );
     let deadline = open["deadline"].as_str().unwrap();
     assert_eq!(
         marked["procs"][0]["rules"],
         json!([{
             "rule": format!("user {uid}: memory"), "source": format!("user {uid}"),
-            "kind": "memory", "mode": "dry-run", "deadline": deadline, "sole": true
+            "kind": "memory", "mode": "dry-run", "deadline": deadline,
+            "would_have_ended_at": null, "sole": true
         }])
     );
     for arguments in [&["list"][..], &["list", "--details"]] {
@@ -86,8 +87,8 @@ fn a_list_counts_violations_and_marks_whoever_breaks_a_rule() {
     );
     let ran = stage.ctl(&["list", "--details", "-o", "csv"]);
     let rows: Vec<&str> = ran.stdout.lines().collect();
-    assert!(rows[0].contains(",rule,rule_mode,rule_deadline,rule_sole,"));
-    let mark = format!(",user {uid}: memory,dry-run,{deadline},true,");
+    assert!(rows[0].contains(",rule,rule_mode,rule_deadline,rule_would_have_ended_at,rule_sole,"));
+    let mark = format!(",user {uid}: memory,dry-run,{deadline},,true,");
     assert!(rows[1].contains(&mark), "{ran:?}");
     daemon.stop();
 }
@@ -110,7 +111,7 @@ fn a_guard_that_is_off_is_not_spoken_of() {
     let explained = stage.json(&["explain", &actor.pid().to_string(), "-o", "json"]);
     assert_eq!(
         explained["guard"],
-        json!({"mode": "disabled", "open": [], "limits": []})
+        json!({"mode": "disabled", "open": [], "would_have_ended": null, "limits": []})
     );
     daemon.stop();
 }

@@ -27,7 +27,8 @@ pub(crate) fn hostile(text: &str) -> (ViolationPage, ReplayReport, Ruled, GuardB
         Subject::Job(job(name(), text)),
     ];
     let mut page = violations();
-    for (open, subject) in page.open.iter_mut().zip(subjects.iter().cycle()) {
+    let all = page.open.iter_mut().chain(&mut page.would_have_ended);
+    for (open, subject) in all.zip(subjects.iter().cycle()) {
         open.rule = rule(open.rule.kind);
         open.subject = subject.clone();
         open.message = Some(text.into());
@@ -63,6 +64,7 @@ pub(crate) fn hostile(text: &str) -> (ViolationPage, ReplayReport, Ruled, GuardB
     }
     let mut ruled = ruled();
     ruled.violations.clone_from(&page.open);
+    ruled.would_have_ended = page.would_have_ended.first().cloned();
     for limit in &mut ruled.limits {
         limit.rule = rule(limit.rule.kind);
         for (replaced, _) in &mut limit.replaces {

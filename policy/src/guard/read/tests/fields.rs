@@ -3,7 +3,7 @@
 use super::*;
 use crate::guard::rules::{
     Behaviour, Conduct, Enforcement, Glob, GpuPolicy, GroupPolicy, Limits, Measures, Members,
-    Override, Pattern, Protect, Rehearsed, TimePolicy, UserPolicy,
+    Override, Pattern, PersonBy, Protect, Rehearsed, TimePolicy, UserPolicy,
 };
 use crate::guard::schedule::{Day, Hours};
 use crate::select;
@@ -88,6 +88,7 @@ fn every_field_means_something() {
     let expected = Rules {
         mode: GuardMode::Enforce,
         rehearsed: Rehearsed::Enforce,
+        person: PersonBy::Login,
         contradiction: None,
         defaults: limits(16),
         enforcement: Enforcement {

@@ -165,7 +165,7 @@ fn a_file_has_its_bounds() {
     let found = wrong(&patterns);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
-        found[0].ends_with("is one pattern too many: at most 2000 are read"),
+        found[0].ends_with("is one pattern too many: at most 1000 are read"),
         "{found:?}"
     );
     let users = format!("protect.users = [{}]", "1,".repeat(bounds::LIST + 1));

@@ -96,6 +96,7 @@ pub(in super::super) fn brief() -> GuardBrief {
         mode: GuardMode::DryRun,
         has_rules: true,
         open: 1,
+        would_have_ended: 0,
         marked: Marked::all_of(&open()),
     }
 }
@@ -109,6 +110,7 @@ pub(in super::super) fn ruled() -> Ruled {
     Ruled {
         mode: GuardMode::DryRun,
         violations: vec![open()],
+        would_have_ended: Some(open()),
         limits: vec![HeldTo {
             rule: rule(),
             limit: Some(40 << 30),
@@ -120,6 +122,7 @@ pub(in super::super) fn ruled() -> Ruled {
 pub(in super::super) fn violations() -> Json {
     let page = ViolationPage {
         open: vec![open()],
+        would_have_ended: vec![open()],
         records: vec![(1, record())],
         next: None,
     };

@@ -107,6 +107,10 @@ impl Cast {
         if part.is_orphan {
             files.push(("stat", Some(&stat)));
         }
+        let login = part.login.map(|uid| uid.to_string());
+        if let Some(login) = &login {
+            files.push(("loginuid", Some(login)));
+        }
         files.extend(part.hides.iter().map(|file| (*file, None)));
         self.procfs.dress(actor.pid(), &files);
         let called = part.called.unwrap_or(part.who).to_owned();

@@ -53,6 +53,8 @@ pub(super) struct Part<'a> {
     pub(super) cgroup: &'a str,
     /// Files of it that nobody can read.
     pub(super) hides: &'a [&'a str],
+    /// The user who logged in to start it; the highest number is that of nobody.
+    pub(super) login: Option<u32>,
     /// Whoever started it has ended.
     pub(super) is_orphan: bool,
 }
@@ -67,6 +69,7 @@ impl Default for Part<'_> {
             argument: "0",
             cgroup: "0::/\n",
             hides: &[],
+            login: None,
             is_orphan: false,
         }
     }

@@ -1,0 +1,184 @@
+//! What in rules is about nobody and nothing on this box: hardly meant where they are
+//! written for it alone.
+
+use super::{Odd, path};
+use crate::guard::rules::{GpuSelector, Rules};
+use crate::select::{DeviceName, NoSuchDevice, devices, user_number};
+use gpukill_proto::guard::edit::{PolicyKind, Warning};
+use std::collections::BTreeSet;
+
+/// What is known of a box.
+#[derive(Debug, Clone, Copy)]
+pub struct Here<'a> {
+    /// Those of [`names`] whom its name service does not know.
+    pub strangers: &'a BTreeSet<String>,
+    /// Its devices; none where they are not known.
+    pub devices: &'a [DeviceName<'a>],
+}
+
+/// So many of what is not there are named.
+const MOST_TOLD: usize = 4;
+
+/// Whom rules name: users of the box, if there are such.
+#[must_use]
+pub fn names(rules: &Rules) -> BTreeSet<&str> {
+    let members = rules.groups.iter().flat_map(|it| &it.members.users);
+    let listed = rules.protect.users.iter().chain(members);
+    let users = rules.users.iter().map(|it| &it.name).chain(listed);
+    // A number is a user's whether or not that has a name.
+    let names = users.map(String::as_str);
+    names.filter(|it| user_number(it).is_none()).collect()
+}
+
+/// What means nothing there, in the order of the lines. Names may be those of
+/// containers too, and patterns are for boxes that differ.
+#[must_use]
+pub fn warnings(rules: &Rules, here: &Here<'_>) -> Vec<Warning> {
+    let mut odd = Odd {
+        rules,
+        warnings: Vec::new(),
+    };
+    for user in &rules.users {
+        let at = path(PolicyKind::User, &user.name);
+        strangers(&mut odd, here, &at, [&user.name]);
+        absent(
+            &mut odd,
+            here,
+            &format!("{at}.allowed_gpus"),
+            &user.allowed_gpus,
+        );
+        absent(
+            &mut odd,
+            here,
+            &format!("{at}.blocked_gpus"),
+            &user.blocked_gpus,
+        );
+    }
+    for group in &rules.groups {
+        let at = path(PolicyKind::Group, &group.name);
+        strangers(
+            &mut odd,
+            here,
+            &format!("{at}.members"),
+            &group.members.users,
+        );
+        absent(
+            &mut odd,
+            here,
+            &format!("{at}.allowed_gpus"),
+            &group.allowed_gpus,
+        );
+        absent(
+            &mut odd,
+            here,
+            &format!("{at}.blocked_gpus"),
+            &group.blocked_gpus,
+        );
+    }
+    strangers(&mut odd, here, "protect.users", &rules.protect.users);
+    let gpus = rules.gpus.iter();
+    let gpus = gpus.map(|it| (path(PolicyKind::Gpu, &it.name), &it.gpus));
+    let times = rules.times.iter();
+    let times = times.map(|it| (path(PolicyKind::Time, &it.name), &it.gpus));
+    let behaviours = rules.behaviours.iter();
+    let behaviours = behaviours.map(|it| (path(PolicyKind::Rule, &it.name), &it.gpus));
+    for (at, gpus) in gpus.chain(times).chain(behaviours) {
+        // Of a GPU policy that does not list any, its name says which.
+        let listed = format!("{at}.gpus");
+        let at = if odd.says(&listed) { listed } else { at };
+        absent(&mut odd, here, &at, gpus);
+    }
+    odd.warnings.sort();
+    odd.warnings
+}
+
+fn strangers<'a>(
+    odd: &mut Odd<'_>,
+    here: &Here<'_>,
+    at: &str,
+    names: impl IntoIterator<Item = &'a String>,
+) {
+    let names = names
+        .into_iter()
+        .filter(|name| here.strangers.contains(*name));
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    if !names.is_empty() {
+        let names = names.join(", ");
+        odd.warn(at, format!("this box knows no user {names}"));
+    }
+}
+
+fn absent(odd: &mut Odd<'_>, here: &Here<'_>, at: &str, gpus: &[GpuSelector]) {
+    if here.devices.is_empty() {
+        return;
+    }
+    let parts = gpus.iter().flat_map(|gpu| gpu.0.split(','));
+    let is_absent = |part: &&str| {
+        let found = devices(part, here.devices);
+        !part.contains(['*', '?']) && matches!(found, Err(NoSuchDevice::Unknown { .. }))
+    };
+    let mut absent: Vec<&str> = Vec::new();
+    for part in parts.map(str::trim).filter(is_absent) {
+        if !absent.contains(&part) {
+            absent.push(part);
+        }
+    }
+    let told = absent.iter().take(MOST_TOLD).copied();
+    let told = told.collect::<Vec<_>>().join(", ");
+    match absent.len().saturating_sub(MOST_TOLD) {
+        _ if absent.is_empty() => {}
+        0 => odd.warn(at, format!("this box has no GPU {told}")),
+        // A range is as many.
+        more => odd.warn(at, format!("this box has no GPU {told}, nor {more} others")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::read::read;
+
+    const RULES: &str = "[protect]\nusers = ['gdm', 'bob']\n[user_policies.alcie]\nmemory_limit_gb = 8\nallowed_gpus = ['0-9', 2]\n[user_policies.1001]\nblocked_gpus = ['*H100*']\n[group_policies.g]\nmembers = ['bob', 'carol']\ntotal_memory_limit_gb = 8\nblocked_gpus = ['8-9']\n[gpu_policies.7]\nmax_memory_gb = 8\n[gpu_policies.big]\ngpus = ['GPU-8f3c', 1, 5]\nmax_memory_gb = 8\n";
+
+    fn told(strangers: &[&str], devices: &[DeviceName<'_>]) -> Vec<String> {
+        let rules = read(RULES).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
+        let strangers: BTreeSet<String> = strangers.iter().map(ToString::to_string).collect();
+        let here = Here {
+            strangers: &strangers,
+            devices,
+        };
+        let found = warnings(&rules, &here);
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn who_and_what_is_not_on_the_box_is_warned_of() {
+        let device = |index, id| DeviceName {
+            index,
+            id,
+            pci: None,
+            name: None,
+        };
+        let two = [device(0, "GPU-1111"), device(1, "GPU-2222")];
+        assert_eq!(
+            told(&["gdm", "alcie"], &two),
+            [
+                "line 2: protect.users: this box knows no user gdm",
+                "line 3: user_policies.alcie: this box knows no user alcie",
+                "line 5: user_policies.alcie.allowed_gpus: this box has no GPU 2, 3, 4, 5, nor 4 others",
+                "line 11: group_policies.g.blocked_gpus: this box has no GPU 8, 9",
+                "line 12: gpu_policies.7: this box has no GPU 7",
+                "line 15: gpu_policies.big.gpus: this box has no GPU GPU-8f3c, 5",
+            ]
+        );
+        // Of what nobody knows nothing is said.
+        assert_eq!(told(&[], &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn those_who_are_named_may_be_users_but_for_numbers() {
+        let rules = read(RULES).unwrap();
+        let named: Vec<&str> = names(&rules).into_iter().collect();
+        assert_eq!(named, ["alcie", "bob", "carol", "gdm"]);
+    }
+}

@@ -1,0 +1,253 @@
+//! Files of rules as an admin meets them: the first one, those of other forms, and one
+//! that was edited by hand.
+
+use super::{has_rules, plays};
+use gpukill_tests::harness::{Ran, Stage, eventually};
+use rustix::process::Signal;
+use serde_json::json;
+use std::io::Write as _;
+use std::process::Stdio;
+
+/// What a client says to whom this is typed.
+fn typed(stage: &Stage, arguments: &[&str], text: &str) -> Ran {
+    let mut command = stage.client(arguments);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    Ran {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// The lines on stderr.
+fn complaints(ran: &Ran) -> Vec<&str> {
+    ran.stderr.lines().collect()
+}
+
+#[test]
+fn the_first_edit_on_a_fresh_box_makes_the_file_and_its_directory() {
+    let stage = Stage::new();
+    let file = stage.path("etc/guard.toml");
+    let daemon = stage.start_with(stage.daemon().env("GPUKILLD_GUARD_RULES", &file));
+    let ran = stage.ctl(&["guard", "user", "set", "root", "--memory-limit", "8"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(
+        text.ends_with("[user_policies.root]\nmemory_limit_gb = 8\n"),
+        "{text}"
+    );
+    let status = stage.json(&["guard", "status", "-o", "json"]);
+    assert_eq!(
+        (&status["rules"], &status["file_changed"]),
+        (&json!(1), &json!(false))
+    );
+    daemon.stop();
+}
+
+#[test]
+fn rules_from_standard_input_are_of_any_form() {
+    let stage = Stage::new();
+    let daemon = stage.start();
+    let set = |memory: &str| {
+        format!("{{\"user_policies\": {{\"root\": {{\"memory_limit_gb\": {memory}}}}}}}")
+    };
+    let texts = [
+        set("1"),
+        "user_policies:\n  root:\n    memory_limit_gb: 2\n".to_owned(),
+        "[user_policies.root]\nmemory_limit_gb = 3\n".to_owned(),
+    ];
+    let import = ["guard", "import", "-", "--yes"];
+    for (text, memory) in texts.iter().zip(1..) {
+        let ran = typed(&stage, &import, text);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+        // That they are in force is said once.
+        assert_eq!(ran.stdout.matches("in force").count(), 1, "{ran:?}");
+        let ran = stage.ctl(&["guard", "config"]);
+        let expected = format!("[user_policies.root]\nmemory_limit_gb = {memory}\n");
+        assert_eq!((ran.stdout, ran.stderr.as_str()), (expected, ""));
+    }
+    // Or of the form that is named: all JSON is YAML.
+    let ran = typed(
+        &stage,
+        &[&import[..], &["--format", "yaml"]].concat(),
+        &set("4"),
+    );
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let ran = typed(
+        &stage,
+        &[&import[..], &["--format", "json"]].concat(),
+        &texts[1],
+    );
+    assert_eq!(ran.code, 3, "{ran:?}");
+    daemon.stop();
+}
+
+#[test]
+fn a_mistake_in_another_form_is_told_by_its_keys() {
+    let stage = Stage::new();
+    let check = |text: &str| {
+        let ran = typed(&stage, &["guard", "check", "-"], text);
+        assert_eq!(ran.code, 3, "{ran:?}");
+        ran.stdout
+    };
+    let what = "user_policies.root.memory_limit: unknown key; did you mean memory_limit_gb?\n-: 1 mistake\n";
+    assert_eq!(
+        check("\n\nuser_policies:\n  root:\n    memory_limit: 8\n"),
+        what
+    );
+    assert_eq!(
+        check("{\"user_policies\": {\"root\": {\"memory_limit\": 8}}}"),
+        what
+    );
+    assert_eq!(
+        check("[user_policies.root]\nmemory_limit = 8\n"),
+        format!("line 2, column 1: {what}")
+    );
+    assert_eq!(
+        check("protect:\n  users: [root, null]\n"),
+        "protect.users: item 2 of the list is null; leave it out\n-: 1 mistake\n"
+    );
+}
+
+#[test]
+fn the_reference_is_a_file_of_rules_and_needs_no_daemon() {
+    let stage = Stage::new();
+    let ran = stage.ctl(&["guard", "reference"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    assert!(ran.stdout.contains("\n[enforcement]\n"), "{ran:?}");
+    let checked = typed(&stage, &["guard", "check", "-"], &ran.stdout);
+    let expected = "-: 0 rules, dry-run; no mistake\n";
+    assert_eq!((checked.code, checked.stdout.as_str()), (0, expected));
+}
+
+#[test]
+fn a_hand_edit_is_told_of_until_it_is_read_and_by_the_edit_that_puts_it_in_force() {
+    let stage = Stage::new();
+    has_rules(&stage, "[user_policies.root]\nmemory_limit_gb = 8\n");
+    let daemon = stage.start();
+    let is_changed = || stage.json(&["guard", "status", "-o", "json"])["file_changed"].clone();
+    assert_eq!(is_changed(), json!(false));
+    let by_hand = "[user_policies.root]\nmemory_limit_gb = 16\n";
+    has_rules(&stage, by_hand);
+    assert_eq!(is_changed(), json!(true));
+    let ran = stage.ctl(&["guard", "status", "--width", "200"]);
+    let file = stage.path("guard.toml").display().to_string();
+    let told = format!("{file} has changed since it was read: systemctl reload gpukilld\n");
+    assert!(ran.stdout.ends_with(&told), "{ran:?}");
+    let ran = stage.ctl(&["guard", "config"]);
+    assert_eq!(
+        (ran.stdout.as_str(), complaints(&ran)),
+        (
+            by_hand,
+            vec!["gpukillctl: this is not in force as it is: see gpukillctl guard status"]
+        )
+    );
+    let set = ["guard", "set", "global.default_memory_limit_gb", "4"];
+    for how in [&["--dry-run"][..], &[]] {
+        let ran = stage.ctl(&[&set[..], how].concat());
+        let told = format!(
+            "gpukillctl: {file} has changes that were not read yet: they come into force with this edit"
+        );
+        assert_eq!(complaints(&ran), [told.as_str()]);
+        for line in [
+            "-memory_limit_gb = 8\n",
+            "+memory_limit_gb = 16\n",
+            "+default_memory_limit_gb = 4\n",
+        ] {
+            assert!(ran.stdout.contains(line), "{ran:?}");
+        }
+    }
+    assert_eq!(is_changed(), json!(false));
+    has_rules(&stage, by_hand);
+    daemon.signal(Signal::HUP);
+    eventually("it is read", || {
+        (is_changed() == json!(false)).then_some(())
+    });
+    daemon.stop();
+}
+
+#[test]
+fn what_is_written_and_only_rehearsed_is_said_so() {
+    let stage = Stage::new();
+    let daemon = stage.start();
+    let ran = stage.ctl(&["guard", "toggle-dry-run"]);
+    let expected =
+        "gpukillctl: soft is written; this version only rehearses it: nobody is warned or ended";
+    assert_eq!((ran.code, complaints(&ran)), (0, vec![expected]), "{ran:?}");
+    let status = stage.json(&["guard", "status", "-o", "json"]);
+    assert_eq!(
+        (&status["mode"], &status["rehearses"]),
+        (&json!("dry-run"), &json!("soft"))
+    );
+    let ran = stage.ctl(&["guard", "toggle-dry-run"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    daemon.stop();
+}
+
+#[test]
+fn who_and_what_this_box_does_not_have_is_warned_of() {
+    let stage = Stage::new();
+    plays(&stage, &[]);
+    let daemon = stage.start();
+    eventually("it has a GPU", || {
+        let list = stage.json(&["list", "-o", "json"]);
+        (list["gpus"].as_array()?.len() == 1).then_some(())
+    });
+    let warned = |arguments: &[&str]| {
+        let ran = stage.ctl(arguments);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran.stderr
+    };
+    assert_eq!(
+        warned(&[
+            "guard",
+            "user",
+            "set",
+            "no-such-person-here",
+            "--memory-limit",
+            "8"
+        ]),
+        "gpukillctl: user_policies.no-such-person-here: this box knows no user no-such-person-here\n"
+    );
+    assert_eq!(
+        warned(&[
+            "guard",
+            "gpu",
+            "set",
+            "7",
+            "--memory-limit",
+            "8",
+            "--dry-run"
+        ]),
+        "gpukillctl: gpu_policies.7: this box has no GPU 7\n"
+    );
+    assert_eq!(
+        warned(&["guard", "gpu", "set", "0", "--memory-limit", "8"]),
+        ""
+    );
+    assert_eq!(
+        warned(&["guard", "user", "set", "root", "--memory-limit", "8"]),
+        ""
+    );
+    let ran = stage.ctl(&["guard", "gpu", "set", "0", "--members", "a"]);
+    assert_eq!(
+        (ran.code, complaints(&ran)[0]),
+        (
+            3,
+            "gpukillctl: a GPU policy has no --members: it has --memory-limit, --utilization-limit, \
+             --allowed-users, --blocked-users, --reserved-memory, --action, --mode, --grace, --message"
+        )
+    );
+    daemon.stop();
+}
