@@ -77,6 +77,7 @@ pub(crate) use restore::Taken;
 pub(crate) use retention::Keep;
 pub(crate) use sample::{Accounts, Departed, Departure, Groups, Sample, about};
 
+use crate::catalogue::{About, tell};
 use acts::End;
 use fault_log::FaultLog;
 use gpukill_proto::audit::{AuditFilter, AuditPage, AuditQuery, AuditSummary};
@@ -86,7 +87,7 @@ use gpukill_proto::snapshot::GpuEvent;
 use gpukill_proto::status::StoreReport;
 use gpukill_proto::units::Timestamp;
 use inbox::{Inbox, Intent};
-pub(crate) use open_act::OpenAct;
+pub(crate) use open_act::{OpenAct, tell_unrecorded_end};
 use rusqlite::Connection;
 use standing::{Standing, lock};
 use std::path::PathBuf;
@@ -197,7 +198,7 @@ impl ActKind {
     ];
 
     /// As it is recorded.
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Kill => "kill",
             Self::Reset => "reset",
@@ -311,7 +312,7 @@ impl Store {
         }
         let deadline = Instant::now() + RECORD_PATIENCE;
         if self.order_by(deadline, Order::Record(event)).is_err() {
-            tracing::error!("the store does not take an event: not recorded");
+            tell!(NotRecorded; "the store does not take an event: not recorded");
         }
     }
 
@@ -324,18 +325,43 @@ impl Store {
     /// # Errors
     /// Why it is not recorded. The caller logs what comes of such an act.
     pub(crate) fn intend(&self, act: Act) -> Result<OpenAct, String> {
-        self.intend_since(SystemTime::now().into(), act)
+        self.intend_about(act, About::default())
+    }
+
+    /// The same, and the log names whom it is about.
+    ///
+    /// # Errors
+    /// As [`Store::intend`].
+    pub(crate) fn intend_about(&self, act: Act, about: About) -> Result<OpenAct, String> {
+        self.intend_since(SystemTime::now().into(), act, about)
     }
 
     /// The same, of what was asked for at this moment.
-    fn intend_since(&self, at: Timestamp, act: Act) -> Result<OpenAct, String> {
+    fn intend_since(&self, at: Timestamp, act: Act, about: About) -> Result<OpenAct, String> {
         let recorded = self.intend_within(act.clone(), at, INTENT_PATIENCE);
-        let (kind, uid, asked, plan) = (act.kind.name(), act.uid, act.asked, act.plan);
+        let (kind, action, caller_uid) = (act.kind, act.kind.name(), act.uid);
+        let (asked, plan, [pid, uid, gpu_uuid]) = (act.asked, act.plan, about.fields());
         match &recorded {
-            Ok(ActId(act)) => tracing::info!(act, kind, uid, asked, plan, "an act begins"),
-            Err(why) => tracing::error!(kind, uid, asked, plan, why, "an act is not recorded"),
+            Ok(ActId(act)) => {
+                tell!(
+                    ActBegins, act, action, caller_uid, asked, plan, pid, uid, gpu_uuid
+                );
+            }
+            Err(why) => {
+                tell!(
+                    ActUnrecorded,
+                    action,
+                    caller_uid,
+                    asked,
+                    plan,
+                    why,
+                    pid,
+                    uid,
+                    gpu_uuid
+                );
+            }
         }
-        recorded.map(|id| OpenAct::new(id, self.clone()))
+        recorded.map(|id| OpenAct::new(id, kind, about, self.clone()))
     }
 
     fn intend_within(&self, act: Act, at: Timestamp, patience: Duration) -> Result<ActId, String> {
@@ -360,8 +386,6 @@ impl Store {
 
     /// As [`OpenAct::settle`]. The first end of an act holds.
     fn settle(&self, act: ActId, word: &'static str, outcome: String) {
-        let ActId(number) = act;
-        tracing::info!(act = number, word, outcome, "an act ended");
         let end = End {
             at: SystemTime::now().into(),
             word,
@@ -376,7 +400,7 @@ impl Store {
         inbox::open(&self.inbox).end(act, end);
         if let Err(why) = self.wake() {
             let ActId(act) = act;
-            tracing::error!(act, why, "what came of an act is not recorded");
+            tell!(NotRecorded, act, why; "what came of an act is not recorded");
         }
     }
 
@@ -390,7 +414,7 @@ impl Store {
             inbox.refusals.take(act, why, at, now)
         };
         if is_first && let Err(why) = self.wake() {
-            tracing::error!(why, "a refusal is not recorded");
+            tell!(NotRecorded, why; "a refusal is not recorded");
         }
     }
 
@@ -410,10 +434,7 @@ impl Store {
         }
         let count = events.len();
         if self.orders.try_send(Order::Devices(events)).is_err() {
-            tracing::error!(
-                count,
-                "the store does not take events of GPUs: not recorded"
-            );
+            tell!(NotRecorded, count; "the store does not take events of GPUs: not recorded");
         }
     }
 

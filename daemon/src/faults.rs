@@ -1,6 +1,7 @@
 //! What is broken, and since when. A fault is named by its part and its words,
 //! so words must not change while the fault is the same.
 
+use crate::catalogue::tell;
 use gpukill_proto::snapshot::Fault;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ impl Faults {
         let mut since = BTreeMap::new();
         for fault in present.into_iter().take(MOST) {
             let began = self.since.get(&fault).copied().unwrap_or_else(|| {
-                tracing::warn!(part = fault.0, what = fault.1, "fault");
+                tell!(FaultBegins, part = fault.0, what = fault.1);
                 now
             });
             since.insert(fault, began);
@@ -31,7 +32,7 @@ impl Faults {
             .keys()
             .filter(|fault| !since.contains_key(*fault))
         {
-            tracing::info!(part, what, "fault is over");
+            tell!(FaultOver, part, what);
         }
         self.since = since;
         let faults = self.since.iter();

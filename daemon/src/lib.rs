@@ -3,7 +3,7 @@
 //! In reading order, lowest first; what a module may know of the others is in
 //! ARCHITECTURE.md:
 //! - [`args`], [`config`], [`clock`]: how it is started and set up
-//! - `logging`, `systemd`: how it tells the box's admin
+//! - `catalogue`, `logging`, `systemd`: how it tells the box's admin
 //! - `quiesce`: letting go of a driver on request
 //! - `procfs`: the kernel's small files
 //! - `holders`: who has which device file open
@@ -25,6 +25,8 @@ pub mod args;
 pub mod config;
 
 pub mod clock;
+
+mod catalogue;
 
 mod logging;
 

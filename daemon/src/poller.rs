@@ -2,6 +2,7 @@
 //! a disk or a name service does can delay it.
 
 use crate::audit::Store;
+use crate::catalogue::tell;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::gather::{Gatherer, Poll};
@@ -161,12 +162,12 @@ fn log(event: &GpuEvent, snapshot: &Snapshot) {
         EventKind::Xid(xid) => {
             let meaning = xid::meaning(xid).unwrap_or("see NVIDIA's list of XIDs");
             if xid::is_of_a_program(xid) {
-                tracing::info!(gpu, gpu_uuid, xid, meaning, "{what} on GPU {gpu}");
+                tell!(ProgramXid, gpu, gpu_uuid, xid, meaning; "{what} on GPU {gpu}");
             } else {
-                tracing::warn!(gpu, gpu_uuid, xid, meaning, "{what} on GPU {gpu}");
+                tell!(Xid, gpu, gpu_uuid, xid, meaning; "{what} on GPU {gpu}");
             }
         }
-        EventKind::MigChange => tracing::info!(gpu, gpu_uuid, "{what} on GPU {gpu}"),
+        EventKind::MigChange => tell!(PartsChanged, gpu, gpu_uuid; "{what} on GPU {gpu}"),
         EventKind::SingleBitEcc
         | EventKind::DoubleBitEcc
         | EventKind::SingleBitEccStorm
@@ -176,7 +177,7 @@ fn log(event: &GpuEvent, snapshot: &Snapshot) {
         | EventKind::FatalPoison
         | EventKind::Unavailable
         | EventKind::RecoveryAction
-        | EventKind::Other(_) => tracing::warn!(gpu, gpu_uuid, "{what} on GPU {gpu}"),
+        | EventKind::Other(_) => tell!(DeviceEvent, gpu, gpu_uuid; "{what} on GPU {gpu}"),
     }
 }
 

@@ -160,7 +160,6 @@ impl Resetter {
     /// Records what was not begun. The store may make it wait, and nobody else.
     async fn refuse(&self, caller: &Caller, request: &ResetRequest, plan: String, why: String) {
         let asked = request.to_string();
-        tracing::info!(uid = caller.uid, asked, why, "a reset is refused");
         let act = Act {
             kind: ActKind::Reset,
             uid: caller.uid,

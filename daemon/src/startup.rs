@@ -6,6 +6,7 @@ use crate::args::Args;
 use crate::audit::{Event as Recorded, Store};
 use crate::authority::Authority;
 use crate::backend::Roots;
+use crate::catalogue::tell;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
 use crate::enforce::{Enforcer, Means, recover};
@@ -102,19 +103,19 @@ fn daemon(args: &Args, config: Config, log: &Log) -> Result<(), String> {
     running
         .store
         .record(Recorded::Settings(config.document().to_string()));
-    tracing::info!(
+    tell!(
+        Started,
         version = env!("CARGO_PKG_VERSION"),
-        socket = %config.daemon.socket.display(),
-        state_dir = %config.daemon.state_dir.display(),
+        socket = config.daemon.socket.display().to_string(),
+        state_dir = config.daemon.state_dir.display().to_string(),
         personal = config.personal,
-        "gpukilld started"
     );
     let result = running.serve(args.clone(), signals, &listening);
     systemd::stopping();
     // No client is served from here on; the socket's name goes first.
     drop(listening);
     running.stop();
-    tracing::info!("gpukilld stopped");
+    tell!(Stopped);
     log.flush();
     result
 }

@@ -5,6 +5,7 @@
 use super::refusals::Refused;
 use super::row::count;
 use super::{Act, ActId, ActKind};
+use crate::catalogue::tell;
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
@@ -212,12 +213,7 @@ impl Acts {
                 let why = recovered.map(|done| format!("{found}; {done}"));
                 End::interrupted(now, why.unwrap_or(found))
             };
-            tracing::warn!(
-                row,
-                word = end.word,
-                why = end.why,
-                "an act was not settled"
-            );
+            tell!(ActInterrupted, act = row, word = end.word, why = end.why);
             settle(&whole, row, &end)?;
         }
         let mut rows = Vec::new();

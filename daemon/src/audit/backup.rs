@@ -1,6 +1,7 @@
 //! Copies that people asked for, in the record.
 
-use super::{Act, ActKind, Made, Store};
+use super::{Act, ActKind, Made, Store, tell_unrecorded_end};
+use crate::catalogue::About;
 use gpukill_proto::refusal::Refusal;
 use serde_json::json;
 use std::time::SystemTime;
@@ -33,9 +34,13 @@ impl Store {
                 Err(why) => ("failed", json!({ "why": why.to_string() })),
             };
             let recorded = tokio::task::spawn_blocking(move || {
-                match store.intend_since(asked_at, asked_for(uid)) {
+                match store.intend_since(asked_at, asked_for(uid), About::default()) {
                     Ok(open) => open.settle(word, outcome.to_string()),
-                    Err(why) => tracing::error!(uid, word, %outcome, why, "a copy of the store"),
+                    // The log has had why.
+                    Err(_) => {
+                        let (kind, about) = (ActKind::Backup, About::default());
+                        tell_unrecorded_end(kind, &about, word, &outcome.to_string());
+                    }
                 }
             });
             recorded.await.map_err(|_| Refusal::Internal)?;

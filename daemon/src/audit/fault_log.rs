@@ -2,6 +2,7 @@
 //! that comes and goes is counted, and told the more seldom the longer it flaps.
 
 use super::{Order, Store, cut};
+use crate::catalogue::tell;
 use gpukill_proto::snapshot::{Fault, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +98,7 @@ impl FaultLog {
         changes.append(&mut self.waiting);
         if changes.len() > MOST_WAITING {
             let lost = changes.len() - MOST_WAITING;
-            tracing::error!(lost, "the store does not take faults: not recorded");
+            tell!(NotRecorded, count = lost; "the store does not take faults: not recorded");
             changes.truncate(MOST_WAITING);
         }
         self.waiting = changes;

@@ -4,6 +4,7 @@
 use super::acts::{End, MOST_UNDER_WAY};
 use super::refusals::Refusals;
 use super::{Act, ActId};
+use crate::catalogue::tell;
 use gpukill_proto::units::Timestamp;
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
@@ -44,7 +45,7 @@ impl Inbox {
     /// Takes an end.
     pub(super) fn end(&mut self, id: ActId, end: End) {
         if self.ends.len() >= MOST_ENDS {
-            tracing::error!(act = id.0, "too many ends wait for the store: not recorded");
+            tell!(NotRecorded, act = id.0; "too many ends wait for the store: not recorded");
             return;
         }
         self.ends.push_back((id, end));

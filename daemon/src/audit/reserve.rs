@@ -3,6 +3,7 @@
 
 use super::database::WAL_LIMIT;
 use super::space::Space;
+use crate::catalogue::tell;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -83,7 +84,7 @@ impl Reserve {
             self.state = State::Missing("there is no room for it".into());
         }
         if was_given_up && self.is_kept() {
-            tracing::info!("there is room again: the record has its reserve back");
+            tell!(ReserveBack);
         }
     }
 
@@ -93,7 +94,7 @@ impl Reserve {
         if std::fs::remove_file(&self.path).is_err() {
             return false;
         }
-        tracing::error!("the disk is full: the record goes on from its reserve");
+        tell!(ReserveUsed);
         self.state = State::GivenUp;
         // Blocks beyond its end are its own and no part of what it says. Where
         // they cannot be had it takes what it finds. Nobody locks this file, so

@@ -13,7 +13,8 @@ mod told;
 mod wait;
 
 use super::Means;
-use crate::audit::{Act as Recorded, ActKind, OpenAct};
+use super::planning::about;
+use crate::audit::{Act as Recorded, ActKind, OpenAct, tell_unrecorded_end};
 use crate::state::Published;
 use gpukill_policy::access::Caller;
 use gpukill_policy::kill::again::{Again, objection};
@@ -86,7 +87,7 @@ fn intend(plan: &KillPlan, caller: &Caller, means: &Means) -> Result<OpenAct, St
         asked: plan.request.selector.to_string(),
         plan: serde_json::to_string(&document).unwrap_or_default(),
     };
-    means.store.intend(act)
+    means.store.intend_about(act, about(plan))
 }
 
 fn settle(plan: &KillPlan, report: &KillReport, act: Option<OpenAct>) {
@@ -95,7 +96,7 @@ fn settle(plan: &KillPlan, report: &KillReport, act: Option<OpenAct>) {
     match act {
         Some(act) => act.settle(word, outcome),
         // The log alone has what it was meant to do, too.
-        None => tracing::warn!(word, outcome, "a kill that is not recorded is over"),
+        None => tell_unrecorded_end(ActKind::Kill, &about(plan), word, &outcome),
     }
 }
 

@@ -4,11 +4,12 @@
 use super::Means;
 use super::slots::{Places, Slot};
 use crate::audit::{Act, ActKind};
+use crate::catalogue::About;
 use crate::state::Published;
 use gpukill_policy::access::Caller;
 use gpukill_policy::kill::{Seen, plan};
 use gpukill_proto::document::KillPlanDocument;
-use gpukill_proto::kill::{Fate, KillPlan, KillRequest};
+use gpukill_proto::kill::{Fate, KillPlan, KillRequest, KillTarget};
 use gpukill_proto::refusal::Refusal;
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,7 +148,6 @@ fn record_refused(
     why: String,
 ) {
     let asked = request.selector.to_string();
-    tracing::info!(uid = caller.uid, asked, why, "a kill is refused");
     let act = Act {
         kind: ActKind::Kill,
         uid: caller.uid,
@@ -155,4 +155,18 @@ fn record_refused(
         plan,
     };
     means.store.refuse(act, why);
+}
+
+/// Those whom a plan ends, and what they hold.
+pub(super) fn about(plan: &KillPlan) -> About {
+    let mut about = About::default();
+    let is_ended = |target: &&KillTarget| matches!(target.fate, Fate::End(_));
+    for target in plan.targets.iter().filter(is_ended) {
+        about.pid(target.key.pid);
+        about.uid(target.uid.known().copied());
+        for hold in &target.holds {
+            about.device(&hold.device.0);
+        }
+    }
+    about
 }

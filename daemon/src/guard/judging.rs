@@ -4,10 +4,11 @@ use super::bucket::bucket;
 use super::remembered::{Remembered, save};
 use super::{InForce, Standing};
 use crate::audit::{Sample, Store};
+use crate::catalogue::{About, tell};
 use chrono::Local;
 use gpukill_policy::guard::bucket::Bucket;
 use gpukill_policy::guard::{Memory, but_for_ghosts, judge};
-use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep};
+use gpukill_proto::guard::{GuardAction, GuardMode, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -136,65 +137,46 @@ impl Judging {
     }
 }
 
-/// One line of the log for each step, with what it is known by.
+/// One entry for each step, with what it is known by.
 fn log(record: &GuardRecord) {
-    let GuardRecord {
-        rule,
-        subject,
-        mode,
-        step,
-        evidence,
-        ..
-    } = record;
-    let (value, limit) = evidence
-        .measured
-        .map_or((None, None), |it| (Some(it.value), Some(it.limit)));
-    let run = evidence.runs.first();
-    let (pid, gpu_uuid) = (
-        run.map(|told| told.run.pid),
-        run.map(|told| told.run.device.0.as_str()),
-    );
-    let uid = run.and_then(|told| told.owner.as_ref()?.uid);
-    let (rule, subject, mode) = (rule.to_string(), subject.to_string(), mode.name());
-    let would = if *mode == *GuardMode::DryRun.name() {
-        "would be "
-    } else {
-        ""
-    };
-    match step {
+    let (rule, subject) = (record.rule.to_string(), record.subject.to_string());
+    let (is_dry_run, mode) = (record.mode == GuardMode::DryRun, record.mode.name());
+    let measured = record.evidence.measured;
+    let (value, limit) = (measured.map(|it| it.value), measured.map(|it| it.limit));
+    let [pid, uid, gpu_uuid] = about(record).fields();
+    let is = if is_dry_run { "would be" } else { "is" };
+    match &record.step {
         GuardStep::Violated => {
-            tracing::warn!(
-                rule,
-                subject,
-                mode,
-                value,
-                limit,
-                pid,
-                uid,
-                gpu_uuid,
-                "a rule is broken"
+            tell!(
+                RuleBroken, rule, subject, mode, value, limit, pid, uid, gpu_uuid
             );
         }
         GuardStep::Warned { times, deadline } => {
             let deadline = deadline.map(Timestamp::to_rfc3339);
-            tracing::warn!(
-                rule,
-                subject,
-                mode,
-                value,
-                limit,
-                pid,
-                uid,
-                gpu_uuid,
-                times,
-                deadline,
-                "whoever breaks a rule {would}warned"
+            tell!(
+                Warned, rule, subject, mode, value, limit, pid, uid, gpu_uuid, times, deadline,
+                action = GuardAction::Warn.name();
+                "whoever breaks a rule {is} warned"
             );
         }
         GuardStep::Ended(victim) => {
             let (job, owner) = (victim.job.shown.as_str(), victim.job.owner.name.as_str());
-            let leave_to = victim.leave_to.as_deref();
-            tracing::warn!(
+            match victim.leave_to.as_deref() {
+                Some(leave_to) => tell!(
+                    JobLeft, rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner,
+                    leave_to;
+                    "a job {is} left to whoever scheduled it"
+                ),
+                None => tell!(
+                    JobEnded, rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner,
+                    action = GuardAction::Terminate.name();
+                    "a job {is} ended"
+                ),
+            }
+        }
+        GuardStep::Spared(why) => {
+            tell!(
+                NobodyEnded,
                 rule,
                 subject,
                 mode,
@@ -203,15 +185,31 @@ fn log(record: &GuardRecord) {
                 pid,
                 uid,
                 gpu_uuid,
-                job,
-                owner,
-                leave_to,
-                "a job {would}ended"
+                why
             );
         }
-        GuardStep::Spared(why) => {
-            tracing::warn!(rule, subject, mode, why, "nobody can be ended for a rule");
+        GuardStep::Over => {
+            tell!(
+                RuleKept, rule, subject, mode, value, limit, pid, uid, gpu_uuid
+            );
         }
-        GuardStep::Over => tracing::info!(rule, subject, mode, "a rule is kept again"),
     }
+}
+
+/// Whom a step is about: the job that is ended, or those by whom it is known.
+fn about(record: &GuardRecord) -> About {
+    let (runs, person) = match &record.step {
+        GuardStep::Ended(victim) => (&victim.runs, Some(&victim.job.owner)),
+        GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Spared(_) | GuardStep::Over => {
+            (&record.evidence.runs, None)
+        }
+    };
+    let mut about = About::default();
+    about.uid(person.and_then(|person| person.uid));
+    for told in runs {
+        about.pid(told.run.pid);
+        about.uid(told.owner.as_ref().and_then(|owner| owner.uid));
+        about.device(&told.run.device.0);
+    }
+    about
 }

@@ -7,6 +7,7 @@
 
 use super::file;
 use crate::audit::{Act, ActKind, Event, Store};
+use crate::catalogue::tell;
 use crate::fingerprint::fingerprint;
 use gpukill_policy::guard::Rulebook;
 use gpukill_policy::guard::check::warnings;
@@ -306,7 +307,7 @@ impl Keeper {
         let is_new = self.in_force.borrow().revision != new.revision;
         let (mode, policies) = (new.rules().mode.name(), new.rules().policies());
         let revision = new.revision.as_ref().map(|it| it.0.as_str());
-        tracing::info!(mode, policies, revision, "rules are in force");
+        tell!(RulesInForce, mode, policies, revision);
         self.in_force.send_replace(new);
         if is_new {
             self.record();
@@ -314,9 +315,9 @@ impl Keeper {
     }
 
     fn keep_old(&self, mistakes: Vec<Wrong>, mistaken: Option<RulesRevision>) {
-        let file = self.path.display();
+        let file = self.path.display().to_string();
         for mistake in &mistakes {
-            tracing::error!(%file, %mistake, "rules not read, the old ones hold");
+            tell!(RulesRefused, file, mistake = mistake.to_string());
         }
         self.in_force.send_modify(|it| {
             it.mistakes = mistakes;

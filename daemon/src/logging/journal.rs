@@ -4,6 +4,7 @@
 //! thread that logs and blocks it when journald is stuck.
 
 use super::record::Record;
+use crate::catalogue::{field_name, is_list};
 use std::os::unix::net::UnixDatagram;
 use tracing::Level;
 
@@ -47,12 +48,18 @@ fn datagram(record: &Record) -> Vec<u8> {
     field(&mut bytes, "PRIORITY", priority);
     field(&mut bytes, "SYSLOG_IDENTIFIER", "gpukilld");
     field(&mut bytes, "GPUKILL_TARGET", record.target);
+    if let Some(kind) = record.kind {
+        field(&mut bytes, "MESSAGE_ID", kind.id());
+    }
     for (name, value) in &record.fields {
-        field(
-            &mut bytes,
-            &format!("GPUKILL_{}", name.to_ascii_uppercase().replace('.', "_")),
-            value,
-        );
+        let in_journal = field_name(name);
+        if is_list(name) {
+            for one in value.split_ascii_whitespace() {
+                field(&mut bytes, &in_journal, one);
+            }
+        } else {
+            field(&mut bytes, &in_journal, value);
+        }
     }
     bytes
 }
@@ -68,6 +75,7 @@ fn field(bytes: &mut Vec<u8>, name: &str, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue::Kind;
     use gpukill_proto::units::Timestamp;
 
     #[test]
@@ -75,12 +83,30 @@ mod tests {
         let record = Record {
             at: Timestamp(0),
             level: Level::WARN,
+            kind: Some(Kind::FaultBegins),
             target: "gpukilld::faults",
             message: "fault".into(),
             fields: vec![("part", "GPU 3".into())],
         };
         let expected = "MESSAGE=fault part=\"GPU 3\"\nPRIORITY=4\nSYSLOG_IDENTIFIER=gpukilld\n\
-                        GPUKILL_TARGET=gpukilld::faults\nGPUKILL_PART=GPU 3\n";
+                        GPUKILL_TARGET=gpukilld::faults\n\
+                        MESSAGE_ID=7a0f6e91d5114eac8f05a8ae525396a7\nGPUKILL_PART=GPU 3\n";
+        assert_eq!(String::from_utf8(datagram(&record)).unwrap(), expected);
+    }
+
+    #[test]
+    fn each_one_that_an_entry_is_about_is_found_by_the_bare_name() {
+        let record = Record {
+            at: Timestamp(0),
+            level: Level::WARN,
+            kind: None,
+            target: "gpukilld::sensor",
+            message: "two".into(),
+            fields: vec![("pid", "7 8".into()), ("rule", "user alice".into())],
+        };
+        let expected = "MESSAGE=two pid=\"7 8\" rule=\"user alice\"\nPRIORITY=4\n\
+                        SYSLOG_IDENTIFIER=gpukilld\nGPUKILL_TARGET=gpukilld::sensor\n\
+                        PID=7\nPID=8\nRULE=user alice\n";
         assert_eq!(String::from_utf8(datagram(&record)).unwrap(), expected);
     }
 }

@@ -1,5 +1,6 @@
 //! One log message, taken out of the event so that another thread can write it.
 
+use crate::catalogue::Kind;
 use gpukill_proto::text::visible;
 use gpukill_proto::units::Timestamp;
 use std::fmt::{self, Write as _};
@@ -14,6 +15,8 @@ const VALUE_MAX: usize = 2048;
 pub(super) struct Record {
     pub(super) at: Timestamp,
     pub(super) level: Level,
+    /// `None` for what has no place in the catalogue.
+    pub(super) kind: Option<Kind>,
     pub(super) target: &'static str,
     pub(super) message: String,
     pub(super) fields: Vec<(&'static str, String)>,
@@ -23,6 +26,7 @@ impl Record {
     pub(super) fn of(event: &Event<'_>) -> Self {
         let metadata = event.metadata();
         let mut record = Self::new(*metadata.level(), metadata.target());
+        record.kind = Kind::named(metadata.name());
         event.record(&mut record);
         record
     }
@@ -39,6 +43,7 @@ impl Record {
         Self {
             at,
             level,
+            kind: None,
             target,
             message: String::new(),
             fields: Vec::new(),

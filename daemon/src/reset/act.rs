@@ -1,7 +1,8 @@
 //! Carries one plan out, device by device, on a thread of its own.
 
 use super::{Resetter, asking, planning, verify};
-use crate::audit::{Act as Recorded, ActKind};
+use crate::audit::{Act as Recorded, ActKind, tell_unrecorded_end};
+use crate::catalogue::{About, tell};
 use crate::look::{Since, looked};
 use crate::quiesce::Quiesce;
 use crate::state::whole_milliseconds;
@@ -50,15 +51,18 @@ pub(super) fn act(
         });
     };
     let store = &resetter.means.store;
-    let recorded = store.intend(Recorded {
+    let mut about = About::default();
+    for target in &plan.devices {
+        about.device(&target.device.0);
+    }
+    let act = Recorded {
         kind: ActKind::Reset,
         uid: caller.uid,
         asked: plan.request.to_string(),
         plan: serde_json::to_string(&ResetPlanDocument::from(plan)).unwrap_or_default(),
-    });
+    };
+    let recorded = store.intend_about(act, about.clone());
     if let Err(why) = &recorded {
-        let asked = plan.request.to_string();
-        tracing::warn!(uid = caller.uid, asked, why, "a reset begins unrecorded");
         tell(&|report| report.unrecorded = Some(why.clone()));
     }
     let done = catch_unwind(AssertUnwindSafe(|| {
@@ -100,9 +104,10 @@ pub(super) fn act(
     });
     let last = Arc::clone(&report.borrow());
     let (word, outcome) = (word(&last), document(&last));
-    tracing::info!(word, outcome, "a reset is over");
-    if let Ok(act) = recorded {
-        act.settle(word, outcome);
+    match recorded {
+        Ok(act) => act.settle(word, outcome),
+        // The log alone has it.
+        Err(_) => tell_unrecorded_end(ActKind::Reset, &about, word, &outcome),
     }
 }
 
@@ -255,7 +260,7 @@ impl Act<'_> {
             let why = "gpukilld stops: it was not reset".to_owned();
             return outcome(target, ended, ResetEnding::Failed(why));
         }
-        tracing::info!(device = target.device.0, "a GPU is reset");
+        tell!(GpuReset, gpu_uuid = target.device.0);
         let done = asking::ask(&socket, &request, || means.is_stopping());
         drop(lock);
         let stands = verify::verify(means, &target.device, target.vendor);

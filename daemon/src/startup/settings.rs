@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::audit::{Event as Recorded, Keep, Store};
+use crate::catalogue::tell;
 use crate::config::{self, Config, Scope};
 use crate::poller::Event;
 use crate::systemd;
@@ -38,11 +39,11 @@ pub(super) fn reload(
             // A poller that has ended needs no settings.
             let _ = events.send(Event::Reload(Arc::clone(&new)));
             current.send_replace(new);
-            tracing::info!("settings reloaded");
+            tell!(SettingsReloaded);
         }
         Err(invalid) => {
             for line in invalid.to_string().lines() {
-                tracing::error!(mistake = line, "settings not reloaded, the old ones hold");
+                tell!(SettingsRefused, mistake = line);
             }
         }
     }

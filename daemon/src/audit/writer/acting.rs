@@ -5,6 +5,7 @@ use super::super::inbox::{self, Intent};
 use super::super::refusals::Refused;
 use super::super::{Act, ActId};
 use super::{MOST_BEFORE_REFUSALS, Pending, Writer};
+use crate::catalogue::tell;
 use gpukill_proto::units::Timestamp;
 use std::time::{Instant, SystemTime};
 
@@ -112,11 +113,17 @@ impl Writer {
 
     fn refuse(&mut self, refused: Vec<Refused>) {
         for it in refused {
-            let (kind, uid, times) = (it.kind.name(), it.uid, it.times);
-            let (asked, plan, why) = (&it.asked, it.plan.as_deref(), &it.why);
-            tracing::info!(kind, uid, times, asked, plan, why, "an act was refused");
+            tell!(
+                ActRefused,
+                action = it.kind.name(),
+                caller_uid = it.uid,
+                times = it.times,
+                asked = it.asked,
+                plan = it.plan.as_deref(),
+                why = it.why,
+            );
             if self.pending.len() >= MOST_BEFORE_REFUSALS {
-                tracing::error!("too much waits for the store: this refusal is not recorded");
+                tell!(NotRecorded; "too much waits for the store: this refusal is not recorded");
                 continue;
             }
             self.pending.push_back(Pending::Refused(it));

@@ -7,6 +7,7 @@ use super::super::space::{FLOOR, Space};
 use super::super::trouble::{Trouble, Unusable};
 use super::super::{Event, aside, lock, restore};
 use super::{MOST_PENDING, Pending, RETRY, Writer};
+use crate::catalogue::tell;
 use gpukill_proto::units::{Bytes, Timestamp};
 use rusqlite::Connection;
 use std::path::Path;
@@ -25,7 +26,7 @@ impl Writer {
     pub(super) fn close_what_was_taken_away(&mut self) {
         for (opened, kind) in [(&mut self.samples, &SAMPLES), (&mut self.audit, &AUDIT)] {
             if opened.take_if(|opened| !opened.is_in_place()).is_some() {
-                tracing::warn!(file = kind.file, "was moved or deleted, begins anew");
+                tell!(StoreTaken, file = kind.file);
                 self.retry_at = Instant::now();
             }
             // Whatever is in a log that was taken away is in the file before that
@@ -155,12 +156,7 @@ impl Writer {
         let now = Timestamp::from(SystemTime::now());
         let name = aside::set_aside(&self.directory, kind, why, now)?;
         self.set_aside_at.push(Instant::now());
-        tracing::error!(
-            file = kind.file,
-            name,
-            why,
-            "is broken: set aside, begins anew"
-        );
+        tell!(StoreBroken, file = kind.file, name, why);
         // It is written as soon as there is a record that can be.
         if self.pending.len() < MOST_PENDING {
             let event = Event::SetAside(name, why.to_owned());

@@ -2,6 +2,7 @@
 
 use super::Session;
 use crate::audit::Event as Recorded;
+use crate::catalogue::tell;
 use crate::quiesce::Quiesce;
 use gpukill_policy::access::Operation;
 use gpukill_proto::refusal::Refusal;
@@ -28,11 +29,7 @@ impl Session {
         let before = shared.quiesce.watch();
         let until = shared.quiesce.begin(length, shared.clock.now());
         let uid = self.caller.uid;
-        tracing::info!(
-            uid,
-            until = until.to_rfc3339(),
-            "the driver is let go of on request"
-        );
+        tell!(DriverLetGo, caller_uid = uid, until = until.to_rfc3339());
         self.record(Recorded::Quiesced(uid, until)).await;
         if Quiesce::let_go_since(before, LET_GO_PATIENCE).await {
             Ok(until)
@@ -50,7 +47,7 @@ impl Session {
         self.may_quiesce("take the driver again")?;
         if self.shared.quiesce.end() {
             let uid = self.caller.uid;
-            tracing::info!(uid, "the driver is taken again on request");
+            tell!(DriverTaken, caller_uid = uid);
             self.record(Recorded::Resumed(uid)).await;
         }
         Ok(())

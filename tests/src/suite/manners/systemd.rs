@@ -1,6 +1,6 @@
 //! What systemd and journald hear of the daemon.
 
-use gpukill_tests::harness::{Actor, Daemon, Stage, eventually, skip};
+use gpukill_tests::harness::{Actor, Daemon, Driver, Stage, eventually, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -231,6 +231,7 @@ fn journald_gets_structured_messages() {
         })
     });
     assert_eq!(started["PRIORITY"], "6");
+    assert_eq!(started["MESSAGE_ID"], id_of("started"));
     assert_eq!(started["_PID"], daemon.pid().to_string());
     assert_eq!(started["GPUKILL_VERSION"], env!("CARGO_PKG_VERSION"));
     assert_eq!(started["GPUKILL_SOCKET"], stage.socket().to_str().unwrap());
@@ -242,6 +243,7 @@ fn journald_gets_structured_messages() {
             .find(|entry| !entry["GPUKILL_PART"].is_null())
     });
     assert_eq!(fault["PRIORITY"], "4");
+    assert_eq!(fault["MESSAGE_ID"], id_of("fault-begins"));
     assert_eq!(fault["GPUKILL_PART"], "nvidia");
     assert_eq!(fault["GPUKILL_TARGET"], "gpukilld::faults");
     assert!(!fault["GPUKILL_WHAT"].is_null(), "{fault}");
@@ -265,11 +267,12 @@ fn what_happens_to_a_gpu_is_one_entry_with_its_fields() {
     stage.play(&json!({"gpus": gpus, "events": [{"id": 1, "gpu": 1, "type": 8, "data": 79}]}));
     let entries = || -> Vec<Value> {
         let entries = journald.entries();
-        let of_gpu = |entry: &Value| entry["GPUKILL_GPU_UUID"] == "GPU-b";
+        let of_gpu = |entry: &Value| entry["GPU_UUID"] == "GPU-b";
         entries.into_iter().filter(of_gpu).collect()
     };
     let entry = eventually("the XID is in the journal", || entries().pop());
     assert_eq!(entry["PRIORITY"], "4");
+    assert_eq!(entry["MESSAGE_ID"], id_of("xid"));
     assert_eq!(entry["GPUKILL_XID"], "79");
     assert_eq!(entry["GPUKILL_GPU"], "1");
     assert_eq!(entry["GPUKILL_MEANING"], "the GPU has fallen off the bus");
@@ -277,6 +280,92 @@ fn what_happens_to_a_gpu_is_one_entry_with_its_fields() {
     assert!(message.starts_with("XID 79 on GPU 1 "), "{message}");
     daemon.stop();
     assert_eq!(entries().len(), 1);
+}
+
+/// The identifier that the document has for this kind.
+fn id_of(kind: &str) -> String {
+    let document = include_str!("../../../../docs/journal.md");
+    let row = |line: &&str| line.starts_with(&format!("| {kind} | "));
+    let row = document.lines().find(row).expect("it is documented");
+    row.split('`').nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn whoever_breaks_a_rule_or_is_ended_is_found_by_kind_and_pid() {
+    let Some(journald) = Journald::start() else {
+        return;
+    };
+    let stage = Stage::new();
+    let rules = "[global]\ndefault_memory_limit_gb = 1\n[enforcement]\n\
+                 grace_period_seconds = 1\nmax_warnings = 1\n";
+    std::fs::write(stage.path("guard.toml"), rules).unwrap();
+    let driver = Driver::start(&stage, Duration::from_millis(300));
+    let actors = [Actor::start("train"), Actor::start("serve")];
+    let [one, other] = actors.each_ref().map(|actor| actor.pid().to_string());
+    driver.lists(&actors.each_ref().map(Actor::pid));
+    let daemon = journald.daemon(&stage);
+    let first = |kind: &str| {
+        let id = id_of(kind);
+        eventually(kind, || {
+            let entries = journald.entries();
+            entries.into_iter().find(|entry| entry["MESSAGE_ID"] == id)
+        })
+    };
+    // Both hold a GiB, and one may hold a GiB.
+    let broken = first("rule-broken");
+    let mut pids = [one.as_str(), other.as_str()];
+    pids.sort_unstable();
+    let mut told: Vec<&str> = broken["PID"]
+        .as_array()
+        .expect("a field for each")
+        .iter()
+        .map(|pid| pid.as_str().unwrap())
+        .collect();
+    told.sort_unstable();
+    assert_eq!(told, pids);
+    let us = rustix::process::geteuid().as_raw().to_string();
+    let gpu = stage.list()["gpus"][0]["id"].clone();
+    let gib = 1_u64 << 30;
+    let told = [
+        "PRIORITY",
+        "RULE",
+        "VALUE",
+        "LIMIT",
+        "UID",
+        "GPU_UUID",
+        "GPUKILL_MODE",
+    ];
+    let expected = json!([
+        "4",
+        "default: memory",
+        (2 * gib).to_string(),
+        gib.to_string(),
+        us,
+        gpu,
+        "dry-run"
+    ]);
+    assert_eq!(json!(told.map(|field| broken[field].clone())), expected);
+    let warned = first("warned");
+    assert_eq!(warned["ACTION"], "warn");
+    assert_eq!(warned["GPUKILL_TIMES"], "1");
+    assert!(!warned["GPUKILL_DEADLINE"].is_null(), "{warned}");
+    let ended = first("job-ended");
+    assert_eq!(ended["ACTION"], "terminate");
+    let message = ended["MESSAGE"].as_str().unwrap();
+    assert!(message.starts_with("a job would be ended "), "{message}");
+
+    let ran = stage.ctl(&["kill", &one, "--yes"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let (begins, ends) = (first("act-begins"), first("act-ended"));
+    for entry in [&begins, &ends] {
+        let told = ["ACTION", "PID", "UID", "GPU_UUID"].map(|field| entry[field].clone());
+        assert_eq!(json!(told), json!(["kill", one, us, gpu]));
+    }
+    assert_eq!(begins["GPUKILL_CALLER_UID"], us);
+    assert_eq!(begins["GPUKILL_ACT"], ends["GPUKILL_ACT"]);
+    assert_eq!(ends["GPUKILL_WORD"], "done");
+    daemon.stop();
+    first("stopped");
 }
 
 #[test]
