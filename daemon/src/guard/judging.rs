@@ -80,7 +80,7 @@ impl Judging {
         }
         let has_decided = !judgement.records.is_empty();
         if has_decided && !self.store.decide(judgement.records) {
-            tracing::error!("the store does not take what the guard decided: not recorded");
+            tell!(NotRecorded; "the store does not take what the guard decided: not recorded");
         }
         let age = bucket.until.since(self.saved_at);
         if age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
