@@ -180,9 +180,12 @@ impl About {
     /// runs as. Where it is not known who logged in, it is not known whose it is.
     fn of_login(&self) -> Option<Self> {
         let owner = self.owner.as_ref()?.uid?;
+        let is_in_a_login = self.is_in_a_login();
         let (owner, groups) = match self.login_uid {
             Some(None) => return None,
             Some(Some(login)) if login == owner => return None,
+            Some(Some(_)) if is_in_a_login == Some(false) => return None,
+            Some(Some(_)) if is_in_a_login.is_none() => (None, None),
             Some(Some(login)) => {
                 let name = self.login_name.clone();
                 let person = Person {
@@ -198,6 +201,15 @@ impl About {
             groups,
             ..self.clone()
         })
+    }
+
+    /// Whether it may run where somebody logged in. Where nobody did, in a service of the
+    /// system's or a scheduler's job, the kernel lets each process write once who that
+    /// was: there it is the user's own word, and could be anybody's name.
+    fn is_in_a_login(&self) -> Option<bool> {
+        let (unit, scheduler) = (self.unit.as_ref()?, self.scheduler.as_ref()?);
+        let is_of_logins = |unit: &String| unit.starts_with("session-") || is_manager(unit);
+        Some(scheduler.is_none() && unit.as_ref().is_none_or(is_of_logins))
     }
 
     /// With the account that its environment names. It counts in a job of Slurm alone:

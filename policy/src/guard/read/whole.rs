@@ -89,7 +89,8 @@ const SWITCHES: &[Field<Whole>] = &[
         name: "person",
         shown: Shown::Default("\"owner\""),
         help: "Whose what a process does is: \"owner\", whom it runs as or whose its container is;\n\
-               or \"login\", who logged in to start it, also through sudo and su.",
+               or \"login\", who logged in to start it, also through sudo and su (needs\n\
+               pam_loginuid wherever people log in: without it they can say that they are anybody).",
         set: |it, at| put(&mut it.person, at.word(PERSONS)),
     },
 ];
