@@ -212,6 +212,30 @@ impl About {
         Some(scheduler.is_none() && unit.as_ref().is_none_or(is_of_logins))
     }
 
+    /// Whether a container that it is in is its user's own: below their own systemd and
+    /// in their own namespaces they name groups, images and pods as they like. What root
+    /// runs for others is no user's. Whose unit is not known may be in any.
+    pub(crate) fn contains_itself(&self) -> bool {
+        let is_of_a_user = self.owner.as_ref().is_some_and(|owner| owner.uid.is_some());
+        is_of_a_user && self.unit.is_some()
+    }
+
+    /// The Kubernetes pod that it is in, where that is no user's word.
+    pub(crate) fn pod_of_the_box(&self) -> Option<Option<&(String, String)>> {
+        if self.contains_itself() {
+            return Some(None);
+        }
+        self.pod.as_ref().map(Option::as_ref)
+    }
+
+    /// The image of its container, likewise.
+    pub(crate) fn image_of_the_box(&self) -> Option<Option<&str>> {
+        if self.contains_itself() {
+            return Some(None);
+        }
+        self.image.as_ref().map(Option::as_deref)
+    }
+
     /// With the account that its environment names. It counts in a job of Slurm alone:
     /// elsewhere anybody may have written it for any reason.
     #[must_use]
