@@ -199,7 +199,8 @@ const PROTECTED: &[Field<Protect>] = &[
     Field {
         name: "images",
         shown: Shown::Example("[\"*/triton:*\"]"),
-        help: "Images of containers, with * and ?.",
+        help: "Images of containers, with * and ?: of those that root runs, since who runs one\n\
+               themselves can call its image anything.",
         set: |it, at| put(&mut it.images, at.globs()),
     },
     Field {
