@@ -212,12 +212,14 @@ impl About {
         Some(scheduler.is_none() && unit.as_ref().is_none_or(is_of_logins))
     }
 
-    /// Whether a container that it is in is its user's own: below their own systemd and
-    /// in their own namespaces they name groups, images and pods as they like. What root
-    /// runs for others is no user's. Whose unit is not known may be in any.
+    /// Whether a container that it is in is its user's own: below their own systemd they
+    /// name groups, images and pods as they like. What root runs for others is no user's,
+    /// nor is what lies in a unit of the system's, whatever namespaces are made in there.
+    /// Whose unit is not known may be in any.
     pub(crate) fn contains_itself(&self) -> bool {
         let is_of_a_user = self.owner.as_ref().is_some_and(|owner| owner.uid.is_some());
-        is_of_a_user && self.unit.is_some()
+        let unit = self.unit.as_ref();
+        is_of_a_user && unit.is_some_and(|unit| unit.as_deref().is_none_or(is_manager))
     }
 
     /// The Kubernetes pod that it is in, where that is no user's word.

@@ -126,6 +126,23 @@ fn a_container_of_ones_own_spares_nobody() {
 }
 
 #[test]
+fn an_image_protects_what_root_runs_whatever_namespace_it_made() {
+    let mut rules = protecting(&[]);
+    rules.protect.images = globs(&["triton:*"]);
+    for contained in OWN_CONTAINERS {
+        let is_judged = |unit: &str| {
+            is_judged(rules.clone(), |it| {
+                contained(it);
+                it.unit = Some(Some(unit.to_owned()));
+                it.is_of_the_box = Some(false);
+            })
+        };
+        assert!(!is_judged("docker-0123.scope"));
+        assert!(is_judged("user@1001.service"));
+    }
+}
+
+#[test]
 fn what_is_said_of_a_container_of_ones_own_may_make_limits_stricter() {
     let mut rules = protecting(&[]);
     rules.defaults = memory(40);
