@@ -180,9 +180,12 @@ impl About {
     /// runs as. Where it is not known who logged in, it is not known whose it is.
     fn of_login(&self) -> Option<Self> {
         let owner = self.owner.as_ref()?.uid?;
+        let is_in_a_login = self.is_in_a_login();
         let (owner, groups) = match self.login_uid {
             Some(None) => return None,
             Some(Some(login)) if login == owner => return None,
+            Some(Some(_)) if is_in_a_login == Some(false) => return None,
+            Some(Some(_)) if is_in_a_login.is_none() => (None, None),
             Some(Some(login)) => {
                 let name = self.login_name.clone();
                 let person = Person {
@@ -198,6 +201,41 @@ impl About {
             groups,
             ..self.clone()
         })
+    }
+
+    /// Whether it may run where somebody logged in. Where nobody did, in a service of the
+    /// system's or a scheduler's job, the kernel lets each process write once who that
+    /// was: there it is the user's own word, and could be anybody's name.
+    fn is_in_a_login(&self) -> Option<bool> {
+        let (unit, scheduler) = (self.unit.as_ref()?, self.scheduler.as_ref()?);
+        let is_of_logins = |unit: &String| unit.starts_with("session-") || is_manager(unit);
+        Some(scheduler.is_none() && unit.as_ref().is_none_or(is_of_logins))
+    }
+
+    /// Whether a container that it is in is its user's own: below their own systemd they
+    /// name groups, images and pods as they like. What root runs for others is no user's,
+    /// nor is what lies in a unit of the system's, whatever namespaces are made in there.
+    /// Whose unit is not known may be in any.
+    pub(crate) fn contains_itself(&self) -> bool {
+        let is_of_a_user = self.owner.as_ref().is_some_and(|owner| owner.uid.is_some());
+        let unit = self.unit.as_ref();
+        is_of_a_user && unit.is_some_and(|unit| unit.as_deref().is_none_or(is_manager))
+    }
+
+    /// The Kubernetes pod that it is in, where that is no user's word.
+    pub(crate) fn pod_of_the_box(&self) -> Option<Option<&(String, String)>> {
+        if self.contains_itself() {
+            return Some(None);
+        }
+        self.pod.as_ref().map(Option::as_ref)
+    }
+
+    /// The image of its container, likewise.
+    pub(crate) fn image_of_the_box(&self) -> Option<Option<&str>> {
+        if self.contains_itself() {
+            return Some(None);
+        }
+        self.image.as_ref().map(Option::as_deref)
     }
 
     /// With the account that its environment names. It counts in a job of Slurm alone:

@@ -265,7 +265,7 @@ fn may_not(scene: &Scene<'_>, job: &Job) -> Option<&'static str> {
     }
     let is_unclear = job.runs.iter().any(|run| {
         let about = &scene.runs[*run].judged.about;
-        about.scheduler.is_none() || about.pod.is_none()
+        about.scheduler.is_none() || about.pod_of_the_box().is_none()
     });
     is_unclear.then_some("whether a scheduler or Kubernetes owns it is not known")
 }
@@ -297,7 +297,7 @@ fn victim(scene: &Scene<'_>, chosen: &Candidate) -> Victim {
         is_busy: is_busy(scene, job),
         leave_to: job.runs.iter().find_map(|run| {
             let about = &scene.runs[*run].judged.about;
-            let pod = about.pod.as_ref().and_then(Option::as_ref);
+            let pod = about.pod_of_the_box().flatten();
             let scheduler = about.scheduler.as_ref().and_then(Option::as_ref);
             let by_kubernetes = || {
                 let (namespace, name) = pod?;

@@ -176,7 +176,8 @@ fn percentages(json: &mut Value, path: &mut String, notices: &mut Vec<String>) {
                 path.push_str(key);
                 let given = value
                     .as_f64()
-                    .filter(|it| key.ends_with("_pct") && it.fract() != 0.0);
+                    // Nothing becomes 0, which allows nothing.
+                    .filter(|it| key.ends_with("_pct") && it.fract() != 0.0 && *it > 0.5);
                 match given {
                     Some(given) => {
                         let whole = given.round();

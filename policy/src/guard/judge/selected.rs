@@ -126,7 +126,7 @@ fn profile(rules: &Rules, about: &About) -> Profile {
         if vouched == Some(false) && is_member != Some(false) {
             profile.claimed.push(at);
         }
-        if vouched != Some(true) && named::says_so(&members.users, about) {
+        if vouched != Some(true) && is_labelled(members, about) {
             profile.labelled.push(at);
         }
         match is_member {
@@ -166,11 +166,23 @@ fn belongs(members: &Members, about: &About) -> Option<bool> {
     any([is_vouched_for(members, about), says_so(members, about)])
 }
 
+/// Whether it does by a label, or by what is said of a container of its user's own.
+fn is_labelled(members: &Members, about: &About) -> bool {
+    let own = about.contains_itself();
+    let pod = about.pod.iter().flatten().next().filter(|_| own);
+    let image = about.image.iter().flatten().next().filter(|_| own);
+    let mut namespaces = members.kubernetes_namespaces.iter();
+    let mut images = members.images.iter();
+    named::says_so(&members.users, about)
+        || pod.is_some_and(|(namespace, _)| namespaces.any(|typed| typed == namespace))
+        || image.is_some_and(|image| images.any(|glob| glob.regex.is_match(image)))
+}
+
 /// Whether it does by its own word: a label, or the account of its job.
 fn says_so(members: &Members, about: &About) -> Option<bool> {
     let accounts = &members.slurm_accounts;
     any([
-        Some(named::says_so(&members.users, about)),
+        Some(is_labelled(members, about)),
         listed(accounts, about.account.as_ref(), |typed, it| {
             it.as_ref() == Some(typed)
         }),
@@ -186,16 +198,16 @@ fn is_vouched_for(members: &Members, about: &About) -> Option<bool> {
         }),
         listed(
             &members.kubernetes_namespaces,
-            about.pod.as_ref(),
-            |typed, it| it.as_ref().is_some_and(|(namespace, _)| namespace == typed),
+            about.pod_of_the_box().as_ref(),
+            |typed, it| it.is_some_and(|(namespace, _)| namespace == typed),
         ),
         of_image(&members.images, about),
     ])
 }
 
 fn of_image(images: &[Glob], about: &About) -> Option<bool> {
-    listed(images, about.image.as_ref(), |glob, it| {
-        it.as_ref().is_some_and(|image| glob.regex.is_match(image))
+    listed(images, about.image_of_the_box().as_ref(), |glob, it| {
+        it.is_some_and(|image| glob.regex.is_match(image))
     })
 }
 

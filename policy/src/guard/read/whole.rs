@@ -89,7 +89,8 @@ const SWITCHES: &[Field<Whole>] = &[
         name: "person",
         shown: Shown::Default("\"owner\""),
         help: "Whose what a process does is: \"owner\", whom it runs as or whose its container is;\n\
-               or \"login\", who logged in to start it, also through sudo and su.",
+               or \"login\", who logged in to start it, also through sudo and su (needs\n\
+               pam_loginuid wherever people log in: without it they can say that they are anybody).",
         set: |it, at| put(&mut it.person, at.word(PERSONS)),
     },
 ];
@@ -198,7 +199,8 @@ const PROTECTED: &[Field<Protect>] = &[
     Field {
         name: "images",
         shown: Shown::Example("[\"*/triton:*\"]"),
-        help: "Images of containers, with * and ?.",
+        help: "Images of containers, with * and ?: of those that root runs, since who runs one\n\
+               themselves can call its image anything.",
         set: |it, at| put(&mut it.images, at.globs()),
     },
     Field {

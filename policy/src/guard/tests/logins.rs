@@ -4,6 +4,7 @@ use super::super::bucket::About;
 use super::words::line;
 use super::*;
 use gpukill_proto::guard::Person;
+use gpukill_proto::snapshot::Scheduler;
 
 /// Who logged in, what is known of their name and groups, and whose it is then.
 type Case = (
@@ -56,6 +57,46 @@ fn it_is_of_whoever_logged_in_where_anybody_did() {
         ..about("container web")
     };
     assert_eq!(*contained.by(PersonBy::Login), contained);
+}
+
+#[test]
+fn who_logged_in_is_believed_only_where_somebody_did() {
+    let unit = |name: &str| Some(Some(name.to_owned()));
+    let carol = || About {
+        login_uid: Some(Some(1001)),
+        login_name: Some("bob".into()),
+        login_groups: Some(Vec::new()),
+        ..about("carol")
+    };
+    for (unit, expected) in [
+        (Some(None), Some("bob")),
+        (unit("session-3.scope"), Some("bob")),
+        (unit("user@1001.service"), Some("bob")),
+        // The kernel lets each process there write who it was, once.
+        (unit("cron.service"), Some("carol")),
+        (unit("slurmstepd.scope"), Some("carol")),
+        (None, None),
+    ] {
+        let about = About { unit, ..carol() };
+        let by = about.by(PersonBy::Login);
+        let name = by.owner.as_ref().map(|it| it.name.as_str());
+        assert_eq!(name, expected, "{:?}", about.unit);
+    }
+    for (scheduler, expected) in [
+        (
+            Some(Some((Scheduler::Slurm, "12".to_owned()))),
+            Some("carol"),
+        ),
+        (None, None),
+    ] {
+        let about = About {
+            scheduler,
+            ..carol()
+        };
+        let by = about.by(PersonBy::Login);
+        let name = by.owner.as_ref().map(|it| it.name.as_str());
+        assert_eq!(name, expected, "{:?}", about.scheduler);
+    }
 }
 
 /// Processes of 20 GiB of the service's user, that bob started, and that nobody did.

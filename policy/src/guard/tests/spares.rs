@@ -182,6 +182,7 @@ fn nobody_is_ended_who_is_protected() {
         },
     ];
     let mut world = jobs(&[("job", 40)]);
+    world.process(100).about.owner = Some(person("container vllm"));
     world.process(100).about.image = Some(Some("vllm:1".into()));
     world.process(100).about.unit = Some(Some("train.service".into()));
     assert_eq!(
@@ -244,7 +245,7 @@ fn a_job_is_spared_for_any_process_of_it() {
         ["job: whose a process of it is, is not known"]
     );
     assert_eq!(
-        with(|it| it.about.pod = None),
+        with(|it| (it.about.pod, it.about.unit) = (None, None)),
         ["job: whether a scheduler or Kubernetes owns it is not known"]
     );
 }
@@ -285,7 +286,10 @@ fn what_a_scheduler_owns_is_left_to_it_and_told_once() {
         [Some("qdel 7[].head_rm".to_owned())]
     );
     assert_eq!(
-        leave(|it| it.about.pod = Some(Some(("ml".into(), "train-0".into())))),
+        leave(|it| {
+            it.about.owner = Some(person("pod ml/train-0"));
+            it.about.pod = Some(Some(("ml".into(), "train-0".into())));
+        }),
         [Some("kubectl delete pod --namespace ml train-0".to_owned())]
     );
 }

@@ -50,11 +50,13 @@ fn a_project_is_a_group() {
     let of_account = members(|it| it.slurm_accounts = names(&["physics"]));
     let of_namespace = members(|it| it.kubernetes_namespaces = names(&["ml"]));
     let inside = bob(|it| {
+        it.about.owner = Some(person("container vllm"));
         it.about.image = Some(Some("vllm/vllm:latest".into()));
         it.about.account = Some(Some("physics".into()));
         it.about.pod = Some(Some(("ml".into(), "train-0".into())));
     });
     let beside = bob(|it| {
+        it.about.owner = Some(person("container torch"));
         it.about.image = Some(Some("pytorch".into()));
         it.about.account = Some(Some("chemistry".into()));
         it.about.pod = Some(Some(("web".into(), "ml".into())));
@@ -63,6 +65,7 @@ fn a_project_is_a_group() {
         it.about.image = None;
         it.about.account = None;
         it.about.pod = None;
+        it.about.unit = None;
     });
     for rules in [of_image, of_account, of_namespace] {
         let cases = [
