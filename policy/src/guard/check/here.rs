@@ -197,6 +197,11 @@ mod tests {
                 "line 11: group_policies.g.blocked_gpus: this box has no GPU 8, 9",
                 "line 12: gpu_policies.7: this box has no GPU 7",
                 "line 15: gpu_policies.big.gpus: this box has no GPU GPU-8f3c, 5",
+                "line 17: gpu_policies.big.allowed_users: this box knows no user dan",
+                "line 18: gpu_policies.big.blocked_users: this box knows no user dan",
+                "line 22: rules.r.except_users: this box knows no user dan",
+                "line 28: time_policies.t.allowed_users: this box knows no user dan",
+                "line 29: time_policies.t.blocked_users: this box knows no user dan",
             ]
         );
         // Of what nobody knows nothing is said.
