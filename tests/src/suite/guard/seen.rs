@@ -145,9 +145,11 @@ fn explain_tells_the_rules_that_are_broken_and_which_replace_which() {
         explained["procs"][0]["rules"],
         stage.list()["procs"][0]["rules"]
     );
-    let ran = stage.ctl(&["explain", &pid]);
     let rule = format!("\n rule     user {uid}: memory · 4.0G of 3.0G since ");
-    assert!(ran.stdout.contains(&rule), "{ran:?}");
+    let ran = eventually("all that it holds is known", || {
+        let ran = stage.ctl(&["explain", &pid]);
+        ran.stdout.contains(&rule).then_some(ran)
+    });
     let limits = format!("\n limits   memory 3.0G by user {uid}; replaces the default's 2.0G\n");
     assert!(ran.stdout.contains(&limits), "{ran:?}");
     daemon.stop();
