@@ -10,6 +10,7 @@ use gpukill_proto::guard::GuardRecord;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::cell::Cell;
+use std::iter;
 use tempfile::TempDir;
 
 /// What may happen between two polls, to one of the processes or devices.
@@ -301,7 +302,9 @@ fn both(rules: &str, polls: &[Vec<Happens>]) -> [(Vec<Bucket>, Vec<GuardRecord>)
     let mut stage = Stage::new();
     let (book, mut memory) = (Rulebook::of(rules.clone()), Memory::default());
     let (mut seen, mut live, mut records) = (Seen::default(), Vec::new(), Vec::new());
-    for poll in polls {
+    // At first each device tells of itself. Of one that does not, the store knows later what
+    // nobody knew then: so much a replay knows more.
+    for poll in iter::once(&Vec::new()).chain(polls) {
         for happens in poll {
             stage.happens(happens);
         }
