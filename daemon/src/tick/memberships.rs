@@ -17,8 +17,7 @@ impl Memberships {
     pub(super) fn of(&mut self, snapshot: &Snapshot, users: &Users) -> Arc<Groups> {
         let people = snapshot.processes.iter().flat_map(|process| {
             let owner = process.owner.last_known().and_then(|owner| owner.uid);
-            let login = process.login_uid.last_known().copied().flatten();
-            owner.into_iter().chain(login)
+            owner.into_iter().chain(process.login())
         });
         let people: BTreeSet<u32> = people.collect();
         let known = people.into_iter();

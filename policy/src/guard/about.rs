@@ -76,12 +76,7 @@ impl About {
             nameless: nameless(process, groups),
             login_uid: process.login_uid.last_known().copied(),
             login_name: process.login_user.last_known().cloned().flatten(),
-            login_groups: process
-                .login_uid
-                .last_known()
-                .copied()
-                .flatten()
-                .and_then(of_user),
+            login_groups: process.login().and_then(of_user),
             is_of_the_box: process.namespace_owner.last_known().map(Option::is_none),
             // Who is no user of the box is in none of its groups.
             groups: owner.and_then(|owner| owner.uid.map_or_else(|| Some(Vec::new()), of_user)),
@@ -148,8 +143,7 @@ fn nameless(process: &GpuProcess, groups: &BTreeMap<u32, Vec<String>>) -> Vec<u3
             };
         is_told || groups.get(uid).is_some_and(Vec::is_empty)
     };
-    let login = process.login_uid.last_known().copied().flatten();
-    let all = owner.into_iter().chain(user).chain(login);
+    let all = owner.into_iter().chain(user).chain(process.login());
     let all: BTreeSet<u32> = all.filter(is_nameless).collect();
     all.into_iter().collect()
 }

@@ -95,6 +95,12 @@ pub struct GpuProcess {
 }
 
 impl GpuProcess {
+    /// The user who logged in, where one is known to have, now or when it was last read.
+    #[must_use]
+    pub fn login(&self) -> Option<u32> {
+        self.login_uid.last_known().copied().flatten()
+    }
+
     /// A process of which only this is known, and nothing else for this reason.
     #[must_use]
     pub fn unknown(device: DeviceId, pid: u32, first_seen: Timestamp, why: &Reading<()>) -> Self {

@@ -70,8 +70,7 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
 /// What holds for its owner now, and in whose place.
 fn limits(judged: &Judged<'_>, process: &GpuProcess) -> Vec<HeldTo> {
     let owner = process.owner.last_known().and_then(|owner| owner.uid);
-    let login = process.login_uid.last_known().copied().flatten();
-    let people = owner.into_iter().chain(login);
+    let people = owner.into_iter().chain(process.login());
     let groups = people.filter_map(|uid| Some((uid, (judged.groups)(uid)?)));
     let groups: BTreeMap<u32, Vec<String>> = groups.collect();
     let about = about(process, &groups, judged.accounts);
