@@ -21,7 +21,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpukill_proto::snapshot::Vendor;
 pub use guard::{
     CheckRules, Edit, ExportRules, Guard, GuardCommand, GuardStatus, ImportRules, Policy,
-    PolicyCommand, ReplayRules, RulesFormat, TestRules, Violations,
+    PolicyCommand, ReplayRules, RulesFormat, Snooze, TestRules, Violations,
 };
 pub use kill::{Kill, ScopeChoice, SignalChoice};
 use number::{pid, whole};

@@ -2,8 +2,9 @@
 
 use crate::config::Config;
 use crate::host::users::Users;
-use gpukill_policy::access::Roles;
+use gpukill_policy::access::{Caller, Roles};
 use gpukill_policy::kill::protected::Protection;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -12,9 +13,39 @@ use tokio::sync::watch;
 pub(crate) struct Authority {
     pub(crate) config: watch::Receiver<Arc<Config>>,
     pub(crate) users: Users,
+    /// Whether the guard is among those who may end anybody's processes.
+    is_the_guards: bool,
 }
 
 impl Authority {
+    /// By these settings, for people.
+    pub(crate) const fn new(config: watch::Receiver<Arc<Config>>, users: Users) -> Self {
+        Self {
+            config,
+            users,
+            is_the_guards: false,
+        }
+    }
+
+    /// The same for what the guard does: it ends anybody's processes, and what is
+    /// protected no more than anybody.
+    pub(crate) fn of_the_guard(&self) -> Self {
+        Self {
+            is_the_guards: true,
+            ..self.clone()
+        }
+    }
+
+    /// Who asks where the guard does: the daemon's own user, who is nobody special to
+    /// the socket.
+    pub(crate) fn the_guard() -> Caller {
+        Caller {
+            uid: rustix::process::getuid().as_raw(),
+            groups: BTreeSet::new(),
+            contained: false,
+        }
+    }
+
     /// Who may what.
     pub(crate) fn roles(&self) -> Roles {
         let config = self.config.borrow().clone();
@@ -22,7 +53,8 @@ impl Authority {
         Roles {
             operator_group: gid(&config.access.operator_group),
             admin_group: gid(&config.access.admin_group),
-            owner: config.personal.then(|| rustix::process::getuid().as_raw()),
+            owner: (config.personal || self.is_the_guards)
+                .then(|| rustix::process::getuid().as_raw()),
             hide_other_users: config.access.hide_other_users,
         }
     }
@@ -59,7 +91,7 @@ impl Settings {
     /// The default ones, and an authority that reads them.
     pub(crate) fn read_with(users: Users) -> (Self, Authority) {
         let (settings, config) = watch::channel(Arc::default());
-        (Self(settings), Authority { config, users })
+        (Self(settings), Authority::new(config, users))
     }
 
     /// Nobody ends what these run, from now on.

@@ -65,6 +65,16 @@ kinds! {
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid, action, times, deadline];
     JobEnded = "job-ended", "724c514bc4474e569ccc9dcf38ab9971", WARN, "a job is ended",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid, action, job, owner];
+    JobGone = "job-gone", "271d1e72aac54e50b0ae7ee94aa3ef8e", WARN, "a job that broke a rule has ended",
+        [rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner, ended, left, why];
+    JobStays = "job-stays", "6b3b23a1c94d47d29b803a908fa27731", ERROR, "a job that broke a rule was not ended",
+        [rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner, ended, left, why];
+    Snoozed = "snoozed", "94258119a97f4e4d84d2fd2d75f0516e", INFO, "whoever was warned has more time",
+        [rule, subject, mode, value, limit, pid, uid, gpu_uuid, caller_uid, deadline, left];
+    BreakerTripped = "breaker-tripped", "0478ada9cb344942bff21e178b46c797", ERROR,
+        "too many jobs would be ended: the guard ends nobody any more",
+        [rule, subject, mode, ended];
+    BreakerReset = "breaker-reset", "c7a58f95f48a48b08014a6e7abb5b98f", WARN, "the guard ends jobs again", [];
     JobLeft = "job-left", "a06033b805554b7093f6236a4e4bb98b", WARN,
         "a job is left to whoever scheduled it",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner, leave_to];

@@ -22,12 +22,15 @@ mod planning;
 
 mod act;
 
+mod sentence;
+
 use crate::audit::Store;
 use crate::authority::Authority;
 use crate::clock::Clock;
 use crate::host::crowd::Crowds;
 use crate::look::{Look, Since, looked};
 use crate::state;
+use crate::state::Published;
 use frozen::Frozen;
 use gpukill_policy::access::{Caller, rights};
 use gpukill_policy::kill::protected::protection;
@@ -37,6 +40,7 @@ use gpukill_proto::status::Right;
 use planning::{FOR_A_PLACE, PLANNING, Planned, planned};
 pub(crate) use recover::recover;
 pub(crate) use room::widen_descriptors;
+pub(crate) use sentence::{Sentence, Waits};
 use slots::{Slot, Slots};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -269,6 +273,17 @@ fn carry_out(
     means: &Means,
     report: &watch::Sender<Arc<KillReport>>,
 ) {
+    let seen = look_now(means);
+    let word = act::Word {
+        caller,
+        asked: plan.request.selector.to_string(),
+        must_be_recorded: false,
+    };
+    act::act(plan, &word, means, &seen, report);
+}
+
+/// What a look finds now; on a thread of its own.
+fn look_now(means: &Means) -> Published {
     // A look waits, and the server's own thread may be gone by then.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -279,11 +294,10 @@ fn carry_out(
     };
     // Whoever held a device a moment ago is in the last answer. What a second look
     // does not find is not ended.
-    let seen = seen.unwrap_or_else(|why| {
+    seen.unwrap_or_else(|why| {
         tracing::warn!(%why, "no look at all processes before a kill");
         means.state.borrow().clone()
-    });
-    act::act(plan, caller, means, &seen, report);
+    })
 }
 
 #[cfg(test)]

@@ -16,17 +16,22 @@ mod today;
 
 mod judging;
 
+mod acting;
+
 pub(crate) mod replay;
 
 use crate::audit::{Sample, Store};
 use crate::civil::civil;
+use crate::enforce::Enforcer;
+pub(crate) use acting::Asked;
+use acting::{Armed, SnoozeOrder};
 use chrono::Local;
 use gpukill_policy::guard::Ghost;
 use gpukill_policy::guard::rules::Rehearsed;
 use gpukill_policy::guard::schedule::Civil;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
-    EditReport, GuardMode, GuardReport, OpenViolation, RulesRevision, RulesText,
+    EditReport, GuardMode, GuardRecord, GuardReport, OpenViolation, RulesRevision, RulesText,
 };
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
@@ -39,7 +44,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 pub(crate) use today::{Counted, Today};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 /// So many samples may wait to be judged before new ones are dropped: they are ten
 /// seconds each, and each takes milliseconds.
@@ -51,6 +56,9 @@ const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// So long whoever asks how it stands waits for the disk.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// So long whoever asks for more time waits for the guard.
+const SNOOZE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A moment as rules have it: as the box's people count time.
 pub(crate) fn civil_of(moment: Timestamp) -> Civil {
@@ -68,6 +76,8 @@ pub(crate) struct Standing {
     /// How much of the last sample there was no room for.
     pub(crate) beyond: u64,
     pub(crate) today: Today,
+    /// Since when nobody is ended any more, as too many were.
+    pub(crate) tripped_at: Option<Timestamp>,
 }
 
 /// The guard's near side. Clones share it.
@@ -114,6 +124,7 @@ impl Guard {
             saved_at: Timestamp::default(),
             is_save_broken: false,
             beyond: 0,
+            armed: None,
         };
         std::thread::Builder::new()
             .name("guard".into())
@@ -145,6 +156,33 @@ impl Guard {
         }
     }
 
+    /// Has jobs ended by this from now on.
+    pub(crate) fn arm(&self, enforcer: Enforcer) {
+        let armed = Armed {
+            enforcer,
+            orders: self.orders.clone(),
+        };
+        // A thread that has ended ends nobody.
+        let _ = self.orders.send(Order::Arm(Box::new(armed)));
+    }
+
+    /// Gives more time for a process of `owner`, or says what that would come to.
+    ///
+    /// # Errors
+    /// Why nobody gets any; [`Refusal::Busy`] where the guard does not answer.
+    pub(crate) async fn snooze(&self, asked: Asked) -> Result<Vec<GuardRecord>, Refusal> {
+        let (answer, answered) = oneshot::channel();
+        let order = SnoozeOrder { asked, answer };
+        self.orders
+            .try_send(Order::Snooze(order))
+            .map_err(|_| Refusal::Busy)?;
+        let answered = tokio::time::timeout(SNOOZE_PATIENCE, answered).await;
+        let Ok(Ok(granted)) = answered else {
+            return Err(Refusal::Busy);
+        };
+        granted.map_err(|why| Refusal::NoMatch(why.to_string()))
+    }
+
     /// Reads the rules again.
     pub(crate) fn reload(&self) {
         self.keeper.reload();
@@ -162,7 +200,16 @@ impl Guard {
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
-        let report = self.keeper.edit(uid, edit, expected, is_dry_run)?;
+        let mut report = self.keeper.edit(uid, edit, expected, is_dry_run)?;
+        let is_of_mode = matches!(edit, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
+        if is_of_mode && self.standing().tripped_at.is_some() {
+            let ends = "it ends jobs again, after it had stopped: see gpukillctl violations";
+            report.warnings.insert(0, ends.to_owned());
+            if !is_dry_run {
+                // A thread that has ended ends nobody.
+                let _ = self.orders.send(Order::GoOn);
+            }
+        }
         self.wake();
         Ok(report)
     }
@@ -206,8 +253,20 @@ impl Guard {
         Arc::clone(&self.standing.borrow())
     }
 
-    /// What is wrong with it, in words for a fault.
-    pub(crate) fn fault(&self) -> Option<String> {
+    /// What is wrong with it, in words for faults.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let is_rehearsed = self.in_force.borrow().rules().mode <= GuardMode::DryRun;
+        let tripped_at = self.standing().tripped_at.filter(|_| !is_rehearsed);
+        let stopped = tripped_at.map(|_| {
+            "it ends nobody any more: too many jobs were, or would be, ended in ten minutes; \
+             see gpukillctl guard status"
+                .to_owned()
+        });
+        self.mistaken().into_iter().chain(stopped).collect()
+    }
+
+    /// That the file has mistakes.
+    fn mistaken(&self) -> Option<String> {
         let in_force = self.in_force.borrow();
         // Everybody sees faults, and what a mistake quotes is for whoever may change
         // the file.
@@ -240,6 +299,7 @@ impl Guard {
             judged_at: standing.judged_at,
             dropped: self.dropped.load(Ordering::Relaxed),
             beyond: standing.beyond,
+            tripped_at: standing.tripped_at,
             open: count(standing.open.len()),
             would_have_ended: count(standing.ghosts.len()),
             warned_today: standing.today.all.warned,

@@ -94,7 +94,8 @@ impl Poller {
             .faults()
             .into_iter()
             .map(|fault| ("store".to_owned(), fault));
-        let rules = self.guard.fault().map(|fault| ("guard".to_owned(), fault));
+        let rules = self.guard.faults().into_iter();
+        let rules = rules.map(|fault| ("guard".to_owned(), fault));
         let patience = (interval / 2).min(LONGEST_PATIENCE);
         // Both of the same moment: a poll may take a while.
         let (now, at) = (self.clock.now(), self.clock.steady());

@@ -258,10 +258,7 @@ impl Running {
         if let Some(why) = &will_not_act {
             tracing::warn!(why, "ends no process, whoever asks");
         }
-        let authority = Authority {
-            config: settings_read,
-            users,
-        };
+        let authority = Authority::new(settings_read, users);
         let hurry = events.clone();
         let means = Means {
             authority: authority.clone(),
@@ -279,6 +276,7 @@ impl Running {
             frozen,
         };
         let enforcer = Enforcer::new(means.clone());
+        guard.arm(enforcer.clone());
         let resetter = Resetter::new(means, enforcer.clone(), quiesce.clone());
         let shared = Shared {
             state: published,

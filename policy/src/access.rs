@@ -64,6 +64,11 @@ pub enum Operation {
     KeepStore,
     /// Change the guard's rules.
     EditRules,
+    /// Ask for more time before a job is ended. Who is not known is nobody.
+    Snooze {
+        /// Whose process it is, as the rules see it.
+        owner: Option<u32>,
+    },
     /// See the command line of a process. Who is not known is nobody.
     ReadCommand {
         /// The real user id of the process.
@@ -152,6 +157,7 @@ pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
             owner,
             namespace_owner,
         } => sees_all || (owns_some && [owner, namespace_owner].contains(&Some(caller.uid))),
+        Operation::Snooze { owner } => (owns_some && owner == Some(caller.uid)) || is_trusted,
         Operation::ReadAct { by } => sees_all || (owns_some && by == Some(caller.uid)),
         Operation::End {
             uids,
@@ -175,6 +181,7 @@ const fn lacking(operation: Operation) -> Right {
         Operation::KeepStore | Operation::EditRules => Right::EditRules,
         Operation::Look
         | Operation::Quiesce
+        | Operation::Snooze { .. }
         | Operation::ReadCommand { .. }
         | Operation::ReadAct { .. }
         | Operation::End { .. } => Right::EndAny,

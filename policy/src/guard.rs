@@ -38,9 +38,17 @@ mod memory;
 
 mod clock;
 
+mod warned;
+
 mod victims;
 
 mod ghosts;
+
+mod breaker;
+
+mod acting;
+
+pub mod sentence;
 
 pub mod replay;
 
@@ -50,6 +58,8 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use acting::{Ending, Snoozer};
 pub use ghosts::{Ghost, Process, but_for_ghosts};
 pub use judge::{Beyond, Judgement, MOST_UNJUDGED, Rulebook, judge};
 pub use memory::Memory;
+pub use warned::NotSnoozed;

@@ -226,6 +226,38 @@ pub enum GuardStep {
     Spared(String),
     /// It is over.
     Over,
+    /// Whoever was warned asked for more time.
+    Snoozed {
+        /// Who asked: the user's number.
+        by: u32,
+        /// Whose jobs are left alone for longer: the user's number.
+        owner: u32,
+        /// Until when nothing of theirs is ended.
+        until: Timestamp,
+        /// How often more they may ask.
+        left: u32,
+    },
+    /// What came of ending a job.
+    Acted(Acted),
+    /// So many jobs would be ended in so short a time that something must be wrong:
+    /// nobody is ended any more until an admin says so.
+    Tripped {
+        /// How many were ended within the time that counts.
+        ended: u32,
+    },
+}
+
+/// What came of ending a job, as the part that acted tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acted {
+    /// Which job.
+    pub job: JudgedJob,
+    /// How many of its processes ended.
+    pub ended: u32,
+    /// How many of those that were meant go on.
+    pub left: u32,
+    /// What is to be said besides: why nobody was ended, what did not come back.
+    pub why: Option<String>,
 }
 
 impl GuardStep {
@@ -238,6 +270,9 @@ impl GuardStep {
             Self::Ended(_) => "ended",
             Self::Spared(_) => "spared",
             Self::Over => "over",
+            Self::Snoozed { .. } => "snoozed",
+            Self::Acted(_) => "acted",
+            Self::Tripped { .. } => "tripped",
         }
     }
 }
@@ -280,6 +315,10 @@ pub struct OpenViolation {
     pub warnings: u32,
     /// When somebody is ended for it, if nothing changes.
     pub deadline: Option<Timestamp>,
+    /// How often more each of those who were warned may ask for more time, by their
+    /// users' numbers.
+    #[serde(default)]
+    pub snoozes_left: Vec<(u32, u32)>,
     /// When somebody was last ended for it.
     pub ended_at: Option<Timestamp>,
     /// What is known by now.
@@ -287,6 +326,22 @@ pub struct OpenViolation {
     /// The admin's own words.
     pub message: Option<String>,
 }
+
+/// How much more time somebody has by one rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snoozed {
+    /// Which.
+    pub rule: RuleName,
+    /// How far the guard goes for it: in dry run nothing would have been ended anyway.
+    pub mode: GuardMode,
+    /// Until when nothing of theirs is ended for it.
+    pub until: Timestamp,
+    /// How often more they may ask.
+    pub left: u32,
+}
+
+/// By so many rules is told that somebody has more time.
+pub const MOST_SNOOZED: usize = 64;
 
 /// What could not be judged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

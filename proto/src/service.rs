@@ -14,8 +14,8 @@ use crate::audit::{
 };
 use crate::guard::edit::GuardEdit;
 use crate::guard::{
-    EditReport, GuardBrief, ReplayReport, ReplayRequest, RulesRevision, RulesText, ViolationPage,
-    ViolationQuery,
+    EditReport, GuardBrief, ReplayReport, ReplayRequest, RulesRevision, RulesText, Snoozed,
+    ViolationPage, ViolationQuery,
 };
 use crate::holders::{Explanation, HoldersPage};
 use crate::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
@@ -177,4 +177,10 @@ pub trait Gpukill {
 
     /// What rules would have done in a stretch of the past.
     async fn replay_rules(request: ReplayRequest) -> Result<ReplayReport, Refusal>;
+
+    /// Gives whoever was warned of this process more time before their job is ended, by
+    /// each rule that allows it; or, of a dry run, says what that would come to: at most
+    /// [`MOST_SNOOZED`](crate::guard::MOST_SNOOZED) rules. For whose process it is, and
+    /// for those who may end anybody's.
+    async fn snooze(pid: u32, is_dry_run: bool) -> Result<Vec<Snoozed>, Refusal>;
 }

@@ -2,6 +2,7 @@
 
 mod policy;
 
+use super::number::pid;
 use super::{Period, StatusFormat, text, whole};
 use clap::{Args, Subcommand, ValueEnum};
 use gpukill_proto::guard::edit::PolicyKind;
@@ -26,12 +27,15 @@ impl Guard {
             GuardCommand::Violations(wanted) => wanted.output,
             GuardCommand::Test(wanted) => wanted.output,
             GuardCommand::Replay(wanted) => wanted.output,
-            GuardCommand::Check(_)
+            GuardCommand::Snooze(_)
+            | GuardCommand::Check(_)
             | GuardCommand::Config
             | GuardCommand::Reference
             | GuardCommand::Enable(_)
             | GuardCommand::Disable(_)
             | GuardCommand::DryRun(_)
+            | GuardCommand::Soft(_)
+            | GuardCommand::Enforce(_)
             | GuardCommand::ToggleDryRun(_)
             | GuardCommand::Set(_)
             | GuardCommand::User(_)
@@ -52,6 +56,8 @@ pub enum GuardCommand {
     Status(GuardStatus),
     /// Who breaks rules now, and what was decided
     Violations(Violations),
+    /// More time before a job is ended of which you were warned
+    Snooze(Snooze),
     /// Who would be warned and ended now by rules
     Test(TestRules),
     /// What rules would have done in the past
@@ -68,6 +74,10 @@ pub enum GuardCommand {
     Disable(Edit),
     /// Only record what would be done, for admins
     DryRun(Edit),
+    /// Warn whoever breaks a rule, and end jobs when the grace is over, for admins
+    Soft(Edit),
+    /// End jobs without a warning: at first sight or after a second look, for admins
+    Enforce(Edit),
     /// From a dry run to what it rehearses and back, for admins
     ToggleDryRun(Edit),
     /// Set one key: enforcement.max_warnings 5; an empty value removes it, for admins
@@ -116,6 +126,17 @@ pub struct Violations {
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<StatusFormat>,
+}
+
+/// `guard snooze`
+#[derive(Debug, Args)]
+pub struct Snooze {
+    /// A process of the job
+    #[arg(value_name = "PID", value_parser = pid)]
+    pub pid: u32,
+    /// Only show until when
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// `guard test`

@@ -8,6 +8,8 @@ mod here;
 
 mod replay;
 
+mod snooze;
+
 mod violations;
 
 use super::{confirm, connect, now};
@@ -32,6 +34,7 @@ pub(crate) async fn run(
     match &wanted.command {
         GuardCommand::Status(_) => status(settings, messages).await,
         GuardCommand::Violations(wanted) => violations::run(wanted, settings, messages).await,
+        GuardCommand::Snooze(wanted) => snooze::run(wanted, settings, messages).await,
         GuardCommand::Test(wanted) => replay::test(wanted, settings, messages).await,
         GuardCommand::Replay(wanted) => replay::run(wanted, settings, messages).await,
         GuardCommand::Check(wanted) => files::check(wanted, settings, messages),
@@ -40,6 +43,8 @@ pub(crate) async fn run(
         GuardCommand::Enable(how) => change(set("global.enabled", "true"), how).await,
         GuardCommand::Disable(how) => change(GuardEdit::SetMode(GuardMode::Disabled), how).await,
         GuardCommand::DryRun(how) => change(GuardEdit::SetMode(GuardMode::DryRun), how).await,
+        GuardCommand::Soft(how) => change(GuardEdit::SetMode(GuardMode::Soft), how).await,
+        GuardCommand::Enforce(how) => change(GuardEdit::SetMode(GuardMode::Enforce), how).await,
         GuardCommand::ToggleDryRun(how) => change(GuardEdit::ToggleDryRun, how).await,
         GuardCommand::Set(wanted) => change(set(&wanted.key, &wanted.value), &wanted.edit).await,
         GuardCommand::User(policy) => {

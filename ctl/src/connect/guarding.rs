@@ -6,7 +6,7 @@ use super::patience::Patience;
 use crate::exit::Failure;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
-    EditReport, ReplayReport, ReplayRequest, RulesRevision, RulesText, ViolationPage,
+    EditReport, ReplayReport, ReplayRequest, RulesRevision, RulesText, Snoozed, ViolationPage,
     ViolationQuery,
 };
 use gpukill_proto::service::{LONGEST_PART, LONGEST_RULES};
@@ -93,6 +93,20 @@ impl Daemon {
             self.client
                 .edit_rules(context, edit, expected, is_dry_run)
                 .await
+        })
+        .await
+    }
+
+    /// Asks for more time before the job of this process is ended.
+    pub(crate) async fn snooze(
+        &self,
+        pid: u32,
+        doing: Doing,
+        patience: Patience,
+    ) -> Result<Vec<Snoozed>, Failure> {
+        let is_dry_run = doing == Doing::Saying;
+        self.ask(patience, async |context| {
+            self.client.snooze(context, pid, is_dry_run).await
         })
         .await
     }

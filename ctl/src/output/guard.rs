@@ -18,12 +18,12 @@ use super::look::{Look, is_terminal};
 use super::mark::WOULD_HAVE_ENDED;
 use super::print;
 use super::status::labelled;
-use super::value::{clock, counted};
+use super::value::{clock, counted, minute};
 use crate::connect::Doing;
 use crate::exit::Failure;
 use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::guard::edit::{Mistake, Warning};
-use gpukill_proto::guard::{EditReport, GuardMode, GuardReport};
+use gpukill_proto::guard::{EditReport, GuardMode, GuardReport, Snoozed};
 use gpukill_proto::text::visible;
 use gpukill_proto::units::Timestamp;
 
@@ -50,6 +50,13 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
         );
         rows.push(("beyond", what, Tone::Doubtful));
     }
+    if let Some(at) = report.tripped_at {
+        rows.push((
+            "stopped",
+            stopped(report.mode, &clock(at, now, look)),
+            Tone::Broken,
+        ));
+    }
     rows.push(("today", today(report), Tone::Plain));
     for mistake in &report.mistakes {
         rows.push(("mistake", mistake.clone(), Tone::Broken));
@@ -72,7 +79,31 @@ pub(super) fn brief(report: &GuardReport) -> String {
         let jobs = counted(report.would_have_ended as usize, "job");
         open = format!("{open}, {jobs} {WOULD_HAVE_ENDED}");
     }
-    format!("{}, {rules}, {open}, {}", mode(report), today(report))
+    let stopped = match report.tripped_at {
+        Some(_) if report.mode > GuardMode::DryRun => ", but stopped: see gpukillctl guard status",
+        Some(_) | None => "",
+    };
+    format!(
+        "{}{stopped}, {rules}, {open}, {}",
+        mode(report),
+        today(report)
+    )
+}
+
+/// That it ends nobody any more, and how it goes on.
+fn stopped(mode: GuardMode, since: &str) -> String {
+    match mode {
+        GuardMode::Disabled | GuardMode::DryRun => format!(
+            "it would have stopped at {since}, before one more job than \
+             enforcement.max_ended_per_10_minutes"
+        ),
+        GuardMode::Soft | GuardMode::Enforce => format!(
+            "it ends nobody since {since}, before one more job than \
+             enforcement.max_ended_per_10_minutes: look at gpukillctl guard violations, and go on \
+             with gpukillctl guard {}",
+            mode.name()
+        ),
+    }
 }
 
 fn mode(report: &GuardReport) -> String {
@@ -100,6 +131,25 @@ fn today(report: &GuardReport) -> String {
         GuardMode::DryRun => format!("{warned} would be warned and {ended} ended today"),
         GuardMode::Soft | GuardMode::Enforce => format!("{warned} warned and {ended} ended today"),
     }
+}
+
+/// Until when nothing is ended, a line for each rule.
+pub(crate) fn snoozed(snoozed: &[Snoozed], doing: Doing, now: Timestamp, look: &Look) -> Vec<Line> {
+    let lines = snoozed.iter().map(|it| {
+        let until = minute(it.until, now, look);
+        let ended = match (doing, it.mode) {
+            (Doing::Saying, _) => "would be ended",
+            (Doing::Doing, GuardMode::Disabled | GuardMode::DryRun) => "would be ended (dry run)",
+            (Doing::Doing, GuardMode::Soft | GuardMode::Enforce) => "is ended",
+        };
+        let rule = shown(&it.rule.to_string(), look.symbols);
+        let left = match it.left {
+            0 => "this was the last time".to_owned(),
+            several => format!("{several} left"),
+        };
+        Line::plain(format!("{rule}: nothing {ended} before {until}, {left}"))
+    });
+    lines.collect()
 }
 
 /// What an edit changed, or would.

@@ -15,7 +15,7 @@ use gpukill_proto::audit::{
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
     EditReport, GuardBrief, GuardMode, GuardReport, ReplayReport, ReplayRequest, RulesRevision,
-    RulesText, ViolationPage, ViolationQuery,
+    RulesText, Snoozed, ViolationPage, ViolationQuery,
 };
 use gpukill_proto::holders::{Explanation, HeldDevice, HoldersPage};
 use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
@@ -206,6 +206,7 @@ impl Gpukill for Session {
                 judged_at: None,
                 dropped: 0,
                 beyond: 0,
+                tripped_at: None,
                 open: 0,
                 would_have_ended: 0,
                 warned_today: 0,
@@ -380,6 +381,10 @@ impl Gpukill for Session {
     }
 
     async fn replay_rules(self, _: Context, _: ReplayRequest) -> Result<ReplayReport, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn snooze(self, _: Context, _: u32, _: bool) -> Result<Vec<Snoozed>, Refusal> {
         Err(Refusal::Internal)
     }
 }

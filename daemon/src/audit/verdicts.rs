@@ -35,9 +35,15 @@ fn person(record: &GuardRecord) -> Option<&Person> {
         (Subject::Job(job), _) => Some(&job.owner),
         (Subject::Run(_), _) => told(),
         (_, GuardStep::Ended(victim)) => Some(&victim.job.owner),
+        (_, GuardStep::Acted(acted)) => Some(&acted.job.owner),
         (
             Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_),
-            GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Spared(_) | GuardStep::Over,
+            GuardStep::Violated
+            | GuardStep::Warned { .. }
+            | GuardStep::Spared(_)
+            | GuardStep::Over
+            | GuardStep::Snoozed { .. }
+            | GuardStep::Tripped { .. },
         ) => None,
     }
 }

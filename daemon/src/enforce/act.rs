@@ -48,19 +48,39 @@ const STOPPED: Duration = Duration::from_secs(3);
 /// The time that those get who were born while others had theirs.
 const LATECOMERS: Duration = Duration::from_millis(500);
 
+/// On whose word a plan is carried out.
+pub(super) struct Word<'a> {
+    pub(super) caller: &'a Caller,
+    /// What they asked for, for the record.
+    pub(super) asked: String,
+    /// What cannot be recorded first is not done. A person's kill is: they see to it.
+    pub(super) must_be_recorded: bool,
+}
+
 /// Carries it out, and tells how it goes. `seen` is what was found just now.
 /// Returns when the last report is [`Stage::Done`] or [`Stage::Interrupted`].
 pub(super) fn act(
     plan: &KillPlan,
-    caller: &Caller,
+    word: &Word<'_>,
     means: &Means,
     seen: &Published,
     report: &watch::Sender<Arc<KillReport>>,
 ) {
     let mut told = Told::new(report);
-    let recorded = intend(plan, caller, means);
+    let recorded = intend(plan, word, means);
     told.unrecorded(recorded.as_ref().err().cloned());
-    let mut act = Act::new(plan, caller, means, seen, told);
+    if let (Err(why), true) = (&recorded, word.must_be_recorded) {
+        for target in &plan.targets {
+            told.ends(
+                target,
+                Ending::Failed(format!("it cannot be recorded: {why}")),
+            );
+        }
+        told.end(Stage::Done);
+        told.publish();
+        return;
+    }
+    let mut act = Act::new(plan, word.caller, means, seen, told);
     act.look_again();
     act.send_all();
     act.settle_the_living();
@@ -79,12 +99,12 @@ pub(super) fn act(
 
 /// Records what is about to be done. When the store cannot, it stands in the log,
 /// and a person's kill goes ahead.
-fn intend(plan: &KillPlan, caller: &Caller, means: &Means) -> Result<OpenAct, String> {
+fn intend(plan: &KillPlan, word: &Word<'_>, means: &Means) -> Result<OpenAct, String> {
     let document = KillPlanDocument::from(plan);
     let act = Recorded {
         kind: ActKind::Kill,
-        uid: caller.uid,
-        asked: plan.request.selector.to_string(),
+        uid: word.caller.uid,
+        asked: word.asked.clone(),
         plan: serde_json::to_string(&document).unwrap_or_default(),
     };
     means.store.intend_about(act, about(plan))

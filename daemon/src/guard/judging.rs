@@ -1,5 +1,6 @@
 //! The thread that judges: one sample after the other, by the rules as they are then.
 
+use super::acting::{Armed, SnoozeOrder};
 use super::bucket::bucket;
 use super::remembered::{Remembered, save};
 use super::{InForce, Standing};
@@ -7,12 +8,12 @@ use crate::audit::{Sample, Store};
 use crate::catalogue::{About, tell};
 use chrono::Local;
 use gpukill_policy::guard::bucket::Bucket;
-use gpukill_policy::guard::{Memory, but_for_ghosts, judge};
-use gpukill_proto::guard::{GuardAction, GuardMode, GuardRecord, GuardStep};
+use gpukill_policy::guard::{Ending, Memory, Rulebook, but_for_ghosts, judge};
+use gpukill_proto::guard::{Acted, GuardAction, GuardMode, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -21,6 +22,16 @@ pub(super) enum Order {
     Sample(Box<Sample>),
     /// Look at the rules again.
     Rules,
+    /// From now on jobs can be ended.
+    Arm(Box<Armed>),
+    /// This job is about to get its first signal: whether it may.
+    Begins(Box<Ending>, SyncSender<bool>),
+    /// What came of ending this job.
+    Acted(Box<Ending>, Acted),
+    /// Somebody asks for more time.
+    Snooze(SnoozeOrder),
+    /// An admin says that it is to end jobs again, after it had stopped.
+    GoOn,
     Stop,
 }
 
@@ -44,6 +55,8 @@ pub(super) struct Judging {
     pub(super) is_save_broken: bool,
     /// How much of the last sample there was no room for.
     pub(super) beyond: u64,
+    /// Who ends jobs; `None` while the daemon starts.
+    pub(super) armed: Option<Box<Armed>>,
 }
 
 impl Judging {
@@ -59,14 +72,28 @@ impl Judging {
                     }
                     self.publish(None);
                 }
+                Order::Arm(armed) => self.armed = Some(armed),
+                Order::Begins(ending, answer) => {
+                    // Whoever asks may have gone.
+                    let _ = answer.send(self.begins(&ending));
+                }
+                Order::Acted(ending, acted) => self.acted(&ending, acted),
+                Order::Snooze(order) => self.snooze(order),
+                Order::GoOn => self.go_on(),
                 Order::Stop => break,
             }
         }
-        self.save(None);
+        // What was ended before the daemon stopped is told of still.
+        while let Ok(order) = orders.try_recv() {
+            if let Order::Acted(ending, acted) = order {
+                self.acted(&ending, acted);
+            }
+        }
+        let _ = self.save(None);
     }
 
     fn judge(&mut self, sample: &Sample) {
-        let book = Arc::clone(&self.in_force.borrow_and_update().book);
+        let book = self.book();
         let bucket = bucket(sample, &mut self.remembered.seen, &Local);
         if book.rules().mode == GuardMode::Disabled {
             self.only_looks(&bucket);
@@ -79,18 +106,36 @@ impl Judging {
             log(record);
         }
         let has_decided = !judgement.records.is_empty();
-        if has_decided && !self.store.decide(judgement.records) {
-            tell!(NotRecorded; "the store does not take what the guard decided: not recorded");
-        }
+        let endings = self.remembered.memory.endings(&judgement.records);
+        self.record(judgement.records);
         let age = bucket.until.since(self.saved_at);
         if age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
             self.remembered.seen.forget(&bucket, &self.lives);
         }
         if has_decided || age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
-            self.save(Some(bucket.until));
+            let _ = self.save(Some(bucket.until));
         }
         self.beyond = judgement.beyond.total() as u64;
         self.publish(Some(bucket.until));
+        for ending in endings {
+            self.end(ending);
+        }
+    }
+
+    /// The rules in force; once too many jobs were ended, they are only rehearsed.
+    pub(super) fn book(&mut self) -> Arc<Rulebook> {
+        let in_force = self.in_force.borrow_and_update();
+        match self.remembered.memory.tripped_at() {
+            Some(_) => Arc::clone(&in_force.rehearsing),
+            None => Arc::clone(&in_force.book),
+        }
+    }
+
+    /// Gives the store what was decided.
+    pub(super) fn record(&self, records: Vec<GuardRecord>) {
+        if !records.is_empty() && !self.store.decide(records) {
+            tell!(NotRecorded; "the store does not take what the guard decided: not recorded");
+        }
     }
 
     /// Nobody is judged; but whoever held a device before there were rules has held it
@@ -102,24 +147,29 @@ impl Judging {
         }
     }
 
-    fn save(&mut self, at: Option<Timestamp>) {
+    /// Whether what is remembered is written down.
+    pub(super) fn save(&mut self, at: Option<Timestamp>) -> bool {
         let rules = Arc::clone(&self.in_force.borrow().text);
         let saved = save(&self.directory, &self.boot, &rules, &self.remembered);
         if let Some(at) = at {
             self.saved_at = at;
         }
         match saved {
-            Ok(()) => self.is_save_broken = false,
+            Ok(()) => {
+                self.is_save_broken = false;
+                true
+            }
             Err(error) => {
                 if !std::mem::replace(&mut self.is_save_broken, true) {
                     tracing::warn!(%error, "what the guard remembers cannot be kept: a restart begins anew");
                 }
+                false
             }
         }
     }
 
     /// For whoever asks how the guard stands.
-    fn publish(&self, judged_at: Option<Timestamp>) {
+    pub(super) fn publish(&self, judged_at: Option<Timestamp>) {
         let memory = &self.remembered.memory;
         let ghosts = memory.ghosts();
         let open = but_for_ghosts(memory.violations(), &ghosts);
@@ -132,13 +182,14 @@ impl Judging {
                 ghosts,
                 beyond,
                 today,
+                tripped_at: memory.tripped_at(),
             });
         });
     }
 }
 
 /// One entry for each step, with what it is known by.
-fn log(record: &GuardRecord) {
+pub(super) fn log(record: &GuardRecord) {
     let (rule, subject) = (record.rule.to_string(), record.subject.to_string());
     let (is_dry_run, mode) = (record.mode == GuardMode::DryRun, record.mode.name());
     let measured = record.evidence.measured;
@@ -188,6 +239,32 @@ fn log(record: &GuardRecord) {
                 why
             );
         }
+        GuardStep::Snoozed {
+            by, until, left, ..
+        } => {
+            let (caller_uid, deadline) = (by, until.to_rfc3339());
+            tell!(
+                Snoozed, rule, subject, mode, value, limit, pid, uid, gpu_uuid, caller_uid,
+                deadline, left
+            );
+        }
+        GuardStep::Acted(acted) => {
+            let (job, owner) = (acted.job.shown.as_str(), acted.job.owner.name.as_str());
+            let (ended, left, why) = (acted.ended, acted.left, acted.why.as_deref());
+            match acted.left {
+                0 => tell!(
+                    JobGone, rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner,
+                    ended, left, why
+                ),
+                _ => tell!(
+                    JobStays, rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner,
+                    ended, left, why
+                ),
+            }
+        }
+        GuardStep::Tripped { ended } => {
+            tell!(BreakerTripped, rule, subject, mode, ended);
+        }
         GuardStep::Over => {
             tell!(
                 RuleKept, rule, subject, mode, value, limit, pid, uid, gpu_uuid
@@ -200,9 +277,13 @@ fn log(record: &GuardRecord) {
 fn about(record: &GuardRecord) -> About {
     let (runs, person) = match &record.step {
         GuardStep::Ended(victim) => (&victim.runs, Some(&victim.job.owner)),
-        GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Spared(_) | GuardStep::Over => {
-            (&record.evidence.runs, None)
-        }
+        GuardStep::Acted(acted) => (&record.evidence.runs, Some(&acted.job.owner)),
+        GuardStep::Violated
+        | GuardStep::Warned { .. }
+        | GuardStep::Spared(_)
+        | GuardStep::Over
+        | GuardStep::Snoozed { .. }
+        | GuardStep::Tripped { .. } => (&record.evidence.runs, None),
     };
     let mut about = About::default();
     about.uid(person.and_then(|person| person.uid));

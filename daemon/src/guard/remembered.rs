@@ -61,7 +61,11 @@ pub(super) fn load(directory: &Path, boot: &str) -> (Remembered, Option<String>)
     }
     let rules = Some(written.rules).filter(|rules| !rules.is_empty());
     if written.boot != boot {
-        return (Remembered::default(), rules);
+        let remembered = Remembered {
+            memory: written.memory.after_a_boot(),
+            ..Remembered::default()
+        };
+        return (remembered, rules);
     }
     let remembered = Remembered {
         memory: written.memory,

@@ -32,12 +32,12 @@ mod tests;
 #[derive(Debug, Clone)]
 pub(crate) struct InForce {
     pub(crate) book: Arc<Rulebook>,
+    /// The same rules, by which nobody is warned or ended.
+    pub(crate) rehearsing: Arc<Rulebook>,
     /// As they are written; empty where there is no file.
     pub(crate) text: Arc<str>,
     /// `None` where there is no file, and the built-in ones hold.
     pub(crate) revision: Option<RulesRevision>,
-    /// How far they ask the guard to go, which may be further than it does.
-    pub(crate) written: GuardMode,
     /// Why the file as it was last read is not in force.
     pub(crate) mistakes: Vec<Wrong>,
     /// Names the text that has them.
@@ -80,12 +80,19 @@ impl fmt::Display for Wrong {
 impl InForce {
     /// What holds where there is no file: nobody is limited.
     fn built_in() -> Self {
-        let rules = Rules::default();
+        Self::of(Rules::default(), "", None)
+    }
+
+    fn of(rules: Rules, text: &str, revision: Option<RulesRevision>) -> Self {
+        let rehearsed = Rules {
+            mode: rules.mode.min(GuardMode::DryRun),
+            ..rules.clone()
+        };
         Self {
-            written: rules.mode,
             book: Arc::new(Rulebook::of(rules)),
-            text: "".into(),
-            revision: None,
+            rehearsing: Arc::new(Rulebook::of(rehearsed)),
+            text: text.into(),
+            revision,
             mistakes: Vec::new(),
             mistaken: None,
         }
@@ -216,7 +223,6 @@ impl Keeper {
             difference: unified((&held, &in_force.text), (&name, &new)),
             warnings: unread
                 .into_iter()
-                .chain(rehearsed(&rules))
                 .chain(odd.map(|warning| warning.to_string()))
                 .collect(),
         };
@@ -348,18 +354,8 @@ fn understood(text: Option<String>) -> Result<InForce, Vec<Mistake>> {
     let Some(text) = text else {
         return Ok(InForce::built_in());
     };
-    let mut rules = read(&text)?;
-    let written = rules.mode;
-    // Nothing is ended for rules yet: what would be is told.
-    rules.mode = rules.mode.min(GuardMode::DryRun);
-    Ok(InForce {
-        written,
-        book: Arc::new(Rulebook::of(rules)),
-        revision: Some(revision(&text)),
-        text: text.into(),
-        mistakes: Vec::new(),
-        mistaken: None,
-    })
+    let rules = read(&text)?;
+    Ok(InForce::of(rules, &text, Some(revision(&text))))
 }
 
 /// What an edit does to what was written by hand and is not in force yet.
@@ -383,14 +379,6 @@ fn unread(
     Some(format!(
         "{name} has changes that were not read yet: {becomes}"
     ))
-}
-
-/// That rules ask for more than is done.
-fn rehearsed(rules: &InForce) -> Option<String> {
-    (rules.written > rules.rules().mode).then(|| {
-        let written = rules.written.name();
-        format!("{written} is written; this version only rehearses it: nobody is warned or ended")
-    })
 }
 
 fn told(mistakes: &[Mistake]) -> Vec<String> {

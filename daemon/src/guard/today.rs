@@ -42,7 +42,10 @@ impl Today {
                 | GuardStep::Warned { .. }
                 | GuardStep::Ended(_)
                 | GuardStep::Spared(_)
-                | GuardStep::Over => continue,
+                | GuardStep::Over
+                | GuardStep::Snoozed { .. }
+                | GuardStep::Acted(_)
+                | GuardStep::Tripped { .. } => continue,
             };
             let add = |counted: &mut Counted| {
                 counted.warned = counted.warned.saturating_add(warned);

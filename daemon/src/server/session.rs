@@ -33,7 +33,7 @@ use gpukill_proto::audit::{
 };
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
-    EditReport, ReplayReport, ReplayRequest, RulesRevision, RulesText, ViolationPage,
+    EditReport, ReplayReport, ReplayRequest, RulesRevision, RulesText, Snoozed, ViolationPage,
     ViolationQuery,
 };
 use gpukill_proto::holders::{Explanation, HoldersPage};
@@ -325,6 +325,10 @@ impl Gpukill for Session {
 
     async fn offer_rules(self, _: Context, offset: u64, part: Vec<u8>) -> Result<(), Refusal> {
         whole(async { self.offered.take(offset, &part) }).await
+    }
+
+    async fn snooze(self, _: Context, pid: u32, is_dry_run: bool) -> Result<Vec<Snoozed>, Refusal> {
+        whole(self.more_time(pid, is_dry_run)).await
     }
 
     async fn edit_rules(

@@ -90,7 +90,12 @@ impl Sight<'_> {
                     true
                 }
             },
-            GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Over => true,
+            GuardStep::Acted(acted) => self.of_person(&acted.job.owner),
+            GuardStep::Snoozed { owner, .. } => self.reads(Some(*owner), None),
+            GuardStep::Violated
+            | GuardStep::Warned { .. }
+            | GuardStep::Over
+            | GuardStep::Tripped { .. } => true,
         };
         if !is_seen || !self.is_about(&record.subject, &record.evidence.runs) {
             return None;

@@ -148,6 +148,13 @@ fn nameless(process: &GpuProcess, groups: &BTreeMap<u32, Vec<String>>) -> Vec<u3
     all.into_iter().collect()
 }
 
+/// Whose a process is by rules that mean this person; `None` where that is not known.
+#[must_use]
+pub fn person_of(process: &GpuProcess, person: PersonBy) -> Option<Person> {
+    let about = About::of(process, &BTreeMap::new());
+    about.by(person).owner.clone()
+}
+
 impl About {
     /// What a user of it is called, who is told of as `said`. `None` is not known;
     /// who is not called anything is `Some(None)`.

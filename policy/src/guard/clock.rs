@@ -9,15 +9,16 @@
 //! known neither confirms nor ends anything.
 
 use super::judge::Course;
-use super::limits::milliseconds;
 use super::memory::JobKey;
 use super::memory::proof::Proof;
 use super::rules::Rehearsed;
+use super::warned::Warned;
 use gpukill_proto::guard::{
     GuardAction, GuardMode, GuardStep, OpenViolation, RuleKind, RuleName, Subject,
 };
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Of one rule and one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,12 +38,8 @@ pub(crate) struct Opened {
     pub(crate) mode: GuardMode,
     action: GuardAction,
     violated_at: Timestamp,
-    warned_at: Option<Timestamp>,
-    warnings: u32,
-    deadline: Option<Timestamp>,
-    /// So much of the time since the first warning is no part of the grace.
     #[serde(default)]
-    moved_ms: i64,
+    pub(crate) warned: Warned,
     ended_at: Option<Timestamp>,
     /// That nobody could be ended for it was said.
     was_spared: bool,
@@ -57,7 +54,17 @@ pub(crate) struct Opened {
 pub(crate) struct Turn {
     pub(crate) steps: Vec<GuardStep>,
     /// Somebody is to be ended now.
-    pub(crate) is_due: bool,
+    pub(crate) due: Due,
+}
+
+/// Who may be ended now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Due {
+    Nobody,
+    /// Whoever it is.
+    Anybody,
+    /// Jobs of these users, whose grace is over.
+    Of(BTreeSet<u32>),
 }
 
 impl Clock {
@@ -70,12 +77,14 @@ impl Clock {
         }
     }
 
-    /// It holds, as is proved where it is beyond doubt.
+    /// It holds, as is proved where it is beyond doubt. Of those by whom it is known,
+    /// `readers` can be warned: the numbers of these users.
     pub(crate) fn holds(
         &mut self,
         kind: RuleKind,
         course: &Course,
         at: Timestamp,
+        readers: impl FnOnce() -> BTreeSet<u32>,
         proof: impl FnOnce() -> Proof,
     ) -> Turn {
         let mut steps = Vec::new();
@@ -86,7 +95,7 @@ impl Clock {
         if is_new && !is_confirmed {
             return Turn {
                 steps,
-                is_due: false,
+                due: Due::Nobody,
             };
         }
         let evidence = proof();
@@ -96,10 +105,7 @@ impl Clock {
                 mode: course.mode,
                 action: course.action,
                 violated_at: at,
-                warned_at: None,
-                warnings: 0,
-                deadline: None,
-                moved_ms: 0,
+                warned: Warned::default(),
                 ended_at: None,
                 was_spared: false,
                 left_to: None,
@@ -108,18 +114,28 @@ impl Clock {
             }
         });
         opened.evidence = evidence;
-        let is_due = match (course.acts, course.action) {
-            (Rehearsed::Enforce, GuardAction::Terminate) => is_new || held_before,
+        let due = match (course.acts, course.action) {
+            (Rehearsed::Enforce, GuardAction::Terminate) if is_new || held_before => Due::Anybody,
+            (Rehearsed::Enforce, GuardAction::Terminate) => Due::Nobody,
             (Rehearsed::Soft, GuardAction::Terminate) => {
-                steps.extend(opened.warn(course, at));
-                held_before && opened.deadline.is_some_and(|deadline| at >= deadline)
+                let readers = readers();
+                if readers.is_empty() {
+                    opened.warned = Warned::default();
+                    steps.extend(opened.is_spared(|| UNREAD.to_owned()));
+                }
+                steps.extend(opened.warned.warn(course, at, &readers));
+                let over = opened.warned.over(course.grace_ms, at);
+                match held_before && !over.is_empty() {
+                    true => Due::Of(over),
+                    false => Due::Nobody,
+                }
             }
             (Rehearsed::Soft | Rehearsed::Enforce, GuardAction::Warn) => {
-                steps.extend(opened.warn(course, at));
-                false
+                steps.extend(opened.warned.warn(course, at, &readers()));
+                Due::Nobody
             }
         };
-        Turn { steps, is_due }
+        Turn { steps, due }
     }
 
     /// It is known not to hold, for so long. Whether it is over.
@@ -140,9 +156,7 @@ impl Clock {
     /// forward or back: whoever was warned had no part of the grace in it.
     pub(crate) fn moves(&mut self, ms: i64) {
         if let Some(opened) = &mut self.opened {
-            let deadline = opened.deadline;
-            opened.deadline = deadline.map(|it| Timestamp(it.0.saturating_add(ms)));
-            opened.moved_ms = opened.moved_ms.saturating_add(ms);
+            opened.warned.moves(ms);
         }
     }
 
@@ -164,12 +178,17 @@ impl Clock {
         }
     }
 
+    /// Whoever was to be ended for it was not.
+    pub(crate) fn ended_nobody(&mut self) {
+        if let Some(opened) = &mut self.opened {
+            opened.ended_at = None;
+        }
+    }
+
     /// Nobody can be ended for it: that is said once.
     pub(crate) fn spared(&mut self, why: impl FnOnce() -> String) -> Option<GuardStep> {
         self.looks_anew();
-        let opened = self.opened.as_mut()?;
-        let was_said = std::mem::replace(&mut opened.was_spared, true);
-        (!was_said).then(|| GuardStep::Spared(why()))
+        self.opened.as_mut()?.is_spared(why)
     }
 
     /// As the world sees it; `None` before it is beyond doubt.
@@ -181,9 +200,10 @@ impl Clock {
             mode: opened.mode,
             action: opened.action,
             violated_at: opened.violated_at,
-            warned_at: opened.warned_at,
-            warnings: opened.warnings,
-            deadline: opened.deadline,
+            warned_at: opened.warned.at(),
+            warnings: opened.warned.times(),
+            deadline: opened.warned.deadline(),
+            snoozes_left: opened.warned.snoozes_left(),
             ended_at: opened.ended_at,
             evidence: opened.evidence.told(),
             message: opened.message.clone(),
@@ -192,34 +212,15 @@ impl Clock {
 }
 
 impl Opened {
-    /// The warning that is due, where one is: the first at once, the others evenly
-    /// spread over the grace. After it nobody is warned any more.
-    fn warn(&mut self, course: &Course, at: Timestamp) -> Option<GuardStep> {
-        let Some(first) = self.warned_at else {
-            self.warned_at = Some(at);
-            let grace = i64::try_from(course.grace_ms).unwrap_or(i64::MAX);
-            self.deadline = match course.action {
-                GuardAction::Terminate => Some(Timestamp(at.0.saturating_add(grace))),
-                GuardAction::Warn => None,
-            };
-            return Some(self.warned());
-        };
-        let judged = Timestamp(at.0.saturating_sub(self.moved_ms));
-        let since = u128::from(milliseconds(judged.since(first)));
-        let due = u128::from(self.warnings) * u128::from(course.grace_ms);
-        let is_due = since * u128::from(course.max_warnings) >= due;
-        let is_over = self.deadline.is_some_and(|deadline| at >= deadline);
-        (is_due && !is_over && self.warnings < course.max_warnings).then(|| self.warned())
-    }
-
-    fn warned(&mut self) -> GuardStep {
-        self.warnings = self.warnings.saturating_add(1);
-        GuardStep::Warned {
-            times: self.warnings,
-            deadline: self.deadline,
-        }
+    /// Nobody can be ended for it: that is said once.
+    fn is_spared(&mut self, why: impl FnOnce() -> String) -> Option<GuardStep> {
+        let was_said = std::mem::replace(&mut self.was_spared, true);
+        (!was_said).then(|| GuardStep::Spared(why()))
     }
 }
+
+/// Why nobody is ended after a warning that nobody reads.
+const UNREAD: &str = "nobody can be warned: whose it is, is no person of this box";
 
 /// What needs no second look: it is not allowed at all, or was looked at through a
 /// whole window.

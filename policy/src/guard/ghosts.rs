@@ -24,6 +24,9 @@ pub(crate) struct Ended {
     pub(crate) rule: Option<(RuleName, u64)>,
     /// Nobody really ended it.
     pub(crate) is_ghost: bool,
+    /// How far that has come, where it is real.
+    #[serde(default)]
+    pub(crate) progress: Progress,
     /// Those of its processes that are there still.
     pub(crate) processes: BTreeSet<Process>,
     /// Those that joined it while any of these was there, and are there still.
@@ -36,6 +39,18 @@ pub(crate) struct Ended {
     /// it.
     #[serde(default)]
     pub(crate) shown: Option<OpenViolation>,
+}
+
+/// How far ending a job has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) enum Progress {
+    /// It was chosen: no signal was sent yet, as far as was written down.
+    #[default]
+    Chosen,
+    /// Signals are about to be sent, or were.
+    Began,
+    /// It could not be begun.
+    Failed,
 }
 
 impl Ended {

@@ -98,7 +98,7 @@ pub(crate) fn judge_within(
         return Judgement::default();
     }
     let bucket = &*bucket.by(book.rules().person);
-    memory.turn_to(book, bucket);
+    let follows = memory.turn_to(book, bucket);
     let mut scene = scene::scene(book, memory, bucket);
     let mut findings = Findings::within(bounds.findings);
     let mut beyond = Beyond::default();
@@ -137,7 +137,8 @@ pub(crate) fn judge_within(
         memory.conduct.retain(|rule, _| names.contains(rule));
     }
     let (unjudged, unjudged_besides) = unjudged(&scene, &findings);
-    let records = steps::take(&scene, memory, &findings, is_seen, bounds, &mut beyond);
+    let when = (is_seen, follows);
+    let records = steps::take(&scene, memory, &findings, when, bounds, &mut beyond);
     beyond.findings = findings.beyond;
     Judgement {
         records,

@@ -11,6 +11,7 @@ pub(crate) mod streak;
 
 pub(crate) mod window;
 
+use super::breaker::Breaker;
 use super::bucket::{About, Bucket};
 use super::clock::Clock;
 use super::ghosts::{Ended, Ghost};
@@ -52,6 +53,12 @@ pub struct Memory {
     /// Jobs that were ended and have processes still: in a dry run all have.
     #[serde(with = "pairs")]
     pub(crate) ended: BTreeMap<JobKey, Ended>,
+    /// Where somebody was ended a short while ago, and when.
+    #[serde(default, with = "pairs")]
+    pub(crate) cooling: BTreeMap<DeviceId, Timestamp>,
+    /// How many were ended of late.
+    #[serde(default)]
+    pub(crate) breaker: Breaker,
     /// Which devices have told who uses them.
     #[serde(default)]
     pub(crate) sight: Sight,
@@ -178,6 +185,10 @@ impl Memory {
             for ended in self.ended.values_mut() {
                 ended.at = Timestamp(ended.at.0.saturating_add(unjudged));
             }
+            for since in self.cooling.values_mut() {
+                *since = Timestamp(since.0.saturating_add(unjudged));
+            }
+            self.breaker.moves(unjudged);
         }
         self.sight.look(bucket, follows);
         self.until = Some(bucket.until);

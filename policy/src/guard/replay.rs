@@ -314,7 +314,12 @@ impl Replay {
                 // Who may have worked is to be looked at too.
                 outcome.ended_busy += u64::from(victim.is_busy != Some(false));
             }
-            GuardStep::Warned { .. } | GuardStep::Spared(_) | GuardStep::Over => {}
+            GuardStep::Warned { .. }
+            | GuardStep::Spared(_)
+            | GuardStep::Over
+            | GuardStep::Snoozed { .. }
+            | GuardStep::Acted(_)
+            | GuardStep::Tripped { .. } => {}
         }
     }
 

@@ -155,6 +155,8 @@ pub struct Measures {
     pub mode: Option<GuardMode>,
     /// In place of [`Enforcement::grace`].
     pub grace: Option<Duration>,
+    /// In place of [`Enforcement::max_snoozes`].
+    pub max_snoozes: Option<u32>,
     /// The admin's own words to whoever broke it.
     pub message: Option<String>,
 }

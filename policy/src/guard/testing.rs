@@ -297,9 +297,14 @@ impl Guard {
         }
     }
 
-    /// What comes of the next ten seconds.
+    /// What comes of the next ten seconds. Whoever is to be ended gets their signals at
+    /// once, and goes when the world says so.
     pub(crate) fn looks(&mut self, world: &mut World) -> Judgement {
-        judge(&self.book, &mut self.memory, &world.bucket(TEN_SECONDS))
+        let judgement = judge(&self.book, &mut self.memory, &world.bucket(TEN_SECONDS));
+        for ending in self.memory.endings(&judgement.records) {
+            self.memory.begins(&ending);
+        }
+        judgement
     }
 
     /// What is decided in so many buckets of ten seconds.

@@ -3,7 +3,8 @@
 //! one that has done nothing, then the newest. Never who is protected, never a job of which a part is or is somebody else's,
 //! and nobody while another that was ended is still going.
 
-use super::ghosts::{Ended as EndedJob, Process};
+use super::clock::Due;
+use super::ghosts::{Ended as EndedJob, Process, Progress};
 use super::judge::{Excess, Held, Job, Scene, is_busy, seen};
 use super::limits::milliseconds;
 use super::memory::proof::Seen;
@@ -54,40 +55,40 @@ pub(crate) struct Ended {
     jobs: BTreeMap<JobKey, EndedJob>,
     /// What those who are ended in this bucket used.
     devices: BTreeSet<DeviceId>,
+    /// Where somebody was ended a short while ago, and when.
+    cooling: BTreeMap<DeviceId, Timestamp>,
     at: Timestamp,
     is_dry_run: bool,
 }
 
 impl Ended {
     pub(crate) fn of(memory: &mut Memory, scene: &Scene<'_>) -> Self {
+        let at = scene.bucket.until;
+        let cooldown = scene.book.rules().enforcement.cooldown;
+        let mut cooling = std::mem::take(&mut memory.cooling);
+        cooling.retain(|_, since| *since <= at && at.since(*since) < cooldown);
         Self {
             jobs: std::mem::take(&mut memory.ended),
             devices: BTreeSet::new(),
-            at: scene.bucket.until,
+            cooling,
+            at,
             is_dry_run: scene.book.rules().mode == GuardMode::DryRun,
         }
     }
 
     pub(crate) fn remember(self, memory: &mut Memory) {
         memory.ended = self.jobs;
+        memory.cooling = self.cooling;
         memory.begins_anew(|device| self.devices.contains(device));
     }
 
-    /// Notes that a job is ended. `false` where it stays: others end it, or a rule is
-    /// only rehearsed while others act, so that it counts for these.
-    pub(crate) fn end(
-        &mut self,
-        scene: &Scene<'_>,
-        job: usize,
-        (rule, mode): (&RuleName, GuardMode),
-        is_left: bool,
-    ) -> bool {
-        if is_left || (mode == GuardMode::DryRun && !self.is_dry_run) {
-            return false;
-        }
+    /// Notes that a job is ended.
+    pub(crate) fn end(&mut self, scene: &Scene<'_>, job: usize, rule: &RuleName) {
         let job = &scene.jobs[job];
         let used = job.runs.iter().map(|run| &scene.runs[*run].key.device);
         let used: BTreeSet<DeviceId> = used.cloned().collect();
+        self.cooling
+            .extend(used.iter().map(|device| (device.clone(), self.at)));
         self.devices.extend(used.iter().cloned());
         let policy = scene.book.find(&rule.source);
         let rule = policy.map(|policy| (rule.clone(), scene.book.print_of(policy)));
@@ -96,13 +97,18 @@ impl Ended {
             at: self.at,
             rule,
             is_ghost: self.is_dry_run,
+            progress: Progress::Chosen,
             processes: job.runs.iter().map(|run| process(scene, *run)).collect(),
             joined: before.iter().flat_map(EndedJob::all).copied().collect(),
             devices: used,
             shown: None,
         };
         self.jobs.insert(JobKey::clone(&job.key), ended);
-        true
+    }
+
+    /// Whether what somebody held on a device is still coming back.
+    fn is_cooling(&self, device: &DeviceId) -> bool {
+        self.cooling.contains_key(device)
     }
 
     /// Notes for what a job was ended, where it is there for all to see.
@@ -129,6 +135,7 @@ pub(crate) fn choose(
     held: &Held,
     ended: &Ended,
     left_to: Option<&JobKey>,
+    due: &Due,
 ) -> Choice {
     let is_there = |run: &usize| scene.runs[*run].judged.is_present;
     let runs: Vec<usize> = held.runs.iter().copied().filter(is_there).collect();
@@ -156,14 +163,29 @@ pub(crate) fn choose(
             if going.is_going(ended.at) {
                 return Choice::NotYet;
             }
-            return Choice::Nobody(Reasons(vec![Reason::IsStillThere(*position)]));
+            // Who never had a signal is chosen like anybody else.
+            if going.progress == Progress::Began {
+                return Choice::Nobody(Reasons(vec![Reason::IsStillThere(*position)]));
+            }
         }
     }
+    let mut used = jobs
+        .values()
+        .flatten()
+        .map(|run| &scene.runs[*run].key.device);
+    if held.excess != Excess::All && used.any(|device| ended.is_cooling(device)) {
+        return Choice::NotYet;
+    }
+    let mut is_anybody_unwarned = false;
     let mut candidates = Vec::new();
     for (position, runs) in &jobs {
         let job = &scene.jobs[*position];
         if let Some(why) = may_not(scene, job) {
             spared.push(Reason::Of(*position, why));
+            continue;
+        }
+        if !is_due(scene, job, due) {
+            is_anybody_unwarned = true;
             continue;
         }
         let frees = frees(scene, runs, held.excess);
@@ -184,7 +206,20 @@ pub(crate) fn choose(
             job: chosen.job,
             victim: victim(scene, chosen),
         },
+        None if is_anybody_unwarned => Choice::NotYet,
         None => Choice::Nobody(Reasons(spared)),
+    }
+}
+
+/// Whether the grace of whose job it is is over, where there is one.
+fn is_due(scene: &Scene<'_>, job: &Job, due: &Due) -> bool {
+    match due {
+        Due::Nobody => false,
+        Due::Anybody => true,
+        Due::Of(people) => {
+            let uid = scene.people[job.person].uid;
+            uid.is_some_and(|uid| people.contains(&uid))
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::SCHEMA;
 use crate::guard::{
-    Evidence, GuardRecord, GuardReport, GuardStep, OpenViolation, Person, Subject, Told, Victim,
-    ViolationPage,
+    Acted, Evidence, GuardRecord, GuardReport, GuardStep, OpenViolation, Person, Subject, Told,
+    Victim, ViolationPage,
 };
 use crate::units::Timestamp;
 use serde::Serialize;
@@ -31,6 +31,8 @@ pub struct GuardDocument {
     pub dropped: u64,
     /// How much of the last sample there was no room for.
     pub beyond: u64,
+    /// Since when nobody is ended any more, as too many were; `null` while they are.
+    pub tripped_at: Option<String>,
     pub open: u32,
     /// Jobs that a dry run would have ended, and that are there still.
     pub would_have_ended: u32,
@@ -55,6 +57,7 @@ impl From<&GuardReport> for GuardDocument {
             would_have_ended,
             warned_today,
             ended_today,
+            tripped_at,
         } = report;
         Self {
             mode: mode.name(),
@@ -67,6 +70,7 @@ impl From<&GuardReport> for GuardDocument {
             judged_at: judged_at.map(Timestamp::to_rfc3339),
             dropped: *dropped,
             beyond: *beyond,
+            tripped_at: tripped_at.map(Timestamp::to_rfc3339),
             open: *open,
             would_have_ended: *would_have_ended,
             warned_today: *warned_today,
@@ -125,16 +129,20 @@ pub struct GuardRecordDocument {
     pub owner_uid: Option<u32>,
     /// In `dry-run` nothing of it is done.
     pub mode: &'static str,
-    /// `violated`, `warned`, `ended`, `spared`, `over`.
+    /// `violated`, `warned`, `snoozed`, `ended`, `acted`, `spared`, `tripped`, `over`.
     pub step: &'static str,
     /// Which warning: 1 is the first.
     pub warning: Option<u32>,
-    /// When it is ended, if nothing changes.
+    /// When it is ended, if nothing changes; of `snoozed`, until when it is not.
     pub deadline: Option<String>,
     /// The job that is ended.
     pub victim: Option<VictimDocument>,
-    /// Why nobody is.
+    /// Why nobody is, or what there is to say of whoever was.
     pub why: Option<String>,
+    /// Of `snoozed`: how often more they may ask.
+    pub snoozes_left: Option<u32>,
+    /// Of `acted`: what came of it.
+    pub outcome: Option<ActedDocument>,
     pub evidence: EvidenceDocument,
     pub message: Option<String>,
 }
@@ -144,14 +152,43 @@ impl GuardRecordDocument {
         let owner = owner(&record.subject, &record.evidence);
         let (warning, deadline) = match &record.step {
             GuardStep::Warned { times, deadline } => (Some(*times), *deadline),
-            GuardStep::Violated | GuardStep::Ended(_) | GuardStep::Spared(_) | GuardStep::Over => {
-                (None, None)
-            }
+            GuardStep::Snoozed { until, .. } => (None, Some(*until)),
+            GuardStep::Violated
+            | GuardStep::Ended(_)
+            | GuardStep::Spared(_)
+            | GuardStep::Over
+            | GuardStep::Acted(_)
+            | GuardStep::Tripped { .. } => (None, None),
         };
         let (victim, why) = match &record.step {
             GuardStep::Ended(victim) => (Some(VictimDocument::from(victim)), None),
             GuardStep::Spared(why) => (None, Some(why.clone())),
-            GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Over => (None, None),
+            GuardStep::Acted(acted) => (None, acted.why.clone()),
+            GuardStep::Violated
+            | GuardStep::Warned { .. }
+            | GuardStep::Over
+            | GuardStep::Snoozed { .. }
+            | GuardStep::Tripped { .. } => (None, None),
+        };
+        let snoozes_left = match &record.step {
+            GuardStep::Snoozed { left, .. } => Some(*left),
+            GuardStep::Violated
+            | GuardStep::Warned { .. }
+            | GuardStep::Ended(_)
+            | GuardStep::Spared(_)
+            | GuardStep::Over
+            | GuardStep::Acted(_)
+            | GuardStep::Tripped { .. } => None,
+        };
+        let outcome = match &record.step {
+            GuardStep::Acted(acted) => Some(ActedDocument::from(acted)),
+            GuardStep::Violated
+            | GuardStep::Warned { .. }
+            | GuardStep::Ended(_)
+            | GuardStep::Spared(_)
+            | GuardStep::Over
+            | GuardStep::Snoozed { .. }
+            | GuardStep::Tripped { .. } => None,
         };
         Self {
             id,
@@ -168,8 +205,34 @@ impl GuardRecordDocument {
             deadline: deadline.map(Timestamp::to_rfc3339),
             victim,
             why,
+            snoozes_left,
+            outcome,
             evidence: EvidenceDocument::from(&record.evidence),
             message: record.message.clone(),
+        }
+    }
+}
+
+/// What came of ending a job.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the names are the documented JSON fields; units are in them"
+)]
+pub struct ActedDocument {
+    pub job: String,
+    /// How many of its processes ended.
+    pub ended: u32,
+    /// How many of those that were meant go on.
+    pub left: u32,
+}
+
+impl From<&Acted> for ActedDocument {
+    fn from(acted: &Acted) -> Self {
+        Self {
+            job: acted.job.shown.clone(),
+            ended: acted.ended,
+            left: acted.left,
         }
     }
 }
@@ -194,6 +257,8 @@ pub struct OpenViolationDocument {
     pub warned_at: Option<String>,
     pub warnings: u32,
     pub deadline: Option<String>,
+    /// How often more the first who may ask for more time; `null` where nobody may.
+    pub snoozes_left: Option<u32>,
     pub ended_at: Option<String>,
     pub evidence: EvidenceDocument,
     pub message: Option<String>,
@@ -215,6 +280,7 @@ impl From<&OpenViolation> for OpenViolationDocument {
             warned_at: open.warned_at.map(Timestamp::to_rfc3339),
             warnings: open.warnings,
             deadline: open.deadline.map(Timestamp::to_rfc3339),
+            snoozes_left: open.snoozes_left.iter().map(|(_, left)| *left).max(),
             ended_at: open.ended_at.map(Timestamp::to_rfc3339),
             evidence: EvidenceDocument::from(&open.evidence),
             message: open.message.clone(),

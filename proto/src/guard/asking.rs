@@ -32,6 +32,9 @@ pub struct GuardReport {
     /// How much of the last sample there was no room for: violations that were not
     /// opened, and what rules do not look back over.
     pub beyond: u64,
+    /// Since when nobody is ended any more, whatever the mode: too many were in a short
+    /// time. An admin has it go on.
+    pub tripped_at: Option<Timestamp>,
     /// How many violations go on.
     pub open: u32,
     /// How many jobs would have been ended in a dry run, and are there still.
@@ -266,6 +269,7 @@ mod tests {
             warned_at: None,
             warnings: 0,
             deadline: Some(Timestamp(9)),
+            snoozes_left: Vec::new(),
             ended_at: None,
             evidence: Evidence {
                 measured: None,

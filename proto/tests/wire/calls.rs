@@ -40,6 +40,7 @@ pub(super) fn request_name(request: &GpukillRequest) -> &'static str {
         GpukillRequest::OfferRules { .. } => "request offer_rules",
         GpukillRequest::EditRules { .. } => "request edit_rules",
         GpukillRequest::ReplayRules { .. } => "request replay_rules",
+        GpukillRequest::Snooze { .. } => "request snooze",
     }
 }
 
@@ -140,6 +141,10 @@ pub(super) fn requests() -> Vec<GpukillRequest> {
     ];
     all.extend(edits);
     all.extend(replays);
+    all.push(GpukillRequest::Snooze {
+        pid: 70_000,
+        is_dry_run: true,
+    });
     all
 }
 
@@ -173,6 +178,7 @@ pub(super) fn response_name(response: &GpukillResponse) -> &'static str {
         GpukillResponse::OfferRules(_) => "response offer_rules",
         GpukillResponse::EditRules(_) => "response edit_rules",
         GpukillResponse::ReplayRules(_) => "response replay_rules",
+        GpukillResponse::Snooze(_) => "response snooze",
     }
 }
 
@@ -215,5 +221,6 @@ pub(super) fn responses() -> Vec<GpukillResponse> {
         GpukillResponse::OfferRules(Ok(())),
         GpukillResponse::EditRules(Ok(guard::edited())),
         GpukillResponse::ReplayRules(Ok(guard::replayed())),
+        GpukillResponse::Snooze(Ok(guard::snoozed())),
     ]
 }

@@ -3,10 +3,10 @@
 use gpukill_proto::audit::Gap;
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::guard::{
-    EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport, GuardStep,
-    HeldTo, JudgedJob, JudgedRun, Marked, Measured, NotJudged, OpenViolation, Person, ReplayReport,
-    ReplayRequest, RuleKind, RuleName, RuleOutcome, RuleSource, Ruled, RulesFrom, RulesRevision,
-    RulesText, Subject, Told, Victim, ViolationPage, ViolationQuery,
+    Acted, EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport,
+    GuardStep, HeldTo, JudgedJob, JudgedRun, Marked, Measured, NotJudged, OpenViolation, Person,
+    ReplayReport, ReplayRequest, RuleKind, RuleName, RuleOutcome, RuleSource, Ruled, RulesFrom,
+    RulesRevision, RulesText, Snoozed, Subject, Told, Victim, ViolationPage, ViolationQuery,
 };
 use gpukill_proto::snapshot::{DeviceId, InstanceId};
 use gpukill_proto::units::Timestamp;
@@ -112,7 +112,7 @@ fn evidence() -> Evidence {
     }
 }
 
-fn steps() -> [GuardStep; 5] {
+fn steps() -> [GuardStep; 8] {
     [
         GuardStep::Violated,
         GuardStep::Warned {
@@ -129,6 +129,19 @@ fn steps() -> [GuardStep; 5] {
         }),
         GuardStep::Spared("all are protected".into()),
         GuardStep::Over,
+        GuardStep::Snoozed {
+            by: 1001,
+            owner: 1000,
+            until: AT,
+            left: 1,
+        },
+        GuardStep::Acted(Acted {
+            job: job(),
+            ended: 3,
+            left: 1,
+            why: Some("process 7 goes on".into()),
+        }),
+        GuardStep::Tripped { ended: 5 },
     ]
 }
 
@@ -169,6 +182,7 @@ fn open() -> Vec<OpenViolation> {
         warned_at: Some(AT),
         warnings: 1,
         deadline: Some(AT),
+        snoozes_left: vec![(1000, 1)],
         ended_at: None,
         evidence: evidence(),
         message: None,
@@ -215,6 +229,18 @@ pub(super) fn ruled() -> Ruled {
     }
 }
 
+pub(super) fn snoozed() -> Vec<Snoozed> {
+    vec![Snoozed {
+        rule: RuleName {
+            source: RuleSource::Default,
+            kind: RuleKind::Idle,
+        },
+        mode: GuardMode::Soft,
+        until: AT,
+        left: 1,
+    }]
+}
+
 pub(super) fn report() -> GuardReport {
     GuardReport {
         mode: GuardMode::DryRun,
@@ -227,6 +253,7 @@ pub(super) fn report() -> GuardReport {
         judged_at: Some(AT),
         dropped: 300,
         beyond: 70_000,
+        tripped_at: Some(AT),
         open: 1,
         would_have_ended: 300,
         warned_today: 2,

@@ -52,7 +52,10 @@ fn overs(page: &ViolationPage) -> Vec<Over> {
                 GuardStep::Violated
                 | GuardStep::Warned { .. }
                 | GuardStep::Spared(_)
-                | GuardStep::Over => false,
+                | GuardStep::Over
+                | GuardStep::Snoozed { .. }
+                | GuardStep::Acted(_)
+                | GuardStep::Tripped { .. } => false,
             };
             match is_gone.insert((&record.rule, &record.subject), is_end) {
                 Some(true) => Over::AsIfEnded,
@@ -188,9 +191,13 @@ fn row(record: &GuardRecord, over: Over, now: Timestamp, look: &Look) -> Vec<Cel
     let evidence = &record.evidence;
     let (runs, count) = match &record.step {
         GuardStep::Ended(victim) => (&victim.runs, victim.count),
-        GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Spared(_) | GuardStep::Over => {
-            (&evidence.runs, evidence.count)
-        }
+        GuardStep::Violated
+        | GuardStep::Warned { .. }
+        | GuardStep::Spared(_)
+        | GuardStep::Over
+        | GuardStep::Snoozed { .. }
+        | GuardStep::Acted(_)
+        | GuardStep::Tripped { .. } => (&evidence.runs, evidence.count),
     };
     let text = |text: &str| Cell::plain(shown(text, look.symbols));
     vec![

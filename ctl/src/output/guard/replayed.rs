@@ -129,7 +129,11 @@ fn ended(report: &ReplayReport, look: &Look) -> Vec<Line> {
                 let before = warned.get(&key).copied();
                 table.push(Row::Cells(row(record, victim, before, look)));
             }
-            GuardStep::Violated | GuardStep::Spared(_) => {}
+            GuardStep::Violated
+            | GuardStep::Spared(_)
+            | GuardStep::Snoozed { .. }
+            | GuardStep::Acted(_)
+            | GuardStep::Tripped { .. } => {}
         }
     }
     if count == 0 {

@@ -83,6 +83,7 @@ fn violation(open: &OpenViolation, is: Is, now: Timestamp, look: &Look) -> Strin
             "{ending} {} if it goes on",
             minute(deadline, now, look)
         ));
+        parts.extend(snooze(open));
     }
     let dot = look.symbols.dot();
     let mut text = format!("{}{dot}{}", open.rule, parts.join(", "));
@@ -90,6 +91,19 @@ fn violation(open: &OpenViolation, is: Is, now: Timestamp, look: &Look) -> Strin
         text = format!("{text}{dot}{message}");
     }
     text
+}
+
+/// `1 snooze left: gpukillctl guard snooze 51002`
+fn snooze(open: &OpenViolation) -> Option<String> {
+    let left = open.snoozes_left.iter().map(|(_, left)| *left).max()?;
+    let pid = open.evidence.runs.first()?.run.pid;
+    match left {
+        0 => Some("no snooze left".to_owned()),
+        1 => Some(format!("1 snooze left: gpukillctl guard snooze {pid}")),
+        left => Some(format!(
+            "{left} snoozes left: gpukillctl guard snooze {pid}"
+        )),
+    }
 }
 
 /// `memory 40.0G by user alice; replaces group ml's 80.0G, the default's 2.0G`

@@ -3,7 +3,7 @@
 use crate::output::mark::ends;
 use crate::output::value::size;
 use gpukill_proto::guard::{
-    Evidence, GuardMode, GuardStep, Measured, OpenViolation, RuleKind, Subject, Told, jobs,
+    Acted, Evidence, GuardMode, GuardStep, Measured, OpenViolation, RuleKind, Subject, Told, jobs,
 };
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Bytes;
@@ -167,11 +167,25 @@ pub(super) enum Over {
     AsIfEnded,
 }
 
+/// `2 processes ended`, `1 of 2 processes ended: 4711 is stuck in the kernel`
+fn outcome(acted: &Acted) -> String {
+    let all = acted.ended.saturating_add(acted.left);
+    let processes = if all == 1 { "process" } else { "processes" };
+    let count = match acted.left {
+        0 => format!("{all} {processes} ended"),
+        _ => format!("{} of {all} {processes} ended", acted.ended),
+    };
+    match &acted.why {
+        Some(why) => format!("{count}: {why}"),
+        None => count,
+    }
+}
+
 /// What happened: in a dry run, what would have.
 pub(super) fn step(step: &GuardStep, mode: GuardMode, over: Over) -> String {
     let (warned, ended) = match mode {
         GuardMode::Disabled | GuardMode::DryRun => ("would warn", "would end"),
-        GuardMode::Soft | GuardMode::Enforce => ("warned", "ended"),
+        GuardMode::Soft | GuardMode::Enforce => ("warned", "ends"),
     };
     match step {
         GuardStep::Violated => "violated".to_owned(),
@@ -182,6 +196,9 @@ pub(super) fn step(step: &GuardStep, mode: GuardMode, over: Over) -> String {
             None => ended.to_owned(),
         },
         GuardStep::Spared(why) => format!("nobody ended: {why}"),
+        GuardStep::Snoozed { left, .. } => format!("more time, {left} left"),
+        GuardStep::Acted(acted) => outcome(acted),
+        GuardStep::Tripped { ended } => format!("stopped: {ended} jobs ended in 10 min"),
         GuardStep::Over => match over {
             Over::Really => "over".to_owned(),
             Over::AsIfEnded => "would be over".to_owned(),

@@ -11,9 +11,9 @@ pub(crate) use replayed::replayed;
 use super::{NOW, gib, id};
 use gpukill_proto::guard::edit::{Mistake, Warning};
 use gpukill_proto::guard::{
-    EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport, GuardStep,
-    HeldTo, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person, RuleKind, RuleName,
-    RuleSource, Ruled, RulesRevision, Subject, Told, Victim, ViolationPage,
+    Acted, EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport,
+    GuardStep, HeldTo, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person, RuleKind,
+    RuleName, RuleSource, Ruled, RulesRevision, Subject, Told, Victim, ViolationPage,
 };
 use gpukill_proto::settings::place::Place;
 use gpukill_proto::snapshot::InstanceId;
@@ -80,6 +80,7 @@ fn idle() -> OpenViolation {
         warned_at: Some(ago(26_731)),
         warnings: 2,
         deadline: Some(NOW.plus_seconds(2_069)),
+        snoozes_left: vec![(1001, 1)],
         ended_at: None,
         evidence: Evidence {
             measured: Some(Measured {
@@ -116,6 +117,7 @@ fn too_much() -> OpenViolation {
         warned_at: Some(ago(240)),
         warnings: 1,
         deadline: Some(NOW.plus_seconds(60)),
+        snoozes_left: Vec::new(),
         ended_at: None,
         evidence: Evidence {
             measured: Some(Measured {
@@ -147,6 +149,7 @@ fn not_allowed() -> OpenViolation {
         warned_at: Some(ago(86_400)),
         warnings: 3,
         deadline: None,
+        snoozes_left: Vec::new(),
         ended_at: None,
         evidence: Evidence {
             measured: None,
@@ -168,6 +171,7 @@ fn gone() -> OpenViolation {
         violated_at: ago(9_000),
         warned_at: Some(ago(9_000)),
         deadline: Some(ago(5_400)),
+        snoozes_left: Vec::new(),
         ended_at: Some(ago(5_400)),
         evidence: Evidence {
             measured: Some(Measured {
@@ -250,6 +254,7 @@ pub(crate) fn guard_report() -> GuardReport {
         judged_at: Some(ago(4)),
         dropped: 2,
         beyond: 12,
+        tripped_at: None,
         open: 3,
         would_have_ended: 1,
         warned_today: 5,
@@ -312,6 +317,17 @@ fn records() -> Vec<GuardRecord> {
     vec![
         step(&too_much, 240, warned(1, too_much.deadline)),
         step(&too_much, 240, GuardStep::Violated),
+        step(&group, 2_900, GuardStep::Tripped { ended: 5 }),
+        step(
+            &group,
+            2_990,
+            GuardStep::Acted(Acted {
+                job: job(person("dana", 1002), "docker/vllm"),
+                ended: 11,
+                left: 1,
+                why: Some("process 60003 is stuck in the kernel".into()),
+            }),
+        ),
         step(&group, 3_000, GuardStep::Ended(victim(Some(true), None))),
         step(
             &all,
@@ -321,6 +337,16 @@ fn records() -> Vec<GuardRecord> {
         step(&not_allowed, 5_000, GuardStep::Over),
         step(&gone, 5_390, GuardStep::Over),
         step(&gone, 5_400, GuardStep::Ended(of_erin)),
+        step(
+            &idle,
+            8_000,
+            GuardStep::Snoozed {
+                by: 1001,
+                owner: 1001,
+                until: idle.deadline.unwrap_or(NOW),
+                left: 1,
+            },
+        ),
         step(&idle, 9_000, warned(2, idle.deadline)),
         step(
             &group,

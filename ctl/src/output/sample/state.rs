@@ -94,6 +94,7 @@ pub(crate) fn status() -> Status {
             judged_at: Some(NOW.plus_seconds(-4)),
             dropped: 0,
             beyond: 0,
+            tripped_at: None,
             open: 1,
             would_have_ended: 1,
             warned_today: 3,

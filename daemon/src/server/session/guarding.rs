@@ -4,19 +4,22 @@
 use super::super::sight::Sight;
 use super::super::turns::Turns;
 use super::Session;
+use crate::guard::Asked;
 use crate::guard::replay::replay;
 use gpukill_policy::access::{Operation, Roles, Ruling, check};
+use gpukill_policy::guard::about::person_of;
 use gpukill_policy::guard::read::read;
 use gpukill_policy::guard::rules::Rules;
 use gpukill_policy::select::is_user;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
-    EditReport, GuardBrief, OpenViolation, Person, ReplayReport, ReplayRequest, RulesFrom,
-    RulesRevision, RulesText, Subject, ViolationPage, ViolationQuery,
+    EditReport, GuardBrief, GuardStep, MOST_SNOOZED, OpenViolation, Person, ReplayReport,
+    ReplayRequest, RulesFrom, RulesRevision, RulesText, Snoozed, Subject, ViolationPage,
+    ViolationQuery,
 };
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{LONGEST_PART, LONGEST_RULES};
-use gpukill_proto::snapshot::Snapshot;
+use gpukill_proto::snapshot::{Job, Snapshot};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -102,6 +105,65 @@ impl Offered {
 }
 
 impl Session {
+    /// Gives more time before this process's job is ended.
+    pub(super) async fn more_time(
+        &self,
+        pid: u32,
+        is_dry_run: bool,
+    ) -> Result<Vec<Snoozed>, Refusal> {
+        let snapshot = Arc::clone(&self.shared.state.borrow().snapshot);
+        let person = self.shared.guard.in_force().rules().person;
+        let process = snapshot.processes.iter().find(|it| it.pid == pid);
+        let known = process.and_then(|it| Some((it, it.key()?)));
+        let (process, key) = known
+            .ok_or_else(|| Refusal::NoMatch(format!("process {pid} is not known to use a GPU")))?;
+        let owner = person_of(process, person);
+        let uid = owner.as_ref().and_then(|owner| owner.uid);
+        let roles = self.shared.roles();
+        let snooze = Operation::Snooze { owner: uid };
+        if let Ruling::Deny(_) = check(&self.caller, snooze, &roles) {
+            let whose = owner.map_or_else(
+                || "it is not known whose it is".to_owned(),
+                |owner| format!("it belongs to {}", owner.name),
+            );
+            return Err(Refusal::Denied {
+                asked: format!("give process {pid} more time: {whose}"),
+                ask: format!(
+                    "its owner, or someone in group {}",
+                    self.shared.authority.operators()
+                ),
+            });
+        }
+        let Some(owner) = uid else {
+            let why = format!("nobody was warned of process {pid}: whose it is, is no user");
+            return Err(Refusal::NoMatch(why));
+        };
+        let asked = Asked {
+            by: self.caller.uid,
+            owner,
+            process: (key.pid, key.start_ticks),
+            job: process.job.last_known().map(Job::id),
+            is_dry_run,
+        };
+        let granted = self.shared.guard.snooze(asked).await?;
+        let snoozed = granted.into_iter().filter_map(|record| match record.step {
+            GuardStep::Snoozed { until, left, .. } => Some(Snoozed {
+                rule: record.rule,
+                mode: record.mode,
+                until,
+                left,
+            }),
+            GuardStep::Violated
+            | GuardStep::Warned { .. }
+            | GuardStep::Ended(_)
+            | GuardStep::Spared(_)
+            | GuardStep::Over
+            | GuardStep::Acted(_)
+            | GuardStep::Tripped { .. } => None,
+        });
+        Ok(snoozed.take(MOST_SNOOZED).collect())
+    }
+
     /// One page of what the guard decided.
     pub(super) async fn violations_page(
         &self,

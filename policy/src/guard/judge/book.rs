@@ -39,6 +39,7 @@ pub(crate) struct Course {
     pub(crate) action: GuardAction,
     pub(crate) grace_ms: u64,
     pub(crate) max_warnings: u32,
+    pub(crate) max_snoozes: u32,
     pub(crate) settled_ms: u64,
     pub(crate) message: Option<String>,
 }
@@ -155,6 +156,9 @@ impl Rulebook {
             action: measures.action.unwrap_or(action(kind)),
             grace_ms: milliseconds(measures.grace.unwrap_or(rules.enforcement.grace)),
             max_warnings: rules.enforcement.max_warnings.max(1),
+            max_snoozes: measures
+                .max_snoozes
+                .unwrap_or(rules.enforcement.max_snoozes),
             settled_ms: milliseconds(rules.enforcement.settled_after),
             message: measures.message.clone(),
         })

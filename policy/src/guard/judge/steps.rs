@@ -1,16 +1,18 @@
 //! The clocks go on a step: what was found confirms, warns, ends; what was not found
 //! settles; what is gone is over.
 
+use super::super::breaker::Breaker;
 use super::super::bucket::Bucket;
-use super::super::clock::Clock;
+use super::super::clock::{Clock, Due};
 use super::super::memory::sight::Sight;
 use super::super::memory::{Clocks, JobKey, Memory, is_current};
 use super::super::victims::{Choice, Ended, choose};
+use super::super::warned::is_read;
 use super::book::Course;
 use super::bounds::{Beyond, Bounds};
 use super::finding::{Finding, Findings, Held, Whom};
 use super::scene::Scene;
-use gpukill_proto::guard::{GuardRecord, GuardStep, RuleName, Subject};
+use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep, RuleName, Subject, Victim};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Takes it, for every clock there is or begins.
@@ -18,7 +20,7 @@ pub(crate) fn take(
     scene: &Scene<'_>,
     memory: &mut Memory,
     findings: &Findings,
-    is_seen: bool,
+    (is_seen, follows): (bool, bool),
     bounds: &Bounds,
     beyond: &mut Beyond,
 ) -> Vec<GuardRecord> {
@@ -35,6 +37,8 @@ pub(crate) fn take(
     let is_whole = findings.beyond == 0;
     let mut ended = Ended::of(memory, scene);
     let sight = std::mem::take(&mut memory.sight);
+    let mut breaker = std::mem::take(&mut memory.breaker);
+    breaker.forget(scene.bucket.until);
     for (rule, of_rule) in &mut clocks {
         let Some(policy) = scene.book.find(&rule.source) else {
             continue;
@@ -51,6 +55,8 @@ pub(crate) fn take(
             course: &course,
             records: &mut records,
             is_judged: is_whole && (is_seen || rule.kind.is_access()),
+            follows,
+            breaker: &mut breaker,
         };
         let mut whoms = start(scene, &mut of_rule.of, found, &mut room, beyond).into_iter();
         of_rule.of.retain(|subject, clock| {
@@ -68,6 +74,7 @@ pub(crate) fn take(
     clocks.retain(|_, of_rule| !of_rule.of.is_empty());
     memory.clocks = clocks;
     memory.sight = sight;
+    memory.breaker = breaker;
     ended.remember(memory);
     records
 }
@@ -151,6 +158,10 @@ struct Look<'l, 'a> {
     records: &'l mut Vec<GuardRecord>,
     /// The bucket tells whether it holds, where anything does.
     is_judged: bool,
+    /// The bucket begins where the last one ended, by clocks that agree: while they do
+    /// not, or after nobody looked, nobody is ended.
+    follows: bool,
+    breaker: &'l mut Breaker,
 }
 
 impl Look<'_, '_> {
@@ -168,38 +179,80 @@ impl Look<'_, '_> {
         let at = self.scene.bucket.until;
         let since = clock.since;
         let proof = || held.proof(self.scene, since);
-        let turn = clock.holds(self.rule.kind, self.course, at, proof);
+        let readers = || readers(self.scene, held);
+        let turn = clock.holds(self.rule.kind, self.course, at, readers, proof);
         for step in turn.steps {
             self.record(subject, step, clock);
         }
-        if turn.is_due {
-            let left_to = clock.opened.as_ref().and_then(|it| it.left_to.clone());
-            match choose(self.scene, held, ended, left_to.as_ref()) {
-                Choice::Nobody(why) => {
-                    let why = || why.told(self.scene, self.rule.kind);
-                    if let Some(step) = clock.spared(why) {
-                        self.record(subject, step, clock);
-                    }
-                }
-                Choice::NotYet => clock.looks_anew(),
-                Choice::Job { job, victim } => {
-                    let key = JobKey::clone(&self.scene.jobs[job].key);
-                    let is_left = victim.leave_to.is_some();
-                    let by = (self.rule, self.course.mode);
-                    if ended.end(self.scene, job, by, is_left) {
-                        clock.ended(at);
-                        ended.shows(&key, clock.open(self.rule, subject), &victim);
-                    } else {
-                        clock.looks_anew();
-                        if let Some(opened) = &mut clock.opened {
-                            opened.left_to = Some(key);
-                        }
-                    }
-                    self.record(subject, GuardStep::Ended(victim), clock);
-                }
-            }
+        if turn.due != Due::Nobody && self.follows {
+            self.ends(subject, clock, held, &turn.due, ended);
         }
         true
+    }
+
+    /// Somebody is to be ended, where anybody may be.
+    fn ends(
+        &mut self,
+        subject: &Subject,
+        clock: &mut Clock,
+        held: &Held,
+        due: &Due,
+        ended: &mut Ended,
+    ) {
+        let left_to = clock.opened.as_ref().and_then(|it| it.left_to.clone());
+        match choose(self.scene, held, ended, left_to.as_ref(), due) {
+            Choice::Nobody(why) => {
+                let why = || why.told(self.scene, self.rule.kind);
+                if let Some(step) = clock.spared(why) {
+                    self.record(subject, step, clock);
+                }
+            }
+            Choice::NotYet => clock.looks_anew(),
+            Choice::Job { job, victim } => self.chosen(subject, clock, (job, victim), ended),
+        }
+    }
+
+    fn chosen(
+        &mut self,
+        subject: &Subject,
+        clock: &mut Clock,
+        (job, victim): (usize, Victim),
+        ended: &mut Ended,
+    ) {
+        let at = self.scene.bucket.until;
+        let key = JobKey::clone(&self.scene.jobs[job].key);
+        let mode = self.course.mode;
+        // A rule that is only rehearsed while others act ends nobody that counts.
+        let is_rehearsed = mode == GuardMode::DryRun && !self.is_dry_run();
+        let stays = victim.leave_to.is_some() || is_rehearsed;
+        if stays {
+            clock.looks_anew();
+            if let Some(opened) = &mut clock.opened {
+                opened.left_to = Some(key);
+            }
+            self.record(subject, GuardStep::Ended(victim), clock);
+            return;
+        }
+        let most = self.scene.book.rules().enforcement.max_ended;
+        if !self.breaker.lets(most) {
+            if let Some(ended) = self.breaker.trips(at) {
+                self.record(subject, GuardStep::Tripped { ended }, clock);
+            }
+            // Rehearsed, all are told of; else nobody is ended any more.
+            if !self.is_dry_run() {
+                clock.looks_anew();
+                return;
+            }
+        }
+        self.breaker.counts(at);
+        ended.end(self.scene, job, self.rule);
+        clock.ended(at);
+        ended.shows(&key, clock.open(self.rule, subject), &victim);
+        self.record(subject, GuardStep::Ended(victim), clock);
+    }
+
+    fn is_dry_run(&self) -> bool {
+        self.scene.book.rules().mode == GuardMode::DryRun
     }
 
     /// Whether the clock stays.
@@ -252,4 +305,14 @@ impl Look<'_, '_> {
             message: self.course.message.clone(),
         });
     }
+}
+
+/// Those by whom a condition is known and who read what they are warned of: the numbers
+/// of these users.
+fn readers(scene: &Scene<'_>, held: &Held) -> BTreeSet<u32> {
+    let of = held.runs.iter().filter_map(|run| {
+        let person = scene.people[scene.runs[*run].person?];
+        person.uid.filter(|uid| is_read(*uid))
+    });
+    of.collect()
 }

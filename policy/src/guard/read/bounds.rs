@@ -27,6 +27,9 @@ pub(super) const PROCESSES: u64 = 1 << 22;
 /// Warnings of one violation.
 pub(super) const WARNINGS: u64 = 1_000;
 
+/// Jobs that are ended in ten minutes.
+pub(super) const ENDED: u64 = 10_000;
+
 /// Bytes of a name.
 pub(super) const NAME: usize = 255;
 

@@ -90,6 +90,13 @@ pub(super) const MEASURES: &[Field<Measures>] = &[
         set: |it, at| it.grace = at.duration(Unit::Written, Duration::ZERO, bounds::GRACE),
     },
     Field {
+        name: "max_snoozes",
+        shown: Shown::Example("2"),
+        help: "How often whoever is warned may ask for more time, in place of the one of\n\
+               [enforcement].",
+        set: |it, at| it.max_snoozes = at.count(bounds::WARNINGS),
+    },
+    Field {
         name: "message",
         shown: Shown::Example("\"Ask in #gpus for more.\""),
         help: "Your own words to whoever breaks it.",

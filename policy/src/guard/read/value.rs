@@ -106,14 +106,21 @@ impl At<'_, '_> {
 
     /// A whole number.
     pub(super) fn count(&mut self, most: u64) -> Option<u32> {
+        self.count_from(0, most)
+    }
+
+    /// A whole number within these.
+    pub(super) fn count_from(&mut self, least: u64, most: u64) -> Option<u32> {
         let number = match self.value.get_ref() {
             DeValue::Integer(_) => self.number().and_then(whole),
             _ => None,
         };
-        let number = number.filter(|number| *number <= most);
+        let number = number.filter(|number| (least..=most).contains(number));
         if number.is_none() {
             let shown = self.shown();
-            self.wrong(format!("{shown} is not a whole number from 0 to {most}"));
+            self.wrong(format!(
+                "{shown} is not a whole number from {least} to {most}"
+            ));
         }
         number.and_then(|number| u32::try_from(number).ok())
     }

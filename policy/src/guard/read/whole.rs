@@ -167,6 +167,38 @@ const CLOCKS: &[Field<Enforcement>] = &[
             put(&mut it.settled_after, settled);
         },
     },
+    Field {
+        name: "max_snoozes",
+        shown: Shown::Default("1"),
+        help: "How often whoever is warned may ask for more time: gpukillctl guard snooze PID.",
+        set: |it, at| put(&mut it.max_snoozes, at.count(bounds::WARNINGS)),
+    },
+    Field {
+        name: "snooze_minutes",
+        shown: Shown::Default("30"),
+        help: "How much more that gives them.",
+        set: |it, at| {
+            let snooze = at.duration(Unit::Minutes, bounds::SHORTEST, bounds::WINDOW);
+            put(&mut it.snooze, snooze);
+        },
+    },
+    Field {
+        name: "cooldown_seconds",
+        shown: Shown::Default("60"),
+        help: "So long after a job was ended on a GPU no other is for what is too much there:\n\
+               its memory comes back first.",
+        set: |it, at| {
+            let cooldown = at.duration(Unit::Seconds, Duration::ZERO, bounds::GRACE);
+            put(&mut it.cooldown, cooldown);
+        },
+    },
+    Field {
+        name: "max_ended_per_10_minutes",
+        shown: Shown::Default("5"),
+        help: "Before more jobs than that are ended in ten minutes something must be wrong, and\n\
+               the guard goes back to dry run until an admin says soft or enforce again.",
+        set: |it, at| put(&mut it.max_ended, at.count_from(1, bounds::ENDED)),
+    },
 ];
 
 /// `[protect]`

@@ -16,6 +16,21 @@ pub struct Enforcement {
     pub idle_below: Percent,
     /// A violation that was not seen for so long is over, and its clock with it.
     pub settled_after: Duration,
+    /// How often whoever is warned may ask for more time.
+    pub max_snoozes: u32,
+    /// How much more that gives them.
+    pub snooze: Duration,
+    /// For so long after somebody was ended on a device nobody else is for what is too
+    /// much there: what they held comes back first.
+    pub cooldown: Duration,
+    /// So many jobs are ended within [`Enforcement::TRIPS_WITHIN`]; before one more is,
+    /// the guard stops ending anybody.
+    pub max_ended: u32,
+}
+
+impl Enforcement {
+    /// The time in which ended jobs are counted.
+    pub const TRIPS_WITHIN: Duration = Duration::from_secs(600);
 }
 
 impl Default for Enforcement {
@@ -27,6 +42,10 @@ impl Default for Enforcement {
             utilization_window: Duration::from_secs(300),
             idle_below: crate::usage::BUSY_FROM,
             settled_after: Duration::from_secs(300),
+            max_snoozes: 1,
+            snooze: Duration::from_secs(1_800),
+            cooldown: Duration::from_secs(60),
+            max_ended: 5,
         }
     }
 }

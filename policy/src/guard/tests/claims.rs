@@ -249,7 +249,10 @@ fn whoever_says_that_they_are_important_is_not_spared_for_it() {
             GuardStep::Violated
             | GuardStep::Warned { .. }
             | GuardStep::Spared(_)
-            | GuardStep::Over => None,
+            | GuardStep::Over
+            | GuardStep::Snoozed { .. }
+            | GuardStep::Acted(_)
+            | GuardStep::Tripped { .. } => None,
         });
         ended.unwrap()
     };

@@ -215,7 +215,10 @@ fn a_label_keeps_off_devices_and_makes_nobody_important() {
             GuardStep::Violated
             | GuardStep::Warned { .. }
             | GuardStep::Spared(_)
-            | GuardStep::Over => None,
+            | GuardStep::Over
+            | GuardStep::Snoozed { .. }
+            | GuardStep::Acted(_)
+            | GuardStep::Tripped { .. } => None,
         });
         ended.unwrap()
     };

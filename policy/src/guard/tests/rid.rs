@@ -53,9 +53,13 @@ fn people(gib: u64, percent: u64) -> World {
 fn victims(records: &[GuardRecord]) -> Vec<&str> {
     let victims = records.iter().filter_map(|record| match &record.step {
         GuardStep::Ended(victim) => Some(victim.job.shown.as_str()),
-        GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Spared(_) | GuardStep::Over => {
-            None
-        }
+        GuardStep::Violated
+        | GuardStep::Warned { .. }
+        | GuardStep::Spared(_)
+        | GuardStep::Over
+        | GuardStep::Snoozed { .. }
+        | GuardStep::Acted(_)
+        | GuardStep::Tripped { .. } => None,
     });
     victims.collect()
 }
@@ -229,9 +233,13 @@ fn who_joins_a_job_after_all_have_gone_that_were_ended_is_no_ghost() {
     assert_eq!(victims(&told).len(), 1);
     let ended = told.iter().find_map(|record| match &record.step {
         GuardStep::Ended(victim) => Some(victim.runs.iter().map(|it| it.run.pid)),
-        GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Spared(_) | GuardStep::Over => {
-            None
-        }
+        GuardStep::Violated
+        | GuardStep::Warned { .. }
+        | GuardStep::Spared(_)
+        | GuardStep::Over
+        | GuardStep::Snoozed { .. }
+        | GuardStep::Acted(_)
+        | GuardStep::Tripped { .. } => None,
     });
     assert_eq!(ended.map(Iterator::collect), Some(vec![300]));
 }

@@ -43,7 +43,12 @@ fn victims(rules: Rules, world: &mut World) -> Vec<String> {
         .map(|step| match step {
             GuardStep::Ended(Victim { job, .. }) => job.id,
             GuardStep::Spared(why) => why,
-            GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Over => {
+            GuardStep::Violated
+            | GuardStep::Warned { .. }
+            | GuardStep::Over
+            | GuardStep::Snoozed { .. }
+            | GuardStep::Acted(_)
+            | GuardStep::Tripped { .. } => {
                 panic!("{step:?}")
             }
         })
@@ -76,6 +81,7 @@ fn after_one_is_ended_two_looks_tell_whether_another_must_go() {
     let mut rules = enforcing(10);
     rules.mode = GuardMode::DryRun;
     rules.rehearsed = Rehearsed::Enforce;
+    rules.enforcement.cooldown = Duration::ZERO;
     let mut world = jobs(&[("old", 20), ("mid", 20), ("new", 15)]);
     let began = world.now.0;
     let records = Guard::new(rules).watches(&mut world, 8);
@@ -273,7 +279,10 @@ fn what_a_scheduler_owns_is_left_to_it_and_told_once() {
             GuardStep::Violated
             | GuardStep::Warned { .. }
             | GuardStep::Spared(_)
-            | GuardStep::Over => None,
+            | GuardStep::Over
+            | GuardStep::Snoozed { .. }
+            | GuardStep::Acted(_)
+            | GuardStep::Tripped { .. } => None,
         });
         left.collect::<Vec<_>>()
     };

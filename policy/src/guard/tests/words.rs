@@ -42,6 +42,11 @@ pub(crate) fn line(record: &GuardRecord) -> String {
         }
         GuardStep::Spared(why) => format!("nobody is ended: {why}"),
         GuardStep::Over => "over".to_owned(),
+        GuardStep::Snoozed { until, left, .. } => {
+            format!("more time until {}, {left} left", clock(*until))
+        }
+        GuardStep::Acted(acted) => format!("{} ended, {} left", acted.ended, acted.left),
+        GuardStep::Tripped { ended } => format!("stops: {ended} were ended"),
     };
     let mode = record.mode.name();
     format!(

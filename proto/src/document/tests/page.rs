@@ -270,6 +270,7 @@ fn status() -> StatusDocument {
             judged_at: None,
             dropped: 0,
             beyond: 0,
+            tripped_at: None,
             open: 0,
             would_have_ended: 0,
             warned_today: 0,

@@ -46,7 +46,15 @@ pub(crate) fn hostile(text: &str) -> (ViolationPage, ReplayReport, Ruled, GuardB
                 victim.leave_to = victim.leave_to.as_ref().map(|_| text.into());
             }
             GuardStep::Spared(why) => *why = text.into(),
-            GuardStep::Violated | GuardStep::Warned { .. } | GuardStep::Over => {}
+            GuardStep::Acted(acted) => {
+                acted.job = job(name(), text);
+                acted.why = Some(text.into());
+            }
+            GuardStep::Violated
+            | GuardStep::Warned { .. }
+            | GuardStep::Over
+            | GuardStep::Snoozed { .. }
+            | GuardStep::Tripped { .. } => {}
         }
     };
     page.records

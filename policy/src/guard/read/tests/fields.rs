@@ -53,6 +53,7 @@ fn every_field_means_something() {
         action: Some(GuardAction::Terminate),
         mode: Some(GuardMode::Soft),
         grace: Some(minutes(10)),
+        max_snoozes: Some(2),
         message: Some("ask in #gpus".into()),
     };
     let limits = |n: u64| Limits {
@@ -97,6 +98,10 @@ fn every_field_means_something() {
             utilization_window: minutes(15),
             idle_below: Percent(2),
             settled_after: minutes(20),
+            max_snoozes: 4,
+            snooze: minutes(45),
+            cooldown: Duration::from_secs(75),
+            max_ended: 8,
         },
         protect: Protect {
             users: texts(&["gdm", "120"]),

@@ -38,7 +38,10 @@ fn a_container_of_ones_own_spares_nobody() {
                 GuardStep::Violated
                 | GuardStep::Warned { .. }
                 | GuardStep::Spared(_)
-                | GuardStep::Over => None,
+                | GuardStep::Over
+                | GuardStep::Snoozed { .. }
+                | GuardStep::Acted(_)
+                | GuardStep::Tripped { .. } => None,
             });
             assert_eq!(ended, Some((5, None)), "{rules:?}");
         }

@@ -20,7 +20,10 @@ fn of_two_that_suffice_the_one_that_has_done_nothing_goes() {
                 GuardStep::Violated
                 | GuardStep::Warned { .. }
                 | GuardStep::Spared(_)
-                | GuardStep::Over => None,
+                | GuardStep::Over
+                | GuardStep::Snoozed { .. }
+                | GuardStep::Acted(_)
+                | GuardStep::Tripped { .. } => None,
             });
             if ended.is_some() {
                 return ended;

@@ -1,0 +1,146 @@
+//! What the guard does besides judging: it has jobs ended, hears what came of that, and
+//! gives more time to whoever asks.
+//!
+//! That a job was chosen is written down before anything is done, and that its signals
+//! begin before the first of them: a daemon that is killed at any moment ends no job
+//! twice.
+
+use super::judging::{Judging, Order, log};
+use crate::catalogue::tell;
+use crate::enforce::{Enforcer, Sentence, Waits};
+use gpukill_policy::guard::{Ending, NotSnoozed, Snoozer};
+use gpukill_proto::guard::{Acted, GuardRecord, GuardStep};
+use gpukill_proto::units::Timestamp;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::{Duration, SystemTime};
+use tokio::sync::oneshot;
+
+/// Who ends jobs, and how they tell of it.
+pub(super) struct Armed {
+    pub(super) enforcer: Enforcer,
+    pub(super) orders: SyncSender<Order>,
+}
+
+/// Somebody asks for more time, as the server knows.
+pub(crate) struct Asked {
+    /// Who.
+    pub(crate) by: u32,
+    /// Whose process it is.
+    pub(crate) owner: u32,
+    /// Its pid, and its start in ticks.
+    pub(crate) process: (u32, u64),
+    /// Its job, where that is known.
+    pub(crate) job: Option<String>,
+    /// Nothing is changed.
+    pub(crate) is_dry_run: bool,
+}
+
+/// The same, as the guard's thread is told of it.
+pub(super) struct SnoozeOrder {
+    pub(super) asked: Asked,
+    pub(super) answer: oneshot::Sender<Result<Vec<GuardRecord>, NotSnoozed>>,
+}
+
+/// How long whoever is about to send signals waits for the guard: it judges for some
+/// milliseconds, and the disk may be slow.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// A sentence, for whoever carries it out.
+struct Waiting {
+    ending: Box<Ending>,
+    orders: SyncSender<Order>,
+}
+
+impl Waits for Waiting {
+    fn begins(&mut self) -> bool {
+        let (answer, answered) = sync_channel(1);
+        let order = Order::Begins(self.ending.clone(), answer);
+        self.orders.send(order).is_ok() && answered.recv_timeout(ANSWER) == Ok(true)
+    }
+
+    fn is_over(self, acted: Acted) {
+        // A guard that has ended writes nothing more; the record has the act itself.
+        let _ = self.orders.send(Order::Acted(self.ending, acted));
+    }
+}
+
+impl Judging {
+    /// Has a job ended that was chosen.
+    pub(super) fn end(&mut self, ending: Ending) {
+        let GuardStep::Ended(victim) = &ending.record.step else {
+            return;
+        };
+        let Some(armed) = &self.armed else {
+            return;
+        };
+        let sentence = Sentence {
+            rule: ending.record.rule.to_string(),
+            job: victim.job.clone(),
+            processes: ending.processes.clone(),
+        };
+        let waiting = Waiting {
+            ending: Box::new(ending),
+            orders: armed.orders.clone(),
+        };
+        armed.enforcer.carry_out_sentence(sentence, waiting);
+    }
+
+    /// Whether signals may be sent to this job now: its rule holds still, and that they
+    /// are sent is written down.
+    pub(super) fn begins(&mut self, ending: &Ending) -> bool {
+        let book = self.book();
+        if !self.remembered.memory.may_begin(&book, ending) {
+            return false;
+        }
+        self.remembered.memory.begins(ending);
+        self.save(None)
+    }
+
+    /// Notes what came of it.
+    pub(super) fn acted(&mut self, ending: &Ending, acted: Acted) {
+        let now = now();
+        let record = self.remembered.memory.acted(ending, acted, now);
+        log(&record);
+        self.record(vec![record]);
+        let _ = self.save(None);
+        self.publish(None);
+    }
+
+    /// Gives more time, or says what that would come to.
+    pub(super) fn snooze(&mut self, order: SnoozeOrder) {
+        let SnoozeOrder { asked, answer } = order;
+        let book = self.book();
+        let snoozer = Snoozer {
+            by: asked.by,
+            owner: asked.owner,
+            process: asked.process,
+            job: asked.job.as_deref(),
+        };
+        let mut memory = self.remembered.memory.clone();
+        let granted = memory.snooze(&book, snoozer, now());
+        if let (Ok(records), false) = (&granted, asked.is_dry_run) {
+            self.remembered.memory = memory;
+            records.iter().for_each(log);
+            self.record(records.clone());
+            let _ = self.save(None);
+            self.publish(None);
+        }
+        // Whoever asked may have gone.
+        let _ = answer.send(granted);
+    }
+
+    /// Ends jobs again.
+    pub(super) fn go_on(&mut self) {
+        if self.remembered.memory.tripped_at().is_none() {
+            return;
+        }
+        self.remembered.memory.goes_on();
+        tell!(BreakerReset);
+        let _ = self.save(None);
+        self.publish(None);
+    }
+}
+
+fn now() -> Timestamp {
+    SystemTime::now().into()
+}

@@ -1,0 +1,204 @@
+//! What the guard is told between two buckets: what becomes of a job that it chose to
+//! end, that somebody who was warned asks for more time, and that it is to go on after
+//! it had stopped.
+
+use super::breaker::Breaker;
+use super::ghosts::{Process, Progress};
+use super::judge::Rulebook;
+use super::limits::milliseconds;
+use super::memory::{JobKey, Memory, is_current};
+use super::warned::NotSnoozed;
+use gpukill_proto::guard::{
+    Acted, GuardMode, GuardRecord, GuardStep, JudgedRun, OpenViolation, Subject,
+};
+use gpukill_proto::units::Timestamp;
+use std::collections::BTreeSet;
+
+/// A job that was chosen, for whoever ends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    /// What was decided, with the [`Victim`](gpukill_proto::guard::Victim).
+    pub record: GuardRecord,
+    /// Its processes on devices, by pid and start in ticks: none of them is another one
+    /// by now, or it is left alone.
+    pub processes: BTreeSet<Process>,
+    job: JobKey,
+}
+
+/// Who asks for more time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Snoozer<'a> {
+    /// The user who asks.
+    pub by: u32,
+    /// Whose process it is.
+    pub owner: u32,
+    /// The process.
+    pub process: Process,
+    /// Its job, where that is known.
+    pub job: Option<&'a str>,
+}
+
+impl Memory {
+    /// The jobs that these records say are ended, for real: what a dry run tells, and what
+    /// a scheduler ends, is left out.
+    #[must_use]
+    pub fn endings(&self, records: &[GuardRecord]) -> Vec<Ending> {
+        let endings = records.iter().filter_map(|record| {
+            let GuardStep::Ended(victim) = &record.step else {
+                return None;
+            };
+            if record.mode <= GuardMode::DryRun || victim.leave_to.is_some() {
+                return None;
+            }
+            let job = JobKey {
+                uid: victim.job.owner.uid,
+                id: victim.job.id.clone(),
+            };
+            let ended = self.ended.get(&job)?;
+            Some(Ending {
+                record: record.clone(),
+                processes: ended.all().copied().collect(),
+                job,
+            })
+        });
+        endings.collect()
+    }
+
+    /// Whether signals may be sent for it now: its rule is in force as it was when it was
+    /// chosen, and is no rehearsal.
+    #[must_use]
+    pub fn may_begin(&self, book: &Rulebook, ending: &Ending) -> bool {
+        let rule = &ending.record.rule;
+        let policy = book.find(&rule.source);
+        let course = policy.and_then(|policy| book.course(policy, rule.kind));
+        let acts = course.is_some_and(|course| course.mode > GuardMode::DryRun);
+        let ended = self.ended.get(&ending.job);
+        let by = ended.and_then(|ended| ended.rule.as_ref());
+        acts && by.is_some_and(|(rule, print)| is_current(book, rule, *print))
+    }
+
+    /// Signals are about to be sent: whatever happens from here on, this job is not
+    /// ended a second time.
+    pub fn begins(&mut self, ending: &Ending) {
+        if let Some(ended) = self.ended.get_mut(&ending.job) {
+            ended.progress = Progress::Began;
+        }
+    }
+
+    /// What came of it, to be recorded. Where no signal was sent, it may be tried again
+    /// after a while.
+    pub fn acted(&mut self, ending: &Ending, acted: Acted, at: Timestamp) -> GuardRecord {
+        let ended = self.ended.get_mut(&ending.job);
+        if let Some(ended) = ended.filter(|it| it.progress == Progress::Chosen) {
+            ended.progress = Progress::Failed;
+            self.breaker.uncounts(ending.record.at);
+        }
+        if acted.ended == 0 {
+            let record = &ending.record;
+            let clocks = self.clocks.get_mut(&record.rule);
+            if let Some(clock) = clocks.and_then(|it| it.of.get_mut(&record.subject)) {
+                clock.ended_nobody();
+            }
+        }
+        GuardRecord {
+            at,
+            step: GuardStep::Acted(acted),
+            ..ending.record.clone()
+        }
+    }
+
+    /// Gives whoever was warned of a process more time, for each rule that would end it.
+    ///
+    /// # Errors
+    /// Why no rule gives any; then nothing is changed.
+    pub fn snooze(
+        &mut self,
+        book: &Rulebook,
+        snoozer: Snoozer<'_>,
+        at: Timestamp,
+    ) -> Result<Vec<GuardRecord>, NotSnoozed> {
+        let more = milliseconds(book.rules().enforcement.snooze);
+        let mut records = Vec::new();
+        let mut why = None;
+        let clocks = self.clocks.iter_mut();
+        let clocks = clocks.flat_map(|(rule, clocks)| {
+            clocks
+                .of
+                .iter_mut()
+                .map(move |(subject, clock)| (rule, subject, clock))
+        });
+        for (rule, subject, clock) in clocks {
+            let Some(open) = clock.open(rule, subject) else {
+                continue;
+            };
+            if !snoozer.is_about(&open) {
+                continue;
+            }
+            let Some(opened) = &mut clock.opened else {
+                continue;
+            };
+            match opened.warned.snooze(snoozer.owner, more, at) {
+                Ok(granted) => records.push(GuardRecord {
+                    at,
+                    rule: open.rule,
+                    subject: open.subject,
+                    mode: open.mode,
+                    step: GuardStep::Snoozed {
+                        by: snoozer.by,
+                        owner: snoozer.owner,
+                        until: granted.until,
+                        left: granted.left,
+                    },
+                    evidence: open.evidence,
+                    message: open.message,
+                }),
+                Err(other) => why = why.min(Some(other)).or(Some(other)),
+            }
+        }
+        match (records.is_empty(), why) {
+            (false, _) => Ok(records),
+            (true, Some(why)) => Err(why),
+            (true, None) => Err(NotSnoozed::NotBroken),
+        }
+    }
+
+    /// Since when nobody is ended any more, as too many were.
+    #[must_use]
+    pub const fn tripped_at(&self) -> Option<Timestamp> {
+        self.breaker.tripped_at()
+    }
+
+    /// An admin says that it is to go on: who was ended before counts no more.
+    pub fn goes_on(&mut self) {
+        self.breaker = Breaker::default();
+    }
+
+    /// What holds after the box was started anew, where no process is what it was.
+    #[must_use]
+    pub fn after_a_boot(self) -> Self {
+        Self {
+            breaker: self.breaker,
+            ..Self::default()
+        }
+    }
+}
+
+impl Snoozer<'_> {
+    /// Whether a violation is known by that process, or is of all that its owner does.
+    fn is_about(&self, open: &OpenViolation) -> bool {
+        let is_it = |run: &JudgedRun| (run.pid, run.start_ticks) == self.process;
+        if open.evidence.runs.iter().any(|told| is_it(&told.run)) {
+            return true;
+        }
+        match &open.subject {
+            Subject::Person(person) | Subject::PersonOn(person, _) => {
+                person.uid == Some(self.owner)
+            }
+            Subject::Job(job) => {
+                job.owner.uid == Some(self.owner) && self.job == Some(job.id.as_str())
+            }
+            Subject::Run(run) => is_it(run),
+            Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => false,
+        }
+    }
+}

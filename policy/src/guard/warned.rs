@@ -1,0 +1,219 @@
+//! Who was warned of a violation, since when, and how long each has left.
+//!
+//! A warning is in `list` and `status` for as long as the violation goes on, and so it
+//! reaches whoever can look: each user by whom it is known has a grace of their own, from
+//! the moment on in which it was first theirs too. Whoever is no person of this box, a
+//! container's name or an account of the system's, reads nothing.
+
+use super::judge::Course;
+use gpukill_proto::guard::GuardAction;
+use gpukill_proto::guard::GuardStep;
+use gpukill_proto::units::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Who was warned of one violation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Warned {
+    /// When first.
+    at: Option<Timestamp>,
+    /// How often in all.
+    times: u32,
+    /// How often since the grace began: more time begins it anew.
+    in_round: u32,
+    /// So much of the time since the first warning is no part of it: nobody looked.
+    moved_ms: i64,
+    /// Each of whom it is known now.
+    readers: BTreeMap<u32, Reader>,
+    /// When the first of them is to end, if nothing changes.
+    deadline: Option<Timestamp>,
+    /// By the rule as it is.
+    grace_ms: u64,
+    max_warnings: u32,
+    max_snoozes: u32,
+}
+
+/// A user who was warned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Reader {
+    /// Since when their grace counts.
+    since: Timestamp,
+    /// How often they asked for more time.
+    snoozes: u32,
+}
+
+/// What more time came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Granted {
+    pub(crate) until: Timestamp,
+    pub(crate) left: u32,
+}
+
+impl Warned {
+    /// The warning that is due, where one is: the first at once, as for whoever comes
+    /// later, and the others evenly spread over the grace. After it nobody is warned any
+    /// more.
+    pub(crate) fn warn(
+        &mut self,
+        course: &Course,
+        at: Timestamp,
+        readers: &BTreeSet<u32>,
+    ) -> Option<GuardStep> {
+        self.grace_ms = course.grace_ms;
+        self.max_warnings = course.max_warnings;
+        self.max_snoozes = course.max_snoozes;
+        // Whoever has nothing to do with it any more, and comes back, is warned anew.
+        self.readers.retain(|uid, _| readers.contains(uid));
+        let mut has_newcomer = false;
+        for uid in readers {
+            self.readers.entry(*uid).or_insert_with(|| {
+                has_newcomer = true;
+                Reader {
+                    since: at,
+                    snoozes: 0,
+                }
+            });
+        }
+        let is_fatal = course.action == GuardAction::Terminate;
+        self.deadline = self.first_end().filter(|_| is_fatal);
+        if is_fatal && readers.is_empty() {
+            return None;
+        }
+        if has_newcomer || self.at.is_none() {
+            return Some(self.tell(at));
+        }
+        let is_over = self.deadline.is_some_and(|deadline| at >= deadline);
+        let is_due = self.in_round < self.due(at);
+        (is_due && !is_over).then(|| self.tell(at))
+    }
+
+    /// How many warnings are to have been given by now since the grace began.
+    fn due(&self, at: Timestamp) -> u32 {
+        let grace = i64::try_from(self.grace_ms).unwrap_or(i64::MAX);
+        let began = match (self.deadline, self.at) {
+            (Some(deadline), _) => deadline.0.saturating_sub(grace),
+            (None, Some(first)) => first.0.saturating_add(self.moved_ms),
+            (None, None) => return 1,
+        };
+        let Ok(since) = u128::try_from(at.0.saturating_sub(began)) else {
+            return 0;
+        };
+        let due = since * u128::from(self.max_warnings);
+        let due = due.checked_div(u128::from(self.grace_ms));
+        let due = due.map_or(u32::MAX, |due| u32::try_from(due).unwrap_or(u32::MAX));
+        due.saturating_add(1).min(self.max_warnings)
+    }
+
+    fn tell(&mut self, at: Timestamp) -> GuardStep {
+        self.at.get_or_insert(at);
+        self.times = self.times.saturating_add(1);
+        self.in_round = self.in_round.saturating_add(1);
+        GuardStep::Warned {
+            times: self.times,
+            deadline: self.deadline,
+        }
+    }
+
+    /// Whose grace is over.
+    pub(crate) fn over(&self, grace_ms: u64, at: Timestamp) -> BTreeSet<u32> {
+        let is_over = |reader: &Reader| at >= later(reader.since, grace_ms);
+        let over = self.readers.iter().filter(|(_, it)| is_over(it));
+        over.map(|(uid, _)| *uid).collect()
+    }
+
+    /// When the grace of the first of them is over.
+    fn first_end(&self) -> Option<Timestamp> {
+        let first = self.readers.values().map(|it| it.since).min()?;
+        Some(later(first, self.grace_ms))
+    }
+
+    /// Gives a user more time. `None` where they were not warned that anything is ended,
+    /// or may ask no more.
+    pub(crate) fn snooze(
+        &mut self,
+        uid: u32,
+        ms: u64,
+        at: Timestamp,
+    ) -> Result<Granted, NotSnoozed> {
+        if self.deadline.is_none() {
+            return Err(NotSnoozed::NothingEnds);
+        }
+        let reader = self.readers.get_mut(&uid).ok_or(NotSnoozed::NotWarned)?;
+        let left = self.max_snoozes.saturating_sub(reader.snoozes);
+        let left = left.checked_sub(1).ok_or(NotSnoozed::NoneLeft)?;
+        reader.snoozes = reader.snoozes.saturating_add(1);
+        // Whose grace is over already has the whole of what is given.
+        let end = later(reader.since, self.grace_ms).max(at);
+        let until = later(end, ms);
+        let grace = i64::try_from(self.grace_ms).unwrap_or(i64::MAX);
+        reader.since = Timestamp(until.0.saturating_sub(grace));
+        self.deadline = self.first_end();
+        self.in_round = self.in_round.min(self.due(at));
+        Ok(Granted { until, left })
+    }
+
+    /// So much time is no part of any grace.
+    pub(crate) fn moves(&mut self, ms: i64) {
+        for reader in self.readers.values_mut() {
+            reader.since = Timestamp(reader.since.0.saturating_add(ms));
+        }
+        self.moved_ms = self.moved_ms.saturating_add(ms);
+        self.deadline = self.deadline.map(|it| Timestamp(it.0.saturating_add(ms)));
+    }
+
+    pub(crate) const fn at(&self) -> Option<Timestamp> {
+        self.at
+    }
+
+    pub(crate) const fn times(&self) -> u32 {
+        self.times
+    }
+
+    pub(crate) const fn deadline(&self) -> Option<Timestamp> {
+        self.deadline
+    }
+
+    /// How often more each may ask for time, where anything is ended.
+    pub(crate) fn snoozes_left(&self) -> Vec<(u32, u32)> {
+        let of = |it: &Reader| self.max_snoozes.saturating_sub(it.snoozes);
+        let readers = self.readers.iter().filter(|_| self.deadline.is_some());
+        readers.map(|(uid, it)| (*uid, of(it))).collect()
+    }
+}
+
+/// Why nobody gets more time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NotSnoozed {
+    /// They have asked as often as the rule allows.
+    NoneLeft,
+    /// The rule only warns, or nobody is warned before an end.
+    NothingEnds,
+    /// Whose process it is, was not warned.
+    NotWarned,
+    /// No rule is broken by it.
+    NotBroken,
+}
+
+impl fmt::Display for NotSnoozed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoneLeft => "more time was given as often as the rule allows",
+            Self::NothingEnds => "nothing is ended for what it does: there is nothing to put off",
+            Self::NotWarned => "whose it is was not warned of anything",
+            Self::NotBroken => "it breaks no rule",
+        })
+    }
+}
+
+fn later(since: Timestamp, ms: u64) -> Timestamp {
+    let ms = i64::try_from(ms).unwrap_or(i64::MAX);
+    Timestamp(since.0.saturating_add(ms))
+}
+
+/// Whether somebody is behind this number who reads what is told to them. Systems number
+/// their own accounts 1 to 999, systemd those of services that last no longer than they
+/// run 61184 to 65519, and nobody is 65534 (systemd's "Users, Groups, UIDs and GIDs").
+pub(crate) const fn is_read(uid: u32) -> bool {
+    !matches!(uid, 1..=999 | 61_184..=65_519 | 65_534)
+}
