@@ -17,6 +17,8 @@ mod seen;
 
 mod bounds;
 
+mod acts;
+
 use gpukill_tests::harness::{Stage, eventually};
 use serde_json::{Value, json};
 
@@ -49,7 +51,7 @@ fn has_rules(stage: &Stage, text: &str) {
     std::fs::write(&file, settings.replace("\"100ms\"", "\"500ms\"")).unwrap();
 }
 
-/// These fields of each record, the oldest first.
+/// These fields of each record, the newest first.
 fn records<'a>(document: &'a Value, fields: &'a [&str]) -> Vec<Value> {
     let records = document["records"].as_array().unwrap();
     let told = records

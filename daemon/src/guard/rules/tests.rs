@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::audit::Keep;
+use gpukill_policy::guard::rules::Rehearsed;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,10 +15,15 @@ fn without_a_file_the_built_in_defaults_hold_and_limit_nobody() {
 }
 
 #[test]
-fn rules_that_would_end_somebody_are_rehearsed() {
+fn rules_that_end_somebody_can_be_rehearsed_too() {
     let text = "[global]\nenabled = true\ndry_run = false\n";
     let rules = understood(Some(text.into())).unwrap();
-    assert_eq!(rules.rules().mode, GuardMode::DryRun);
+    assert_eq!(rules.rules().mode, GuardMode::Soft);
+    let rehearsed = rules.rehearsing.rules();
+    assert_eq!(
+        (rehearsed.mode, rehearsed.rehearsed),
+        (GuardMode::DryRun, Rehearsed::Soft)
+    );
     assert_eq!(rules.revision, Some(revision(text)));
     assert_ne!(revision(text), revision("[global]\nenabled = false\n"));
 }
@@ -135,19 +141,4 @@ fn a_file_with_mistakes_has_changed_only_when_it_says_something_else_again() {
     assert!(keeper.is_changed());
     std::fs::remove_file(keeper.path()).unwrap();
     assert!(keeper.is_changed());
-}
-
-#[test]
-fn rules_that_ask_for_more_than_is_done_are_told_so() {
-    let directory = tempfile::tempdir().unwrap();
-    let keeper = keeper(directory.path(), "");
-    let told = |mode: &str| {
-        let what = "is written; this version only rehearses it: nobody is warned or ended";
-        vec![format!("{mode} {what}")]
-    };
-    let edited = |mode| edited(&keeper, &GuardEdit::SetMode(mode), true).warnings;
-    assert_eq!(edited(GuardMode::Soft), told("soft"));
-    assert_eq!(edited(GuardMode::Enforce), told("enforce"));
-    assert_eq!(edited(GuardMode::DryRun), Vec::<String>::new());
-    assert_eq!(edited(GuardMode::Disabled), Vec::<String>::new());
 }
