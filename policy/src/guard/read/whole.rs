@@ -187,7 +187,8 @@ const PROTECTED: &[Field<Protect>] = &[
         name: "processes",
         shown: Shown::Example("[\"Xorg\", \"gnome-*\"]"),
         help: "Whole names of processes, with * and ?: of root's, and of programs of the system.\n\
-               What anybody else calls a program of their own protects nothing.",
+               What anybody else calls a program of their own protects nothing; nor does any name\n\
+               in a container, where files lie as its image says: images and units protect those.",
         set: |it, at| put(&mut it.processes, at.globs()),
     },
     Field {
