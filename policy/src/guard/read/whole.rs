@@ -194,7 +194,8 @@ const PROTECTED: &[Field<Protect>] = &[
     Field {
         name: "command",
         shown: Shown::Example("\"--production\""),
-        help: "A regular expression for command lines, into which anybody can write it.",
+        help: "A regular expression for command lines, into which anybody can write it. As long as\n\
+               one cannot be read it protects too: in doubt nobody is judged.",
         set: |it, at| it.command = at.pattern(),
     },
     Field {
