@@ -90,7 +90,9 @@ const SWITCHES: &[Field<Whole>] = &[
         shown: Shown::Default("\"owner\""),
         help: "Whose what a process does is: \"owner\", whom it runs as or whose its container is;\n\
                or \"login\", who logged in to start it, also through sudo and su (needs\n\
-               pam_loginuid wherever people log in: without it they can say that they are anybody).",
+               pam_loginuid wherever people log in: without it they can say that they are anybody).\n\
+               What runs in a server that several share, as tmux, Jupyter or a cron started by\n\
+               hand, is then of whoever logged in to start that server.",
         set: |it, at| put(&mut it.person, at.word(PERSONS)),
     },
 ];

@@ -159,6 +159,16 @@ fn the_reference_says_whom_doubt_protects() {
     assert_eq!(told_of("[protect]", "processes"), expected);
 }
 
+#[test]
+fn the_reference_says_whose_the_work_in_a_shared_server_is() {
+    let expected = "Whose what a process does is: \"owner\", whom it runs as or whose its \
+        container is; or \"login\", who logged in to start it, also through sudo and su (needs \
+        pam_loginuid wherever people log in: without it they can say that they are anybody). \
+        What runs in a server that several share, as tmux, Jupyter or a cron started by hand, \
+        is then of whoever logged in to start that server.";
+    assert_eq!(told_of("[global]", "person"), expected);
+}
+
 /// The reference with its examples as they would be written.
 fn examples() -> String {
     let is_example = |line: &str| {
