@@ -162,6 +162,12 @@ impl About {
         }
     }
 
+    /// Whose it is to rules that mean this person; `None` where that is not known.
+    #[must_use]
+    pub fn person(&self, by: PersonBy) -> Option<Person> {
+        self.by(by).owner.clone()
+    }
+
     /// As of the person whom rules mean.
     pub(crate) fn by(&self, person: PersonBy) -> Cow<'_, Self> {
         match person {

@@ -47,14 +47,14 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
     let Judged {
         book, open, ghosts, ..
     } = asker.judged;
-    let mode = book.rules().mode;
+    let (mode, by) = (book.rules().mode, book.rules().person);
     if mode == GuardMode::Disabled {
         return Reading::Value(Ruled {
             mode,
             ..Ruled::default()
         });
     }
-    let violations = open.iter().filter(|open| is_part(open, process));
+    let violations = open.iter().filter(|open| is_part(open, by, process));
     let violations = violations.take(MOST_RULED);
     Reading::Value(Ruled {
         mode,

@@ -2,6 +2,8 @@
 
 mod ghosts;
 
+mod logins;
+
 use super::*;
 use gpukill_proto::guard::{
     Evidence, GuardAction, GuardMode, JudgedJob, RuleKind, RuleName, RuleSource, Victim,
@@ -266,7 +268,7 @@ fn all_processes_of_a_job_are_marked_though_some_are_told_of() {
     let parts: Vec<bool> = snapshot
         .processes
         .iter()
-        .map(|it| is_part(&many, it))
+        .map(|it| is_part(&many, PersonBy::Owner, it))
         .collect();
     assert_eq!(parts, [true, true, true, false, false]);
     many.evidence.count = 1;
