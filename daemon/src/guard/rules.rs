@@ -5,7 +5,7 @@
 //! edit is lost, neither an admin's with the client nor one's with an editor; what it
 //! puts in force beyond itself, it tells.
 
-use super::file;
+use super::file::{self, Kept};
 use crate::audit::{Act, ActKind, Event, Store};
 use crate::catalogue::tell;
 use crate::fingerprint::fingerprint;
@@ -23,7 +23,10 @@ use gpukill_proto::settings::place::Place;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use told::{rehearsed, told, unread, unsafe_on_disk};
 use tokio::sync::watch;
+
+mod told;
 
 #[cfg(test)]
 mod tests;
@@ -104,6 +107,8 @@ pub(super) struct Keeper {
     store: Store,
     /// One edit at a time.
     editing: Mutex<()>,
+    /// Puts a text in the place of the file's.
+    replace: fn(&Path, &str) -> std::io::Result<Kept>,
 }
 
 impl Keeper {
@@ -117,6 +122,7 @@ impl Keeper {
             in_force,
             store,
             editing: Mutex::default(),
+            replace: file::replace,
         };
         // What is in force is recorded where it is not what was so before.
         keeper.reload();
@@ -210,7 +216,7 @@ impl Keeper {
             None => name.clone(),
         };
         let odd = warnings(rules.rules()).into_iter();
-        let report = EditReport {
+        let mut report = EditReport {
             before,
             after: revision(&new),
             difference: unified((&held, &in_force.text), (&name, &new)),
@@ -226,20 +232,22 @@ impl Keeper {
             return Ok(report);
         }
         if !is_written {
-            self.write(uid, asked, &report, &new)?;
+            let warning = self.write(uid, asked, &report, &new)?;
+            report.warnings.extend(warning);
         }
         self.put_in_force(rules);
         Ok(report)
     }
 
-    /// Recorded before, and what came of it after.
+    /// Recorded before, and what came of it after: with a warning where a power cut may
+    /// undo it.
     fn write(
         &self,
         uid: u32,
         asked: &GuardEdit,
         report: &EditReport,
         new: &str,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<String>, Refusal> {
         let plan = serde_json::json!({
             "before": report.before.as_ref().map(|it| &it.0),
             "after": report.after.0,
@@ -257,10 +265,16 @@ impl Keeper {
                 "the edit cannot be recorded, and is not made: {why}"
             ))
         })?;
-        match file::replace(&self.path, new) {
-            Ok(()) => {
+        match (self.replace)(&self.path, new) {
+            Ok(Kept::ForGood) => {
                 open.settle("done", "{}".into());
-                Ok(())
+                Ok(None)
+            }
+            Ok(Kept::WhilePowered(error)) => {
+                let warning = unsafe_on_disk(&self.path.display().to_string(), &error);
+                let outcome = serde_json::json!({ "warning": warning });
+                open.settle("done", outcome.to_string());
+                Ok(Some(warning))
             }
             Err(error) => {
                 let why = format!("cannot write {}: {error}", self.path.display());
@@ -360,39 +374,4 @@ fn understood(text: Option<String>) -> Result<InForce, Vec<Mistake>> {
         mistakes: Vec::new(),
         mistaken: None,
     })
-}
-
-/// What an edit does to what was written by hand and is not in force yet.
-fn unread(
-    name: &str,
-    (held, written, new): (&str, &str, &str),
-    asked: &GuardEdit,
-) -> Option<String> {
-    if held == written {
-        return None;
-    }
-    let becomes = match asked {
-        GuardEdit::Replace(_) if written != new => "these rules replace them too",
-        GuardEdit::Replace(_)
-        | GuardEdit::SetPolicy { .. }
-        | GuardEdit::RemovePolicy { .. }
-        | GuardEdit::SetKey { .. }
-        | GuardEdit::SetMode(_)
-        | GuardEdit::ToggleDryRun => "they come into force with this edit",
-    };
-    Some(format!(
-        "{name} has changes that were not read yet: {becomes}"
-    ))
-}
-
-/// That rules ask for more than is done.
-fn rehearsed(rules: &InForce) -> Option<String> {
-    (rules.written > rules.rules().mode).then(|| {
-        let written = rules.written.name();
-        format!("{written} is written; this version only rehearses it: nobody is warned or ended")
-    })
-}
-
-fn told(mistakes: &[Mistake]) -> Vec<String> {
-    mistakes.iter().map(ToString::to_string).collect()
 }

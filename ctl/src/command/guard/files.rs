@@ -192,6 +192,10 @@ pub(super) async fn import(
         .await?;
     if shows {
         print_lines(&[guard::in_force(&report)], &look)?;
+        // What only the edit itself could tell.
+        let mut new = report.warnings;
+        new.retain(|warning| !planned.warnings.contains(warning));
+        tell(&new, messages);
     } else {
         print_lines(&guard::edited(&report, Doing::Doing, &look), &look)?;
         tell(&report.warnings, messages);

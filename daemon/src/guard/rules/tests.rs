@@ -120,6 +120,27 @@ fn an_edit_that_says_what_was_written_by_hand_puts_it_in_force() {
 }
 
 #[test]
+fn an_edit_that_a_power_cut_may_undo_is_made_and_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut keeper = keeper(directory.path(), "");
+    keeper.replace = |path, text| {
+        std::fs::write(path, text)?;
+        Ok(Kept::WhilePowered(std::io::Error::other("no room")))
+    };
+    let made = edited(&keeper, &limit("alice", "16"), false);
+    let file = keeper.path().display();
+    assert_eq!(
+        made.warnings,
+        [format!(
+            "{file} is changed and in force, but not known to be on the disk, and may not \
+             survive a power cut: no room"
+        )]
+    );
+    assert_eq!(keeper.in_force.borrow().revision, Some(made.after));
+    assert!(!keeper.is_changed());
+}
+
+#[test]
 fn a_file_with_mistakes_has_changed_only_when_it_says_something_else_again() {
     let directory = tempfile::tempdir().unwrap();
     let right = "[global]\nenabled = true\n";
