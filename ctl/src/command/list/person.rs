@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// False only where the name service of this box says that there is none. A number
 /// may be a user's whether it has a name or not.
-pub(super) fn may_be(typed: &str) -> bool {
+pub(in crate::command) fn may_be(typed: &str) -> bool {
     typed.parse::<u32>().is_ok() || strangers([typed]).is_empty()
 }
 
