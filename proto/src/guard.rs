@@ -259,6 +259,10 @@ pub struct GuardRecord {
     pub evidence: Evidence,
     /// The admin's own words to whoever broke it.
     pub message: Option<String>,
+    /// It is over, and somebody would have been ended for it in a dry run, who counts as
+    /// gone since: whether it would be over with them is not known.
+    #[serde(default)]
+    pub is_rehearsed: bool,
 }
 
 /// A violation that goes on.

@@ -44,5 +44,6 @@ fn record() -> GuardRecord {
             unknown: 0,
         },
         message: None,
+        is_rehearsed: false,
     }
 }

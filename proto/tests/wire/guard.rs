@@ -152,6 +152,7 @@ fn records() -> Vec<GuardRecord> {
         step: steps[at % steps.len()].clone(),
         evidence: evidence(),
         message: Some("ask first".into()),
+        is_rehearsed: at % 2 == 1,
     });
     records.collect()
 }

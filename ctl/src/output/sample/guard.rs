@@ -278,6 +278,7 @@ fn step(open: &OpenViolation, seconds: i64, step: GuardStep) -> GuardRecord {
         step,
         evidence: open.evidence.clone(),
         message: open.message.clone(),
+        is_rehearsed: false,
     }
 }
 
@@ -319,7 +320,10 @@ fn records() -> Vec<GuardRecord> {
             GuardStep::Spared("docker/vllm: it is protected".into()),
         ),
         step(&not_allowed, 5_000, GuardStep::Over),
-        step(&gone, 5_390, GuardStep::Over),
+        GuardRecord {
+            is_rehearsed: true,
+            ..step(&gone, 5_390, GuardStep::Over)
+        },
         step(&gone, 5_400, GuardStep::Ended(of_erin)),
         step(&idle, 9_000, warned(2, idle.deadline)),
         step(

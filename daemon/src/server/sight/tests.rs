@@ -177,6 +177,7 @@ fn who_is_ended_and_why_nobody_is_are_hidden_where_they_are_others() {
         )
         .evidence,
         message: None,
+        is_rehearsed: false,
     };
     let victim = |uid| {
         GuardStep::Ended(Victim {
@@ -323,6 +324,7 @@ fn who_may_not_see_others_counts_only_their_own_of_today() {
             step,
             evidence: open.evidence,
             message: None,
+            is_rehearsed: false,
         }
     };
     let warned = |times| GuardStep::Warned {

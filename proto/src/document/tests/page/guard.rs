@@ -71,6 +71,7 @@ fn record() -> GuardRecord {
         }),
         evidence: evidence(),
         message: None,
+        is_rehearsed: false,
     }
 }
 
