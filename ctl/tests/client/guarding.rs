@@ -49,7 +49,13 @@ fn whoever_breaks_no_rule_is_an_answer_and_whom_nobody_knows_is_none() {
     let output = run(&daemon.socket, "guard violations --user alice");
     assert_eq!(output.status.code(), Some(0));
     // A program gets its document all the same.
-    let output = run(&daemon.socket, "guard violations -o json --user no-such-person");
+    let output = run(
+        &daemon.socket,
+        "guard violations -o json --user no-such-person",
+    );
     let document: Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
-    assert_eq!((output.status.code(), &document["records"]), (Some(8), &Value::Array(Vec::new())));
+    assert_eq!(
+        (output.status.code(), &document["records"]),
+        (Some(8), &Value::Array(Vec::new()))
+    );
 }

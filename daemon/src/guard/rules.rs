@@ -23,8 +23,8 @@ use gpukill_proto::settings::place::Place;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use told::{rehearsed, told, unread, unsafe_on_disk};
 use tokio::sync::watch;
+use told::{rehearsed, told, unread, unsafe_on_disk};
 
 mod told;
 

@@ -3,7 +3,8 @@
 use crate::output::mark::ends;
 use crate::output::value::size;
 use gpukill_proto::guard::{
-    Evidence, GuardMode, GuardRecord, GuardStep, Measured, OpenViolation, RuleKind, Subject, Told, jobs,
+    Evidence, GuardMode, GuardRecord, GuardStep, Measured, OpenViolation, RuleKind, Subject, Told,
+    jobs,
 };
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Bytes;

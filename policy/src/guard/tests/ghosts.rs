@@ -223,7 +223,8 @@ fn what_is_over_says_whether_somebody_would_have_been_ended_for_it() {
         let (mut guard, mut world) = (Guard::new(rules), two_jobs());
         let mut records = guard.watches(&mut world, 2);
         change(&mut world);
-        records.extend(guard.watches(&mut world, 8));
+        // What was not seen for five minutes is over.
+        records.extend(guard.watches(&mut world, 40));
         let overs = records.into_iter().filter(|it| it.step.name() == "over");
         overs.map(|it| it.is_rehearsed).collect::<Vec<_>>()
     };

@@ -67,7 +67,9 @@ fn no_name_protects_in_a_container_where_files_lie_as_its_image_says() {
         assert!(is_judged, "{uid} {image:?}");
     }
     // One whose executable is not known is in there all the same.
-    assert!(xorg(|it| (it.is_contained, it.executable) = (Some(true), None)));
+    assert!(xorg(
+        |it| (it.is_contained, it.executable) = (Some(true), None)
+    ));
     // As it was stored before it was told apart from the image.
     assert!(xorg(|it| {
         (it.is_contained, it.image) = (None, Some(Some("mine:1".into())));
