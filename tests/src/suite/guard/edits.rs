@@ -162,7 +162,12 @@ fn rules_go_out_and_come_in_in_every_form() {
     for form in ["toml", "json", "yaml"] {
         let file = stage.path(&format!("rules.{form}"));
         let name = file.to_str().unwrap();
-        assert_eq!(stage.ctl(&["guard", "export", name]).code, 0);
+        std::fs::write(&file, "mine").unwrap();
+        let ran = stage.ctl(&["guard", "export", name]);
+        let refused = format!("gpukillctl: {name} is there already\nhint: --force replaces it\n");
+        assert_eq!((ran.code, ran.stderr), (1, refused));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+        assert_eq!(stage.ctl(&["guard", "export", "--force", name]).code, 0);
         let set = ["guard", "user", "set", "alice", "--memory-limit", "9"];
         assert_eq!(stage.ctl(&set).code, 0);
         let ran = stage.ctl(&["guard", "import", name]);
