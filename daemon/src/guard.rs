@@ -162,7 +162,9 @@ impl Guard {
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
-        let report = self.keeper.edit(uid, edit, expected, is_dry_run)?;
+        let open = &self.standing().open;
+        let keeper = &self.keeper;
+        let report = keeper.edit(uid, edit, expected, is_dry_run, open)?;
         self.wake();
         Ok(report)
     }

@@ -10,13 +10,14 @@ use crate::audit::{Act, ActKind, Event, Store};
 use crate::catalogue::tell;
 use crate::fingerprint::fingerprint;
 use gpukill_policy::guard::Rulebook;
+use gpukill_policy::guard::anew::begin_anew;
 use gpukill_policy::guard::check::warnings;
 use gpukill_policy::guard::diff::unified;
 use gpukill_policy::guard::edit::edit;
 use gpukill_policy::guard::read::read;
 use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::guard::edit::{GuardEdit, Mistake};
-use gpukill_proto::guard::{EditReport, GuardMode, RulesRevision, RulesText};
+use gpukill_proto::guard::{EditReport, GuardMode, OpenViolation, RulesRevision, RulesText};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::LONGEST_PART;
 use gpukill_proto::settings::place::Place;
@@ -24,7 +25,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
-use told::{rehearsed, told, unread, unsafe_on_disk};
+use told::{anew, rehearsed, told, unread, unsafe_on_disk};
 
 mod told;
 
@@ -175,7 +176,7 @@ impl Keeper {
     }
 
     /// Changes what is written, or says what that would change. `expected` is what
-    /// whoever asks has seen there.
+    /// whoever asks has seen there; `open` are the violations that go on.
     ///
     /// # Errors
     /// Every mistake in it, or why it cannot be written or recorded.
@@ -185,6 +186,7 @@ impl Keeper {
         asked: &GuardEdit,
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
+        open: &[OpenViolation],
     ) -> Result<EditReport, Refusal> {
         let _one_at_a_time = self.lock();
         let written = self.written()?;
@@ -223,6 +225,7 @@ impl Keeper {
             warnings: unread
                 .into_iter()
                 .chain(rehearsed(&rules))
+                .chain(anew(begin_anew(open, &in_force.book, &rules.book)))
                 .chain(odd.map(|warning| warning.to_string()))
                 .collect(),
         };

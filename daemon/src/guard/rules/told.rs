@@ -34,6 +34,18 @@ pub(super) fn rehearsed(rules: &InForce) -> Option<String> {
     })
 }
 
+/// That so many violations begin anew with an edit.
+pub(super) fn anew(count: usize) -> Option<String> {
+    let (violations, grace) = match count {
+        0 => return None,
+        1 => ("1 violation begins".to_owned(), "its grace starts"),
+        several => (format!("{several} violations begin"), "their grace starts"),
+    };
+    Some(format!(
+        "{violations} anew, as far as the new rules are broken still: {grace} again"
+    ))
+}
+
 /// That an edit was made, and a power cut may undo it.
 pub(super) fn unsafe_on_disk(name: &str, error: &std::io::Error) -> String {
     format!(
