@@ -25,7 +25,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
-use told::{anew, rehearsed, told, unread, unsafe_on_disk};
+use told::{anew, limits_nobody, rehearsed, told, unread, unsafe_on_disk};
 
 mod told;
 
@@ -224,6 +224,7 @@ impl Keeper {
             difference: unified((&held, &in_force.text), (&name, &new)),
             warnings: unread
                 .into_iter()
+                .chain(limits_nobody(in_force.rules(), rules.rules()))
                 .chain(rehearsed(&rules))
                 .chain(anew(begin_anew(open, &in_force.book, &rules.book)))
                 .chain(odd.map(|warning| warning.to_string()))

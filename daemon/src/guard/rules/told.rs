@@ -1,6 +1,7 @@
 //! What whoever edits rules is told besides the difference.
 
 use super::InForce;
+use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::guard::edit::{GuardEdit, Mistake};
 
 /// What an edit does to what was written by hand and is not in force yet.
@@ -24,6 +25,16 @@ pub(super) fn unread(
     Some(format!(
         "{name} has changes that were not read yet: {becomes}"
     ))
+}
+
+/// That an edit takes away the last rule.
+pub(super) fn limits_nobody(held: &Rules, new: &Rules) -> Option<String> {
+    let gone = match held.count() {
+        0 => return None,
+        1 => "the only rule goes".to_owned(),
+        several => format!("all {several} rules go"),
+    };
+    (new.count() == 0).then(|| format!("{gone}: nobody is limited any more"))
 }
 
 /// That rules ask for more than is done.

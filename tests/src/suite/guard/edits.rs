@@ -182,3 +182,26 @@ fn rules_go_out_and_come_in_in_every_form() {
     }
     daemon.stop();
 }
+
+#[test]
+fn an_empty_file_is_the_built_in_defaults_to_check_and_import_alike() {
+    let stage = Stage::new();
+    has_rules(&stage, "[user_policies.alice]\nmemory_limit_gb = 8\n");
+    let daemon = stage.start();
+    let file = stage.path("empty.toml");
+    std::fs::write(&file, "").unwrap();
+    let name = file.to_str().unwrap();
+    let ran = stage.ctl(&["guard", "check", name]);
+    let checked = format!("{name}: 0 rules, dry-run; no mistake\n");
+    assert_eq!((ran.code, ran.stdout), (0, checked));
+    let warned = "gpukillctl: the only rule goes: nobody is limited any more\n";
+    for how in ["--dry-run", "--yes"] {
+        let ran = stage.ctl(&["guard", "import", name, how]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, warned), "{how}");
+        let is_gone = rules(&stage).is_empty();
+        assert_eq!(is_gone, how == "--yes");
+    }
+    let ran = stage.ctl(&["guard", "replay", "--rules", name, "--since", "1h"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    daemon.stop();
+}
