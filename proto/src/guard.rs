@@ -16,7 +16,7 @@ pub use asking::{
 };
 pub use replay::{NotJudged, ReplayReport, ReplayRequest, RuleOutcome};
 pub use rule::{RuleKind, RuleName, RuleSource};
-pub use ruled::{HeldTo, MOST_RULED, Ruled};
+pub use ruled::{HeldTo, JudgedAs, MOST_RULED, Ruled};
 
 use crate::snapshot::{DeviceId, InstanceId};
 use crate::units::Timestamp;

@@ -4,9 +4,9 @@ use gpukill_proto::audit::Gap;
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::guard::{
     EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport, GuardStep,
-    HeldTo, JudgedJob, JudgedRun, Marked, Measured, NotJudged, OpenViolation, Person, ReplayReport,
-    ReplayRequest, RuleKind, RuleName, RuleOutcome, RuleSource, Ruled, RulesFrom, RulesRevision,
-    RulesText, Subject, Told, Victim, ViolationPage, ViolationQuery,
+    HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, NotJudged, OpenViolation, Person,
+    ReplayReport, ReplayRequest, RuleKind, RuleName, RuleOutcome, RuleSource, Ruled, RulesFrom,
+    RulesRevision, RulesText, Subject, Told, Victim, ViolationPage, ViolationQuery,
 };
 use gpukill_proto::snapshot::{DeviceId, InstanceId};
 use gpukill_proto::units::Timestamp;
@@ -213,6 +213,7 @@ pub(super) fn ruled() -> Ruled {
             limit: Some(1 << 36),
             replaces: vec![(rule(RuleSource::Default), 300)],
         }],
+        judged_as: JudgedAs::Login(job().owner),
     }
 }
 

@@ -12,8 +12,8 @@ use super::{NOW, gib, id};
 use gpukill_proto::guard::edit::{Mistake, Warning};
 use gpukill_proto::guard::{
     EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport, GuardStep,
-    HeldTo, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person, RuleKind, RuleName,
-    RuleSource, Ruled, RulesRevision, Subject, Told, Victim, ViolationPage,
+    HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person, RuleKind,
+    RuleName, RuleSource, Ruled, RulesRevision, Subject, Told, Victim, ViolationPage,
 };
 use gpukill_proto::settings::place::Place;
 use gpukill_proto::snapshot::InstanceId;
@@ -234,6 +234,7 @@ pub(crate) fn ruled() -> Ruled {
                 replaces: Vec::new(),
             },
         ],
+        judged_as: JudgedAs::Owner,
     }
 }
 
