@@ -1,6 +1,6 @@
 //! The tables of `guard violations`: what goes on, and what was decided.
 
-use super::words::{ending, gpus, measured, names, pid, step, who};
+use super::words::{ending, gpus, measured, names, pid, processes, step, who};
 use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
 use crate::output::mark::WOULD_HAVE_ENDED;
@@ -50,16 +50,17 @@ pub(super) fn going_on(
         return vec![Line::plain("no violation goes on")];
     }
     let mut lines = vec![heading(open, would_have_ended, look), Line::default()];
+    // Who has to do what until when comes first; explain tells the rest of each process.
     let mut table = Table::new(vec![
         Column::left("WHO", WhenNarrow::Shrinks(8)),
-        Column::left("GPU", WhenNarrow::Goes(4)),
+        Column::left("GPU", WhenNarrow::Goes(3)),
         Column::left("RULE", WhenNarrow::Shrinks(18)),
-        Column::left("SINCE", WhenNarrow::Goes(3)),
-        Column::left("WARNED", WhenNarrow::Goes(2)),
+        Column::left("SINCE", WhenNarrow::Stays),
+        Column::left("WARNED", WhenNarrow::Goes(1)),
         Column::left("END", WhenNarrow::Stays),
-        Column::left("PID", WhenNarrow::Stays),
-        Column::left("PROCESS", WhenNarrow::ShrinksThenGoes(12, 1)),
-        Column::left("MEASURED", WhenNarrow::Stays),
+        // A pid of seven digits, and the beginning of a name.
+        Column::left("PROCESS", WhenNarrow::Shrinks(12)),
+        Column::left("MEASURED", WhenNarrow::Goes(2)),
     ]);
     let all = || open.iter().chain(would_have_ended);
     let ends = open.iter().map(|open| end(open, now, look));
@@ -77,8 +78,10 @@ pub(super) fn going_on(
             Cell::plain(clock_or_day(evidence.since, now, "%H:%M", look)),
             Cell::plain(warned),
             Cell::plain(end),
-            Cell::plain(pid(&evidence.runs)),
-            Cell::plain(shown(&names(&evidence.runs, evidence.count), look.symbols)),
+            Cell::plain(shown(
+                &processes(&evidence.runs, evidence.count),
+                look.symbols,
+            )),
             Cell::toned(
                 measured(violation.rule.kind, evidence.measured),
                 Tone::Doubtful,
