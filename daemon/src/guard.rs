@@ -200,7 +200,9 @@ impl Guard {
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
-        let mut report = self.keeper.edit(uid, edit, expected, is_dry_run)?;
+        let open = &self.standing().open;
+        let keeper = &self.keeper;
+        let mut report = keeper.edit(uid, edit, expected, is_dry_run, open)?;
         let is_of_mode = matches!(edit, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
         if is_of_mode && self.standing().tripped_at.is_some() {
             let ends = "it ends jobs again, after it had stopped: see gpukillctl violations";

@@ -30,6 +30,8 @@ pub mod limits;
 
 pub mod reach;
 
+pub mod anew;
+
 mod judge;
 
 mod whose;

@@ -16,7 +16,7 @@ pub use asking::{
 };
 pub use replay::{NotJudged, ReplayReport, ReplayRequest, RuleOutcome};
 pub use rule::{RuleKind, RuleName, RuleSource};
-pub use ruled::{HeldTo, MOST_RULED, Ruled};
+pub use ruled::{HeldTo, JudgedAs, MOST_RULED, Ruled};
 
 use crate::snapshot::{DeviceId, InstanceId};
 use crate::units::Timestamp;
@@ -294,6 +294,10 @@ pub struct GuardRecord {
     pub evidence: Evidence,
     /// The admin's own words to whoever broke it.
     pub message: Option<String>,
+    /// It is over, and somebody would have been ended for it in a dry run, who counts as
+    /// gone since: whether it would be over with them is not known.
+    #[serde(default)]
+    pub is_rehearsed: bool,
 }
 
 /// A violation that goes on.

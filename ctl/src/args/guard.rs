@@ -207,6 +207,9 @@ pub struct ExportRules {
     /// Its form [default: by the name of the file, else toml]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<RulesFormat>,
+    /// Replace the file where there is one
+    #[arg(long, overrides_with = "force")]
+    pub force: bool,
 }
 
 /// The forms of rules.

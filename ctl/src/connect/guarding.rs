@@ -67,7 +67,11 @@ impl Daemon {
     /// Offers rules of one's own.
     pub(crate) async fn offer_rules(&self, text: &str, patience: Patience) -> Result<(), Failure> {
         let mut offset = 0;
-        for part in text.as_bytes().chunks(LONGEST_PART) {
+        let nothing: &[u8] = &[];
+        // Rules that say nothing are rules: the built-in defaults.
+        let first = text.is_empty().then_some(nothing);
+        let parts = text.as_bytes().chunks(LONGEST_PART);
+        for part in first.into_iter().chain(parts) {
             self.ask(patience, async |context| {
                 let part = part.to_vec();
                 self.client.offer_rules(context, offset, part).await

@@ -24,5 +24,38 @@ fn violations_are_asked_for_page_by_page_up_to_the_limit() {
     assert_eq!(ids("--limit 2500"), (down_to(1), String::new()));
     assert_eq!(ids("--limit 0"), (down_to(1), String::new()));
     // A page without a record is not the last.
-    assert_eq!(ids("--limit 5 --user bob"), (Vec::new(), String::new()));
+    assert_eq!(ids("--limit 5 --user root"), (Vec::new(), String::new()));
+}
+
+#[test]
+fn whoever_breaks_no_rule_is_an_answer_and_whom_nobody_knows_is_none() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    let nothing = "no violation goes on\nnothing was decided in this time\n";
+    let nobody = "gpukillctl: no violation is of no-such-person: no user is called \
+        no-such-person\n";
+    for (user, expected) in [
+        ("root", (Some(0), nothing, "")),
+        // A number may be a user's whether or not that has a name.
+        ("3999999999", (Some(0), nothing, "")),
+        ("no-such-person", (Some(8), "", nobody)),
+    ] {
+        let output = run(&daemon.socket, &format!("guard violations --user {user}"));
+        let (said, warned) = (stdout(&output), stderr(&output));
+        let told = (output.status.code(), said.as_str(), warned.as_str());
+        assert_eq!(told, expected);
+    }
+    // A name that the name service has forgotten is told by the records.
+    let output = run(&daemon.socket, "guard violations --user alice");
+    assert_eq!(output.status.code(), Some(0));
+    // A program gets its document all the same.
+    let output = run(
+        &daemon.socket,
+        "guard violations -o json --user no-such-person",
+    );
+    let document: Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+    assert_eq!(
+        (output.status.code(), &document["records"]),
+        (Some(8), &Value::Array(Vec::new()))
+    );
 }

@@ -1,4 +1,4 @@
-//! What the guard of the stand-in decided: 2500 records, none of which are bob's.
+//! What the guard of the stand-in decided: 2500 records, all of which are alice's.
 
 use crate::daemon::NOW;
 use gpukill_proto::guard::{
@@ -12,8 +12,8 @@ pub(crate) fn page(query: &ViolationQuery) -> ViolationPage {
     let newest = query.before.unwrap_or(2501) - 1;
     let count = newest.min(query.limit.min(1_000).into());
     let ids = (0..count).map(|back| newest - back);
-    let is_bobs = query.user.as_deref() == Some("bob");
-    let records = ids.filter(|_| !is_bobs).map(|id| (id, record()));
+    let are_hers = query.user.as_deref().is_none_or(|user| user == "alice");
+    let records = ids.filter(|_| are_hers).map(|id| (id, record()));
     let next = newest + 1 - count;
     ViolationPage {
         open: Vec::new(),
@@ -44,5 +44,6 @@ fn record() -> GuardRecord {
             unknown: 0,
         },
         message: None,
+        is_rehearsed: false,
     }
 }

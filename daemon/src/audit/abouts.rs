@@ -8,14 +8,16 @@ use rusqlite::{OptionalExtension as _, Transaction, params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The third form. The first said nothing of who has no name, and neither it nor the
-/// second what is known of who logged in.
-const VERSION: u8 = 3;
+/// The fourth form. The first said nothing of who has no name, neither it nor the second
+/// what is known of who logged in, and none of the three whether it is in a container.
+const VERSION: u8 = 4;
 
 /// How postcard writes that there is none of something, as often as older forms lack it.
-const OF_FIRST: &[u8] = &[0, 0, 0];
+const OF_FIRST: &[u8] = &[0, 0, 0, 0];
 
-const OF_SECOND: &[u8] = &[0, 0];
+const OF_SECOND: &[u8] = &[0, 0, 0];
+
+const OF_THIRD: &[u8] = &[0];
 
 /// As it is stored.
 fn pack(about: &About) -> Vec<u8> {
@@ -27,6 +29,7 @@ fn pack(about: &About) -> Vec<u8> {
 pub(super) fn unpack(blob: &[u8]) -> About {
     let about = match blob {
         [VERSION, packed @ ..] => postcard::from_bytes(packed).ok(),
+        [3, packed @ ..] => postcard::from_bytes(&[packed, OF_THIRD].concat()).ok(),
         [2, packed @ ..] => postcard::from_bytes(&[packed, OF_SECOND].concat()).ok(),
         [1, packed @ ..] => postcard::from_bytes(&[packed, OF_FIRST].concat()).ok(),
         _ => None,
@@ -115,12 +118,14 @@ mod tests {
             assert_eq!(unpack(&second), about(account), "{account:?}");
             let third = [b"\x03", &blob[1..], b"\x00\x00\x00"].concat();
             assert_eq!(unpack(&third), about(account), "{account:?}");
-            assert_eq!(pack(&about(account)), third, "{account:?}");
+            let fourth = [b"\x04", &third[1..], b"\x00"].concat();
+            assert_eq!(unpack(&fourth), about(account), "{account:?}");
+            assert_eq!(pack(&about(account)), fourth, "{account:?}");
         }
     }
 
     #[test]
-    fn who_has_no_name_is_told_since_the_second_form_and_who_logged_in_since_the_third() {
+    fn each_form_tells_what_the_ones_before_did_and_more() {
         let about = About {
             nameless: vec![7, 4242],
             ..About::default()
@@ -133,8 +138,14 @@ mod tests {
             ..about
         };
         let third = [b"\x03", &second[1..], b"\x01\x03ann\x01\x01\x02ml"].concat();
-        assert_eq!(pack(&about), third);
         assert_eq!(unpack(&third), about);
+        let about = About {
+            is_contained: Some(true),
+            ..about
+        };
+        let fourth = [b"\x04", &third[1..], b"\x01\x01"].concat();
+        assert_eq!(pack(&about), fourth);
+        assert_eq!(unpack(&fourth), about);
     }
 
     #[test]
@@ -142,6 +153,7 @@ mod tests {
         for blob in [
             &b""[..],
             b"\x00",
+            b"\x04\x01",
             b"\x03\x01",
             b"\x02\x01",
             b"\x01",

@@ -61,17 +61,31 @@ fn is_others(metadata: &Metadata) -> Option<String> {
 /// What lets others than the owner write.
 const OTHERS_WRITE: u32 = 0o022;
 
+/// How safe a file is that was put in its place.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// It is on the disk.
+    ForGood,
+    /// It is there, and whether that is on the disk is not known: when the power fails,
+    /// what it was may be back.
+    WhilePowered(Error),
+}
+
 /// Puts `text` in the place of what the file said, at once and for good: whoever
 /// reads sees the one or the other, whatever happens meanwhile. A link stays one. Where
 /// its directory is not there yet, that is made; but not the one around it.
 ///
 /// # Errors
 /// When it cannot be written; then it is as it was.
-pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn replace(path: &Path, text: &str) -> Result<Kept> {
+    replace_and(path, text, sync)
+}
+
+fn replace_and(path: &Path, text: &str, sync: Syncing) -> Result<Kept> {
     let target = target(path)?;
     let directory = directory_of(&target);
     if directory.exists() {
-        return put(&target, text, 0o644);
+        return put(&target, text, 0o644, sync);
     }
     if target != path {
         // Who wrote the link says where rules lie, and may have meant another place.
@@ -85,7 +99,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
         ));
     }
     directory::make(directory)?;
-    let put = put(&target, text, 0o644);
+    let put = put(&target, text, 0o644, sync);
     if put.is_err() {
         // It is empty; the error that counts is the first.
         let _ = std::fs::remove_dir(directory);
@@ -103,12 +117,22 @@ fn directory_of(path: &Path) -> &Path {
 /// no link.
 ///
 /// # Errors
-/// As [`replace`].
+/// As [`replace`], and when it is not known to be on the disk.
 pub(crate) fn replace_private(path: &Path, text: &str) -> Result<()> {
-    put(path, text, 0o600)
+    match put(path, text, 0o600, sync)? {
+        Kept::ForGood => Ok(()),
+        Kept::WhilePowered(error) => Err(error),
+    }
 }
 
-fn put(path: &Path, text: &str, usual_mode: u32) -> Result<()> {
+/// Has the disk keep what a directory says.
+type Syncing = fn(&Path) -> Result<()>;
+
+fn sync(directory: &Path) -> Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+fn put(path: &Path, text: &str, usual_mode: u32, sync: Syncing) -> Result<Kept> {
     let directory = directory_of(path);
     let before = path.metadata().ok();
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -125,7 +149,11 @@ fn put(path: &Path, text: &str, usual_mode: u32) -> Result<()> {
         let _ = std::fs::remove_file(&new);
     }
     replaced?;
-    File::open(directory)?.sync_all()
+    // It is in its place, whatever the disk says now.
+    Ok(match sync(directory) {
+        Ok(()) => Kept::ForGood,
+        Err(error) => Kept::WhilePowered(error),
+    })
 }
 
 /// So many links may lead to each other: as many as the kernel follows (path_resolution(7)).
@@ -187,6 +215,19 @@ mod tests {
             .map(|entry| entry.unwrap().file_name())
             .collect();
         assert_eq!(names, ["guard.toml"]);
+    }
+
+    #[test]
+    fn what_is_in_its_place_is_no_error_though_the_disk_may_not_keep_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("guard.toml");
+        assert!(matches!(replace(&path, "one").unwrap(), Kept::ForGood));
+        let kept = replace_and(&path, "two", |_| Err(Error::other("no room")));
+        match kept.unwrap() {
+            Kept::WhilePowered(error) => assert_eq!(error.to_string(), "no room"),
+            Kept::ForGood => panic!("nobody can know that"),
+        }
+        assert_eq!(read(&path).unwrap().as_deref(), Some("two"));
     }
 
     #[test]

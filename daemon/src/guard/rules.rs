@@ -5,18 +5,19 @@
 //! edit is lost, neither an admin's with the client nor one's with an editor; what it
 //! puts in force beyond itself, it tells.
 
-use super::file;
+use super::file::{self, Kept};
 use crate::audit::{Act, ActKind, Event, Store};
 use crate::catalogue::tell;
 use crate::fingerprint::fingerprint;
 use gpukill_policy::guard::Rulebook;
+use gpukill_policy::guard::anew::begin_anew;
 use gpukill_policy::guard::check::warnings;
 use gpukill_policy::guard::diff::unified;
 use gpukill_policy::guard::edit::edit;
 use gpukill_policy::guard::read::read;
 use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::guard::edit::{GuardEdit, Mistake};
-use gpukill_proto::guard::{EditReport, GuardMode, RulesRevision, RulesText};
+use gpukill_proto::guard::{EditReport, GuardMode, OpenViolation, RulesRevision, RulesText};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::LONGEST_PART;
 use gpukill_proto::settings::place::Place;
@@ -24,6 +25,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
+use told::{anew, limits_nobody, told, unread, unsafe_on_disk};
+
+mod told;
 
 #[cfg(test)]
 mod tests;
@@ -111,6 +115,8 @@ pub(super) struct Keeper {
     store: Store,
     /// One edit at a time.
     editing: Mutex<()>,
+    /// Puts a text in the place of the file's.
+    replace: fn(&Path, &str) -> std::io::Result<Kept>,
 }
 
 impl Keeper {
@@ -124,6 +130,7 @@ impl Keeper {
             in_force,
             store,
             editing: Mutex::default(),
+            replace: file::replace,
         };
         // What is in force is recorded where it is not what was so before.
         keeper.reload();
@@ -176,7 +183,7 @@ impl Keeper {
     }
 
     /// Changes what is written, or says what that would change. `expected` is what
-    /// whoever asks has seen there.
+    /// whoever asks has seen there; `open` are the violations that go on.
     ///
     /// # Errors
     /// Every mistake in it, or why it cannot be written or recorded.
@@ -186,6 +193,7 @@ impl Keeper {
         asked: &GuardEdit,
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
+        open: &[OpenViolation],
     ) -> Result<EditReport, Refusal> {
         let _one_at_a_time = self.lock();
         let written = self.written()?;
@@ -217,12 +225,14 @@ impl Keeper {
             None => name.clone(),
         };
         let odd = warnings(rules.rules()).into_iter();
-        let report = EditReport {
+        let mut report = EditReport {
             before,
             after: revision(&new),
             difference: unified((&held, &in_force.text), (&name, &new)),
             warnings: unread
                 .into_iter()
+                .chain(limits_nobody(in_force.rules(), rules.rules()))
+                .chain(anew(begin_anew(open, &in_force.book, &rules.book)))
                 .chain(odd.map(|warning| warning.to_string()))
                 .collect(),
         };
@@ -232,20 +242,22 @@ impl Keeper {
             return Ok(report);
         }
         if !is_written {
-            self.write(uid, asked, &report, &new)?;
+            let warning = self.write(uid, asked, &report, &new)?;
+            report.warnings.extend(warning);
         }
         self.put_in_force(rules);
         Ok(report)
     }
 
-    /// Recorded before, and what came of it after.
+    /// Recorded before, and what came of it after: with a warning where a power cut may
+    /// undo it.
     fn write(
         &self,
         uid: u32,
         asked: &GuardEdit,
         report: &EditReport,
         new: &str,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<String>, Refusal> {
         let plan = serde_json::json!({
             "before": report.before.as_ref().map(|it| &it.0),
             "after": report.after.0,
@@ -263,10 +275,16 @@ impl Keeper {
                 "the edit cannot be recorded, and is not made: {why}"
             ))
         })?;
-        match file::replace(&self.path, new) {
-            Ok(()) => {
+        match (self.replace)(&self.path, new) {
+            Ok(Kept::ForGood) => {
                 open.settle("done", "{}".into());
-                Ok(())
+                Ok(None)
+            }
+            Ok(Kept::WhilePowered(error)) => {
+                let warning = unsafe_on_disk(&self.path.display().to_string(), &error);
+                let outcome = serde_json::json!({ "warning": warning });
+                open.settle("done", outcome.to_string());
+                Ok(Some(warning))
             }
             Err(error) => {
                 let why = format!("cannot write {}: {error}", self.path.display());
@@ -356,31 +374,4 @@ fn understood(text: Option<String>) -> Result<InForce, Vec<Mistake>> {
     };
     let rules = read(&text)?;
     Ok(InForce::of(rules, &text, Some(revision(&text))))
-}
-
-/// What an edit does to what was written by hand and is not in force yet.
-fn unread(
-    name: &str,
-    (held, written, new): (&str, &str, &str),
-    asked: &GuardEdit,
-) -> Option<String> {
-    if held == written {
-        return None;
-    }
-    let becomes = match asked {
-        GuardEdit::Replace(_) if written != new => "these rules replace them too",
-        GuardEdit::Replace(_)
-        | GuardEdit::SetPolicy { .. }
-        | GuardEdit::RemovePolicy { .. }
-        | GuardEdit::SetKey { .. }
-        | GuardEdit::SetMode(_)
-        | GuardEdit::ToggleDryRun => "they come into force with this edit",
-    };
-    Some(format!(
-        "{name} has changes that were not read yet: {becomes}"
-    ))
-}
-
-fn told(mistakes: &[Mistake]) -> Vec<String> {
-    mistakes.iter().map(ToString::to_string).collect()
 }

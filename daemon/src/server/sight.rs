@@ -6,7 +6,8 @@ use crate::guard::Standing;
 use crate::guard::bucket::judged_run;
 use crate::guard::{Counted, Today};
 use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
-use gpukill_policy::guard::rules::Rules;
+use gpukill_policy::guard::about::About;
+use gpukill_policy::guard::rules::{PersonBy, Rules};
 use gpukill_policy::guard::{Ghost, Process};
 use gpukill_policy::usage::Run;
 use gpukill_proto::guard::{
@@ -124,7 +125,7 @@ impl Sight<'_> {
     ) -> GuardBrief {
         let Standing { open, ghosts, .. } = standing;
         let seen = open.iter().filter(|open| self.sees(open));
-        let marked = seen.flat_map(|open| self.marks(open, snapshot));
+        let marked = seen.flat_map(|open| self.marks(open, rules.person, snapshot));
         // Neither leaves no room for the other.
         let mut gone = self.marks_of_ghosts(ghosts, snapshot);
         gone.truncate(MOST_MARKED / 2);
@@ -189,7 +190,7 @@ impl Sight<'_> {
 
     /// The processes that a violation marks, of those that the caller sees: those that
     /// it tells of, and where these are only some of a job's, all of that job.
-    fn marks(&self, open: &OpenViolation, snapshot: &Snapshot) -> Vec<Marked> {
+    fn marks(&self, open: &OpenViolation, by: PersonBy, snapshot: &Snapshot) -> Vec<Marked> {
         let told = open.evidence.runs.iter();
         let all = told.zip(Marked::all_of(open));
         let seen = all.filter(|(told, _)| self.of_owner(told));
@@ -200,7 +201,7 @@ impl Sight<'_> {
         if !is_whole(open) && matches!(open.subject, Subject::Job(_)) {
             let known: BTreeSet<JudgedRun> = marks.iter().map(|mark| mark.run.clone()).collect();
             let of_job = snapshot.processes.iter();
-            let of_job = of_job.filter(|process| is_of_its_job(open, process));
+            let of_job = of_job.filter(|process| is_of_its_job(open, by, process));
             let of_job = of_job.filter_map(|process| judged_run(&Run::of(process)));
             let new = of_job.filter(|run| !known.contains(run));
             marks.extend(new.map(|run| Marked {
@@ -212,13 +213,13 @@ impl Sight<'_> {
     }
 }
 
-/// Whether a violation is about a process.
-pub(super) fn is_part(open: &OpenViolation, process: &GpuProcess) -> bool {
+/// Whether a violation of rules that mean this person is about a process.
+pub(super) fn is_part(open: &OpenViolation, by: PersonBy, process: &GpuProcess) -> bool {
     let Some(key) = process.key() else {
         return false;
     };
     let is_it = |told: &Told| (told.run.pid, told.run.start_ticks) == (key.pid, key.start_ticks);
-    open.evidence.runs.iter().any(is_it) || (!is_whole(open) && is_of_its_job(open, process))
+    open.evidence.runs.iter().any(is_it) || (!is_whole(open) && is_of_its_job(open, by, process))
 }
 
 /// Whether a process is one of a job that would have been ended.
@@ -232,16 +233,17 @@ fn is_whole(open: &OpenViolation) -> bool {
     open.evidence.runs.len() >= open.evidence.count as usize
 }
 
-fn is_of_its_job(open: &OpenViolation, process: &GpuProcess) -> bool {
-    let (Subject::Job(job), Some(its), Some(owner)) = (
-        &open.subject,
-        process.job.last_known(),
-        process.owner.last_known(),
-    ) else {
+fn is_of_its_job(open: &OpenViolation, by: PersonBy, process: &GpuProcess) -> bool {
+    let (Subject::Job(job), Some(its)) = (&open.subject, process.job.last_known()) else {
         return false;
     };
+    if its.id() != job.id {
+        return false;
+    }
+    // Who it is hangs on nobody's groups.
+    let person = About::of(process, &BTreeMap::new()).person(by);
     // A name may come late, and a container may be renamed.
-    its.id() == job.id && owner.uid == job.owner.uid
+    person.is_some_and(|person| person.uid == job.owner.uid)
 }
 
 fn count(number: usize) -> u32 {

@@ -57,6 +57,8 @@ pub struct About {
     pub login_name: Option<String>,
     /// The names of that user's groups.
     pub login_groups: Option<Vec<String>>,
+    /// Whether it is in a container, of whatever image.
+    pub is_contained: Option<bool>,
 }
 
 impl About {
@@ -97,6 +99,7 @@ impl About {
     #[must_use]
     pub fn placed(mut self, place: &Place) -> Self {
         let container = place.container.last_known();
+        self.is_contained = container.map(Option::is_some);
         self.image = container.and_then(|container| match container {
             None => Some(None),
             Some(container) => container.image.last_known().cloned().map(Some),
@@ -166,6 +169,12 @@ impl About {
         }
     }
 
+    /// Whose it is to rules that mean this person; `None` where that is not known.
+    #[must_use]
+    pub fn person(&self, by: PersonBy) -> Option<Person> {
+        self.by(by).owner.clone()
+    }
+
     /// As of the person whom rules mean.
     pub(crate) fn by(&self, person: PersonBy) -> Cow<'_, Self> {
         match person {
@@ -221,6 +230,13 @@ impl About {
         let is_of_a_user = self.owner.as_ref().is_some_and(|owner| owner.uid.is_some());
         let unit = self.unit.as_ref();
         is_of_a_user && unit.is_some_and(|unit| unit.as_deref().is_none_or(is_manager))
+    }
+
+    /// Whether it is in a container, where files lie as its image says. What was stored
+    /// before that was tells it by the image.
+    pub(crate) fn is_in_a_container(&self) -> Option<bool> {
+        let by_image = || self.image.as_ref().map(Option::is_some);
+        self.is_contained.or_else(by_image)
     }
 
     /// The Kubernetes pod that it is in, where that is no user's word.

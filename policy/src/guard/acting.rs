@@ -143,6 +143,7 @@ impl Memory {
                     rule: open.rule,
                     subject: open.subject,
                     mode: open.mode,
+                    is_rehearsed: false,
                     step: GuardStep::Snoozed {
                         by: snoozer.by,
                         owner: snoozer.owner,

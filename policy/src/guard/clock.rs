@@ -147,9 +147,13 @@ impl Clock {
 
     /// Whether it does not hold since a dry run counts somebody as gone for it.
     pub(crate) fn was_rid(&self) -> bool {
+        self.settled_ms > 0 && self.is_rehearsed()
+    }
+
+    /// Whether a dry run counts somebody as gone for it.
+    pub(crate) fn is_rehearsed(&self) -> bool {
         let opened = self.opened.as_ref();
-        self.settled_ms > 0
-            && opened.is_some_and(|it| it.ended_at.is_some() && it.mode == GuardMode::DryRun)
+        opened.is_some_and(|it| it.ended_at.is_some() && it.mode == GuardMode::DryRun)
     }
 
     /// So much time went by in which nobody looked, or the clock on the wall was set

@@ -116,6 +116,7 @@ pub(crate) fn about(owner: &str) -> About {
         nameless: Vec::new(),
         login_name: None,
         login_groups: None,
+        is_contained: Some(false),
     }
 }
 

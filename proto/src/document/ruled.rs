@@ -88,6 +88,11 @@ pub struct RuledDocument {
     pub would_have_ended: Option<OpenViolationDocument>,
     /// What holds for its owner now.
     pub limits: Vec<LimitDocument>,
+    /// Whom the rules mean by it: its `owner`, whoever logged in to start it (`login`), or
+    /// that one, who is `unknown`.
+    pub judged_as: &'static str,
+    /// Who logged in, where it is judged as of them.
+    pub login: Option<String>,
 }
 
 impl RuledDocument {
@@ -98,6 +103,8 @@ impl RuledDocument {
             open: violations.map(OpenViolationDocument::from).collect(),
             would_have_ended: ruled.would_have_ended.as_ref().map(Into::into),
             limits: ruled.limits.iter().map(LimitDocument::from).collect(),
+            judged_as: ruled.judged_as.name(),
+            login: ruled.judged_as.login().map(|person| person.name.clone()),
         }
     }
 }

@@ -221,7 +221,8 @@ pub struct EditReport {
     /// they are among them.
     pub difference: String,
     /// What of the new rules can never hold, contradicts itself, means nothing on this
-    /// box, or is not done by this version.
+    /// box, or is not done by this version; whom the edit lets begin anew, and what of it
+    /// may not last.
     pub warnings: Vec<String>,
 }
 

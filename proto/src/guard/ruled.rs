@@ -1,6 +1,6 @@
 //! What the guard says of one process, and what holds for it.
 
-use super::{GuardMode, OpenViolation, RuleName};
+use super::{GuardMode, OpenViolation, Person, RuleName};
 use serde::{Deserialize, Serialize};
 
 /// So many violations, and so many limits, are told of one process.
@@ -17,6 +17,41 @@ pub struct Ruled {
     pub would_have_ended: Option<OpenViolation>,
     /// The limits that hold for its owner now, at most [`MOST_RULED`].
     pub limits: Vec<HeldTo>,
+    /// Whom the rules mean by it.
+    pub judged_as: JudgedAs,
+}
+
+/// Whom rules mean by a process.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum JudgedAs {
+    /// Its owner.
+    #[default]
+    Owner,
+    /// Another, who logged in to start it.
+    Login(Person),
+    /// Who logged in to start it, which is not known.
+    Unknown,
+}
+
+impl JudgedAs {
+    /// As it is written in JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Login(_) => "login",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Who logged in, where it is another.
+    #[must_use]
+    pub const fn login(&self) -> Option<&Person> {
+        match self {
+            Self::Login(person) => Some(person),
+            Self::Owner | Self::Unknown => None,
+        }
+    }
 }
 
 /// One limit that holds for somebody.

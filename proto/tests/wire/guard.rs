@@ -4,9 +4,10 @@ use gpukill_proto::audit::Gap;
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::guard::{
     Acted, EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport,
-    GuardStep, HeldTo, JudgedJob, JudgedRun, Marked, Measured, NotJudged, OpenViolation, Person,
-    ReplayReport, ReplayRequest, RuleKind, RuleName, RuleOutcome, RuleSource, Ruled, RulesFrom,
-    RulesRevision, RulesText, Snoozed, Subject, Told, Victim, ViolationPage, ViolationQuery,
+    GuardStep, HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, NotJudged, OpenViolation,
+    Person, ReplayReport, ReplayRequest, RuleKind, RuleName, RuleOutcome, RuleSource, Ruled,
+    RulesFrom, RulesRevision, RulesText, Snoozed, Subject, Told, Victim, ViolationPage,
+    ViolationQuery,
 };
 use gpukill_proto::snapshot::{DeviceId, InstanceId};
 use gpukill_proto::units::Timestamp;
@@ -165,6 +166,7 @@ fn records() -> Vec<GuardRecord> {
         step: steps[at % steps.len()].clone(),
         evidence: evidence(),
         message: Some("ask first".into()),
+        is_rehearsed: at % 2 == 1,
     });
     records.collect()
 }
@@ -226,6 +228,7 @@ pub(super) fn ruled() -> Ruled {
             limit: Some(1 << 36),
             replaces: vec![(rule(RuleSource::Default), 300)],
         }],
+        judged_as: JudgedAs::Login(job().owner),
     }
 }
 

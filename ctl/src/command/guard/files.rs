@@ -5,6 +5,7 @@ use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
 use crate::connect::{Daemon, Doing, Patience};
 use crate::exit::{Exit, Failure};
 use crate::guard_files::{self, Format, NoRules};
+use crate::output::export::partial::{IfThere, Partial};
 use crate::output::look::Look;
 use crate::output::message::Messages;
 use crate::output::{guard, print_lines};
@@ -14,6 +15,9 @@ use gpukill_policy::guard::read;
 use gpukill_proto::guard::edit::Warning;
 use std::io::Read as _;
 use std::path::Path;
+
+/// As a new file of any program: the umask has the last word.
+const MODE: u32 = 0o666;
 
 /// Every mistake in a file, and what of it can never hold. Asks no daemon.
 pub(super) fn check(
@@ -129,6 +133,9 @@ pub(super) async fn export(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
+    let goal = wanted.file.as_ref().filter(|file| file.as_os_str() != "-");
+    let goal = goal.map(|file| Partial::create(file, IfThere::with(wanted.force), MODE));
+    let goal = goal.transpose()?;
     let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
     let (file, revision, text) = daemon.rules(Patience::lasting(settings.timeout)).await?;
     if revision.is_none() {
@@ -139,13 +146,12 @@ pub(super) async fn export(
     let format = format.unwrap_or(Format::Toml);
     let text = guard_files::export(&text, format);
     let text = text.map_err(|why| Failure::Usage(format!("{file}: {why}")))?;
-    match &wanted.file {
-        Some(file) if file.as_os_str() != "-" => {
-            std::fs::write(file, text).map_err(|error| {
-                Failure::Usage(format!("cannot write {}: {error}", file.display()))
-            })?;
+    match goal {
+        Some(mut goal) => {
+            goal.write(text.as_bytes())?;
+            goal.finish()?;
         }
-        Some(_) | None => guard::print_rules(&text)?,
+        None => guard::print_rules(&text)?,
     }
     Ok(Exit::Done)
 }
@@ -192,6 +198,10 @@ pub(super) async fn import(
         .await?;
     if shows {
         print_lines(&[guard::in_force(&report)], &look)?;
+        // What only the edit itself could tell.
+        let mut new = report.warnings;
+        new.retain(|warning| !planned.warnings.contains(warning));
+        tell(&new, messages);
     } else {
         print_lines(&guard::edited(&report, Doing::Doing, &look), &look)?;
         tell(&report.warnings, messages);

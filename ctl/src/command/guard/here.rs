@@ -1,15 +1,16 @@
 //! What of rules is about nobody and nothing on this box, on which the daemon runs too.
 
-use crate::command::list::person::strangers;
+use crate::command::list::person::{no_groups, strangers};
 use crate::connect::{Daemon, Patience};
-use gpukill_policy::guard::check::here::{Here, names, warnings};
+use gpukill_policy::guard::check::here::{Here, groups, names, warnings};
 use gpukill_policy::guard::edit::edit;
 use gpukill_policy::guard::read::read;
 use gpukill_policy::guard::rules::Rules;
 use gpukill_policy::select::DeviceName;
 use gpukill_proto::guard::edit::{GuardEdit, Warning};
 
-/// What is about users whom this box does not know, without asking the daemon.
+/// What is about users and groups that this box does not know, without asking the
+/// daemon.
 pub(super) fn about_users(rules: &Rules) -> Vec<Warning> {
     about(rules, &[])
 }
@@ -47,6 +48,7 @@ pub(super) async fn about_edit(
 fn about(rules: &Rules, devices: &[DeviceName<'_>]) -> Vec<Warning> {
     let here = Here {
         strangers: &strangers(names(rules)),
+        no_groups: &no_groups(groups(rules)),
         devices,
     };
     warnings(rules, &here)

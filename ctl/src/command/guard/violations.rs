@@ -3,6 +3,7 @@
 use super::{connect, now};
 use crate::args::Violations;
 use crate::command::audit::{Left, Next, next, span};
+use crate::command::list::person::may_be;
 use crate::connect::{Daemon, Patience};
 use crate::exit::{Exit, Failure};
 use crate::output::history::{Rest, Span};
@@ -12,6 +13,7 @@ use crate::output::{guard, json, print, print_lines};
 use crate::settings::{Format, Settings};
 use gpukill_proto::document::ViolationsDocument;
 use gpukill_proto::guard::{ViolationPage, ViolationQuery};
+use gpukill_proto::text::visible;
 
 /// Without `--hours` and `--since`: a week.
 const DEFAULT_HOURS: u32 = 168;
@@ -28,15 +30,31 @@ pub(super) async fn run(
     if rest == Rest::More {
         messages.warn("there are more records: --limit 0 shows all");
     }
+    let stranger = stranger(wanted.user.as_deref(), &all);
     match settings.output_format {
         Format::Json => print(&json::pretty(&ViolationsDocument::from(&all))?)?,
         // Only the settings can ask for forms that this command does not have.
-        Format::Table | Format::Ndjson | Format::Csv => {
+        Format::Table | Format::Ndjson | Format::Csv if stranger.is_none() => {
             let look = Look::of_stdout(settings);
             print_lines(&guard::violations(&all, now(), &look), &look)?;
         }
+        Format::Table | Format::Ndjson | Format::Csv => {}
     }
-    Ok(Exit::Done)
+    stranger.map_or(Ok(Exit::Done), Err)
+}
+
+/// That nobody is called as was typed. Whoever is there and breaks no rule is an answer.
+fn stranger(user: Option<&str>, all: &ViolationPage) -> Option<Failure> {
+    let user = user?;
+    let is_known = !(all.open.is_empty() && all.would_have_ended.is_empty())
+        || !all.records.is_empty()
+        || may_be(user);
+    (!is_known).then(|| {
+        let user = visible(user.as_bytes(), 80);
+        Failure::NoMatch(format!(
+            "no violation is of {user}: no user is called {user}"
+        ))
+    })
 }
 
 /// Everything that is wanted, and whether there is more.

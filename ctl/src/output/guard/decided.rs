@@ -1,13 +1,13 @@
 //! The tables of `guard violations`: what goes on, and what was decided.
 
-use super::words::{Over, ending, gpus, measured, names, pid, step, who};
+use super::words::{ending, gpus, measured, names, pid, processes, step, who};
 use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
 use crate::output::mark::WOULD_HAVE_ENDED;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::value::{clock_or_day, counted, minute};
 use gpukill_proto::guard::{
-    GuardMode, GuardRecord, GuardStep, OpenViolation, RuleName, Subject, ViolationPage,
+    GuardMode, GuardRecord, GuardStep, OpenViolation, RuleName, ViolationPage,
 };
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
@@ -31,40 +31,11 @@ pub(crate) fn violations(page: &ViolationPage, now: Timestamp, look: &Look) -> V
         Column::left("PROCESS", WhenNarrow::ShrinksThenGoes(12, 1)),
         Column::left("MEASURED", WhenNarrow::Goes(3)),
     ]);
-    let overs = overs(page);
-    for ((_, record), over) in page.records.iter().zip(overs) {
-        table.push(Row::Cells(row(record, over, now, look)));
+    for (_, record) in &page.records {
+        table.push(Row::Cells(row(record, now, look)));
     }
     lines.extend(table.lines(look));
     lines
-}
-
-/// Of each record, why the violation is over, if that is what it says: right after its
-/// end in a dry run, because whoever would have been ended counts as gone.
-fn overs(page: &ViolationPage) -> Vec<Over> {
-    let mut is_gone: BTreeMap<(&RuleName, &Subject), bool> = BTreeMap::new();
-    let oldest_first = page.records.iter().rev();
-    let mut overs: Vec<Over> = oldest_first
-        .map(|(_, record)| {
-            let is_dry_run = record.mode == GuardMode::DryRun;
-            let is_end = match &record.step {
-                GuardStep::Ended(victim) => is_dry_run && victim.leave_to.is_none(),
-                GuardStep::Violated
-                | GuardStep::Warned { .. }
-                | GuardStep::Spared(_)
-                | GuardStep::Over
-                | GuardStep::Snoozed { .. }
-                | GuardStep::Acted(_)
-                | GuardStep::Tripped { .. } => false,
-            };
-            match is_gone.insert((&record.rule, &record.subject), is_end) {
-                Some(true) => Over::AsIfEnded,
-                Some(false) | None => Over::Really,
-            }
-        })
-        .collect();
-    overs.reverse();
-    overs
 }
 
 /// Those that go on, with their clocks, and for what jobs would have been ended that are
@@ -79,16 +50,17 @@ pub(super) fn going_on(
         return vec![Line::plain("no violation goes on")];
     }
     let mut lines = vec![heading(open, would_have_ended, look), Line::default()];
+    // Who has to do what until when comes first; explain tells the rest of each process.
     let mut table = Table::new(vec![
         Column::left("WHO", WhenNarrow::Shrinks(8)),
-        Column::left("GPU", WhenNarrow::Goes(4)),
+        Column::left("GPU", WhenNarrow::Goes(3)),
         Column::left("RULE", WhenNarrow::Shrinks(18)),
-        Column::left("SINCE", WhenNarrow::Goes(3)),
-        Column::left("WARNED", WhenNarrow::Goes(2)),
+        Column::left("SINCE", WhenNarrow::Stays),
+        Column::left("WARNED", WhenNarrow::Goes(1)),
         Column::left("END", WhenNarrow::Stays),
-        Column::left("PID", WhenNarrow::Stays),
-        Column::left("PROCESS", WhenNarrow::ShrinksThenGoes(12, 1)),
-        Column::left("MEASURED", WhenNarrow::Stays),
+        // A pid of seven digits, and the beginning of a name.
+        Column::left("PROCESS", WhenNarrow::Shrinks(12)),
+        Column::left("MEASURED", WhenNarrow::Goes(2)),
     ]);
     let all = || open.iter().chain(would_have_ended);
     let ends = open.iter().map(|open| end(open, now, look));
@@ -106,8 +78,10 @@ pub(super) fn going_on(
             Cell::plain(clock_or_day(evidence.since, now, "%H:%M", look)),
             Cell::plain(warned),
             Cell::plain(end),
-            Cell::plain(pid(&evidence.runs)),
-            Cell::plain(shown(&names(&evidence.runs, evidence.count), look.symbols)),
+            Cell::plain(shown(
+                &processes(&evidence.runs, evidence.count),
+                look.symbols,
+            )),
             Cell::toned(
                 measured(violation.rule.kind, evidence.measured),
                 Tone::Doubtful,
@@ -187,7 +161,7 @@ fn ended(gone: &OpenViolation, now: Timestamp, look: &Look) -> String {
     format!("{WOULD_HAVE_ENDED}{at}")
 }
 
-fn row(record: &GuardRecord, over: Over, now: Timestamp, look: &Look) -> Vec<Cell> {
+fn row(record: &GuardRecord, now: Timestamp, look: &Look) -> Vec<Cell> {
     let evidence = &record.evidence;
     let (runs, count) = match &record.step {
         GuardStep::Ended(victim) => (&victim.runs, victim.count),
@@ -205,7 +179,7 @@ fn row(record: &GuardRecord, over: Over, now: Timestamp, look: &Look) -> Vec<Cel
         text(&who(&record.subject, evidence)),
         Cell::plain(gpus(runs)),
         text(&record.rule.to_string()),
-        text(&step(&record.step, record.mode, over)),
+        text(&step(record)),
         Cell::plain(pid(runs)),
         text(&names(runs, count)),
         Cell::plain(measured(record.rule.kind, evidence.measured)),
@@ -217,41 +191,37 @@ mod tests {
     use super::super::super::sample;
     use super::*;
 
+    /// What is said of each record.
+    fn said(page: &ViolationPage) -> Vec<String> {
+        let look = sample::look(None);
+        let lines = violations(page, sample::NOW, &look);
+        let lines: Vec<String> = lines.iter().map(Line::text).collect();
+        lines[lines.len() - page.records.len()..].to_vec()
+    }
+
     #[test]
-    fn a_violation_would_be_over_only_right_after_a_rehearsed_end() {
-        let page = sample::violations();
-        let of_step = |name: &str| {
-            let mut records = page.records.iter().map(|(_, record)| record);
-            let record = records.find(|record| record.step.name() == name);
-            record.expect("there is one").step.clone()
-        };
-        let left = page.records.last().expect("there is one").1.step.clone();
-        let [ended, spared, over] = ["ended", "spared", "over"].map(of_step);
-        let (dry_run, soft) = (GuardMode::DryRun, GuardMode::Soft);
-        // What came before it was over, the oldest first.
-        let cases = [
-            (vec![], dry_run, Over::Really),
-            (vec![&ended], dry_run, Over::AsIfEnded),
-            (vec![&ended], soft, Over::Really),
-            (vec![&left], dry_run, Over::Really),
-            (vec![&ended, &spared], dry_run, Over::Really),
-            (vec![&ended, &over, &spared], dry_run, Over::Really),
-        ];
-        for (before, mode, expected) in cases {
-            let record = |step: &GuardStep, subject: &str| GuardRecord {
-                subject: Subject::Group(subject.into()),
-                mode,
-                step: step.clone(),
-                ..page.records[0].1.clone()
+    fn what_is_said_of_a_record_hangs_on_no_other_that_is_shown() {
+        let mut page = sample::violations();
+        // Nothing else has an influence on the widths of columns.
+        let over = page.records.iter().position(|(_, it)| it.is_rehearsed);
+        let over = page.records[over.expect("there is one")].clone();
+        page.records.retain(|(_, it)| it.subject == over.1.subject);
+        let all = said(&page);
+        assert!(all.len() > 1, "{all:?}");
+        for (at, record) in page.records.clone().into_iter().enumerate() {
+            let alone = ViolationPage {
+                records: vec![record],
+                ..page.clone()
             };
-            let mut records: Vec<_> = before.iter().map(|step| record(step, "ml")).collect();
-            records.push(record(&ended, "others"));
-            records.push(record(&over, "ml"));
-            let page = ViolationPage {
-                records: (1..).zip(records.into_iter().rev()).collect(),
-                ..ViolationPage::default()
-            };
-            assert_eq!(overs(&page)[0], expected, "{before:?} {mode:?}");
+            let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(words(&said(&alone)[0]), words(&all[at]));
         }
+        let of = |is_rehearsed| {
+            step(&GuardRecord {
+                is_rehearsed,
+                ..over.1.clone()
+            })
+        };
+        assert_eq!([of(true), of(false)], ["would be over", "over"]);
     }
 }

@@ -1,11 +1,13 @@
-//! What the guard says of one process: a line for each rule that it breaks, and one for
-//! each limit that holds for its owner.
+//! What the guard says of one process: whom rules mean by it, a line for each rule that it
+//! breaks, and one for each limit that holds for its owner.
 
 use super::words::{amount, ending, measured};
 use crate::output::look::Look;
 use crate::output::mark::WOULD_HAVE_ENDED;
 use crate::output::value::{clock, minute, reading};
-use gpukill_proto::guard::{GuardMode, HeldTo, OpenViolation, RuleName, RuleSource, Ruled};
+use gpukill_proto::guard::{
+    GuardMode, HeldTo, JudgedAs, OpenViolation, RuleName, RuleSource, Ruled,
+};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Timestamp;
 
@@ -30,13 +32,28 @@ pub(in crate::output) fn rows(
     let open = open.map(|open| violation(open, Is::GoingOn, now, look));
     let violations: Vec<String> = gone.chain(open).collect();
     let limits: Vec<String> = known.limits.iter().map(limit).collect();
-    [("rule", violations), ("limits", limits)]
+    let person = judged_as(&known.judged_as).into_iter().collect();
+    [("person", person), ("rule", violations), ("limits", limits)]
         .into_iter()
         .flat_map(|(name, lines)| {
             let names = std::iter::once(name).chain(std::iter::repeat(""));
             names.map(str::to_owned).zip(lines)
         })
         .collect()
+}
+
+/// Whom rules mean by it, where that is not its owner.
+fn judged_as(judged_as: &JudgedAs) -> Option<String> {
+    match judged_as {
+        JudgedAs::Owner => None,
+        JudgedAs::Login(person) => Some(format!(
+            "{}: rules mean who logged in to start it, not whom it runs as",
+            person.name
+        )),
+        JudgedAs::Unknown => {
+            Some("not known: rules mean who logged in to start it, and nobody knows who".to_owned())
+        }
+    }
 }
 
 /// What a violation is.

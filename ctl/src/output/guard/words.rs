@@ -3,7 +3,8 @@
 use crate::output::mark::ends;
 use crate::output::value::size;
 use gpukill_proto::guard::{
-    Acted, Evidence, GuardMode, GuardStep, Measured, OpenViolation, RuleKind, Subject, Told, jobs,
+    Acted, Evidence, GuardMode, GuardRecord, GuardStep, Measured, OpenViolation, RuleKind, Subject,
+    Told, jobs,
 };
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Bytes;
@@ -158,15 +159,6 @@ pub(super) fn ending(open: &OpenViolation) -> String {
     }
 }
 
-/// Why a violation is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Over {
-    /// The rule is kept again, or whoever broke it has gone.
-    Really,
-    /// Whoever broke it counts as gone, because they would have been ended.
-    AsIfEnded,
-}
-
 /// `2 processes ended`, `1 of 2 processes ended: 4711 is stuck in the kernel`
 fn outcome(acted: &Acted) -> String {
     let all = acted.ended.saturating_add(acted.left);
@@ -182,12 +174,12 @@ fn outcome(acted: &Acted) -> String {
 }
 
 /// What happened: in a dry run, what would have.
-pub(super) fn step(step: &GuardStep, mode: GuardMode, over: Over) -> String {
-    let (warned, ended) = match mode {
+pub(super) fn step(record: &GuardRecord) -> String {
+    let (warned, ended) = match record.mode {
         GuardMode::Disabled | GuardMode::DryRun => ("would warn", "would end"),
         GuardMode::Soft | GuardMode::Enforce => ("warned", "ends"),
     };
-    match step {
+    match &record.step {
         GuardStep::Violated => "violated".to_owned(),
         GuardStep::Warned { times: 1, .. } => warned.to_owned(),
         GuardStep::Warned { times, .. } => format!("{warned} ({times})"),
@@ -199,9 +191,7 @@ pub(super) fn step(step: &GuardStep, mode: GuardMode, over: Over) -> String {
         GuardStep::Snoozed { left, .. } => format!("more time, {left} left"),
         GuardStep::Acted(acted) => outcome(acted),
         GuardStep::Tripped { ended } => format!("stopped: {ended} jobs ended in 10 min"),
-        GuardStep::Over => match over {
-            Over::Really => "over".to_owned(),
-            Over::AsIfEnded => "would be over".to_owned(),
-        },
+        GuardStep::Over if record.is_rehearsed => "would be over".to_owned(),
+        GuardStep::Over => "over".to_owned(),
     }
 }

@@ -12,8 +12,8 @@ use super::{NOW, gib, id};
 use gpukill_proto::guard::edit::{Mistake, Warning};
 use gpukill_proto::guard::{
     Acted, EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport,
-    GuardStep, HeldTo, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person, RuleKind,
-    RuleName, RuleSource, Ruled, RulesRevision, Subject, Told, Victim, ViolationPage,
+    GuardStep, HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person,
+    RuleKind, RuleName, RuleSource, Ruled, RulesRevision, Subject, Told, Victim, ViolationPage,
 };
 use gpukill_proto::settings::place::Place;
 use gpukill_proto::snapshot::InstanceId;
@@ -238,6 +238,7 @@ pub(crate) fn ruled() -> Ruled {
                 replaces: Vec::new(),
             },
         ],
+        judged_as: JudgedAs::Owner,
     }
 }
 
@@ -283,6 +284,7 @@ fn step(open: &OpenViolation, seconds: i64, step: GuardStep) -> GuardRecord {
         step,
         evidence: open.evidence.clone(),
         message: open.message.clone(),
+        is_rehearsed: false,
     }
 }
 
@@ -335,7 +337,10 @@ fn records() -> Vec<GuardRecord> {
             GuardStep::Spared("docker/vllm: it is protected".into()),
         ),
         step(&not_allowed, 5_000, GuardStep::Over),
-        step(&gone, 5_390, GuardStep::Over),
+        GuardRecord {
+            is_rehearsed: true,
+            ..step(&gone, 5_390, GuardStep::Over)
+        },
         step(&gone, 5_400, GuardStep::Ended(of_erin)),
         step(
             &idle,

@@ -8,7 +8,7 @@ use crate::output::sample::{
 use gpukill_policy::guard::read::read;
 use gpukill_proto::document::{ExplainDocument, ReplayDocument, ViolationsDocument};
 use gpukill_proto::guard::{
-    EditReport, GuardMode, GuardReport, ReplayReport, Ruled, ViolationPage,
+    EditReport, GuardMode, GuardReport, JudgedAs, Person, ReplayReport, Ruled, ViolationPage,
 };
 
 /// The widest, the narrowest that must be readable, and one that knows letters alone.
@@ -116,6 +116,10 @@ fn explain_names_the_rules_that_are_broken_and_those_that_hold() {
     let page = violations();
     gone.guard = Reading::Value(Ruled {
         would_have_ended: page.would_have_ended.into_iter().next(),
+        judged_as: JudgedAs::Login(Person {
+            name: "dana".into(),
+            uid: Some(1002),
+        }),
         ..Ruled::default()
     });
     check_all("explain-gone", |look| explain::lines(&gone, look));

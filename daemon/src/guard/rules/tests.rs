@@ -3,6 +3,10 @@
 use super::*;
 use crate::audit::Keep;
 use gpukill_policy::guard::rules::Rehearsed;
+use gpukill_proto::guard::{
+    Evidence, GuardAction, Person, RuleKind, RuleName, RuleSource, Subject,
+};
+use gpukill_proto::units::Timestamp;
 use std::path::Path;
 use std::time::Duration;
 
@@ -44,9 +48,19 @@ fn keeper(directory: &Path, text: &str) -> Keeper {
 }
 
 fn edited(keeper: &Keeper, asked: &GuardEdit, is_dry_run: bool) -> EditReport {
+    edited_with(&[], keeper, asked, is_dry_run)
+}
+
+/// While these violations go on.
+fn edited_with(
+    open: &[OpenViolation],
+    keeper: &Keeper,
+    asked: &GuardEdit,
+    is_dry_run: bool,
+) -> EditReport {
     // The store opens meanwhile.
     for _ in 0..500 {
-        match keeper.edit(0, asked, None, is_dry_run) {
+        match keeper.edit(0, asked, None, is_dry_run, open) {
             Err(Refusal::Unavailable(_)) => std::thread::sleep(Duration::from_millis(10)),
             other => return other.unwrap(),
         }
@@ -125,6 +139,79 @@ fn an_edit_that_says_what_was_written_by_hand_puts_it_in_force() {
     assert_eq!(std::fs::read_to_string(keeper.path()).unwrap(), by_hand);
 }
 
+/// A violation of what is said of this user.
+fn open(name: &str) -> OpenViolation {
+    OpenViolation {
+        rule: RuleName {
+            source: RuleSource::User(name.into()),
+            kind: RuleKind::Memory,
+        },
+        subject: Subject::Person(Person {
+            name: name.into(),
+            uid: None,
+        }),
+        mode: GuardMode::DryRun,
+        action: GuardAction::Terminate,
+        violated_at: Timestamp(0),
+        warned_at: None,
+        warnings: 0,
+        deadline: None,
+        snoozes_left: Vec::new(),
+        ended_at: None,
+        evidence: Evidence {
+            measured: None,
+            since: Timestamp(0),
+            runs: Vec::new(),
+            count: 1,
+            unknown: 0,
+        },
+        message: None,
+    }
+}
+
+#[test]
+fn an_edit_tells_how_many_violations_begin_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "[user_policies.alice]\nmemory_limit_gb = 8\n\
+        [user_policies.bob]\nmemory_limit_gb = 8\n";
+    let keeper = keeper(directory.path(), text);
+    let open = [open("alice"), open("bob")];
+    let told = |asked: &GuardEdit| edited_with(&open, &keeper, asked, true).warnings;
+    let grace = |grace: &str| GuardEdit::SetKey {
+        path: "enforcement.grace_period_seconds".into(),
+        value: grace.into(),
+    };
+    let rest = "as far as the new rules are broken still";
+    let one = format!("1 violation begins anew, {rest}: its grace starts again");
+    let both = format!("2 violations begin anew, {rest}: their grace starts again");
+    assert_eq!(told(&limit("alice", "9")), [one]);
+    assert_eq!(told(&grace("60")), [both]);
+    assert_eq!(told(&limit("carol", "9")), Vec::<String>::new());
+    // It says so already.
+    assert_eq!(told(&grace("300")).len(), 0);
+}
+
+#[test]
+fn an_edit_that_a_power_cut_may_undo_is_made_and_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut keeper = keeper(directory.path(), "");
+    keeper.replace = |path, text| {
+        std::fs::write(path, text)?;
+        Ok(Kept::WhilePowered(std::io::Error::other("no room")))
+    };
+    let made = edited(&keeper, &limit("alice", "16"), false);
+    let file = keeper.path().display();
+    assert_eq!(
+        made.warnings,
+        [format!(
+            "{file} is changed and in force, but not known to be on the disk, and may not \
+             survive a power cut: no room"
+        )]
+    );
+    assert_eq!(keeper.in_force.borrow().revision, Some(made.after));
+    assert!(!keeper.is_changed());
+}
+
 #[test]
 fn a_file_with_mistakes_has_changed_only_when_it_says_something_else_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -135,7 +222,7 @@ fn a_file_with_mistakes_has_changed_only_when_it_says_something_else_again() {
     keeper.reload();
     assert_eq!(keeper.in_force.borrow().mistakes.len(), 1);
     assert!(!keeper.is_changed());
-    let refused = keeper.edit(0, &limit("bob", "4"), None, true);
+    let refused = keeper.edit(0, &limit("bob", "4"), None, true, &[]);
     assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
     std::fs::write(keeper.path(), right).unwrap();
     assert!(keeper.is_changed());

@@ -4,10 +4,12 @@
 use super::Asker;
 use crate::audit::{Accounts, about};
 use crate::server::sight::{Sight, is_part, is_part_of_ghost};
+use gpukill_policy::guard::about::About;
 use gpukill_policy::guard::limits::{Limit, of, replaced};
+use gpukill_policy::guard::rules::PersonBy;
 use gpukill_policy::guard::schedule::Civil;
 use gpukill_policy::guard::{Ghost, Rulebook};
-use gpukill_proto::guard::{GuardMode, HeldTo, MOST_RULED, OpenViolation, Ruled};
+use gpukill_proto::guard::{GuardMode, HeldTo, JudgedAs, MOST_RULED, OpenViolation, Ruled};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{GpuProcess, Snapshot};
 use std::collections::BTreeMap;
@@ -47,14 +49,14 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
     let Judged {
         book, open, ghosts, ..
     } = asker.judged;
-    let mode = book.rules().mode;
+    let (mode, by) = (book.rules().mode, book.rules().person);
     if mode == GuardMode::Disabled {
         return Reading::Value(Ruled {
             mode,
             ..Ruled::default()
         });
     }
-    let violations = open.iter().filter(|open| is_part(open, process));
+    let violations = open.iter().filter(|open| is_part(open, by, process));
     let violations = violations.take(MOST_RULED);
     Reading::Value(Ruled {
         mode,
@@ -64,7 +66,19 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
             .find(|ghost| is_part_of_ghost(ghost, process))
             .map(|ghost| sight.open_of(&ghost.violation, pid)),
         limits: limits(&asker.judged, process),
+        judged_as: judged_as(by, process),
     })
+}
+
+/// Whom rules that go by this person mean by a process.
+fn judged_as(by: PersonBy, process: &GpuProcess) -> JudgedAs {
+    // Who it is hangs on nobody's groups.
+    let about = About::of(process, &BTreeMap::new());
+    match (about.person(by), &about.owner) {
+        (Some(person), Some(owner)) if person.uid != owner.uid => JudgedAs::Login(person),
+        (None, Some(_)) => JudgedAs::Unknown,
+        (Some(_) | None, _) => JudgedAs::Owner,
+    }
 }
 
 /// What holds for its owner now, and in whose place.

@@ -9,8 +9,8 @@ use gpukill_policy::guard::read::read;
 use gpukill_policy::guard::schedule::Civil;
 use gpukill_policy::guard::{Ghost, Rulebook};
 use gpukill_proto::guard::{
-    Evidence, GuardAction, GuardMode, HeldTo, JudgedJob, JudgedRun, Measured, OpenViolation,
-    Person as Owns, RuleKind, RuleName, RuleSource, Ruled, Subject, Told,
+    Evidence, GuardAction, GuardMode, HeldTo, JudgedAs, JudgedJob, JudgedRun, Measured,
+    OpenViolation, Person as Owns, RuleKind, RuleName, RuleSource, Ruled, Subject, Told,
 };
 use gpukill_proto::holders::Cause;
 use gpukill_proto::snapshot::{
@@ -187,6 +187,7 @@ fn a_process_is_told_the_rules_that_it_breaks_and_what_holds_for_its_owner() {
             violations,
             would_have_ended: Some(gone()),
             limits: limits(),
+            judged_as: JudgedAs::Owner,
         })
     };
     let both = too_much(&[(71, 1000), (80, 1005)]);
@@ -242,6 +243,37 @@ fn a_group_of_an_account_holds_for_whom_the_judge_takes_to_be_of_it() {
         let explained = asked_by(&guarded, &published, 71, 0, &[], None).unwrap();
         let limits = explained.guard.known().map(|ruled| ruled.limits.clone());
         assert_eq!(limits, Some(expected), "{account}");
+    }
+}
+
+#[test]
+fn a_process_is_told_as_whom_it_is_judged_where_that_is_not_its_owner() {
+    let guarded = |person: &str| {
+        let rules = format!("[global]\nperson = \"{person}\"\n");
+        (Rulebook::of(read(&rules).unwrap()), Vec::new(), Vec::new())
+    };
+    let login = Owns {
+        name: "bob".into(),
+        uid: Some(1001),
+    };
+    let logged_in = || Reading::Value(Some(1001));
+    for (person, uid, expected) in [
+        ("owner", logged_in(), JudgedAs::Owner),
+        ("login", logged_in(), JudgedAs::Login(login)),
+        ("login", Reading::Value(Some(1000)), JudgedAs::Owner),
+        ("login", Reading::Value(None), JudgedAs::Owner),
+        ("login", Reading::Failed("x".into()), JudgedAs::Unknown),
+    ] {
+        let mut published = published();
+        for process in &mut Arc::make_mut(&mut published.snapshot).processes {
+            process.login_uid = uid.clone();
+            process.login_user = Reading::Value(Some("bob".into()));
+            process.place.unit = Reading::Value(None);
+            process.place.scheduler = Reading::Value(None);
+        }
+        let explained = asked_by(&guarded(person), &published, 71, 0, &[], None).unwrap();
+        let told = explained.guard.known().map(|ruled| ruled.judged_as.clone());
+        assert_eq!(told, Some(expected), "{person} {uid:?}");
     }
 }
 

@@ -58,10 +58,10 @@ impl Default for Replays {
 
 /// The rules that a connection offers. They go with it.
 #[derive(Clone, Default)]
-pub(super) struct Offered(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Offered(Arc<Mutex<Option<Vec<u8>>>>);
 
 impl Offered {
-    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
         // Nothing panics while it holds this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,6 +69,7 @@ impl Offered {
     /// Takes a part; one at 0 begins anew.
     pub(super) fn take(&self, offset: u64, part: &[u8]) -> Result<(), Refusal> {
         let mut taken = self.lock();
+        let taken = taken.get_or_insert_default();
         if offset == 0 {
             taken.clear();
         }
@@ -97,9 +98,7 @@ impl Offered {
     /// As text.
     pub(super) fn text(&self) -> Result<String, Refusal> {
         let taken = self.lock().clone();
-        if taken.is_empty() {
-            return Err(Refusal::Invalid("no rules were offered".into()));
-        }
+        let taken = taken.ok_or_else(|| Refusal::Invalid("no rules were offered".into()))?;
         String::from_utf8(taken).map_err(|_| Refusal::Invalid("the rules are no text".into()))
     }
 }

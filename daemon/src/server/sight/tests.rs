@@ -2,6 +2,8 @@
 
 mod ghosts;
 
+mod logins;
+
 use super::*;
 use gpukill_proto::guard::{
     Evidence, GuardAction, GuardMode, JudgedJob, RuleKind, RuleName, RuleSource, Victim,
@@ -176,6 +178,7 @@ fn who_is_ended_and_why_nobody_is_are_hidden_where_they_are_others() {
         )
         .evidence,
         message: None,
+        is_rehearsed: false,
     };
     let victim = |uid| {
         GuardStep::Ended(Victim {
@@ -267,7 +270,7 @@ fn all_processes_of_a_job_are_marked_though_some_are_told_of() {
     let parts: Vec<bool> = snapshot
         .processes
         .iter()
-        .map(|it| is_part(&many, it))
+        .map(|it| is_part(&many, PersonBy::Owner, it))
         .collect();
     assert_eq!(parts, [true, true, true, false, false]);
     many.evidence.count = 1;
@@ -322,6 +325,7 @@ fn who_may_not_see_others_counts_only_their_own_of_today() {
             step,
             evidence: open.evidence,
             message: None,
+            is_rehearsed: false,
         }
     };
     let warned = |times| GuardStep::Warned {

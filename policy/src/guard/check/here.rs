@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 pub struct Here<'a> {
     /// Those of [`names`] whom its name service does not know.
     pub strangers: &'a BTreeSet<String>,
+    /// Those of [`groups`] that it does not know either.
+    pub no_groups: &'a BTreeSet<String>,
     /// Its devices; none where they are not known.
     pub devices: &'a [DeviceName<'a>],
 }
@@ -27,6 +29,15 @@ pub fn names(rules: &Rules) -> BTreeSet<&str> {
     // A number is a user's whether or not that has a name.
     let names = users.map(String::as_str);
     names.filter(|it| user_number(it).is_none()).collect()
+}
+
+/// The groups of the box that rules name.
+#[must_use]
+pub fn groups(rules: &Rules) -> BTreeSet<&str> {
+    let members = rules.groups.iter().map(|it| &it.members);
+    let members = members.chain(rules.behaviours.iter().map(|it| &it.members));
+    let groups = members.flat_map(|members| &members.unix_groups);
+    groups.map(String::as_str).collect()
 }
 
 /// The lists of users, each with its place.
@@ -72,7 +83,7 @@ pub fn warnings(rules: &Rules, here: &Here<'_>) -> Vec<Warning> {
     };
     for user in &rules.users {
         let at = path(PolicyKind::User, &user.name);
-        strangers(&mut odd, here, &at, [&user.name]);
+        unknown(&mut odd, "user", here.strangers, &at, [&user.name]);
         absent(
             &mut odd,
             here,
@@ -102,7 +113,15 @@ pub fn warnings(rules: &Rules, here: &Here<'_>) -> Vec<Warning> {
         );
     }
     for (at, users) in listed(rules) {
-        strangers(&mut odd, here, &at, users);
+        unknown(&mut odd, "user", here.strangers, &at, users);
+    }
+    let groups = rules.groups.iter();
+    let groups = groups.map(|it| (path(PolicyKind::Group, &it.name), &it.members));
+    let behaviours = rules.behaviours.iter();
+    let behaviours = behaviours.map(|it| (path(PolicyKind::Rule, &it.name), &it.members));
+    for (at, members) in groups.chain(behaviours) {
+        let at = format!("{at}.unix_groups");
+        unknown(&mut odd, "group", here.no_groups, &at, &members.unix_groups);
     }
     let gpus = rules.gpus.iter();
     let gpus = gpus.map(|it| (path(PolicyKind::Gpu, &it.name), &it.gpus));
@@ -120,19 +139,18 @@ pub fn warnings(rules: &Rules, here: &Here<'_>) -> Vec<Warning> {
     odd.warnings
 }
 
-fn strangers<'a>(
+fn unknown<'a>(
     odd: &mut Odd<'_>,
-    here: &Here<'_>,
+    what: &str,
+    unknown: &BTreeSet<String>,
     at: &str,
     names: impl IntoIterator<Item = &'a String>,
 ) {
-    let names = names
-        .into_iter()
-        .filter(|name| here.strangers.contains(*name));
+    let names = names.into_iter().filter(|name| unknown.contains(*name));
     let names: Vec<&str> = names.map(String::as_str).collect();
     if !names.is_empty() {
         let names = names.join(", ");
-        odd.warn(at, format!("this box knows no user {names}"));
+        odd.warn(at, format!("this box knows no {what} {names}"));
     }
 }
 
@@ -173,6 +191,7 @@ mod tests {
         let strangers: BTreeSet<String> = strangers.iter().map(ToString::to_string).collect();
         let here = Here {
             strangers: &strangers,
+            no_groups: &BTreeSet::new(),
             devices,
         };
         let found = warnings(&rules, &here);
@@ -206,6 +225,33 @@ mod tests {
         );
         // Of what nobody knows nothing is said.
         assert_eq!(told(&[], &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn groups_that_are_not_on_the_box_are_warned_of() {
+        let text = "[group_policies.g]\nunix_groups = ['ml', 'mll']\n\
+            total_memory_limit_gb = 8\n[[rules]]\nname = 'r'\nunix_groups = ['4242', 'ml']\n\
+            idle_limit_minutes = 5\n";
+        let rules = read(text).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
+        let named: Vec<&str> = groups(&rules).into_iter().collect();
+        assert_eq!(named, ["4242", "ml", "mll"]);
+        let no_groups: BTreeSet<String> = ["4242", "mll"].map(str::to_owned).into();
+        let here = Here {
+            strangers: &no_groups,
+            no_groups: &no_groups,
+            devices: &[],
+        };
+        let told: Vec<String> = warnings(&rules, &here)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "line 2: group_policies.g.unix_groups: this box knows no group mll",
+                "line 6: rules.r.unix_groups: this box knows no group 4242",
+            ]
+        );
     }
 
     #[test]

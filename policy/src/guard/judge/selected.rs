@@ -228,9 +228,11 @@ fn is_called(globs: &[Glob], about: &About) -> Option<bool> {
 /// Whether its name protects it: one that is not for its user to choose. What a
 /// process calls itself is, and where its executable lies too, but for what lies where
 /// root alone writes, seen in the box's own user namespace; and root's own names are
-/// root's, outside of containers. As with kills, what is not known of these protects.
+/// root's. In a container files lie where its image says, whoever runs it: of none there
+/// the name protects. As with kills, what is not known of these protects.
 fn protects_name(globs: &[Glob], about: &About) -> Option<bool> {
-    if about.is_of_the_box == Some(false) {
+    let is_contained = about.is_in_a_container();
+    if about.is_of_the_box == Some(false) || is_contained == Some(true) {
         return Some(false);
     }
     let is_such = |name: &str| globs.iter().any(|it| it.regex.is_match(name));
@@ -239,7 +241,7 @@ fn protects_name(globs: &[Glob], about: &About) -> Option<bool> {
         return is_called(globs, about);
     };
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    if is_roots && about.image == Some(None) {
+    if is_roots && is_contained == Some(false) {
         return is_called(globs, about);
     }
     if !is_the_systems(path) {

@@ -129,7 +129,12 @@ fn outdated(
                 .is_some_and(|policy| scene.book.course(policy, rule.kind).is_some());
         if !is_current {
             for (subject, clock) in &of_rule.of {
-                records.extend(over(scene.bucket, rule, subject, clock));
+                // It is the rules that have changed.
+                let over = over(scene.bucket, rule, subject, clock);
+                records.extend(over.map(|over| GuardRecord {
+                    is_rehearsed: false,
+                    ..over
+                }));
             }
         }
         is_current
@@ -146,6 +151,7 @@ fn over(bucket: &Bucket, rule: &RuleName, subject: &Subject, clock: &Clock) -> O
         step: GuardStep::Over,
         evidence: opened.evidence.told(),
         message: opened.message.clone(),
+        is_rehearsed: clock.is_rehearsed(),
     })
 }
 
@@ -303,6 +309,7 @@ impl Look<'_, '_> {
             step,
             evidence: opened.evidence.told(),
             message: self.course.message.clone(),
+            is_rehearsed: false,
         });
     }
 }

@@ -90,7 +90,9 @@ const SWITCHES: &[Field<Whole>] = &[
         shown: Shown::Default("\"owner\""),
         help: "Whose what a process does is: \"owner\", whom it runs as or whose its container is;\n\
                or \"login\", who logged in to start it, also through sudo and su (needs\n\
-               pam_loginuid wherever people log in: without it they can say that they are anybody).",
+               pam_loginuid wherever people log in: without it they can say that they are anybody).\n\
+               What runs in a server that several share, as tmux, Jupyter or a cron started by\n\
+               hand, is then of whoever logged in to start that server.",
         set: |it, at| put(&mut it.person, at.word(PERSONS)),
     },
 ];
@@ -219,13 +221,15 @@ const PROTECTED: &[Field<Protect>] = &[
         name: "processes",
         shown: Shown::Example("[\"Xorg\", \"gnome-*\"]"),
         help: "Whole names of processes, with * and ?: of root's, and of programs of the system.\n\
-               What anybody else calls a program of their own protects nothing.",
+               What anybody else calls a program of their own protects nothing; nor does any name\n\
+               in a container, where files lie as its image says: images and units protect those.",
         set: |it, at| put(&mut it.processes, at.globs()),
     },
     Field {
         name: "command",
         shown: Shown::Example("\"--production\""),
-        help: "A regular expression for command lines, into which anybody can write it.",
+        help: "A regular expression for command lines, into which anybody can write it. As long as\n\
+               one cannot be read it protects too: in doubt nobody is judged.",
         set: |it, at| it.command = at.pattern(),
     },
     Field {

@@ -58,16 +58,16 @@ fn a_name_protects_only_where_it_is_not_its_users_to_choose() {
 #[test]
 fn a_name_protects_roots_own_and_what_is_not_known() {
     let rules = || protecting(&["Xorg"]);
-    let of_root = |image: Option<Option<String>>| {
+    let of_root = |is_contained: Option<bool>| {
         is_judged(rules(), |it| {
             called("Xorg", "/root/Xorg")(it);
             it.user = Some((Some("root".into()), 0));
-            it.image = image;
+            (it.is_contained, it.image) = (is_contained, None);
         })
     };
-    assert!(!of_root(Some(None)));
+    assert!(!of_root(Some(false)));
     // Root of a container is whoever made it, and so are its names.
-    assert!(of_root(Some(Some("mine:1".into()))));
+    assert!(of_root(Some(true)));
     assert!(of_root(None));
     assert!(!is_judged(rules(), |it| {
         called("Xorg", "")(it);

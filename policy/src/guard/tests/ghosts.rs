@@ -217,3 +217,28 @@ fn what_was_remembered_before_ghosts_were_shown_is_read() {
     assert!(steps.is_empty(), "{steps:?}");
     assert_eq!(guard.memory.ghosts(), []);
 }
+
+#[test]
+fn what_is_over_says_whether_somebody_would_have_been_ended_for_it() {
+    let overs = |rules: Rules, change: fn(&mut World)| {
+        let (mut guard, mut world) = (Guard::new(rules), two_jobs());
+        let mut records = guard.watches(&mut world, 2);
+        change(&mut world);
+        // What was not seen for five minutes is over.
+        records.extend(guard.watches(&mut world, 40));
+        let overs = records.into_iter().filter(|it| it.step.name() == "over");
+        overs.map(|it| it.is_rehearsed).collect::<Vec<_>>()
+    };
+    let goes = |world: &mut World| world.processes.retain(|pid, _| *pid == 100);
+    assert_eq!(overs(at_most_20(), |_| ()), [true]);
+    let soft = Rules {
+        rehearsed: Rehearsed::Soft,
+        ..at_most_20()
+    };
+    assert_eq!(overs(soft, goes), [false]);
+    let enforce = Rules {
+        mode: GuardMode::Enforce,
+        ..at_most_20()
+    };
+    assert_eq!(overs(enforce, goes), [false]);
+}

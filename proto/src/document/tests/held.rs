@@ -247,6 +247,10 @@ fn an_explanation_has_what_list_and_holders_have() {
     let violations = super::page::violations();
     assert_eq!(guard["open"], violations["open"]);
     assert_eq!(
+        (&guard["judged_as"], &guard["login"]),
+        (&"login".into(), &"alice".into())
+    );
+    assert_eq!(
         (&guard["mode"], &guard["limits"]),
         (
             &"dry-run".into(),

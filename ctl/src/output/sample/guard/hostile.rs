@@ -2,8 +2,8 @@
 
 use super::{brief, job, replayed, ruled, violations};
 use gpukill_proto::guard::{
-    GuardBrief, GuardRecord, GuardStep, Person, ReplayReport, RuleName, RuleSource, Ruled, Subject,
-    Told, ViolationPage,
+    GuardBrief, GuardRecord, GuardStep, JudgedAs, Person, ReplayReport, RuleName, RuleSource,
+    Ruled, Subject, Told, ViolationPage,
 };
 
 /// Every text of it, each the one that is shown.
@@ -73,6 +73,7 @@ pub(crate) fn hostile(text: &str) -> (ViolationPage, ReplayReport, Ruled, GuardB
     let mut ruled = ruled();
     ruled.violations.clone_from(&page.open);
     ruled.would_have_ended = page.would_have_ended.first().cloned();
+    ruled.judged_as = JudgedAs::Login(name());
     for limit in &mut ruled.limits {
         limit.rule = rule(limit.rule.kind);
         for (replaced, _) in &mut limit.replaces {

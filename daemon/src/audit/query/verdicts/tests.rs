@@ -29,6 +29,7 @@ fn record(at: i64, name: &str, uid: Option<u32>) -> GuardRecord {
             unknown: 0,
         },
         message: Some("'quoted'; \u{1b}[31m".into()),
+        is_rehearsed: true,
     }
 }
 

@@ -132,6 +132,43 @@ fn the_reference_says_what_holds_without_a_file() {
     assert_eq!(read_well(&print_reference()), Rules::default());
 }
 
+/// What the reference says of a key of this table, on one line.
+fn told_of(table: &str, key: &str) -> String {
+    let reference = print_reference();
+    let (_, table) = reference.split_once(table).expect("it is there");
+    let mut comment = Vec::new();
+    for line in table.lines() {
+        let line = line.trim_start_matches("# ");
+        match line.split_once(" = ") {
+            Some((name, _)) if name == key => return comment.join(" "),
+            Some(_) => comment.clear(),
+            None => comment.push(line.to_owned()),
+        }
+    }
+    panic!("{key} is not there");
+}
+
+#[test]
+fn the_reference_says_whom_doubt_protects() {
+    let expected = "A regular expression for command lines, into which anybody can write it. As \
+        long as one cannot be read it protects too: in doubt nobody is judged.";
+    assert_eq!(told_of("[protect]", "command"), expected);
+    let expected = "Whole names of processes, with * and ?: of root's, and of programs of the \
+        system. What anybody else calls a program of their own protects nothing; nor does any \
+        name in a container, where files lie as its image says: images and units protect those.";
+    assert_eq!(told_of("[protect]", "processes"), expected);
+}
+
+#[test]
+fn the_reference_says_whose_the_work_in_a_shared_server_is() {
+    let expected = "Whose what a process does is: \"owner\", whom it runs as or whose its \
+        container is; or \"login\", who logged in to start it, also through sudo and su (needs \
+        pam_loginuid wherever people log in: without it they can say that they are anybody). \
+        What runs in a server that several share, as tmux, Jupyter or a cron started by hand, \
+        is then of whoever logged in to start that server.";
+    assert_eq!(told_of("[global]", "person"), expected);
+}
+
 /// The reference with its examples as they would be written.
 fn examples() -> String {
     let is_example = |line: &str| {

@@ -49,6 +49,39 @@ fn a_container_of_ones_own_spares_nobody() {
 }
 
 #[test]
+fn no_name_protects_in_a_container_where_files_lie_as_its_image_says() {
+    let xorg = |contained: fn(&mut About)| {
+        is_judged(protecting(&["Xorg"]), |it| {
+            called("Xorg", "/usr/bin/Xorg")(it);
+            // What root runs for others, in the box's own user namespace.
+            it.unit = Some(Some("cri-containerd-0123.scope".into()));
+            contained(it);
+        })
+    };
+    assert!(!xorg(|_| ()));
+    for (uid, image) in [(1001, Some("mine:1")), (0, Some("mine:1")), (1001, None)] {
+        let is_judged = is_judged(protecting(&["Xorg"]), |it| {
+            called("Xorg", "/usr/bin/Xorg")(it);
+            it.user = Some((None, uid));
+            it.is_contained = Some(true);
+            it.image = image.map(|image| Some(image.to_owned()));
+            it.pod = None;
+        });
+        assert!(is_judged, "{uid} {image:?}");
+    }
+    // One whose executable is not known is in there all the same.
+    assert!(xorg(
+        |it| (it.is_contained, it.executable) = (Some(true), None)
+    ));
+    // As it was stored before it was told apart from the image.
+    assert!(xorg(|it| {
+        (it.is_contained, it.image) = (None, Some(Some("mine:1".into())));
+    }));
+    // Whether it is in one is not known.
+    assert!(!xorg(|it| (it.is_contained, it.image) = (None, None)));
+}
+
+#[test]
 fn an_image_protects_what_root_runs_whatever_namespace_it_made() {
     let mut rules = protecting(&[]);
     rules.protect.images = globs(&["triton:*"]);

@@ -3,9 +3,9 @@
 use crate::audit::Gap;
 use crate::document::{ReplayDocument, ViolationsDocument};
 use crate::guard::{
-    Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardStep, HeldTo, JudgedJob,
-    JudgedRun, Marked, Measured, NotJudged, OpenViolation, Person, ReplayReport, RuleKind,
-    RuleName, RuleOutcome, RuleSource, Ruled, Subject, Told, Victim, ViolationPage,
+    Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardStep, HeldTo, JudgedAs,
+    JudgedJob, JudgedRun, Marked, Measured, NotJudged, OpenViolation, Person, ReplayReport,
+    RuleKind, RuleName, RuleOutcome, RuleSource, Ruled, Subject, Told, Victim, ViolationPage,
 };
 use crate::snapshot::DeviceId;
 use crate::units::Timestamp;
@@ -71,6 +71,7 @@ fn record() -> GuardRecord {
         }),
         evidence: evidence(),
         message: None,
+        is_rehearsed: false,
     }
 }
 
@@ -117,6 +118,7 @@ pub(in super::super) fn ruled() -> Ruled {
             limit: Some(40 << 30),
             replaces: vec![(default, 8 << 30)],
         }],
+        judged_as: JudgedAs::Login(person()),
     }
 }
 
