@@ -118,6 +118,10 @@ kinds! {
     FaultBegins = "fault-begins", "7a0f6e91d5114eac8f05a8ae525396a7", WARN, "fault", [part, what];
     FaultOver = "fault-over", "acb33ccd1d9a408ba3b0ce86a8cfafe1", INFO, "fault is over",
         [part, what];
+    AlertBegins = "alert-begins", "8ca72c64341f47e9b7eb104fdd9bcc9d", WARN, "alert",
+        [gpu, gpu_uuid, quantity, value, limit];
+    AlertOver = "alert-over", "5d47c63f434d40cb855c0724edff23a2", INFO, "alert is over",
+        [gpu, gpu_uuid, quantity, value, limit, why];
     NotRecorded = "not-recorded", "3a392c2b446f4c75abacfe202db593e5", ERROR,
         "the store does not take it: not recorded", [count, act, why];
     ReserveUsed = "reserve-used", "8d2ef0ff9af1410b9e97e25daac9f8e9", ERROR,

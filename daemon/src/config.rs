@@ -8,6 +8,7 @@ mod foreign_pids;
 mod keys;
 
 pub use foreign_pids::ForeignPids;
+use gpukill_policy::alert::Thresholds;
 use gpukill_proto::settings::{self, Mistake};
 pub use keys::KEYS;
 use std::fmt;
@@ -32,6 +33,8 @@ pub struct Config {
     pub reset: Reset,
     /// What is judged.
     pub guard: Guard,
+    /// What of a device is told when it is high.
+    pub alerts: Thresholds,
     /// What nobody ends.
     pub protect: Protect,
     /// What [`Daemon::foreign_pids`] comes to. Not set by a key.
@@ -289,6 +292,7 @@ pub fn print_default() -> String {
 mod tests {
     use super::*;
     use gpukill_proto::DEFAULT_SOCKET;
+    use gpukill_proto::units::{Celsius, Percent};
 
     fn environment(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         pairs
@@ -347,6 +351,7 @@ mod tests {
             reset: Reset {
                 helper: "/run/gpukill/reset.sock".into(),
             },
+            alerts: Thresholds::default(),
             protect: Protect::default(),
             foreign_pids: ForeignPids::Refuse,
             personal: false,
@@ -404,6 +409,66 @@ mod tests {
         let text = format!("[protect]\nusers = [{}]\n", many.join(","));
         let why = "2: protect.users: has 257 names, more than 256";
         assert_eq!(loaded(&text, &[]).unwrap_err(), why);
+    }
+
+    #[test]
+    fn thresholds_of_alerts_are_whole_and_none_is_set_that_is_not_written() {
+        let text = "[alerts]\ntemp_threshold_celsius = 85.0\nmemory_threshold_percent = 90.0\n";
+        let whole = text.replace(".0", "");
+        let expected = Thresholds {
+            temperature: Some(Celsius(85)),
+            memory: Some(Percent(90)),
+        };
+        for text in [text, &whole] {
+            assert_eq!(loaded(text, &[]).unwrap().alerts, expected);
+        }
+        let text = "[alerts]\nmemory_threshold_percent = 100\n";
+        let hottest = ("GPUKILLD_ALERTS_TEMP_THRESHOLD_CELSIUS", "150");
+        let expected = Thresholds {
+            temperature: Some(Celsius(150)),
+            memory: Some(Percent(100)),
+        };
+        assert_eq!(loaded(text, &[hottest]).unwrap().alerts, expected);
+        assert_eq!(
+            loaded("[alerts]\n", &[]).unwrap().alerts,
+            Thresholds::default()
+        );
+        let told = |value: &str| {
+            let text = format!(
+                "[alerts]\ntemp_threshold_celsius = {value}\nmemory_threshold_percent = {value}\n"
+            );
+            loaded(&text, &[]).unwrap_err()
+        };
+        for value in ["0", "151", "85.5", "nan", "-1", "1e300", "\"85\"", "true"] {
+            let shown = value.parse::<toml::Value>().unwrap();
+            assert_eq!(
+                told(value),
+                format!(
+                    "2: alerts.temp_threshold_celsius: {shown} is not a whole number from 1 to 150\n\
+                     3: alerts.memory_threshold_percent: {shown} is not a whole number from 1 to 100"
+                )
+            );
+        }
+        let variable = ("GPUKILLD_ALERTS_MEMORY_THRESHOLD_PERCENT", "101");
+        assert_eq!(
+            loaded("[alerts]\ntemp_treshold_celsius = 85\n", &[variable]).unwrap_err(),
+            "2: unknown key alerts.temp_treshold_celsius; did you mean alerts.temp_threshold_celsius?\n\
+             GPUKILLD_ALERTS_MEMORY_THRESHOLD_PERCENT: \"101\" is not a whole number from 1 to 100"
+        );
+    }
+
+    #[test]
+    fn the_thresholds_of_alerts_are_printed_as_comments() {
+        let printed = print_default();
+        let (_, section) = printed.split_once("\n[alerts]\n").unwrap();
+        let (section, _) = section.split_once("\n[").unwrap();
+        let keys = section.lines().filter(|line| line.ends_with('='));
+        assert_eq!(
+            keys.collect::<Vec<_>>(),
+            ["# temp_threshold_celsius =", "# memory_threshold_percent ="]
+        );
+        let is_comment = |line: &str| line.is_empty() || line.starts_with("# ");
+        assert!(section.lines().all(is_comment), "{section}");
     }
 
     #[test]
@@ -500,6 +565,12 @@ mod tests {
             }),
             ("GPUKILLD_RESET_HELPER", "/x/reset.sock", |c| {
                 c.reset.helper.display().to_string()
+            }),
+            ("GPUKILLD_ALERTS_TEMP_THRESHOLD_CELSIUS", "83", |c| {
+                c.alerts.temperature.unwrap().0.to_string()
+            }),
+            ("GPUKILLD_ALERTS_MEMORY_THRESHOLD_PERCENT", "97", |c| {
+                c.alerts.memory.unwrap().0.to_string()
             }),
         ];
         assert_eq!(cases.len(), KEYS.len());

@@ -1,8 +1,9 @@
-//! What is broken, and since when. A fault is named by its part and its words,
-//! so words must not change while the fault is the same.
+//! What is broken, and since when, and which devices are above a threshold. A fault
+//! is named by its part and its words, so words must not change while it is the same.
 
 use crate::catalogue::tell;
-use gpukill_proto::snapshot::Fault;
+use gpukill_policy::alert::{self, Change, Memory, Step, Thresholds};
+use gpukill_proto::snapshot::{Fault, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 
@@ -11,6 +12,10 @@ use std::collections::BTreeMap;
 pub(crate) struct Faults {
     since: BTreeMap<(String, String), Timestamp>,
 }
+
+/// Remembers which devices are above a threshold.
+#[derive(Debug, Default)]
+pub(crate) struct Alerts(Memory);
 
 /// The most faults that are kept and told; a box with more has one problem.
 const MOST: usize = 200;
@@ -44,6 +49,43 @@ impl Faults {
             })
             .collect()
     }
+}
+
+impl Alerts {
+    /// Looks at the devices of this poll, and returns the alerts that last, two of a
+    /// device at most, as faults. Each is logged once when it begins and once when it
+    /// is over.
+    pub(crate) fn update(&mut self, thresholds: &Thresholds, snapshot: &Snapshot) -> Vec<Fault> {
+        for change in alert::judge(thresholds, &mut self.0, snapshot) {
+            log(&change);
+        }
+        let alerts = self.0.lasting();
+        alerts
+            .map(|alert| Fault {
+                part: format!("GPU {}", alert.index),
+                what: alert.what(),
+                since: alert.since,
+            })
+            .collect()
+    }
+}
+
+fn log(Change { alert, step }: &Change) {
+    let (gpu, gpu_uuid, what) = (alert.index, alert.device.0.as_str(), alert.what());
+    let (quantity, limit) = (alert.quantity.name(), alert.limit);
+    let (value, why) = match *step {
+        Step::Begins(value) => {
+            tell!(AlertBegins, gpu, gpu_uuid, quantity, value, limit; "alert on GPU {gpu}: {what}");
+            return;
+        }
+        Step::Over(value) => (Some(value), None),
+        Step::OtherThreshold => (None, Some("this threshold holds no more")),
+        Step::Gone => (None, Some("the GPU is gone")),
+    };
+    tell!(
+        AlertOver, gpu, gpu_uuid, quantity, value, limit, why;
+        "alert is over on GPU {gpu}: {what}"
+    );
 }
 
 #[cfg(test)]

@@ -110,6 +110,7 @@ impl Poller {
             patience,
             now,
             others.chain(rules).collect(),
+            &self.config.alerts,
             self.wanted.is_wanted(),
         );
         for event in &events {

@@ -19,7 +19,7 @@ mod slots;
 use crate::audit::{Accounts, Groups};
 use crate::backend::Roots;
 use crate::backend::reader::{Latest, Reader};
-use crate::faults::Faults;
+use crate::faults::{Alerts, Faults};
 use crate::holders::{Found, Holders};
 use crate::host;
 use crate::host::connections::Connections;
@@ -28,6 +28,7 @@ use crate::host::process::Processes;
 use crate::host::users::Users;
 use assemble::{Memory, People};
 use ended::Past;
+use gpukill_policy::alert::Thresholds;
 use gpukill_policy::memory::Shared;
 use gpukill_proto::holders::HeldDevice;
 use gpukill_proto::snapshot::{GpuEvent, GpuProcess, ProcessKey, Snapshot};
@@ -57,6 +58,7 @@ pub(crate) struct Ticker {
     /// The last snapshot; at first one of nothing.
     before: Arc<Snapshot>,
     faults: Faults,
+    alerts: Alerts,
     tick: u64,
 }
 
@@ -107,6 +109,7 @@ impl Ticker {
             suspicion: Suspicion::default(),
             before,
             faults: Faults::default(),
+            alerts: Alerts::default(),
             tick: 0,
         }
     }
@@ -119,6 +122,7 @@ impl Ticker {
         patience: Duration,
         now: Timestamp,
         others: Vec<(String, String)>,
+        thresholds: &Thresholds,
         held_is_wanted: bool,
     ) -> Ticked {
         let latest = self.read_backends(patience);
@@ -144,6 +148,8 @@ impl Ticker {
         let own = own.chain(search.map(|fault| ("processes".to_owned(), fault)));
         let faults = own.chain(broken::faults(&latest, &snapshot)).collect();
         snapshot.faults = self.faults.update(faults, now);
+        let alerts = self.alerts.update(thresholds, &snapshot);
+        snapshot.faults.extend(alerts);
         let sight = Sight {
             latest: &latest,
             snapshot: &snapshot,

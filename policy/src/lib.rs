@@ -13,6 +13,7 @@
 //! - [`guard`]: who breaks which of the admin's rules, and what comes of it?
 //! - [`usage`]: how long each process used each device, in sums that add up.
 //! - [`health`], [`xid`]: what is wrong with a device by its own account.
+//! - [`alert`]: which device is hotter or fuller than the admin's thresholds?
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -38,6 +39,8 @@ pub mod guard;
 pub mod health;
 
 pub mod xid;
+
+pub mod alert;
 
 #[cfg(test)]
 mod golden;

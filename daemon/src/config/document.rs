@@ -1,6 +1,7 @@
 //! The settings in force, as the record has them: with the names of their keys.
 
 use super::{Access, Audit, Backends, Config, Daemon, ForeignPids, Guard, Protect, Reset};
+use gpukill_policy::alert::Thresholds;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ impl Config {
             backends,
             audit,
             guard,
+            alerts,
             reset,
             protect,
             foreign_pids,
@@ -26,6 +28,7 @@ impl Config {
             "backends": of_backends(backends),
             "audit": of_audit(audit),
             "guard": of_guard(guard),
+            "alerts": of_alerts(alerts),
             "reset": of_reset(reset),
             "protect": of_protect(protect),
             "personal": personal,
@@ -100,6 +103,18 @@ fn of_guard(Guard { rules }: &Guard) -> Value {
     json!({"rules": rules.display().to_string()})
 }
 
+/// What is not set is null.
+fn of_alerts(alerts: &Thresholds) -> Value {
+    let Thresholds {
+        temperature,
+        memory,
+    } = alerts;
+    json!({
+        "temp_threshold_celsius": temperature.map(|limit| limit.0),
+        "memory_threshold_percent": memory.map(|limit| limit.0),
+    })
+}
+
 fn of_reset(Reset { helper }: &Reset) -> Value {
     json!({"helper": helper.display().to_string()})
 }
@@ -127,8 +142,13 @@ mod tests {
 
     #[test]
     fn every_key_is_told_and_can_be_read_again() {
-        let (config, mistakes): (Config, _) = settings::defaults(KEYS);
+        let (mut config, mistakes): (Config, _) = settings::defaults(KEYS);
         assert_eq!(mistakes, []);
+        let unset = json!({"temp_threshold_celsius": null, "memory_threshold_percent": null});
+        assert_eq!(config.document()["alerts"], unset);
+        // What has no default is told where it is set.
+        let set = "[alerts]\ntemp_threshold_celsius = 85\nmemory_threshold_percent = 90\n";
+        assert_eq!(settings::apply_file(KEYS, set, &mut config), []);
         let document = config.document();
         let mut again = Config::default();
         for key in KEYS {

@@ -2,6 +2,7 @@
 
 use super::Config;
 use gpukill_proto::settings::{Key, value};
+use gpukill_proto::units::{Celsius, Percent};
 use std::path::PathBuf;
 use std::time::Duration;
 use toml::Value;
@@ -171,6 +172,26 @@ pub const KEYS: &[Key<Config>] = &[
         set: |config, v| absolute(v).map(|path| config.guard.rules = path),
     },
     Key {
+        section: "alerts",
+        name: "temp_threshold_celsius",
+        variable: "GPUKILLD_ALERTS_TEMP_THRESHOLD_CELSIUS",
+        default: "",
+        help: "A GPU at this temperature or above for two polls is told in the journal, and shown\nas a fault until it is 3 °C below for two polls: 1 to 150, such as 85. Not set, no\ntemperature is told.",
+        set: |config, v| {
+            threshold(v, 150).map(|limit| config.alerts.temperature = Some(Celsius(limit.into())))
+        },
+    },
+    Key {
+        section: "alerts",
+        name: "memory_threshold_percent",
+        variable: "GPUKILLD_ALERTS_MEMORY_THRESHOLD_PERCENT",
+        default: "",
+        help: "The same of a GPU with this share of its memory in use, or more, until it is 3\npercent points below: 1 to 100, such as 90. Not for GPUs that share the host's\nmemory.",
+        set: |config, v| {
+            threshold(v, 100).map(|limit| config.alerts.memory = Some(Percent(limit.into())))
+        },
+    },
+    Key {
         section: "protect",
         name: "names",
         variable: "GPUKILLD_PROTECT_NAMES",
@@ -252,6 +273,16 @@ fn units(v: &Value) -> Result<Vec<String>, String> {
         Some(name) => Err(format!("\"{name}\" is neither a .service nor a .scope")),
         None => Ok(names),
     }
+}
+
+/// A whole number from 1 on, also where it is written with a point: `85.0`.
+fn threshold(v: &Value, most: u8) -> Result<u8, String> {
+    let is_it = |whole: &u8| match v.as_float() {
+        Some(number) => f64::from(*whole).total_cmp(&number).is_eq(),
+        None => v.as_integer() == Some(i64::from(*whole)),
+    };
+    let found = (1..=most).find(is_it);
+    found.ok_or_else(|| format!("{v} is not a whole number from 1 to {most}"))
 }
 
 /// A text that may be empty.

@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+mod alerts;
+
 mod divided;
 
 mod events;

@@ -1,0 +1,159 @@
+//! Alerts: GPUs above a threshold that the admin has set.
+
+use gpukill_tests::harness::{Daemon, Stage, becomes, eventually};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+const GIB: u64 = 1 << 30;
+
+/// The first with this temperature and so much of its 100 GiB in use, one that tells
+/// nothing of this, and one that shares the host's memory and holds more than that.
+fn box_of_three(temperature: &Value, used: u64) -> Value {
+    json!({"gpus": [
+        {
+            "uuid": "GPU-a", "temperature": temperature,
+            "memory": {"total": 100 * GIB, "used": used * GIB},
+        },
+        {"uuid": "GPU-b", "temperature": null, "memory": {"total": 100 * GIB, "used": 0}},
+        {
+            "uuid": "GPU-c", "memory": null,
+            "processes": [{"pid": 5_000_000, "memory": (1 << 20) * GIB}],
+        },
+    ]})
+}
+
+/// Plays this until some polls have seen it.
+fn plays(stage: &Stage, temperature: &Value, used: u64) {
+    stage.play(&box_of_three(temperature, used));
+    let shown = || {
+        let gpu = stage.list()["gpus"][0].clone();
+        (gpu["temp_c"].clone(), gpu["mem_used_bytes"].clone())
+    };
+    becomes(&(temperature.clone(), json!(used * GIB)), shown);
+    polls_go_on(stage);
+}
+
+fn polls_go_on(stage: &Stage) {
+    let polls = || stage.json(&["status", "-o", "json"])["polls"].as_u64();
+    let before = polls().unwrap();
+    eventually("polls go on", || (polls()? > before + 5).then_some(()));
+}
+
+/// What is told of alerts and faults, without the time.
+fn logged(daemon: &Daemon) -> Vec<String> {
+    let log = daemon.log();
+    let lines = log.lines().filter_map(|line| line.split_once(' '));
+    let told = lines.map(|(_, told)| told.trim_start().to_owned());
+    told.filter(|told| told.contains("alert") || told.contains("fault"))
+        .collect()
+}
+
+fn fault(what: &str) -> (String, String) {
+    ("GPU 0".to_owned(), what.to_owned())
+}
+
+const TEMPERATURE: &str = "temperature at or above 85 °C";
+const MEMORY: &str = "memory in use at or above 90 %";
+
+#[test]
+fn a_gpu_above_a_threshold_is_one_alert_until_it_is_well_below() {
+    let stage = Stage::new();
+    stage.configure("[alerts]\ntemp_threshold_celsius = 85.0");
+    stage.play(&box_of_three(&json!(84), 89));
+    let mut command = stage.daemon();
+    command.env("GPUKILLD_ALERTS_MEMORY_THRESHOLD_PERCENT", "90");
+    let daemon = stage.start_with(&mut command);
+    plays(&stage, &json!(84), 89);
+    assert_eq!(stage.faults(), []);
+
+    stage.play(&box_of_three(&json!(91), 89));
+    let hot = vec![fault(TEMPERATURE)];
+    becomes(&hot, || stage.faults());
+    let table = stage.ctl(&["status"]).stdout;
+    let is_told = |line: &str| line.starts_with(" GPU 0 ") && line.ends_with(TEMPERATURE);
+    assert!(table.lines().any(is_told), "{table}");
+    stage.play(&box_of_three(&json!(91), 95));
+    let both = vec![fault(MEMORY), fault(TEMPERATURE)];
+    let sorted = || {
+        let mut faults = stage.faults();
+        faults.sort();
+        faults
+    };
+    becomes(&both, sorted);
+    let since = |list: &Value| -> Vec<Value> {
+        let faults = list["faults"].as_array().unwrap().iter();
+        faults.map(|fault| fault["since"].clone()).collect()
+    };
+    let began = since(&stage.list());
+    // Not well below, and then not known.
+    plays(&stage, &json!(83), 88);
+    plays(&stage, &Value::Null, 88);
+    assert_eq!((sorted(), since(&stage.list())), (both, began));
+
+    stage.play(&box_of_three(&json!(82), 88));
+    becomes(&vec![fault(MEMORY)], sorted);
+    stage.play(&box_of_three(&json!(82), 87));
+    becomes(&Vec::new(), || stage.faults());
+    for what in [TEMPERATURE, MEMORY] {
+        eventually("its beginning is recorded", || {
+            let entry = (json!("fault"), json!(format!("GPU 0: {what}")));
+            recorded(&stage).contains(&entry).then_some(())
+        });
+    }
+    let gpu = "gpu=0 gpu_uuid=GPU-a";
+    let expected = vec![
+        format!("WARN alert on GPU 0: {TEMPERATURE} {gpu} quantity=temperature value=91 limit=85"),
+        format!("WARN alert on GPU 0: {MEMORY} {gpu} quantity=memory value=95 limit=90"),
+        format!(
+            "INFO alert is over on GPU 0: {TEMPERATURE} {gpu} quantity=temperature value=82 limit=85"
+        ),
+        format!("INFO alert is over on GPU 0: {MEMORY} {gpu} quantity=memory value=87 limit=90"),
+    ];
+    becomes(&expected, || logged(&daemon));
+    daemon.stop();
+}
+
+/// The kind of each entry of the record, and what it tells.
+fn recorded(stage: &Stage) -> Vec<(Value, Value)> {
+    let document = stage.json(&["audit", "actions", "-o", "json"]);
+    let actions = document["actions"].as_array().unwrap().iter();
+    let told = actions.map(|action| (action["kind"].clone(), action["what"].clone()));
+    told.collect()
+}
+
+#[test]
+fn without_a_threshold_there_is_no_alert_and_a_reload_takes_up_another() {
+    let stage = Stage::new();
+    stage.play(&box_of_three(&json!(91), 99));
+    let daemon = stage.start();
+    plays(&stage, &json!(91), 99);
+    assert_eq!(stage.faults(), []);
+    let reload = |settings: &str, expected: &[&str]| {
+        stage.configure(settings);
+        daemon.signal(Signal::HUP);
+        let expected: Vec<_> = expected.iter().map(|what| fault(what)).collect();
+        becomes(&expected, || stage.faults());
+    };
+    reload("[alerts]\ntemp_threshold_celsius = 85", &[TEMPERATURE]);
+    let higher = "temperature at or above 90 °C";
+    reload("[alerts]\ntemp_threshold_celsius = 90", &[higher]);
+    reload("", &[]);
+    reload("[alerts]\ntemp_threshold_celsius = 85", &[TEMPERATURE]);
+    stage.play(&json!({"gpus": []}));
+    becomes(&Vec::new(), || stage.faults());
+    let told =
+        |what: &str, rest: &str| format!("{what} gpu=0 gpu_uuid=GPU-a quantity=temperature {rest}");
+    let begins = |what: &str| format!("WARN alert on GPU 0: {what}");
+    let over = |what: &str| format!("INFO alert is over on GPU 0: {what}");
+    let why = "why=\"this threshold holds no more\"";
+    let expected = vec![
+        told(&begins(TEMPERATURE), "value=91 limit=85"),
+        told(&over(TEMPERATURE), &format!("limit=85 {why}")),
+        told(&begins(higher), "value=91 limit=90"),
+        told(&over(higher), &format!("limit=90 {why}")),
+        told(&begins(TEMPERATURE), "value=91 limit=85"),
+        told(&over(TEMPERATURE), "limit=85 why=\"the GPU is gone\""),
+    ];
+    becomes(&expected, || logged(&daemon));
+    daemon.stop();
+}
