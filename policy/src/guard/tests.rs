@@ -38,6 +38,16 @@ mod bounds;
 
 mod plans;
 
+mod warned;
+
+mod snoozes;
+
+mod breaker;
+
+mod cooldown;
+
+mod sentences;
+
 use super::judge::Rulebook;
 use super::memory::Memory;
 use super::rules::*;

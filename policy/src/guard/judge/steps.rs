@@ -1,7 +1,7 @@
 //! The clocks go on a step: what was found confirms, warns, ends; what was not found
 //! settles; what is gone is over.
 
-use super::super::breaker::Breaker;
+use super::super::breaker::{Breaker, Counted};
 use super::super::bucket::Bucket;
 use super::super::clock::{Clock, Due};
 use super::super::memory::sight::Sight;
@@ -240,8 +240,12 @@ impl Look<'_, '_> {
             return;
         }
         let most = self.scene.book.rules().enforcement.max_ended;
-        if !self.breaker.lets(most) {
-            if let Some(ended) = self.breaker.trips(at) {
+        let counted = match self.is_dry_run() {
+            true => Counted::Rehearsed,
+            false => Counted::Ended,
+        };
+        if !self.breaker.lets(counted, most) {
+            if let Some(ended) = self.breaker.trips(counted, at) {
                 self.record(subject, GuardStep::Tripped { ended }, clock);
             }
             // Rehearsed, all are told of; else nobody is ended any more.
@@ -250,7 +254,7 @@ impl Look<'_, '_> {
                 return;
             }
         }
-        self.breaker.counts(at);
+        self.breaker.counts(counted, at);
         ended.end(self.scene, job, self.rule);
         clock.ended(at);
         ended.shows(&key, clock.open(self.rule, subject), &victim);
