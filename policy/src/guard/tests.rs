@@ -38,6 +38,8 @@ mod bounds;
 
 mod plans;
 
+mod days;
+
 use super::judge::Rulebook;
 use super::memory::Memory;
 use super::rules::*;

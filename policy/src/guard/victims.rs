@@ -93,11 +93,14 @@ impl Ended {
         let policy = scene.book.find(&rule.source);
         let rule = policy.map(|policy| (rule.clone(), scene.book.print_of(policy)));
         let before = self.jobs.remove(job.key.as_ref());
+        let was_begun = |it: &EndedJob| it.is_ghost || it.progress == Progress::Began;
+        let in_vain = before.as_ref().filter(|it| !was_begun(it));
         let ended = EndedJob {
             at: self.at,
             rule,
             is_ghost: self.is_dry_run,
             progress: Progress::Chosen,
+            tries: in_vain.map_or(0, |it| it.tries.saturating_add(1)),
             processes: job.runs.iter().map(|run| process(scene, *run)).collect(),
             joined: before.iter().flat_map(EndedJob::all).copied().collect(),
             devices: used,
