@@ -2,7 +2,8 @@
 //!
 //! What a sample says to rules, [`bucket`] tells; the rules in force and the file
 //! they come from, [`rules`] keeps; [`judging`] is the thread, and what it remembers
-//! survives a restart in [`remembered`]. What is decided is `policy::guard`'s.
+//! survives a restart in [`remembered`]; whoever breaks rules hears of it by [`telling`].
+//! What is decided is `policy::guard`'s.
 
 pub(crate) mod bucket;
 
@@ -13,6 +14,8 @@ mod rules;
 mod remembered;
 
 mod today;
+
+mod telling;
 
 mod judging;
 

@@ -3,7 +3,8 @@
 //! In reading order: what the [`rules`] say, and how they are [`read`] and
 //! what is odd about them ([`check`]), and how they are changed ([`edit`](mod@edit)); what is judged, a [`bucket`] of time;
 //! at what times of the day and week ([`schedule`]); which [`limits`] hold for whom;
-//! [`judge()`], which takes what it remembers and gives it back.
+//! [`judge()`], which takes what it remembers and gives it back; what whoever breaks a
+//! rule is told on their terminals, a [`notice`].
 //!
 //! The same code judges live, in a test and in a replay: what it decides depends on
 //! the rules, on what came before, and on the bucket, and on nothing else.
@@ -51,6 +52,8 @@ mod breaker;
 mod acting;
 
 pub mod sentence;
+
+pub mod notice;
 
 pub mod replay;
 

@@ -3,6 +3,7 @@
 use super::acting::{Armed, SnoozeOrder};
 use super::bucket::bucket;
 use super::remembered::{Remembered, save};
+use super::telling::tell_owners;
 use super::{InForce, Standing};
 use crate::audit::{Sample, Store};
 use crate::catalogue::{About, tell};
@@ -105,6 +106,7 @@ impl Judging {
         for record in &judgement.records {
             log(record);
         }
+        tell_owners(&judgement.records, &book, &self.remembered.memory);
         let has_decided = !judgement.records.is_empty();
         let endings = self.remembered.memory.endings(&judgement.records);
         self.record(judgement.records);

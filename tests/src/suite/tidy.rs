@@ -83,9 +83,17 @@ const LAYERS: &[(&str, &[&str])] = &[
             "tick",
         ],
     ),
+    ("terminals", &[]),
     (
         "guard",
-        &["audit", "catalogue", "civil", "fingerprint", "gather"],
+        &[
+            "audit",
+            "catalogue",
+            "civil",
+            "fingerprint",
+            "gather",
+            "terminals",
+        ],
     ),
     ("look", &["holders", "state"]),
     ("authority", &["config", "host"]),
