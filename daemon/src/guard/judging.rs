@@ -56,6 +56,8 @@ pub(super) struct Judging {
     pub(super) is_save_broken: bool,
     /// How much of the last sample there was no room for.
     pub(super) beyond: u64,
+    /// Where the terminals lie, if people are told there.
+    pub(super) terminals: Option<PathBuf>,
     /// Who ends jobs; `None` while the daemon starts.
     pub(super) armed: Option<Box<Armed>>,
 }
@@ -106,9 +108,9 @@ impl Judging {
         for record in &judgement.records {
             log(record);
         }
-        tell_owners(&judgement.records, &book, &self.remembered.memory);
         let has_decided = !judgement.records.is_empty();
         let endings = self.remembered.memory.endings(&judgement.records);
+        let records = judgement.records.clone();
         self.record(judgement.records);
         let age = bucket.until.since(self.saved_at);
         if age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
@@ -121,6 +123,9 @@ impl Judging {
         self.publish(Some(bucket.until));
         for ending in endings {
             self.end(ending);
+        }
+        if let Some(dev) = &self.terminals {
+            tell_owners(dev, &records, &book, &self.remembered.memory);
         }
     }
 

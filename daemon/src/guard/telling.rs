@@ -37,16 +37,16 @@ enum What<'a> {
     Besides(usize),
 }
 
-/// Tells all whom these steps are about, where the guard does what it says; `memory` knows
+/// On terminals below `dev`, tells all whom these steps are about, where the guard does what it says; `memory` knows
 /// how often they may ask for more time.
-pub(super) fn tell_owners(records: &[GuardRecord], book: &Rulebook, memory: &Memory) {
+pub(super) fn tell_owners(dev: &Path, records: &[GuardRecord], book: &Rulebook, memory: &Memory) {
     let people = people(records);
     if people.is_empty() {
         return;
     }
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
-    let terminals = Terminals::below(Path::new("/dev"));
+    let terminals = Terminals::below(dev);
     let to_say = ToSay {
         host: &host,
         most_warnings: book.rules().enforcement.max_warnings,

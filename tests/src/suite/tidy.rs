@@ -90,6 +90,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "audit",
             "catalogue",
             "civil",
+            "config",
+            "enforce",
             "fingerprint",
             "gather",
             "terminals",
