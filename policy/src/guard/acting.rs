@@ -25,6 +25,15 @@ pub struct Ending {
     job: JobKey,
 }
 
+/// Whether signals were sent to a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tried {
+    /// They were, or may have been.
+    WithSignals,
+    /// None was.
+    NotAtAll,
+}
+
 /// Who asks for more time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Snoozer<'a> {
@@ -87,10 +96,17 @@ impl Memory {
 
     /// What came of it, to be recorded. Where no signal was sent, it may be tried again
     /// after a while.
-    pub fn acted(&mut self, ending: &Ending, acted: Acted, at: Timestamp) -> GuardRecord {
-        let ended = self.ended.get_mut(&ending.job);
-        if let Some(ended) = ended.filter(|it| it.progress == Progress::Chosen) {
-            ended.progress = Progress::Failed;
+    pub fn acted(
+        &mut self,
+        ending: &Ending,
+        acted: Acted,
+        tried: Tried,
+        at: Timestamp,
+    ) -> GuardRecord {
+        if tried == Tried::NotAtAll {
+            if let Some(ended) = self.ended.get_mut(&ending.job) {
+                ended.progress = Progress::Failed;
+            }
             self.breaker.uncounts(ending.record.at);
         }
         if acted.ended == 0 {

@@ -114,6 +114,11 @@ impl Clock {
             }
         });
         opened.evidence = evidence;
+        if (opened.mode, opened.action) != (course.mode, course.action) {
+            // What comes of it is another thing by now: whoever was warned is warned anew.
+            (opened.mode, opened.action) = (course.mode, course.action);
+            opened.warned = Warned::default();
+        }
         let due = match (course.acts, course.action) {
             (Rehearsed::Enforce, GuardAction::Terminate) if is_new || held_before => Due::Anybody,
             (Rehearsed::Enforce, GuardAction::Terminate) => Due::Nobody,

@@ -10,7 +10,7 @@ use super::limits::milliseconds;
 use super::memory::proof::Seen;
 use super::memory::streak::{Streak, Through};
 use super::memory::{JobKey, Memory};
-use gpukill_proto::guard::{GuardMode, OpenViolation, RuleKind, RuleName, Victim};
+use gpukill_proto::guard::{GuardAction, GuardMode, OpenViolation, RuleKind, RuleName, Victim};
 use gpukill_proto::snapshot::{DeviceId, Scheduler};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,7 +138,7 @@ pub(crate) fn choose(
     held: &Held,
     ended: &Ended,
     left_to: Option<&JobKey>,
-    due: &Due,
+    (due, mode): (&Due, GuardMode),
 ) -> Choice {
     let is_there = |run: &usize| scene.runs[*run].judged.is_present;
     let runs: Vec<usize> = held.runs.iter().copied().filter(is_there).collect();
@@ -184,6 +184,10 @@ pub(crate) fn choose(
     for (position, runs) in &jobs {
         let job = &scene.jobs[*position];
         if let Some(why) = may_not(scene, job) {
+            spared.push(Reason::Of(*position, why));
+            continue;
+        }
+        if let Some(why) = left_alone(scene, job, mode) {
             spared.push(Reason::Of(*position, why));
             continue;
         }
@@ -306,6 +310,26 @@ fn may_not(scene: &Scene<'_>, job: &Job) -> Option<&'static str> {
         about.scheduler.is_none() || about.pod_of_the_box().is_none()
     });
     is_unclear.then_some("whether a scheduler or Kubernetes owns it is not known")
+}
+
+/// Why a job is left alone though others of those who break a rule together are not: its
+/// owner's own policy is milder.
+fn left_alone(scene: &Scene<'_>, job: &Job, mode: GuardMode) -> Option<&'static str> {
+    let rules = scene.book.rules();
+    let users = job.runs.iter().flat_map(|run| {
+        let (profile, _) = &scene.profiles[scene.runs[*run].profile];
+        profile.users()
+    });
+    let mut measures = users.map(|at| &rules.users[at].measures);
+    measures.find_map(|it| {
+        let is_told = it.action == Some(GuardAction::Warn);
+        let is_rehearsed = it.mode == Some(GuardMode::DryRun) && mode > GuardMode::DryRun;
+        match () {
+            () if is_told => Some("its owner is only warned"),
+            () if is_rehearsed => Some("its owner's rules are a dry run"),
+            () => None,
+        }
+    })
 }
 
 fn why_nobody(spared: BTreeSet<String>, kind: RuleKind) -> String {

@@ -8,11 +8,12 @@ use super::super::memory::sight::Sight;
 use super::super::memory::{Clocks, JobKey, Memory, is_current};
 use super::super::victims::{Choice, Ended, choose};
 use super::super::warned::is_read;
-use super::book::Course;
+use super::book::{Course, Policy};
 use super::bounds::{Beyond, Bounds};
 use super::finding::{Finding, Findings, Held, Whom};
 use super::scene::Scene;
 use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep, RuleName, Subject, Victim};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Takes it, for every clock there is or begins.
@@ -52,7 +53,8 @@ pub(crate) fn take(
             scene,
             sight: &sight,
             rule,
-            course: &course,
+            of_rule: (policy, &course),
+            course: Cow::Borrowed(&course),
             records: &mut records,
             is_judged: is_whole && (is_seen || rule.kind.is_access()),
             follows,
@@ -160,7 +162,10 @@ struct Look<'l, 'a> {
     scene: &'l Scene<'a>,
     sight: &'l Sight,
     rule: &'l RuleName,
-    course: &'l Course,
+    /// What comes of it for whomever nothing milder is said of.
+    of_rule: (Policy, &'l Course),
+    /// What comes of it for whom is looked at.
+    course: Cow<'l, Course>,
     records: &'l mut Vec<GuardRecord>,
     /// The bucket tells whether it holds, where anything does.
     is_judged: bool,
@@ -170,7 +175,7 @@ struct Look<'l, 'a> {
     breaker: &'l mut Breaker,
 }
 
-impl Look<'_, '_> {
+impl<'l> Look<'l, '_> {
     /// Whether the clock stays.
     fn holds(
         &mut self,
@@ -182,11 +187,12 @@ impl Look<'_, '_> {
         if let Some(since) = held.since {
             clock.since = since;
         }
+        self.course = self.course_of(subject, held);
         let at = self.scene.bucket.until;
         let since = clock.since;
         let proof = || held.proof(self.scene, since);
         let readers = || readers(self.scene, held);
-        let turn = clock.holds(self.rule.kind, self.course, at, readers, proof);
+        let turn = clock.holds(self.rule.kind, &self.course, at, readers, proof);
         for step in turn.steps {
             self.record(subject, step, clock);
         }
@@ -194,6 +200,22 @@ impl Look<'_, '_> {
             self.ends(subject, clock, held, &turn.due, ended);
         }
         true
+    }
+
+    /// What comes of it for whoever this is: where that is one person, their own policy may
+    /// be milder than the rule.
+    fn course_of(&self, subject: &Subject, held: &Held) -> Cow<'l, Course> {
+        let (policy, course) = self.of_rule;
+        let users = held.runs.iter().flat_map(|run| {
+            let (profile, _) = &self.scene.profiles[self.scene.runs[*run].profile];
+            profile.users()
+        });
+        match subject {
+            Subject::Person(_) | Subject::PersonOn(..) | Subject::Job(_) | Subject::Run(_) => {
+                self.scene.book.milder(course, policy, users)
+            }
+            Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => Cow::Borrowed(course),
+        }
     }
 
     /// Somebody is to be ended, where anybody may be.
@@ -206,7 +228,13 @@ impl Look<'_, '_> {
         ended: &mut Ended,
     ) {
         let left_to = clock.opened.as_ref().and_then(|it| it.left_to.clone());
-        match choose(self.scene, held, ended, left_to.as_ref(), due) {
+        match choose(
+            self.scene,
+            held,
+            ended,
+            left_to.as_ref(),
+            (due, self.course.mode),
+        ) {
             Choice::Nobody(why) => {
                 let why = || why.told(self.scene, self.rule.kind);
                 if let Some(step) = clock.spared(why) {

@@ -8,7 +8,7 @@
 use super::words::line;
 use super::*;
 use crate::golden::compare;
-use crate::guard::acting::{Ending, Snoozer};
+use crate::guard::acting::{Ending, Snoozer, Tried};
 use crate::guard::bucket::Bucket;
 use crate::guard::judge::judge;
 use crate::guard::memory::Memory;
@@ -119,7 +119,10 @@ impl Box {
             left: 1,
             why: Some("it cannot be recorded".into()),
         };
-        let record = self.guard.memory.acted(&ending, acted, self.world.now);
+        let record = self
+            .guard
+            .memory
+            .acted(&ending, acted, Tried::NotAtAll, self.world.now);
         self.tell(&[record]);
     }
 
@@ -138,13 +141,19 @@ impl Box {
                 left: 0,
                 why: None,
             };
-            let record = self.guard.memory.acted(&ending, acted, self.world.now);
+            let record =
+                self.guard
+                    .memory
+                    .acted(&ending, acted, Tried::WithSignals, self.world.now);
             self.tell(&[record]);
         }
     }
 
     fn remove(&mut self, job: &str) {
-        let (pid, _) = self.jobs.remove(job).unwrap_or_else(|| panic!("no {job}"));
+        // Who was ended by then ends no more.
+        let Some((pid, _)) = self.jobs.remove(job) else {
+            return;
+        };
         self.grows.remove(job);
         self.world.processes.remove(&pid);
     }
@@ -175,7 +184,12 @@ impl Box {
             ["disk", "full"] => self.has_room = false,
             ["disk", "free"] => self.has_room = true,
             ["clock", "forward", minutes] => {
-                self.world.now.0 += minutes.parse::<i64>().unwrap() * 60_000;
+                let ms = minutes.parse::<i64>().unwrap() * 60_000;
+                self.world.now.0 += ms;
+                // The kernel tells when they began by the clock as it is now.
+                for process in self.world.processes.values_mut() {
+                    process.since.0 += ms;
+                }
             }
             ["gpu", gpu, "lost"] => self.world.devices[number(gpu)].is_there = false,
             ["gpu", gpu, "silent"] => self.world.devices[number(gpu)].is_listed = false,
@@ -185,6 +199,9 @@ impl Box {
             }
             [person, "starts", job, "on", gpus, gib, percent, rest @ ..] => {
                 self.begins(person, job, gpus, (gib, percent), rest);
+            }
+            [job, "serves" | "leaks" | "uses", ..] if !self.jobs.contains_key(*job) => {
+                self.told.push_str("there is no such job\n");
             }
             [person, "snoozes", job] => self.snoozes(person, job),
             [job, "ends"] => self.remove(job),
@@ -305,7 +322,10 @@ impl Box {
 
     fn snoozes(&mut self, person: &str, job: &str) {
         let uid = self.uid(person);
-        let (pid, _) = self.jobs[job];
+        let Some((pid, _)) = self.jobs.get(job).cloned() else {
+            self.told.push_str("there is no such job\n");
+            return;
+        };
         let snoozer = Snoozer {
             by: uid,
             owner: uid,
@@ -346,8 +366,8 @@ fn lines(part: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Plays a day, and compares whom it ends with who is to be ended.
-fn play(name: &str, text: &str, devices: usize) {
+/// Plays a day, and compares whom it ends with who is to be ended. What was told of it.
+fn play(text: &str, devices: usize) -> String {
     let rules = part(text, "rules:\n", Some("\nday:\n"));
     let mut it = Box::new(rules, devices);
     assert!(it.guard.book.rules().mode > GuardMode::DryRun);
@@ -375,10 +395,16 @@ fn play(name: &str, text: &str, devices: usize) {
             .map(|(at, job)| format!("{job} is ended at {at}")),
     );
     assert!(wrong.is_empty(), "{wrong:#?}\n{}", it.told);
-    compare(&format!("guard/day-{name}"), &it.told);
+    it.told
 }
 
 #[test]
 fn on_a_day_of_a_lab_exactly_those_are_ended_whom_its_admin_would_end() {
-    play("lab", include_str!("days/lab.txt"), 4);
+    compare("guard/day-lab", &play(include_str!("days/lab.txt"), 4));
+}
+
+/// Written by somebody who had seen neither the guard nor the other day.
+#[test]
+fn on_a_strangers_day_exactly_those_are_ended_whom_they_would_end() {
+    play(include_str!("days/second.txt"), 8);
 }
