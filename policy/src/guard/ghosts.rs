@@ -91,8 +91,8 @@ impl Ended {
 /// them write a checkpoint first.
 const GOING: Duration = Duration::from_secs(60);
 
-/// Doubled so often that makes a quarter of an hour.
-const LONGEST_WAIT: u32 = 4;
+/// Doubled so often that makes four minutes.
+const LONGEST_WAIT: u32 = 2;
 
 /// A job that a dry run would have ended, and that is there still.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -110,7 +110,7 @@ impl Ended {
     }
 
     /// Whether what somebody held on a device is still coming back.
-    fn is_cooling(&self, device: &DeviceId) -> bool {
+    pub(crate) fn is_cooling(&self, device: &DeviceId) -> bool {
         self.cooling.contains_key(device)
     }
 
@@ -171,13 +171,6 @@ pub(crate) fn choose(
                 return Choice::Nobody(Reasons(vec![Reason::IsStillThere(*position)]));
             }
         }
-    }
-    let mut used = jobs
-        .values()
-        .flatten()
-        .map(|run| &scene.runs[*run].key.device);
-    if held.excess != Excess::All && used.any(|device| ended.is_cooling(device)) {
-        return Choice::NotYet;
     }
     let mut is_anybody_unwarned = false;
     let mut candidates = Vec::new();

@@ -7,10 +7,9 @@ use super::super::clock::{Clock, Due};
 use super::super::memory::sight::Sight;
 use super::super::memory::{Clocks, JobKey, Memory, is_current};
 use super::super::victims::{Choice, Ended, choose};
-use super::super::warned::is_read;
 use super::book::{Course, Policy};
 use super::bounds::{Beyond, Bounds};
-use super::finding::{Finding, Findings, Held, Whom};
+use super::finding::{Excess, Finding, Findings, Held, Whom};
 use super::scene::Scene;
 use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep, RuleName, Subject, Victim};
 use std::borrow::Cow;
@@ -191,8 +190,7 @@ impl<'l> Look<'l, '_> {
         let at = self.scene.bucket.until;
         let since = clock.since;
         let proof = || held.proof(self.scene, since);
-        let readers = || readers(self.scene, held);
-        let turn = clock.holds(self.rule.kind, &self.course, at, readers, proof);
+        let turn = clock.holds(self.rule.kind, &self.course, at, proof);
         for step in turn.steps {
             self.record(subject, step, clock);
         }
@@ -227,6 +225,9 @@ impl<'l> Look<'l, '_> {
         due: &Due,
         ended: &mut Ended,
     ) {
+        if held.excess != Excess::All && self.is_cooling(subject, clock, ended) {
+            return clock.looks_anew();
+        }
         let left_to = clock.opened.as_ref().and_then(|it| it.left_to.clone());
         match choose(
             self.scene,
@@ -244,6 +245,25 @@ impl<'l> Look<'l, '_> {
             Choice::NotYet => clock.looks_anew(),
             Choice::Job { job, victim } => self.chosen(subject, clock, (job, victim), ended),
         }
+    }
+
+    /// Whether somebody was ended for this a short while ago, or, where it is about a whole
+    /// device, on that: what they held is still coming back.
+    fn is_cooling(&self, subject: &Subject, clock: &Clock, ended: &Ended) -> bool {
+        let cooldown = self.scene.book.rules().enforcement.cooldown;
+        let at = self.scene.bucket.until;
+        let ended_at = clock.opened.as_ref().and_then(|it| it.ended_at());
+        let of_this = ended_at.is_some_and(|since| since <= at && at.since(since) < cooldown);
+        let of_device = match subject {
+            Subject::Device(device) => ended.is_cooling(device),
+            Subject::Person(_)
+            | Subject::PersonOn(..)
+            | Subject::Group(_)
+            | Subject::GroupOn(..)
+            | Subject::Job(_)
+            | Subject::Run(_) => false,
+        };
+        of_this || of_device
     }
 
     fn chosen(
@@ -340,14 +360,4 @@ impl<'l> Look<'l, '_> {
             is_rehearsed: false,
         });
     }
-}
-
-/// Those by whom a condition is known and who read what they are warned of: the numbers
-/// of these users.
-fn readers(scene: &Scene<'_>, held: &Held) -> BTreeSet<u32> {
-    let of = held.runs.iter().filter_map(|run| {
-        let person = scene.people[scene.runs[*run].person?];
-        person.uid.filter(|uid| is_read(*uid))
-    });
-    of.collect()
 }

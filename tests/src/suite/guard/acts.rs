@@ -82,7 +82,7 @@ impl Box {
         let acts = acts["actions"].as_array().unwrap().iter();
         let kills = acts.filter(|act| act["kind"] == "kill");
         kills
-            .map(|act| json!([act["asked"], act["word"]]))
+            .map(|act| json!([act["what"], act["result"]]))
             .collect()
     }
 }
