@@ -83,6 +83,9 @@ kinds! {
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid, why];
     RuleKept = "rule-kept", "22b3a00e24f04b9b8ee258feb7af5187", INFO, "a rule is kept again",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid];
+    OwnerTold = "owner-told", "9755f6f010624c998b1b9f1388c9b8ba", INFO,
+        "whoever breaks a rule is told on their terminals",
+        [rule, subject, mode, uid, action, terminals, count];
     RulesInForce = "rules-in-force", "0b683b7de1864d3bb780cc33da8aeb06", INFO,
         "rules are in force", [mode, policies, revision];
     RulesRefused = "rules-refused", "e383ee22538540cc9c7d2a9299372369", ERROR,

@@ -115,6 +115,8 @@ pub struct Protect {
 pub struct Guard {
     /// The file of rules.
     pub rules: PathBuf,
+    /// Where the terminals lie on which people are warned; `None` where they are on none.
+    pub terminals: Option<PathBuf>,
 }
 
 /// How devices are reset.
@@ -347,6 +349,7 @@ mod tests {
             },
             guard: Guard {
                 rules: "/etc/gpukill/guard.toml".into(),
+                terminals: Some("/dev".into()),
             },
             reset: Reset {
                 helper: "/run/gpukill/reset.sock".into(),
@@ -562,6 +565,10 @@ mod tests {
             }),
             ("GPUKILLD_GUARD_RULES", "/x/guard.toml", |c| {
                 c.guard.rules.display().to_string()
+            }),
+            ("GPUKILLD_GUARD_TERMINALS", "/x/dev", |c| {
+                let terminals = c.guard.terminals.as_ref();
+                terminals.map_or_else(String::new, |it| it.display().to_string())
             }),
             ("GPUKILLD_RESET_HELPER", "/x/reset.sock", |c| {
                 c.reset.helper.display().to_string()

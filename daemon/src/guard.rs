@@ -2,7 +2,8 @@
 //!
 //! What a sample says to rules, [`bucket`] tells; the rules in force and the file
 //! they come from, [`rules`] keeps; [`judging`] is the thread, and what it remembers
-//! survives a restart in [`remembered`]. What is decided is `policy::guard`'s.
+//! survives a restart in [`remembered`]; whoever breaks rules hears of it by [`telling`].
+//! What is decided is `policy::guard`'s.
 
 pub(crate) mod bucket;
 
@@ -13,6 +14,8 @@ mod rules;
 mod remembered;
 
 mod today;
+
+mod telling;
 
 mod judging;
 
@@ -95,20 +98,20 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Starts it by the rules at `path`, with what it remembered in `directory` when
+    /// Starts it by the rules and the terminals of these settings, with what it remembered in `directory` when
     /// it last ran in this boot of the box.
     ///
     /// # Errors
     /// When the system gives no thread.
     pub(crate) fn start(
-        path: PathBuf,
+        settings: crate::config::Guard,
         directory: PathBuf,
         boot: String,
         lives: Lives,
         store: Store,
     ) -> std::io::Result<Self> {
         let (remembered, before) = remembered::load(&directory, &boot);
-        let keeper = Arc::new(Keeper::start(path, before, store.clone()));
+        let keeper = Arc::new(Keeper::start(settings.rules, before, store.clone()));
         let in_force = keeper.subscribe();
         let (standing, told) = watch::channel(Arc::default());
         let (orders, received) = sync_channel(QUEUE);
@@ -124,6 +127,7 @@ impl Guard {
             saved_at: Timestamp::default(),
             is_save_broken: false,
             beyond: 0,
+            terminals: settings.terminals,
             armed: None,
         };
         std::thread::Builder::new()

@@ -15,6 +15,7 @@
 //! - `authority`: who may what, now
 //! - `enforce`: ends processes
 //! - `reset`: resets devices
+//! - `terminals`: people's terminals, to write to
 //! - `guard`: judges samples by the admin's rules
 //! - [`helper`]: `gpukill-reset`, a program of its own
 //! - `server`: the socket
@@ -70,6 +71,8 @@ mod enforce;
 pub mod helper;
 
 mod reset;
+
+mod terminals;
 
 mod guard;
 

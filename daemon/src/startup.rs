@@ -174,7 +174,7 @@ impl Running {
         let store =
             Store::start(state_dir.clone(), boot.clone(), keep, recovered).map_err(&thread)?;
         let guard = Guard::start(
-            config.guard.rules.clone(),
+            config.guard.clone(),
             state_dir.clone(),
             boot,
             Box::new(crate::procfs::stat::lives(procfs)),

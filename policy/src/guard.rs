@@ -3,7 +3,8 @@
 //! In reading order: what the [`rules`] say, and how they are [`read`] and
 //! what is odd about them ([`check`]), and how they are changed ([`edit`](mod@edit)); what is judged, a [`bucket`] of time;
 //! at what times of the day and week ([`schedule`]); which [`limits`] hold for whom;
-//! [`judge()`], which takes what it remembers and gives it back.
+//! [`judge()`], which takes what it remembers and gives it back; what whoever breaks a
+//! rule is told on their terminals, a [`notice`].
 //!
 //! The same code judges live, in a test and in a replay: what it decides depends on
 //! the rules, on what came before, and on the bucket, and on nothing else.
@@ -52,6 +53,8 @@ mod acting;
 
 pub mod sentence;
 
+pub mod notice;
+
 pub mod replay;
 
 #[cfg(test)]
@@ -60,7 +63,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use acting::{Ending, Signals, Snoozer};
+pub use acting::{Ending, Snoozer, Tried};
 pub use ghosts::{Ghost, Process, but_for_ghosts};
 pub use judge::{Beyond, Judgement, MOST_UNJUDGED, Rulebook, judge};
 pub use memory::Memory;

@@ -106,6 +106,7 @@ fn about(pid: u32, crowd: &Crowd) -> About {
         nameless: Vec::new(),
         login_name: None,
         login_groups: None,
+        is_contained: Some(false),
         is_of_the_box: Some(true),
         groups: Some(vec![format!("group{}", owner % 50), "gpu".into()]),
         name: Some("python".into()),

@@ -99,8 +99,12 @@ fn of_audit(audit: &Audit) -> Value {
     })
 }
 
-fn of_guard(Guard { rules }: &Guard) -> Value {
-    json!({"rules": rules.display().to_string()})
+fn of_guard(Guard { rules, terminals }: &Guard) -> Value {
+    let terminals = terminals.as_ref();
+    json!({
+        "rules": rules.display().to_string(),
+        "terminals": terminals.map_or_else(String::new, |it| it.display().to_string()),
+    })
 }
 
 /// What is not set is null.

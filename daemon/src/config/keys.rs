@@ -172,6 +172,14 @@ pub const KEYS: &[Key<Config>] = &[
         set: |config, v| absolute(v).map(|path| config.guard.rules = path),
     },
     Key {
+        section: "guard",
+        name: "terminals",
+        variable: "GPUKILLD_GUARD_TERMINALS",
+        default: "\"/dev\"",
+        help: "Where the terminals lie on which people are warned; empty: they are told on none,\nand by `gpukillctl list` and `status` alone. Needs a restart.",
+        set: |config, v| absolute_or_none(v).map(|path| config.guard.terminals = path),
+    },
+    Key {
         section: "alerts",
         name: "temp_threshold_celsius",
         variable: "GPUKILLD_ALERTS_TEMP_THRESHOLD_CELSIUS",
@@ -299,6 +307,14 @@ fn absolute(v: &Value) -> Result<PathBuf, String> {
         Ok(path)
     } else {
         Err(format!("{v} is not an absolute path"))
+    }
+}
+
+/// A path, or an empty text.
+fn absolute_or_none(v: &Value) -> Result<Option<PathBuf>, String> {
+    match v.as_str() {
+        Some("") => Ok(None),
+        Some(_) | None => absolute(v).map(Some),
     }
 }
 

@@ -4,6 +4,8 @@
 
 mod after;
 
+mod recorded;
+
 mod heirs;
 
 mod target;
@@ -13,18 +15,15 @@ mod told;
 mod wait;
 
 use super::Means;
-use super::planning::about;
-use crate::audit::{Act as Recorded, ActKind, OpenAct, tell_unrecorded_end};
 use crate::state::Published;
 use gpukill_policy::access::Caller;
 use gpukill_policy::kill::again::{Again, objection};
-use gpukill_policy::kill::success::{Success, success};
 use gpukill_policy::kill::usage::users;
 use gpukill_policy::kill::{Candidate, Crowd};
-use gpukill_proto::document::{KillPlanDocument, KillReportDocument};
 use gpukill_proto::holders::ProcessState;
 use gpukill_proto::kill::{Ending, Fate, KillPlan, KillReport, KillScope, KillTarget, Stage};
 use gpukill_proto::snapshot::ProcessKey;
+use recorded::{intend, settle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -95,40 +94,6 @@ pub(super) fn act(
     // First of all: whoever sees the report finds it in the store, too.
     settle(plan, &report, recorded.ok());
     act.told.publish();
-}
-
-/// Records what is about to be done. When the store cannot, it stands in the log,
-/// and a person's kill goes ahead.
-fn intend(plan: &KillPlan, word: &Word<'_>, means: &Means) -> Result<OpenAct, String> {
-    let document = KillPlanDocument::from(plan);
-    let act = Recorded {
-        kind: ActKind::Kill,
-        uid: word.caller.uid,
-        asked: word.asked.clone(),
-        plan: serde_json::to_string(&document).unwrap_or_default(),
-    };
-    means.store.intend_about(act, about(plan))
-}
-
-fn settle(plan: &KillPlan, report: &KillReport, act: Option<OpenAct>) {
-    let word = word(plan, report);
-    let outcome = serde_json::to_string(&KillReportDocument::from(report)).unwrap_or_default();
-    match act {
-        Some(act) => act.settle(word, outcome),
-        // The log alone has what it was meant to do, too.
-        None => tell_unrecorded_end(ActKind::Kill, &about(plan), word, &outcome),
-    }
-}
-
-/// How it went, in a word.
-fn word(plan: &KillPlan, report: &KillReport) -> &'static str {
-    match (report.stage, success(plan, report)) {
-        (Stage::Interrupted, _) => "interrupted",
-        (_, Success::All) => "done",
-        (_, Success::Part) => "partly",
-        (_, Success::Refused) => "refused",
-        (_, Success::Nobody | Success::Failed) => "failed",
-    }
 }
 
 /// One plan under way.

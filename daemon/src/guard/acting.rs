@@ -8,7 +8,7 @@
 use super::judging::{Judging, Order, log};
 use crate::catalogue::tell;
 use crate::enforce::{Enforcer, Sentence, Waits};
-use gpukill_policy::guard::{Ending, NotSnoozed, Signals, Snoozer};
+use gpukill_policy::guard::{Ending, NotSnoozed, Snoozer, Tried};
 use gpukill_proto::guard::{Acted, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use std::sync::Arc;
@@ -59,9 +59,9 @@ impl Waits for Waiting {
         self.orders.send(order).is_ok() && answered.recv_timeout(ANSWER) == Ok(true)
     }
 
-    fn is_over(self, acted: Acted, signals: Signals) {
+    fn settle(self, acted: Acted, tried: Tried) {
         // A guard that has ended writes nothing more; the record has the act itself.
-        let _ = self.orders.send(Order::Acted(self.ending, acted, signals));
+        let _ = self.orders.send(Order::Acted(self.ending, acted, tried));
     }
 }
 
@@ -99,10 +99,13 @@ impl Judging {
     }
 
     /// Notes what came of it.
-    pub(super) fn acted(&mut self, ending: &Ending, acted: (Acted, Signals)) {
+    pub(super) fn acted(&mut self, ending: &Ending, acted: Acted, tried: Tried) {
         let now = now();
-        let record = self.remembered.memory.acted(ending, acted, now);
+        let record = self.remembered.memory.acted(ending, acted, tried, now);
         log(&record);
+        self.remembered
+            .today
+            .add(now, std::slice::from_ref(&record));
         self.record(vec![record]);
         let _ = self.save(None);
         self.publish(None);

@@ -3,12 +3,13 @@
 use super::acting::{Armed, SnoozeOrder};
 use super::bucket::bucket;
 use super::remembered::{Remembered, save};
+use super::telling::tell_owners;
 use super::{InForce, Standing};
 use crate::audit::{Sample, Store};
 use crate::catalogue::{About, tell};
 use chrono::Local;
 use gpukill_policy::guard::bucket::Bucket;
-use gpukill_policy::guard::{Ending, Rulebook, Signals, but_for_ghosts, judge};
+use gpukill_policy::guard::{Ending, Rulebook, Tried, but_for_ghosts, judge};
 use gpukill_proto::guard::{Acted, GuardAction, GuardMode, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ pub(super) enum Order {
     /// This job is about to get its first signal: whether it may.
     Begins(Box<Ending>, SyncSender<bool>),
     /// What came of ending this job.
-    Acted(Box<Ending>, Acted, Signals),
+    Acted(Box<Ending>, Acted, Tried),
     /// Somebody asks for more time.
     Snooze(SnoozeOrder),
     /// An admin says that it is to end jobs again, after it had stopped.
@@ -55,6 +56,8 @@ pub(super) struct Judging {
     pub(super) is_save_broken: bool,
     /// How much of the last sample there was no room for.
     pub(super) beyond: u64,
+    /// Where the terminals lie, if people are told there.
+    pub(super) terminals: Option<PathBuf>,
     /// Who ends jobs; `None` while the daemon starts.
     pub(super) armed: Option<Box<Armed>>,
 }
@@ -78,7 +81,7 @@ impl Judging {
                     // Whoever asks may have gone.
                     let _ = answer.send(self.begins(&ending));
                 }
-                Order::Acted(ending, acted, signals) => self.acted(&ending, (acted, signals)),
+                Order::Acted(ending, acted, tried) => self.acted(&ending, acted, tried),
                 Order::Snooze(order) => self.snooze(order),
                 Order::GoOn => self.go_on(),
                 Order::Stop => break,
@@ -86,8 +89,8 @@ impl Judging {
         }
         // What was ended before the daemon stopped is told of still.
         while let Ok(order) = orders.try_recv() {
-            if let Order::Acted(ending, acted, signals) = order {
-                self.acted(&ending, (acted, signals));
+            if let Order::Acted(ending, acted, tried) = order {
+                self.acted(&ending, acted, tried);
             }
         }
         let _ = self.save(None);
@@ -108,6 +111,7 @@ impl Judging {
         }
         let has_decided = !judgement.records.is_empty();
         let endings = self.remembered.memory.endings(&judgement.records);
+        let records = judgement.records.clone();
         self.record(judgement.records);
         let age = bucket.until.since(self.saved_at);
         if age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
@@ -120,6 +124,9 @@ impl Judging {
         self.publish(Some(bucket.until));
         for ending in endings {
             self.end(ending);
+        }
+        if let Some(dev) = &self.terminals {
+            tell_owners(dev, &records, &book, &self.remembered.memory);
         }
     }
 

@@ -1,7 +1,7 @@
 //! How many were warned and ended today: in all, and of each user's own.
 
 use chrono::Local;
-use gpukill_proto::guard::{GuardRecord, GuardStep, Person, Subject};
+use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep, Person, Subject};
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,10 +34,13 @@ impl Today {
             };
         }
         for record in records {
+            let is_rehearsed = record.mode <= GuardMode::DryRun;
             let (warned, ended) = match &record.step {
                 // Of several warnings of one violation the first counts.
                 GuardStep::Warned { times: 1, .. } => (1, 0),
-                GuardStep::Ended(victim) if victim.leave_to.is_none() => (0, 1),
+                // For real, what came of it counts.
+                GuardStep::Ended(victim) if is_rehearsed && victim.leave_to.is_none() => (0, 1),
+                GuardStep::Acted(acted) if acted.ended > 0 => (0, 1),
                 GuardStep::Violated
                 | GuardStep::Warned { .. }
                 | GuardStep::Ended(_)
@@ -64,6 +67,9 @@ fn whose(record: &GuardRecord) -> BTreeSet<u32> {
     let one = |person: &Person| person.uid.into_iter().collect();
     if let GuardStep::Ended(victim) = &record.step {
         return one(&victim.job.owner);
+    }
+    if let GuardStep::Acted(acted) = &record.step {
+        return one(&acted.job.owner);
     }
     match &record.subject {
         Subject::Person(person) | Subject::PersonOn(person, _) => one(person),

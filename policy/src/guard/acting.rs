@@ -25,13 +25,13 @@ pub struct Ending {
     job: JobKey,
 }
 
-/// Whether a job that was chosen had signals.
+/// Whether signals were sent to a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signals {
-    /// None was sent to any of its processes.
-    Unsent,
+pub enum Tried {
     /// They were, or may have been.
-    Sent,
+    WithSignals,
+    /// None was.
+    NotAtAll,
 }
 
 /// Who asks for more time.
@@ -100,12 +100,13 @@ impl Memory {
     pub fn acted(
         &mut self,
         ending: &Ending,
-        (acted, signals): (Acted, Signals),
+        acted: Acted,
+        tried: Tried,
         at: Timestamp,
     ) -> GuardRecord {
-        let progress = match signals {
-            Signals::Sent => Progress::Over,
-            Signals::Unsent => {
+        let progress = match tried {
+            Tried::WithSignals => Progress::Over,
+            Tried::NotAtAll => {
                 self.breaker.uncounts(ending.record.at);
                 Progress::Failed
             }

@@ -12,7 +12,7 @@ use super::judge::Course;
 use super::memory::JobKey;
 use super::memory::proof::Proof;
 use super::rules::Rehearsed;
-use super::warned::Warned;
+use super::warned::{Warned, is_read};
 use gpukill_proto::guard::{
     GuardAction, GuardMode, GuardStep, OpenViolation, RuleKind, RuleName, Subject,
 };
@@ -77,14 +77,13 @@ impl Clock {
         }
     }
 
-    /// It holds, as is proved where it is beyond doubt. Of those by whom it is known,
-    /// `readers` can be warned: the numbers of these users.
+    /// It holds, as is proved where it is beyond doubt. Whoever is told of there reads a
+    /// warning.
     pub(crate) fn holds(
         &mut self,
         kind: RuleKind,
         course: &Course,
         at: Timestamp,
-        readers: impl FnOnce() -> BTreeSet<u32>,
         proof: impl FnOnce() -> Proof,
     ) -> Turn {
         let mut steps = Vec::new();
@@ -114,11 +113,16 @@ impl Clock {
             }
         });
         opened.evidence = evidence;
+        if (opened.mode, opened.action) != (course.mode, course.action) {
+            // What comes of it is another thing by now: whoever was warned is warned anew.
+            (opened.mode, opened.action) = (course.mode, course.action);
+            opened.warned = Warned::default();
+        }
         let due = match (course.acts, course.action) {
             (Rehearsed::Enforce, GuardAction::Terminate) if is_new || held_before => Due::Anybody,
             (Rehearsed::Enforce, GuardAction::Terminate) => Due::Nobody,
             (Rehearsed::Soft, GuardAction::Terminate) => {
-                let readers = readers();
+                let readers = opened.readers();
                 if readers.is_empty() {
                     opened.warned = Warned::default();
                     steps.extend(opened.is_spared(|| UNREAD.to_owned()));
@@ -131,7 +135,7 @@ impl Clock {
                 }
             }
             (Rehearsed::Soft | Rehearsed::Enforce, GuardAction::Warn) => {
-                steps.extend(opened.warned.warn(course, at, &readers()));
+                steps.extend(opened.warned.warn(course, at, &opened.readers()));
                 Due::Nobody
             }
         };
@@ -161,6 +165,11 @@ impl Clock {
     pub(crate) fn moves(&mut self, ms: i64) {
         if let Some(opened) = &mut self.opened {
             opened.warned.moves(ms);
+            // A clock that was set back shows it as later than now.
+            let ended_at = opened.ended_at.filter(|_| ms < 0);
+            opened.ended_at = ended_at
+                .map(|at| Timestamp(at.0.saturating_add(ms)))
+                .or(opened.ended_at);
         }
     }
 
@@ -216,6 +225,19 @@ impl Clock {
 }
 
 impl Opened {
+    /// When somebody was last ended for it.
+    pub(crate) const fn ended_at(&self) -> Option<Timestamp> {
+        self.ended_at
+    }
+
+    /// Those by whom it is known and who read what they are warned of: the numbers of
+    /// these users.
+    fn readers(&self) -> BTreeSet<u32> {
+        let told = self.evidence.runs.iter();
+        let people = told.filter_map(|seen| seen.about.owner.as_ref()?.uid);
+        people.filter(|uid| is_read(*uid)).collect()
+    }
+
     /// Nobody can be ended for it: that is said once.
     fn is_spared(&mut self, why: impl FnOnce() -> String) -> Option<GuardStep> {
         let was_said = std::mem::replace(&mut self.was_spared, true);

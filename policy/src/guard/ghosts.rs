@@ -27,6 +27,9 @@ pub(crate) struct Ended {
     /// How far that has come, where it is real.
     #[serde(default)]
     pub(crate) progress: Progress,
+    /// So often it was chosen before, and no signal was sent.
+    #[serde(default)]
+    pub(crate) tries: u32,
     /// Those of its processes that are there still.
     pub(crate) processes: BTreeSet<Process>,
     /// Those that joined it while any of these was there, and are there still.
@@ -84,7 +87,9 @@ impl Ended {
 
     /// Whether it has been going for no longer than that takes.
     pub(crate) fn is_going(&self, now: Timestamp) -> bool {
-        self.at >= now || now.since(self.at) < GOING
+        // What could not be begun is tried again ever later: each try is told of.
+        let going = GOING * (1 << self.tries.min(LONGEST_WAIT));
+        self.at >= now || now.since(self.at) < going
     }
 
     /// Whether signals are being sent to it: who is born to it meanwhile has them too.
@@ -102,6 +107,9 @@ impl Ended {
 /// held comes back in ten more at most, as with a kill that a person asks for; some of
 /// them write a checkpoint first.
 const GOING: Duration = Duration::from_secs(60);
+
+/// Doubled so often that makes four minutes.
+const LONGEST_WAIT: u32 = 2;
 
 /// A job that a dry run would have ended, and that is there still.
 #[derive(Debug, Clone, PartialEq, Eq)]

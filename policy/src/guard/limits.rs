@@ -114,6 +114,15 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
+    /// The policies of whoever it is, or may be.
+    pub(crate) fn users(&self) -> impl Iterator<Item = usize> {
+        self.user
+            .into_iter()
+            .chain(self.doubtful_users.iter().copied())
+    }
+}
+
+impl Profile {
     /// Whether only a label speaks for this group of it.
     fn is_only_labelled(&self, group: &usize) -> bool {
         self.labelled.contains(group) && !self.doubtful.contains(group)

@@ -38,6 +38,8 @@ mod bounds;
 
 mod plans;
 
+mod days;
+
 mod warned;
 
 mod snoozes;

@@ -10,7 +10,7 @@ use super::limits::milliseconds;
 use super::memory::proof::Seen;
 use super::memory::streak::{Streak, Through};
 use super::memory::{JobKey, Memory};
-use gpukill_proto::guard::{GuardMode, OpenViolation, RuleKind, RuleName, Victim};
+use gpukill_proto::guard::{GuardAction, GuardMode, OpenViolation, RuleKind, RuleName, Victim};
 use gpukill_proto::snapshot::{DeviceId, Scheduler};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,11 +97,14 @@ impl Ended {
         let policy = scene.book.find(&rule.source);
         let rule = policy.map(|policy| (rule.clone(), scene.book.print_of(policy)));
         let before = self.jobs.remove(job.key.as_ref());
+        let was_begun = |it: &EndedJob| it.is_ghost || it.progress.had_signals();
+        let in_vain = before.as_ref().filter(|it| !was_begun(it));
         let ended = EndedJob {
             at: self.at,
             rule,
             is_ghost: self.is_dry_run,
             progress: Progress::Chosen,
+            tries: in_vain.map_or(0, |it| it.tries.saturating_add(1)),
             processes: job.runs.iter().map(|run| process(scene, *run)).collect(),
             joined: before.iter().flat_map(EndedJob::all).copied().collect(),
             devices: used,
@@ -111,7 +114,7 @@ impl Ended {
     }
 
     /// Whether what somebody held on a device is still coming back.
-    fn is_cooling(&self, device: &DeviceId) -> bool {
+    pub(crate) fn is_cooling(&self, device: &DeviceId) -> bool {
         self.cooling.contains_key(device)
     }
 
@@ -139,7 +142,7 @@ pub(crate) fn choose(
     held: &Held,
     ended: &Ended,
     left_to: Option<&JobKey>,
-    due: &Due,
+    (due, mode): (&Due, GuardMode),
 ) -> Choice {
     let is_there = |run: &usize| scene.runs[*run].judged.is_present;
     let runs: Vec<usize> = held.runs.iter().copied().filter(is_there).collect();
@@ -173,18 +176,15 @@ pub(crate) fn choose(
             }
         }
     }
-    let mut used = jobs
-        .values()
-        .flatten()
-        .map(|run| &scene.runs[*run].key.device);
-    if held.excess != Excess::All && used.any(|device| ended.is_cooling(device)) {
-        return Choice::NotYet;
-    }
     let mut is_anybody_unwarned = false;
     let mut candidates = Vec::new();
     for (position, runs) in &jobs {
         let job = &scene.jobs[*position];
         if let Some(why) = may_not(scene, job) {
+            spared.push(Reason::Of(*position, why));
+            continue;
+        }
+        if let Some(why) = left_alone(scene, job, mode) {
             spared.push(Reason::Of(*position, why));
             continue;
         }
@@ -307,6 +307,26 @@ fn may_not(scene: &Scene<'_>, job: &Job) -> Option<&'static str> {
         about.scheduler.is_none() || about.pod_of_the_box().is_none()
     });
     is_unclear.then_some("whether a scheduler or Kubernetes owns it is not known")
+}
+
+/// Why a job is left alone though others of those who break a rule together are not: its
+/// owner's own policy is milder.
+fn left_alone(scene: &Scene<'_>, job: &Job, mode: GuardMode) -> Option<&'static str> {
+    let rules = scene.book.rules();
+    let users = job.runs.iter().flat_map(|run| {
+        let (profile, _) = &scene.profiles[scene.runs[*run].profile];
+        profile.users()
+    });
+    let mut measures = users.map(|at| &rules.users[at].measures);
+    measures.find_map(|it| {
+        let is_told = it.action == Some(GuardAction::Warn);
+        let is_rehearsed = it.mode == Some(GuardMode::DryRun) && mode > GuardMode::DryRun;
+        match () {
+            () if is_told => Some("its owner is only warned"),
+            () if is_rehearsed => Some("its owner's rules are a dry run"),
+            () => None,
+        }
+    })
 }
 
 fn why_nobody(spared: BTreeSet<String>, kind: RuleKind) -> String {

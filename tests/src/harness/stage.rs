@@ -102,7 +102,7 @@ impl Stage {
     pub fn configure(&self, more: &str) {
         let text = format!(
             "[daemon]\nsocket = {:?}\nstate_dir = {:?}\npoll_interval = \"100ms\"\n\
-             foreign_pids = true\n[backends]\nnvidia_library = {:?}\nsysfs_root = {:?}\n[guard]\nrules = {:?}\n[audit]\nsample_interval = \"1s\"\n{more}\n",
+             foreign_pids = true\n[backends]\nnvidia_library = {:?}\nsysfs_root = {:?}\n[guard]\nrules = {:?}\nterminals = \"\"\n[audit]\nsample_interval = \"1s\"\n{more}\n",
             self.socket(),
             self.path("state"),
             self.library(),

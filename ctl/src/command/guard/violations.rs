@@ -46,10 +46,8 @@ pub(super) async fn run(
 /// That nobody is called as was typed. Whoever is there and breaks no rule is an answer.
 fn stranger(user: Option<&str>, all: &ViolationPage) -> Option<Failure> {
     let user = user?;
-    let is_known = !(all.open.is_empty() && all.would_have_ended.is_empty())
-        || !all.records.is_empty()
-        || may_be(user);
-    (!is_known).then(|| {
+    let is_empty = all.open.is_empty() && all.would_have_ended.is_empty() && all.records.is_empty();
+    (is_empty && !may_be(user)).then(|| {
         let user = visible(user.as_bytes(), 80);
         Failure::NoMatch(format!(
             "no violation is of {user}: no user is called {user}"

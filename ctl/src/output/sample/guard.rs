@@ -5,17 +5,18 @@ mod replayed;
 
 mod hostile;
 
+mod written;
+
 pub(crate) use hostile::hostile;
 pub(crate) use replayed::replayed;
+pub(crate) use written::{edited, mistakes, warnings};
 
 use super::{NOW, gib, id};
-use gpukill_proto::guard::edit::{Mistake, Warning};
 use gpukill_proto::guard::{
-    Acted, EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport,
-    GuardStep, HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person,
-    RuleKind, RuleName, RuleSource, Ruled, RulesRevision, Subject, Told, Victim, ViolationPage,
+    Acted, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport, GuardStep,
+    HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person, RuleKind,
+    RuleName, RuleSource, Ruled, RulesRevision, Subject, Told, Victim, ViolationPage,
 };
-use gpukill_proto::settings::place::Place;
 use gpukill_proto::snapshot::InstanceId;
 use gpukill_proto::units::Timestamp;
 
@@ -369,48 +370,4 @@ pub(crate) fn violations() -> ViolationPage {
         records: (1..).zip(records()).collect(),
         next: None,
     }
-}
-
-/// An edit, and what of it can never hold.
-pub(crate) fn edited() -> EditReport {
-    EditReport {
-        before: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
-        after: RulesRevision("0f8a11d27b3ce940".into()),
-        difference: "--- /etc/gpukill/guard.toml\n+++ /etc/gpukill/guard.toml\n@@ -1,4 +1,5 @@\n # Ours, agreed in the group meeting of March: whoever needs more asks beforehand, and gets it.\n [user_policies.alice]\n-memory_limit_gb = 8\n+memory_limit_gb = 16\n+priority = 7\n"
-            .into(),
-        warnings: Vec::new(),
-    }
-}
-
-/// What is wrong in a file.
-pub(crate) fn mistakes() -> Vec<Mistake> {
-    let mistake = |line, path: &str, what: &str, suggestion: Option<&str>| Mistake {
-        place: Some(Place { line, column: 1 }),
-        path: path.into(),
-        what: what.into(),
-        suggestion: suggestion.map(str::to_owned),
-    };
-    vec![
-        mistake(
-            2,
-            "global.enabeld",
-            "unknown key",
-            Some("did you mean enabled?"),
-        ),
-        mistake(
-            14,
-            "user_policies.alice.memory_limit_gb",
-            "-1 is less than nothing: a limit is 0 or more, in GiB or with a unit",
-            None,
-        ),
-    ]
-}
-
-/// What is odd in a file.
-pub(crate) fn warnings() -> Vec<Warning> {
-    vec![Warning {
-        place: Some(Place { line: 9, column: 1 }),
-        path: "gpu_policies.0.allowed_users".into(),
-        what: "alice is blocked there too: she may not use it".into(),
-    }]
 }

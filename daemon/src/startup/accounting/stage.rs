@@ -132,7 +132,10 @@ impl Stage {
             ),
             publisher,
             guard: Guard::start(
-                root("guard.toml"),
+                crate::config::Guard {
+                    rules: root("guard.toml"),
+                    terminals: None,
+                },
                 root("state"),
                 "boot".into(),
                 Box::new(|_, _| false),

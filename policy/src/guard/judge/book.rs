@@ -5,6 +5,7 @@ use super::super::limits::Profile;
 use super::super::limits::milliseconds;
 use super::super::rules::{Conduct, Measures, PRIORITY, Rehearsed, Rules};
 use gpukill_proto::guard::{GuardAction, GuardMode, RuleKind, RuleName, RuleSource};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
@@ -162,6 +163,42 @@ impl Rulebook {
             settled_ms: milliseconds(rules.enforcement.settled_after),
             message: measures.message.clone(),
         })
+    }
+
+    /// The same for what these users do: what their own policies say of how far the guard
+    /// goes makes it milder, whatever rule they break.
+    pub(crate) fn milder<'c>(
+        &self,
+        course: &'c Course,
+        policy: Policy,
+        users: impl Iterator<Item = usize>,
+    ) -> Cow<'c, Course> {
+        let mut milder = Cow::Borrowed(course);
+        for at in users.filter(|at| policy != Policy::User(*at)) {
+            let Measures {
+                action,
+                mode,
+                grace,
+                max_snoozes,
+                message: _,
+            } = &self.rules.users[at].measures;
+            if *action == Some(GuardAction::Warn) && milder.action != GuardAction::Warn {
+                milder.to_mut().action = GuardAction::Warn;
+            }
+            if let Some(mode) = mode.filter(|mode| *mode < milder.mode) {
+                milder.to_mut().mode = mode;
+            }
+            if *mode == Some(GuardMode::Soft) && milder.acts != Rehearsed::Soft {
+                milder.to_mut().acts = Rehearsed::Soft;
+            }
+            if let Some(grace_ms) = grace.map(milliseconds).filter(|ms| *ms > milder.grace_ms) {
+                milder.to_mut().grace_ms = grace_ms;
+            }
+            if let Some(most) = max_snoozes.filter(|most| *most > milder.max_snoozes) {
+                milder.to_mut().max_snoozes = most;
+            }
+        }
+        milder
     }
 
     /// Who is ended first: the lowest.

@@ -8,7 +8,7 @@ use gpukill_proto::guard::{MOST_TOLD, Measured, RuleKind};
 use gpukill_proto::units::Timestamp;
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What is found, by rule and subject.
@@ -159,15 +159,21 @@ impl Held {
     }
 }
 
-/// Those that hold most, first.
+/// Those that hold most, first; where not all are told of, one of each person before
+/// others, so that each is warned.
 pub(crate) fn seen(scene: &Scene<'_>, runs: &[usize]) -> Vec<Seen> {
     let mut runs = runs.to_vec();
     let by_memory = |run: &usize| (Reverse(scene.runs[*run].memory.value), *run);
-    if runs.len() > MOST_TOLD {
-        runs.select_nth_unstable_by_key(MOST_TOLD, by_memory);
-        runs.truncate(MOST_TOLD);
-    }
     runs.sort_unstable_by_key(by_memory);
+    if runs.len() > MOST_TOLD {
+        let mut people = BTreeSet::new();
+        let is_first = |run: &usize| people.insert(scene.runs[*run].person);
+        let (mut told, others): (Vec<usize>, Vec<usize>) = runs.into_iter().partition(is_first);
+        told.extend(others);
+        told.truncate(MOST_TOLD);
+        told.sort_unstable_by_key(by_memory);
+        runs = told;
+    }
     runs.into_iter().map(|run| see(scene, run)).collect()
 }
 

@@ -7,12 +7,12 @@ use super::super::clock::{Clock, Due};
 use super::super::memory::sight::Sight;
 use super::super::memory::{Clocks, JobKey, Memory, is_current};
 use super::super::victims::{Choice, Ended, choose};
-use super::super::warned::is_read;
-use super::book::Course;
+use super::book::{Course, Policy};
 use super::bounds::{Beyond, Bounds};
-use super::finding::{Finding, Findings, Held, Whom};
+use super::finding::{Excess, Finding, Findings, Held, Whom};
 use super::scene::Scene;
 use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep, RuleName, Subject, Victim};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Takes it, for every clock there is or begins.
@@ -52,7 +52,8 @@ pub(crate) fn take(
             scene,
             sight: &sight,
             rule,
-            course: &course,
+            of_rule: (policy, &course),
+            course: Cow::Borrowed(&course),
             records: &mut records,
             is_judged: is_whole && (is_seen || rule.kind.is_access()),
             follows,
@@ -160,7 +161,10 @@ struct Look<'l, 'a> {
     scene: &'l Scene<'a>,
     sight: &'l Sight,
     rule: &'l RuleName,
-    course: &'l Course,
+    /// What comes of it for whomever nothing milder is said of.
+    of_rule: (Policy, &'l Course),
+    /// What comes of it for whom is looked at.
+    course: Cow<'l, Course>,
     records: &'l mut Vec<GuardRecord>,
     /// The bucket tells whether it holds, where anything does.
     is_judged: bool,
@@ -170,7 +174,7 @@ struct Look<'l, 'a> {
     breaker: &'l mut Breaker,
 }
 
-impl Look<'_, '_> {
+impl<'l> Look<'l, '_> {
     /// Whether the clock stays.
     fn holds(
         &mut self,
@@ -182,11 +186,11 @@ impl Look<'_, '_> {
         if let Some(since) = held.since {
             clock.since = since;
         }
+        self.course = self.course_of(subject, held);
         let at = self.scene.bucket.until;
         let since = clock.since;
         let proof = || held.proof(self.scene, since);
-        let readers = || readers(self.scene, held);
-        let turn = clock.holds(self.rule.kind, self.course, at, readers, proof);
+        let turn = clock.holds(self.rule.kind, &self.course, at, proof);
         for step in turn.steps {
             self.record(subject, step, clock);
         }
@@ -194,6 +198,22 @@ impl Look<'_, '_> {
             self.ends(subject, clock, held, &turn.due, ended);
         }
         true
+    }
+
+    /// What comes of it for whoever this is: where that is one person, their own policy may
+    /// be milder than the rule.
+    fn course_of(&self, subject: &Subject, held: &Held) -> Cow<'l, Course> {
+        let (policy, course) = self.of_rule;
+        let users = held.runs.iter().flat_map(|run| {
+            let (profile, _) = &self.scene.profiles[self.scene.runs[*run].profile];
+            profile.users()
+        });
+        match subject {
+            Subject::Person(_) | Subject::PersonOn(..) | Subject::Job(_) | Subject::Run(_) => {
+                self.scene.book.milder(course, policy, users)
+            }
+            Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => Cow::Borrowed(course),
+        }
     }
 
     /// Somebody is to be ended, where anybody may be.
@@ -205,8 +225,17 @@ impl Look<'_, '_> {
         due: &Due,
         ended: &mut Ended,
     ) {
+        if held.excess != Excess::All && self.is_cooling(subject, clock, ended) {
+            return clock.looks_anew();
+        }
         let left_to = clock.opened.as_ref().and_then(|it| it.left_to.clone());
-        match choose(self.scene, held, ended, left_to.as_ref(), due) {
+        match choose(
+            self.scene,
+            held,
+            ended,
+            left_to.as_ref(),
+            (due, self.course.mode),
+        ) {
             Choice::Nobody(why) => {
                 let why = || why.told(self.scene, self.rule.kind);
                 if let Some(step) = clock.spared(why) {
@@ -216,6 +245,26 @@ impl Look<'_, '_> {
             Choice::NotYet => clock.looks_anew(),
             Choice::Job { job, victim } => self.chosen(subject, clock, (job, victim), ended),
         }
+    }
+
+    /// Whether somebody was ended for this a short while ago, or, where it is about a whole
+    /// device, on that: what they held is still coming back.
+    fn is_cooling(&self, subject: &Subject, clock: &Clock, ended: &Ended) -> bool {
+        let cooldown = self.scene.book.rules().enforcement.cooldown;
+        let at = self.scene.bucket.until;
+        let ended_at = clock.opened.as_ref().and_then(|it| it.ended_at());
+        // A clock that was set back a little ends nothing.
+        let of_this = ended_at.is_some_and(|since| at < since || at.since(since) < cooldown);
+        let of_device = match subject {
+            Subject::Device(device) => ended.is_cooling(device),
+            Subject::Person(_)
+            | Subject::PersonOn(..)
+            | Subject::Group(_)
+            | Subject::GroupOn(..)
+            | Subject::Job(_)
+            | Subject::Run(_) => false,
+        };
+        of_this || of_device
     }
 
     fn chosen(
@@ -316,14 +365,4 @@ impl Look<'_, '_> {
             is_rehearsed: false,
         });
     }
-}
-
-/// Those by whom a condition is known and who read what they are warned of: the numbers
-/// of these users.
-fn readers(scene: &Scene<'_>, held: &Held) -> BTreeSet<u32> {
-    let of = held.runs.iter().filter_map(|run| {
-        let person = scene.people[scene.runs[*run].person?];
-        person.uid.filter(|uid| is_read(*uid))
-    });
-    of.collect()
 }

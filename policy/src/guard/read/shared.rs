@@ -73,20 +73,23 @@ pub(super) const MEASURES: &[Field<Measures>] = &[
     Field {
         name: "action",
         shown: Shown::Example("\"warn\""),
-        help: "What comes of breaking this: \"warn\" or \"terminate\".",
+        help: "What comes of breaking this: \"warn\" or \"terminate\". A user's \"warn\" holds for\n\
+               every rule that they break.",
         set: |it, at| it.action = at.word(ACTIONS),
     },
     Field {
         name: "mode",
         shown: Shown::Example("\"dry-run\""),
         help: "How far the guard goes for this: \"dry-run\", \"soft\" or \"enforce\", and never\n\
-               further than it goes for the whole.",
+               further than it goes for the whole. A user's holds for every rule that they\n\
+               break, where it is milder.",
         set: |it, at| it.mode = at.word(MODES),
     },
     Field {
         name: "grace",
         shown: Shown::Example("\"10m\""),
-        help: "From the first warning to the end, in place of grace_period_seconds.",
+        help: "From the first warning to the end, in place of grace_period_seconds. A user's\n\
+               holds for every rule that they break, where it is longer.",
         set: |it, at| it.grace = at.duration(Unit::Written, Duration::ZERO, bounds::GRACE),
     },
     Field {

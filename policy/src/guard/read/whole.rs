@@ -187,8 +187,8 @@ const CLOCKS: &[Field<Enforcement>] = &[
     Field {
         name: "cooldown_seconds",
         shown: Shown::Default("60"),
-        help: "So long after a job was ended on a GPU no other is for what is too much there:\n\
-               its memory comes back first.",
+        help: "So long after a job was ended for what is too much no other is for the same, nor\n\
+               for what is too much of that GPU: its memory comes back first.",
         set: |it, at| {
             let cooldown = at.duration(Unit::Seconds, Duration::ZERO, bounds::GRACE);
             put(&mut it.cooldown, cooldown);

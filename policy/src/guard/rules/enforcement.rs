@@ -20,8 +20,8 @@ pub struct Enforcement {
     pub max_snoozes: u32,
     /// How much more that gives them.
     pub snooze: Duration,
-    /// For so long after somebody was ended on a device nobody else is for what is too
-    /// much there: what they held comes back first.
+    /// For so long after somebody was ended for what is too much nobody else is for the
+    /// same, nor for what is too much of that device: what they held comes back first.
     pub cooldown: Duration,
     /// So many jobs are ended within [`Enforcement::TRIPS_WITHIN`]; before one more is,
     /// the guard stops ending anybody.

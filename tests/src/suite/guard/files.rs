@@ -178,20 +178,26 @@ fn a_hand_edit_is_told_of_until_it_is_read_and_by_the_edit_that_puts_it_in_force
 }
 
 #[test]
-fn what_is_written_and_only_rehearsed_is_said_so() {
+fn how_far_the_guard_goes_is_what_the_admin_says() {
     let stage = Stage::new();
     let daemon = stage.start();
-    let ran = stage.ctl(&["guard", "toggle-dry-run"]);
-    let expected =
-        "gpukillctl: soft is written; this version only rehearses it: nobody is warned or ended";
-    assert_eq!((ran.code, complaints(&ran)), (0, vec![expected]), "{ran:?}");
-    let status = stage.json(&["guard", "status", "-o", "json"]);
-    assert_eq!(
-        (&status["mode"], &status["rehearses"]),
-        (&json!("dry-run"), &json!("soft"))
-    );
-    let ran = stage.ctl(&["guard", "toggle-dry-run"]);
-    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    let mode = || {
+        let status = stage.json(&["guard", "status", "-o", "json"]);
+        json!([status["mode"], status["rehearses"]])
+    };
+    assert_eq!(mode(), json!(["dry-run", "soft"]));
+    for (asked, expected) in [
+        ("soft", ["soft", "soft"]),
+        ("enforce", ["enforce", "enforce"]),
+        ("dry-run", ["dry-run", "enforce"]),
+        ("toggle-dry-run", ["enforce", "enforce"]),
+        ("disable", ["disabled", "enforce"]),
+        ("enable", ["enforce", "enforce"]),
+    ] {
+        let ran = stage.ctl(&["guard", asked]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+        assert_eq!(mode(), json!(expected), "{asked}");
+    }
     daemon.stop();
 }
 

@@ -111,7 +111,10 @@ fn a_guard_that_is_off_is_not_spoken_of() {
     let explained = stage.json(&["explain", &actor.pid().to_string(), "-o", "json"]);
     assert_eq!(
         explained["guard"],
-        json!({"mode": "disabled", "open": [], "would_have_ended": null, "limits": []})
+        json!({
+            "mode": "disabled", "open": [], "would_have_ended": null, "limits": [],
+            "judged_as": "owner", "login": null
+        })
     );
     daemon.stop();
 }

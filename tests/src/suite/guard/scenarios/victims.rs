@@ -9,6 +9,7 @@ default_memory_limit_gb = 4
 [enforcement]
 soft_enforcement = false
 hard_enforcement = true
+cooldown_seconds = 0
 
 [protect]
 command = '0\.75$'

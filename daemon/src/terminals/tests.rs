@@ -1,0 +1,345 @@
+//! Texts on real terminals, and on what only looks like one.
+
+use super::*;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{CWD, FileType, Mode, Timespec, mknodat};
+use rustix::io::ioctl_fionread;
+use rustix::process::getuid;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Action, OptionalActions, tcflow, tcsetattr};
+use std::fs::{FileTimes, Permissions};
+use std::io::Read as _;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::sync::mpsc::channel;
+use std::time::{Duration, SystemTime};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A terminal of ours that takes messages, and changes nothing of what is written to it.
+struct Terminal {
+    far: File,
+    near: File,
+    path: PathBuf,
+}
+
+impl Terminal {
+    fn new() -> Self {
+        let far = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&far).unwrap();
+        unlockpt(&far).unwrap();
+        let name = ptsname(&far, Vec::new()).unwrap();
+        let path = PathBuf::from(name.to_str().unwrap());
+        let mut options = OpenOptions::new();
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        options.read(true).write(true);
+        options.custom_flags(flags.bits().cast_signed());
+        let near = options.open(&path).unwrap();
+        let mut settings = tcgetattr(&near).unwrap();
+        settings.make_raw();
+        settings.input_modes.remove(InputModes::IUTF8);
+        tcsetattr(&near, OptionalActions::Now, &settings).unwrap();
+        let terminal = Self {
+            far: File::from(far),
+            near,
+            path,
+        };
+        terminal.mode(0o620);
+        terminal
+    }
+
+    fn mode(&self, mode: u32) {
+        std::fs::set_permissions(&self.path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn says_that_it_is_utf8(&self) {
+        let mut settings = tcgetattr(&self.near).unwrap();
+        settings.input_modes.insert(InputModes::IUTF8);
+        tcsetattr(&self.near, OptionalActions::Now, &settings).unwrap();
+    }
+
+    /// Writes until no more fits.
+    fn fill(&self) {
+        // The kernel moves what is written to the far side, in its own time, until that
+        // has all that it takes: a page but one byte (n_tty.c of Linux).
+        while ioctl_fionread(&self.far).unwrap() < 4_095 {
+            self.fill_for_now();
+        }
+        self.fill_for_now();
+    }
+
+    fn fill_for_now(&self) {
+        let blocks = loop {
+            if let Err(error) = (&self.near).write(&[b'x'; 4_096]) {
+                break error;
+            }
+        };
+        assert_eq!(blocks.kind(), std::io::ErrorKind::WouldBlock);
+    }
+
+    /// All that is shown on it.
+    fn shown(mut self) -> String {
+        const END: &str = "-- the end";
+        (&self.near).write_all(END.as_bytes()).unwrap();
+        let mut shown = Vec::new();
+        while !shown.ends_with(END.as_bytes()) {
+            let patience = Timespec::try_from(PATIENCE).unwrap();
+            let mut ready = [PollFd::new(&self.far, PollFlags::IN)];
+            assert_eq!(poll(&mut ready, Some(&patience)), Ok(1));
+            let mut buffer = [0; 4_096];
+            let length = self.far.read(&mut buffer).unwrap();
+            shown.extend_from_slice(&buffer[..length]);
+        }
+        let shown = String::from_utf8(shown).unwrap();
+        shown.strip_suffix(END).unwrap().to_owned()
+    }
+}
+
+/// Whose the terminals are that we open.
+fn us() -> u32 {
+    getuid().as_raw()
+}
+
+/// What it comes to; fails where it waits for something.
+fn at_once<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, done) = channel();
+    std::thread::spawn(move || sender.send(what()));
+    done.recv_timeout(PATIENCE).expect("it blocks")
+}
+
+fn write_at_once(path: &Path, uid: u32, text: &str) -> Option<Kind> {
+    let (path, text) = (path.to_owned(), text.to_owned());
+    at_once(move || write(&path, uid, &text))
+}
+
+#[test]
+fn a_text_has_lines_of_its_own_on_a_terminal() {
+    let terminal = Terminal::new();
+    assert_eq!(
+        write(&terminal.path, us(), "one\ntwo\n"),
+        Some(Kind::Pseudo)
+    );
+    assert_eq!(terminal.shown(), "\r\none\r\ntwo\r\n");
+}
+
+#[test]
+fn no_control_character_passes_and_utf8_only_where_it_is_understood() {
+    let text = "a\u{1b}[31m\r\u{7}\u{9b}b\tc…\u{db}\n";
+    let plain = Terminal::new();
+    assert_eq!(write(&plain.path, us(), text), Some(Kind::Pseudo));
+    assert_eq!(plain.shown(), "\r\na?[31m???b?c??\r\n");
+    let utf8 = Terminal::new();
+    utf8.says_that_it_is_utf8();
+    assert_eq!(write(&utf8.path, us(), text), Some(Kind::Pseudo));
+    assert_eq!(utf8.shown(), "\r\na?[31m???b?c…\u{db}\r\n");
+}
+
+#[test]
+fn whoever_takes_no_messages_gets_none() {
+    let terminal = Terminal::new();
+    terminal.mode(0o600);
+    assert_eq!(write(&terminal.path, us(), "one"), None);
+    // Others' right to write is not what mesg(1) is about.
+    terminal.mode(0o602);
+    assert_eq!(write(&terminal.path, us(), "two"), None);
+    assert_eq!(terminal.shown(), "");
+}
+
+#[test]
+fn nobody_reads_what_another_is_told() {
+    let terminal = Terminal::new();
+    assert_eq!(write(&terminal.path, us() + 1, "one"), None);
+    let all = Terminals::among(std::iter::once(terminal.path.clone()));
+    assert_eq!(all.write(us() + 1, "two"), 0);
+    // Whose it is may have changed since the look.
+    if getuid().is_root() {
+        chown(&terminal.path, Some(4_242), None).unwrap();
+        assert_eq!(all.write(us(), "three"), 0);
+        let all = Terminals::among(std::iter::once(terminal.path.clone()));
+        assert_eq!(all.write(us(), "four"), 0);
+        assert_eq!(all.write(4_242, "five"), 1);
+        assert_eq!(terminal.shown(), "\r\nfive\r\n");
+    } else {
+        assert_eq!(terminal.shown(), "");
+    }
+}
+
+#[test]
+fn a_terminal_that_nobody_reads_is_not_waited_for() {
+    let terminal = Terminal::new();
+    terminal.fill();
+    assert_eq!(write_at_once(&terminal.path, us(), "one"), None);
+}
+
+#[test]
+fn nor_is_one_on_which_a_program_waits() {
+    let terminal = Terminal::new();
+    terminal.fill();
+    let mut writer = OpenOptions::new().write(true).open(&terminal.path).unwrap();
+    let (sender, thread) = channel();
+    // It holds the kernel's lock of the terminal while it waits, until nobody can read.
+    let writes = std::thread::spawn(move || {
+        let own = std::fs::read_link("/proc/thread-self").unwrap();
+        sender
+            .send(Path::new("/proc").join(own).join("stat"))
+            .unwrap();
+        writer.write(b"x").is_err()
+    });
+    let stat = thread.recv().unwrap();
+    let waits = || std::fs::read_to_string(&stat).unwrap().contains(") S ");
+    while !waits() {
+        std::thread::yield_now();
+    }
+    assert_eq!(write_at_once(&terminal.path, us(), "one"), None);
+    drop(terminal);
+    assert!(writes.join().unwrap(), "it did not wait");
+}
+
+#[test]
+fn nor_is_one_that_somebody_has_stopped() {
+    let terminal = Terminal::new();
+    tcflow(&terminal.near, Action::OOff).unwrap();
+    assert_eq!(write_at_once(&terminal.path, us(), "one"), None);
+    tcflow(&terminal.near, Action::OOn).unwrap();
+    assert_eq!(write(&terminal.path, us(), "two"), Some(Kind::Pseudo));
+    assert_eq!(terminal.shown(), "\r\ntwo\r\n");
+}
+
+#[test]
+fn a_part_of_a_text_is_none() {
+    let terminal = Terminal::new();
+    let long = "x".repeat(1 << 20);
+    assert_eq!(write_at_once(&terminal.path, us(), &long), None);
+}
+
+#[test]
+fn a_terminal_that_is_gone_or_not_yet_there_is_none() {
+    let locked = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    let name = ptsname(&locked, Vec::new()).unwrap();
+    assert_eq!(
+        write_at_once(Path::new(name.to_str().unwrap()), us(), "one"),
+        None
+    );
+    let Terminal { far, near, path } = Terminal::new();
+    let all = Terminals::among(std::iter::once(path.clone()));
+    drop((far, near));
+    assert_eq!(all.write(us(), "two"), 0);
+}
+
+#[test]
+fn what_only_has_the_name_of_a_terminal_is_none() {
+    let directory = TempDir::new().unwrap();
+    let pts = directory.path().join("pts");
+    std::fs::create_dir(&pts).unwrap();
+    let terminal = Terminal::new();
+    symlink(&terminal.path, pts.join("0")).unwrap();
+    std::fs::write(pts.join("1"), "a file").unwrap();
+    std::fs::set_permissions(pts.join("1"), Permissions::from_mode(0o620)).unwrap();
+    let mode = Mode::from_raw_mode(0o620);
+    mknodat(CWD, pts.join("2"), FileType::Fifo, mode, 0).unwrap();
+    std::fs::create_dir(pts.join("3")).unwrap();
+    symlink("nowhere", pts.join("4")).unwrap();
+    symlink(&terminal.path, directory.path().join("tty1")).unwrap();
+    let all = Terminals::below(directory.path());
+    assert_eq!(all.of, BTreeMap::new());
+    // Nor where it was a terminal at the look.
+    let names = ["pts/0", "pts/1", "pts/2", "pts/3", "pts/4", "tty1"];
+    for name in names {
+        assert_eq!(
+            write_at_once(&directory.path().join(name), us(), "one"),
+            None
+        );
+    }
+    // With a reader a fifo opens.
+    let mut reader = OpenOptions::new();
+    reader.read(true);
+    reader.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let mut reader = reader.open(pts.join("2")).unwrap();
+    assert_eq!(write_at_once(&pts.join("2"), us(), "one"), None);
+    let mut piped = String::new();
+    reader.read_to_string(&mut piped).unwrap();
+    assert_eq!(piped, "");
+    assert_eq!(std::fs::read(pts.join("1")).unwrap(), b"a file");
+    assert_eq!(terminal.shown(), "");
+}
+
+#[test]
+fn other_devices_are_not_even_opened() {
+    let others = [
+        "/dev/ptmx",
+        "/dev/pts/ptmx",
+        "/dev/tty",
+        "/dev/null",
+        "/dev/full",
+    ];
+    let all = Terminals::among(others.into_iter().map(PathBuf::from));
+    assert_eq!(all.of, BTreeMap::new());
+    for path in others {
+        assert_eq!(write_at_once(Path::new(path), us(), "one"), None, "{path}");
+    }
+    assert_eq!(Terminals::below(Path::new("/nowhere")).of, BTreeMap::new());
+}
+
+#[test]
+fn a_terminal_has_a_number_for_its_name() {
+    let directory = TempDir::new().unwrap();
+    let pts = directory.path().join("pts");
+    std::fs::create_dir(&pts).unwrap();
+    for name in ["0", "71", "ptmx", "-1", "1a", "٣", "12345678901"] {
+        std::fs::write(pts.join(name), "").unwrap();
+    }
+    let mut found = candidates(directory.path());
+    found.sort_unstable();
+    let mut expected = vec![pts.join("0"), pts.join("71")];
+    expected.extend((1..=63).map(|number| directory.path().join(format!("tty{number}"))));
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn terminals_are_known_by_the_numbers_of_their_devices() {
+    let cases = [
+        ((136, 0), Some(Kind::Pseudo)),
+        ((143, 1_048_575), Some(Kind::Pseudo)),
+        ((4, 1), Some(Kind::Console)),
+        ((4, 63), Some(Kind::Console)),
+        // Whichever console is shown, and serial lines.
+        ((4, 0), None),
+        ((4, 64), None),
+        // The far sides, what a process calls its own, /dev/ptmx, /dev/null, a watchdog.
+        ((128, 0), None),
+        ((135, 0), None),
+        ((144, 0), None),
+        ((5, 0), None),
+        ((5, 2), None),
+        ((1, 3), None),
+        ((10, 130), None),
+    ];
+    for ((major, minor), expected) in cases {
+        assert_eq!(kind_of(major, minor), expected, "{major}:{minor}");
+    }
+}
+
+#[test]
+fn of_very_many_terminals_those_are_told_that_were_typed_at_last() {
+    let (one, other) = (Terminal::new(), Terminal::new());
+    let typed = |terminal: &Terminal, seconds| {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let times = FileTimes::new().set_accessed(at);
+        terminal.near.set_times(times).unwrap();
+    };
+    let paths = [&one.path, &other.path];
+    for (first, last) in [(&one, &other), (&other, &one)] {
+        typed(first, 1_000_000);
+        typed(last, 2_000_000);
+        let all = Terminals::among(paths.into_iter().cloned());
+        let expected = vec![last.path.clone(), first.path.clone()];
+        assert_eq!(all.of, BTreeMap::from([(us(), expected)]));
+    }
+    let many = std::iter::repeat_n(one.path.clone(), 100);
+    let all = Terminals::among(std::iter::once(other.path.clone()).chain(many));
+    let expected = vec![one.path.clone(); MOST_OF_ONE];
+    assert_eq!(all.of, BTreeMap::from([(us(), expected)]));
+    // Each takes it: what is not full is told as often.
+    assert_eq!(all.write(us(), "one"), 64);
+}

@@ -1,0 +1,166 @@
+//! What nobody reads on a terminal, whatever processes, rules and admins say.
+
+use super::*;
+use gpukill_proto::guard::MOST_TOLD;
+use proptest::prelude::*;
+
+fn hostile() -> impl Strategy<Value = String> {
+    prop_oneof![
+        any::<String>(),
+        ".{0,300}",
+        "[ -~]{0,300}",
+        "[\u{0}-\u{1f}\u{7f}-\u{9f}\u{1b}\u{202e}\u{200b}]{0,40}",
+        "[a\u{300}-\u{310}模\n\r ]{0,200}",
+        Just("\u{1b}]0;owned\u{7}\u{1b}[2J".to_owned()),
+        Just("x".repeat(5_000)),
+    ]
+}
+
+/// Processes of bob's and of others', of whom everything that is shown is `others`.
+fn runs() -> impl Strategy<Value = Vec<Told>> {
+    let one = (any::<bool>(), 0..4_u32, any::<u32>(), hostile(), hostile()).prop_flat_map(
+        |(is_bobs, device, gpu, name, job)| {
+            let memory = prop::option::of(any::<u64>());
+            let told = (any::<u32>(), memory, any::<bool>());
+            told.prop_map(move |(pid, memory, has_job)| {
+                let mut told = told_of(is_bobs, pid, device);
+                told.gpu_index = gpu;
+                told.memory = memory;
+                if is_bobs {
+                    told.name = Some(name.clone());
+                    told.job = has_job.then(|| job.clone());
+                }
+                told
+            })
+        },
+    );
+    prop::collection::vec(one, 0..=MOST_TOLD)
+}
+
+const OTHERS: &str = "SECRET";
+
+fn told_of(is_bobs: bool, pid: u32, device: u32) -> Told {
+    let mut told = told(pid, if is_bobs { "bob" } else { "alice" }, device);
+    if !is_bobs {
+        told.name = Some(OTHERS.into());
+        told.job = Some(OTHERS.into());
+    }
+    told
+}
+
+fn subject() -> impl Strategy<Value = Subject> {
+    prop_oneof![
+        Just(Subject::Person(person("bob"))),
+        Just(Subject::PersonOn(person("bob"), DeviceId("GPU-1".into()))),
+        hostile().prop_map(Subject::Group),
+        hostile().prop_map(|name| Subject::GroupOn(name, DeviceId("GPU-1".into()))),
+        hostile().prop_map(|id| Subject::Device(DeviceId(id))),
+        Just(Subject::Job(job("bob"))),
+        Just(Subject::Run(told(51_002, "bob", 1).run)),
+    ]
+}
+
+fn step() -> impl Strategy<Value = GuardStep> {
+    let deadline = || prop::option::of(any::<i64>().prop_map(Timestamp));
+    let victim = (runs(), hostile(), prop::option::of(hostile()), any::<u32>());
+    prop_oneof![
+        (any::<u32>(), deadline())
+            .prop_map(|(times, deadline)| GuardStep::Warned { times, deadline }),
+        victim.prop_map(|(runs, shown, leave_to, count)| GuardStep::Ended(Victim {
+            job: JudgedJob {
+                shown,
+                ..job("bob")
+            },
+            priority: 5,
+            runs,
+            count,
+            is_busy: None,
+            leave_to,
+        })),
+    ]
+}
+
+fn record() -> impl Strategy<Value = GuardRecord> {
+    let measured = prop::option::of((any::<u64>(), any::<u64>()));
+    let kind = prop::sample::select(
+        kinds()
+            .into_iter()
+            .map(|it| it.rule.kind)
+            .collect::<Vec<_>>(),
+    );
+    let evidence = (runs(), any::<u32>(), measured, any::<i64>());
+    (
+        evidence,
+        kind,
+        hostile(),
+        subject(),
+        step(),
+        prop::option::of(hostile()),
+    )
+        .prop_map(
+            |((runs, count, measured, at), kind, source, subject, step, message)| {
+                let source = RuleSource::Rule(source);
+                let mut record = warned(source, kind, subject, runs);
+                record.evidence.count = count;
+                record.evidence.measured = measured.map(|(value, limit)| Measured { value, limit });
+                GuardRecord {
+                    at: Timestamp(at),
+                    step,
+                    message,
+                    ..record
+                }
+            },
+        )
+}
+
+proptest! {
+    #[test]
+    fn whatever_processes_rules_and_admins_say_the_text_is_short_and_harmless(
+        record in record(),
+        host in hostile(),
+        most_warnings: u32,
+        snoozes_left in 0..3_u32,
+        minute: u16,
+    ) {
+        let notice = Notice { record: &record, uid: 1001, host: &host, most_warnings, snoozes_left };
+        let text = notice.text(|_| Civil { day: Day::Monday, minute });
+        prop_assert_eq!(text.is_some(), whom(&record).contains(&1001));
+        let Some(text) = text else {
+            return Ok(());
+        };
+        prop_assert!(text.ends_with('\n'));
+        prop_assert!(text.lines().count() <= MOST_LINES, "{}", text);
+        for line in text.split_terminator('\n') {
+            prop_assert!(line.len() <= MOST_COLUMNS, "{}", line);
+            // Nothing is left to make visible: no control, nothing that hides or reorders.
+            prop_assert_eq!(&visible(line.as_bytes(), MOST_COLUMNS), line);
+        }
+    }
+
+    #[test]
+    fn nobody_reads_the_name_the_job_or_the_pid_of_anothers_process(mut record in record()) {
+        // Nothing else may look like these.
+        record.message = None;
+        record.rule.source = RuleSource::Default;
+        let bobs = |told: &mut Told| {
+            if owner(told) == Some(1001) {
+                told.name = Some("python".into());
+                told.job = None;
+                told.run.pid %= 1_000;
+                told.gpu_index %= 8;
+                told.memory = None;
+            } else {
+                told.run.pid = 777_777;
+            }
+        };
+        record.evidence.measured = None;
+        record.evidence.runs.iter_mut().for_each(bobs);
+        if let GuardStep::Ended(victim) = &mut record.step {
+            victim.runs.iter_mut().for_each(bobs);
+            victim.job.shown = "session 3".into();
+            victim.leave_to = None;
+        }
+        let text = notice(&record, 1).unwrap_or_default();
+        prop_assert!(!text.contains(OTHERS) && !text.contains("777777"), "{}", text);
+    }
+}
