@@ -18,6 +18,8 @@ mod daemon;
 
 mod driver;
 
+mod gate;
+
 #[path = "../fake-nvml/older.rs"]
 mod older;
 
@@ -39,6 +41,7 @@ pub use actor::Actor;
 pub use build::{Built, build, built};
 pub use daemon::Daemon;
 pub use driver::{Driver, is_over};
+pub use gate::Gate;
 pub use procfs::{Invented, Procfs, Related};
 pub use stage::{Ran, Stage};
 pub use stream::Stream;

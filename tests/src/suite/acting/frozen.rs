@@ -2,15 +2,10 @@
 
 use super::{Box, recorded};
 use gpukill_tests::harness::{
-    Actor, Driver, Invented, Procfs, Stage, Stream, Troupe, becomes, eventually, is_over,
+    Actor, Driver, Gate, Procfs, Stage, Stream, Troupe, becomes, eventually, is_over,
 };
-use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use std::path::PathBuf;
-
-/// Greater than the pid of any process.
-const GATE: u32 = 4_194_305;
 
 /// Nobody here ends on SIGTERM, and one is born then. Says the launcher's pid, its
 /// worker's, and that of the one that is born.
@@ -31,42 +26,6 @@ fn become_stopped(pids: &[u32]) {
     becomes(&vec!['T'; pids.len()], || {
         pids.iter().map(|pid| state(*pid)).collect::<Vec<char>>()
     });
-}
-
-/// A process that no look at everybody gets past before it is let.
-struct Gate(PathBuf);
-
-impl Gate {
-    fn new(procfs: &Procfs) -> Self {
-        procfs.invent(Invented {
-            pid: GATE,
-            name: "gate",
-            uid: 60_002,
-            start_ticks: 100,
-            cmdline: "gate\0",
-            cgroup: "0::/\n",
-        });
-        let gate = Self(procfs.root().join(GATE.to_string()).join("status"));
-        gate.close();
-        gate
-    }
-
-    fn close(&self) {
-        let new = self.0.with_extension("new");
-        let mode = Mode::RUSR | Mode::WUSR;
-        mknodat(CWD, &new, FileType::Fifo, mode, 0).unwrap();
-        std::fs::rename(new, &self.0).unwrap();
-    }
-
-    /// Lets a look pass, and no other; `None` where none waits.
-    fn open(&self) -> Option<()> {
-        // Opening a FIFO waits for the other side, or fails where it may not.
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK;
-        let other_side = open(&self.0, flags, Mode::empty()).ok()?;
-        self.close();
-        drop(other_side);
-        Some(())
-    }
 }
 
 /// Those that the daemon's own file says are stopped.
@@ -128,7 +87,7 @@ fn whom_a_killed_daemon_left_stopped_the_next_one_lets_go_on_and_nobody_else() {
     become_stopped(&all);
     assert_eq!(noted(&stage), all.len());
 
-    std::fs::remove_dir_all(root.join(GATE.to_string())).unwrap();
+    gate.remove();
     let daemon = start(&stage);
     for pid in all {
         eventually("it goes on", || (state(pid) != 'T').then_some(()));
