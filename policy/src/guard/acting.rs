@@ -3,7 +3,7 @@
 //! it had stopped.
 
 use super::breaker::Breaker;
-use super::ghosts::{Process, Progress};
+use super::ghosts::{Ended, Process, Progress};
 use super::judge::Rulebook;
 use super::limits::milliseconds;
 use super::memory::{JobKey, Memory, is_current};
@@ -25,13 +25,13 @@ pub struct Ending {
     job: JobKey,
 }
 
-/// Whether signals were sent to a job.
+/// Whether a job that was chosen had signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tried {
+pub enum Signals {
+    /// None was sent to any of its processes.
+    Unsent,
     /// They were, or may have been.
-    WithSignals,
-    /// None was.
-    NotAtAll,
+    Sent,
 }
 
 /// Who asks for more time.
@@ -74,7 +74,7 @@ impl Memory {
     }
 
     /// Whether signals may be sent for it now: its rule is in force as it was when it was
-    /// chosen, and is no rehearsal.
+    /// chosen, and is no rehearsal, and its owner was given no more time.
     #[must_use]
     pub fn may_begin(&self, book: &Rulebook, ending: &Ending) -> bool {
         let rule = &ending.record.rule;
@@ -82,6 +82,7 @@ impl Memory {
         let course = policy.and_then(|policy| book.course(policy, rule.kind));
         let acts = course.is_some_and(|course| course.mode > GuardMode::DryRun);
         let ended = self.ended.get(&ending.job);
+        let ended = ended.filter(|ended| ended.progress == Progress::Chosen);
         let by = ended.and_then(|ended| ended.rule.as_ref());
         acts && by.is_some_and(|(rule, print)| is_current(book, rule, *print))
     }
@@ -99,15 +100,18 @@ impl Memory {
     pub fn acted(
         &mut self,
         ending: &Ending,
-        acted: Acted,
-        tried: Tried,
+        (acted, signals): (Acted, Signals),
         at: Timestamp,
     ) -> GuardRecord {
-        if tried == Tried::NotAtAll {
-            if let Some(ended) = self.ended.get_mut(&ending.job) {
-                ended.progress = Progress::Failed;
+        let progress = match signals {
+            Signals::Sent => Progress::Over,
+            Signals::Unsent => {
+                self.breaker.uncounts(ending.record.at);
+                Progress::Failed
             }
-            self.breaker.uncounts(ending.record.at);
+        };
+        if let Some(ended) = self.ended.get_mut(&ending.job) {
+            ended.progress = progress;
         }
         if acted.ended == 0 {
             let record = &ending.record;
@@ -133,6 +137,11 @@ impl Memory {
         snoozer: Snoozer<'_>,
         at: Timestamp,
     ) -> Result<Vec<GuardRecord>, NotSnoozed> {
+        let has = |it: &Ended| it.all().any(|process| *process == snoozer.process);
+        let is_ended = |it: &Ended| !it.is_ghost && it.progress.had_signals() && has(it);
+        if self.ended.values().any(is_ended) {
+            return Err(NotSnoozed::TooLate);
+        }
         let more = milliseconds(book.rules().enforcement.snooze);
         let mut records = Vec::new();
         let mut why = None;
@@ -172,10 +181,24 @@ impl Memory {
                 Err(other) => why = why.min(Some(other)).or(Some(other)),
             }
         }
+        for record in &records {
+            self.spare_the_chosen(record, snoozer.owner);
+        }
         match (records.is_empty(), why) {
             (false, _) => Ok(records),
             (true, Some(why)) => Err(why),
             (true, None) => Err(NotSnoozed::NotBroken),
+        }
+    }
+
+    /// Whoever was given more time is not ended for that rule, though chosen a moment ago.
+    fn spare_the_chosen(&mut self, record: &GuardRecord, owner: u32) {
+        for (job, ended) in &mut self.ended {
+            let is_of_rule = ended.rule.as_ref().is_some_and(|it| it.0 == record.rule);
+            let is_chosen = ended.progress == Progress::Chosen && !ended.is_ghost;
+            if is_of_rule && is_chosen && job.uid == Some(owner) {
+                ended.progress = Progress::Failed;
+            }
         }
     }
 
@@ -188,6 +211,18 @@ impl Memory {
     /// An admin says that it is to go on: who was ended before counts no more.
     pub fn goes_on(&mut self) {
         self.breaker = Breaker::default();
+    }
+
+    /// What holds while nobody is judged: who had signals is not ended a second time when
+    /// somebody judges again.
+    #[must_use]
+    pub fn at_rest(self) -> Self {
+        let mut ended = self.ended;
+        ended.retain(|_, it| !it.is_ghost && it.progress.had_signals());
+        Self {
+            ended,
+            ..Self::default()
+        }
     }
 
     /// What holds after the box was started anew, where no process is what it was.
@@ -204,9 +239,13 @@ impl Snoozer<'_> {
     /// Whether a violation is known by that process, or is of all that its owner does.
     fn is_about(&self, open: &OpenViolation) -> bool {
         let is_it = |run: &JudgedRun| (run.pid, run.start_ticks) == self.process;
-        if open.evidence.runs.iter().any(|told| is_it(&told.run)) {
+        let told = &open.evidence.runs;
+        if told.iter().any(|told| is_it(&told.run)) {
             return true;
         }
+        // Of many the first are told alone: it may be one of the others. Whoever was not
+        // warned gets no more time all the same.
+        let are_all_told = told.len() >= open.evidence.count as usize;
         match &open.subject {
             Subject::Person(person) | Subject::PersonOn(person, _) => {
                 person.uid == Some(self.owner)
@@ -215,7 +254,7 @@ impl Snoozer<'_> {
                 job.owner.uid == Some(self.owner) && self.job == Some(job.id.as_str())
             }
             Subject::Run(run) => is_it(run),
-            Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => false,
+            Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => !are_all_told,
         }
     }
 }

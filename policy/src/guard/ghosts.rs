@@ -52,8 +52,20 @@ pub(crate) enum Progress {
     Chosen,
     /// Signals are about to be sent, or were.
     Began,
-    /// It could not be begun.
+    /// Signals were sent, and what came of that is known.
+    Over,
+    /// It could not be begun, or is not to be any more.
     Failed,
+}
+
+impl Progress {
+    /// Whether it may have had a signal.
+    pub(crate) const fn had_signals(self) -> bool {
+        match self {
+            Self::Began | Self::Over => true,
+            Self::Chosen | Self::Failed => false,
+        }
+    }
 }
 
 impl Ended {
@@ -78,6 +90,11 @@ impl Ended {
         // What could not be begun is tried again ever later: each try is told of.
         let going = GOING * (1 << self.tries.min(LONGEST_WAIT));
         self.at >= now || now.since(self.at) < going
+    }
+
+    /// Whether signals are being sent to it: who is born to it meanwhile has them too.
+    fn is_under_way(&self, now: Timestamp) -> bool {
+        !self.is_ghost && self.progress == Progress::Began && self.is_going(now)
     }
 
     /// All that are there still.
@@ -164,7 +181,7 @@ impl Ghosts {
 pub(crate) fn haunt<'k>(
     ended: &mut BTreeMap<JobKey, Ended>,
     book: &Rulebook,
-    sight: &Sight,
+    (sight, now): (&Sight, Timestamp),
     there: &BTreeSet<Process>,
     processes: impl Iterator<Item = (Process, &'k JobKey)>,
 ) -> Ghosts {
@@ -178,7 +195,8 @@ pub(crate) fn haunt<'k>(
             it.processes.retain(|process| there.contains(process));
             it.joined.retain(|process| there.contains(process));
         }
-        it.all().next().is_some() && (!it.is_ghost || is_in_force(it))
+        let is_there = it.all().next().is_some() || it.is_under_way(now);
+        is_there && (!it.is_ghost || is_in_force(it))
     });
     for (process, job) in processes {
         if let Some(it) = ended.get_mut(job)

@@ -94,7 +94,7 @@ pub(crate) fn judge_within(
     bucket: &Bucket,
 ) -> Judgement {
     if book.rules().mode == GuardMode::Disabled {
-        *memory = Memory::default();
+        *memory = std::mem::take(memory).at_rest();
         return Judgement::default();
     }
     let bucket = &*bucket.by(book.rules().person);

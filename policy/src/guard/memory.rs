@@ -163,7 +163,7 @@ impl Memory {
             self.devices.clear();
         }
         self.by = by;
-        let follows = self.until.is_none_or(|until| follows(until, bucket));
+        let follows = follows(self.until.unwrap_or(bucket.from), bucket);
         if !follows {
             self.loads.clear();
             self.devices.clear();

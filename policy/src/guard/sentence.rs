@@ -51,8 +51,13 @@ pub fn objection(
             Fate::Zombie(_) => {}
         }
         let is_judged = processes.contains(&process(target));
-        let now = target.job.known().map(gpukill_proto::snapshot::Job::id);
-        if is_judged && now.as_ref() != Some(&job.id) {
+        let Some(now) = target.job.known().filter(|_| is_judged) else {
+            if is_judged {
+                return Some(format!("what job process {pid} is part of is not known"));
+            }
+            continue;
+        };
+        if now.id() != job.id {
             return Some(format!("process {pid} is part of another job by now"));
         }
     }

@@ -40,6 +40,16 @@ mod plans;
 
 mod days;
 
+mod warned;
+
+mod snoozes;
+
+mod breaker;
+
+mod cooldown;
+
+mod sentences;
+
 use super::judge::Rulebook;
 use super::memory::Memory;
 use super::rules::*;

@@ -1,7 +1,7 @@
 //! Who is ended for a violation: one whole job, of the lowest priority that there is;
 //! within a priority one that suffices alone, else the one that frees most; of these
-//! one that has done nothing, then the newest. Never who is protected, never a job of which a part is or is somebody else's,
-//! and nobody while another that was ended is still going.
+//! one that has done nothing, then the newest. Never who is protected, never a job of
+//! which a part is or is somebody else's, and nobody while another that was ended is still going.
 
 use super::clock::Due;
 use super::ghosts::{Ended as EndedJob, Process, Progress};
@@ -66,7 +66,11 @@ impl Ended {
         let at = scene.bucket.until;
         let cooldown = scene.book.rules().enforcement.cooldown;
         let mut cooling = std::mem::take(&mut memory.cooling);
-        cooling.retain(|_, since| *since <= at && at.since(*since) < cooldown);
+        for since in cooling.values_mut() {
+            // A clock that was set back a little ends nothing.
+            *since = at.min(*since);
+        }
+        cooling.retain(|_, since| at.since(*since) < cooldown);
         Self {
             jobs: std::mem::take(&mut memory.ended),
             devices: BTreeSet::new(),
@@ -167,7 +171,7 @@ pub(crate) fn choose(
                 return Choice::NotYet;
             }
             // Who never had a signal is chosen like anybody else.
-            if going.progress == Progress::Began {
+            if going.progress.had_signals() {
                 return Choice::Nobody(Reasons(vec![Reason::IsStillThere(*position)]));
             }
         }

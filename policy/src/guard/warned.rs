@@ -20,7 +20,7 @@ pub(crate) struct Warned {
     at: Option<Timestamp>,
     /// How often in all.
     times: u32,
-    /// How often since the grace began: more time begins it anew.
+    /// How often where nobody reads it.
     in_round: u32,
     /// So much of the time since the first warning is no part of it: nobody looked.
     moved_ms: i64,
@@ -41,6 +41,18 @@ struct Reader {
     since: Timestamp,
     /// How often they asked for more time.
     snoozes: u32,
+    /// How many warnings they have had since then: more time begins them anew.
+    #[serde(default)]
+    told: u32,
+}
+
+impl Reader {
+    /// Whether they are due another warning, and have it.
+    fn is_told(&mut self, due: u32) -> bool {
+        let is_due = self.told < due;
+        self.told = self.told.max(due);
+        is_due
+    }
 }
 
 /// What more time came to.
@@ -52,8 +64,8 @@ pub(crate) struct Granted {
 
 impl Warned {
     /// The warning that is due, where one is: the first at once, as for whoever comes
-    /// later, and the others evenly spread over the grace. After it nobody is warned any
-    /// more.
+    /// later, and the others evenly spread over the grace of each. After it nobody is
+    /// warned any more.
     pub(crate) fn warn(
         &mut self,
         course: &Course,
@@ -65,14 +77,11 @@ impl Warned {
         self.max_snoozes = course.max_snoozes;
         // Whoever has nothing to do with it any more, and comes back, is warned anew.
         self.readers.retain(|uid, _| readers.contains(uid));
-        let mut has_newcomer = false;
         for uid in readers {
-            self.readers.entry(*uid).or_insert_with(|| {
-                has_newcomer = true;
-                Reader {
-                    since: at,
-                    snoozes: 0,
-                }
+            self.readers.entry(*uid).or_insert(Reader {
+                since: at,
+                snoozes: 0,
+                told: 0,
             });
         }
         let is_fatal = course.action == GuardAction::Terminate;
@@ -80,26 +89,33 @@ impl Warned {
         if is_fatal && readers.is_empty() {
             return None;
         }
-        if has_newcomer || self.at.is_none() {
-            return Some(self.tell(at));
-        }
-        let is_over = self.deadline.is_some_and(|deadline| at >= deadline);
-        let is_due = self.in_round < self.due(at);
-        (is_due && !is_over).then(|| self.tell(at))
+        (self.is_due(is_fatal, at) || self.at.is_none()).then(|| self.tell(at))
     }
 
-    /// How many warnings are to have been given by now since the grace began.
-    fn due(&self, at: Timestamp) -> u32 {
-        let grace = i64::try_from(self.grace_ms).unwrap_or(i64::MAX);
-        let began = match (self.deadline, self.at) {
-            (Some(deadline), _) => deadline.0.saturating_sub(grace),
-            (None, Some(first)) => first.0.saturating_add(self.moved_ms),
-            (None, None) => return 1,
-        };
-        let Ok(since) = u128::try_from(at.0.saturating_sub(began)) else {
+    /// Whether anybody is due a warning, which they have from now on.
+    fn is_due(&mut self, is_fatal: bool, at: Timestamp) -> bool {
+        let mut readers = std::mem::take(&mut self.readers);
+        let mut is_due = false;
+        for reader in readers.values_mut() {
+            let is_over = is_fatal && at >= later(reader.since, self.grace_ms);
+            if !is_over || reader.told == 0 {
+                is_due |= reader.is_told(self.due(reader.since, at));
+            }
+        }
+        self.readers = readers;
+        if let (Some(first), true) = (self.at, self.readers.is_empty()) {
+            let since = Timestamp(first.0.saturating_add(self.moved_ms));
+            is_due |= self.in_round < self.due(since, at);
+        }
+        is_due
+    }
+
+    /// How many warnings somebody is to have had by now whose grace counts since then.
+    fn due(&self, since: Timestamp, at: Timestamp) -> u32 {
+        let Ok(past) = u128::try_from(at.0.saturating_sub(since.0)) else {
             return 0;
         };
-        let due = since * u128::from(self.max_warnings);
+        let due = past * u128::from(self.max_warnings);
         let due = due.checked_div(u128::from(self.grace_ms));
         let due = due.map_or(u32::MAX, |due| u32::try_from(due).unwrap_or(u32::MAX));
         due.saturating_add(1).min(self.max_warnings)
@@ -139,17 +155,21 @@ impl Warned {
         if self.deadline.is_none() {
             return Err(NotSnoozed::NothingEnds);
         }
-        let reader = self.readers.get_mut(&uid).ok_or(NotSnoozed::NotWarned)?;
+        let reader = self.readers.get(&uid).ok_or(NotSnoozed::NotWarned)?;
         let left = self.max_snoozes.saturating_sub(reader.snoozes);
         let left = left.checked_sub(1).ok_or(NotSnoozed::NoneLeft)?;
-        reader.snoozes = reader.snoozes.saturating_add(1);
         // Whose grace is over already has the whole of what is given.
         let end = later(reader.since, self.grace_ms).max(at);
         let until = later(end, ms);
         let grace = i64::try_from(self.grace_ms).unwrap_or(i64::MAX);
-        reader.since = Timestamp(until.0.saturating_sub(grace));
+        let since = Timestamp(until.0.saturating_sub(grace));
+        let reader = Reader {
+            since,
+            snoozes: reader.snoozes.saturating_add(1),
+            told: reader.told.min(self.due(since, at)),
+        };
+        self.readers.insert(uid, reader);
         self.deadline = self.first_end();
-        self.in_round = self.in_round.min(self.due(at));
         Ok(Granted { until, left })
     }
 
@@ -193,6 +213,8 @@ pub enum NotSnoozed {
     NotWarned,
     /// No rule is broken by it.
     NotBroken,
+    /// Its job has had signals.
+    TooLate,
 }
 
 impl fmt::Display for NotSnoozed {
@@ -202,6 +224,7 @@ impl fmt::Display for NotSnoozed {
             Self::NothingEnds => "nothing is ended for what it does: there is nothing to put off",
             Self::NotWarned => "whose it is was not warned of anything",
             Self::NotBroken => "it breaks no rule",
+            Self::TooLate => "its job is being ended already",
         })
     }
 }

@@ -221,7 +221,8 @@ fn ghosts(book: &Rulebook, memory: &mut Memory, everybody: &[Somebody<'_>]) -> G
         let job = selected.job_key.as_ref()?;
         Some((process(key), job.as_ref()))
     });
-    haunt(&mut memory.ended, book, &memory.sight, &there, jobs)
+    let sight = (&memory.sight, memory.until.unwrap_or_default());
+    haunt(&mut memory.ended, book, sight, &there, jobs)
 }
 
 /// Positions of what is in a scene already.

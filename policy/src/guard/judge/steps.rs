@@ -1,7 +1,7 @@
 //! The clocks go on a step: what was found confirms, warns, ends; what was not found
 //! settles; what is gone is over.
 
-use super::super::breaker::Breaker;
+use super::super::breaker::{Breaker, Counted};
 use super::super::bucket::Bucket;
 use super::super::clock::{Clock, Due};
 use super::super::memory::sight::Sight;
@@ -253,7 +253,8 @@ impl<'l> Look<'l, '_> {
         let cooldown = self.scene.book.rules().enforcement.cooldown;
         let at = self.scene.bucket.until;
         let ended_at = clock.opened.as_ref().and_then(|it| it.ended_at());
-        let of_this = ended_at.is_some_and(|since| since <= at && at.since(since) < cooldown);
+        // A clock that was set back a little ends nothing.
+        let of_this = ended_at.is_some_and(|since| at.since(since.min(at)) < cooldown);
         let of_device = match subject {
             Subject::Device(device) => ended.is_cooling(device),
             Subject::Person(_)
@@ -288,8 +289,12 @@ impl<'l> Look<'l, '_> {
             return;
         }
         let most = self.scene.book.rules().enforcement.max_ended;
-        if !self.breaker.lets(most) {
-            if let Some(ended) = self.breaker.trips(at) {
+        let counted = match self.is_dry_run() {
+            true => Counted::Rehearsed,
+            false => Counted::Ended,
+        };
+        if !self.breaker.lets(counted, most) {
+            if let Some(ended) = self.breaker.trips(counted, at) {
                 self.record(subject, GuardStep::Tripped { ended }, clock);
             }
             // Rehearsed, all are told of; else nobody is ended any more.
@@ -298,7 +303,7 @@ impl<'l> Look<'l, '_> {
                 return;
             }
         }
-        self.breaker.counts(at);
+        self.breaker.counts(counted, at);
         ended.end(self.scene, job, self.rule);
         clock.ended(at);
         ended.shows(&key, clock.open(self.rule, subject), &victim);

@@ -1,0 +1,394 @@
+//! Whether a plan is carried out for the job that was chosen, what came of it, and that
+//! no job is ended twice, wherever the daemon is interrupted.
+
+use super::super::acting::{Ending, Signals};
+use super::super::judge;
+use super::super::sentence::{PATIENCE_MS, acted, objection, request};
+use super::*;
+use gpukill_proto::guard::{Acted, GuardRecord, GuardStep, JudgedJob};
+use gpukill_proto::kill::{
+    Ending as End, Fate, KillOutcome, KillPlan, KillReport, KillRequest, KillScope, KillSignal,
+    KillTarget, MOST_PIDS, MemoryReturn, Reaper, Stage,
+};
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{DeviceId, Job, ProcessKey};
+use std::collections::BTreeSet;
+
+const fn key(pid: u32) -> ProcessKey {
+    ProcessKey {
+        pid,
+        start_ticks: pid as u64 * 10,
+    }
+}
+
+fn tree(pid: u32) -> Job {
+    Job::Tree(key(pid))
+}
+
+fn judged(job: &Job) -> JudgedJob {
+    JudgedJob {
+        owner: person("bob"),
+        id: job.id(),
+        shown: job.to_string(),
+    }
+}
+
+fn target(pid: u32, job: Reading<Job>, fate: Fate) -> KillTarget {
+    KillTarget {
+        key: key(pid),
+        name: "python".into(),
+        command: Reading::Unsupported,
+        uid: Reading::Value(1_001),
+        owner: Reading::Value("bob".into()),
+        holds: Vec::new(),
+        named: true,
+        job,
+        fate,
+    }
+}
+
+fn plan(targets: Vec<KillTarget>) -> KillPlan {
+    KillPlan {
+        at: Timestamp(0),
+        request: KillRequest::default(),
+        targets,
+        unjudged: 0,
+        rest: Vec::new(),
+    }
+}
+
+fn ends() -> Fate {
+    Fate::End(vec![KillSignal::Terminate, KillSignal::Kill])
+}
+
+fn reaper() -> Reaper {
+    Reaper {
+        pid: 1,
+        name: Reading::Unsupported,
+    }
+}
+
+#[test]
+fn all_of_a_job_is_asked_for_and_sigkill_only_after_time_for_a_checkpoint() {
+    let asked = request(&BTreeSet::from([(100, 1_000), (101, 1_010)]));
+    assert_eq!(asked.selector.pids, [100, 101]);
+    assert_eq!((asked.scope, asked.force), (KillScope::Job, true));
+    assert_eq!((asked.patience_ms, asked.signal), (PATIENCE_MS, None));
+    assert!(!asked.dry_run && !asked.any_process);
+    let many = (0..5_000).map(|pid| (pid, 1)).collect();
+    assert_eq!(request(&many).selector.pids.len(), MOST_PIDS);
+}
+
+#[test]
+fn a_plan_is_carried_out_for_the_whole_job_that_was_judged_and_nothing_else() {
+    let job = || Reading::Value(tree(99));
+    let whole = || target(99, job(), ends());
+    let of = |fate| plan(vec![whole(), target(100, job(), fate)]);
+    let is_there = BTreeSet::from([(100, 1_000)]);
+    let zombie = || Fate::Zombie(reaper());
+    let said = |why: &str| Some(why.to_owned());
+    let elsewhere = target(100, Reading::Value(tree(98)), ends());
+    let unknown = target(100, Reading::Failed("gone".into()), ends());
+    for (plan, there, why) in [
+        (of(ends()), &is_there, None),
+        // A launcher that is protected keeps the worker alive too, and so for the others.
+        (
+            plan(vec![
+                target(99, job(), Fate::Protected("it is Xorg".into())),
+                target(100, job(), ends()),
+            ]),
+            &is_there,
+            said("process 99 is protected: it is Xorg"),
+        ),
+        (
+            of(Fate::Protected("it is Xorg".into())),
+            &is_there,
+            said("process 100 is protected: it is Xorg"),
+        ),
+        (
+            of(Fate::Denied("root".into())),
+            &is_there,
+            said("process 100 is nobody's to end here"),
+        ),
+        (
+            of(Fate::Unclear("its start".into())),
+            &is_there,
+            said("process 100 cannot be judged: its start"),
+        ),
+        (of(zombie()), &is_there, None),
+        (
+            plan(vec![target(100, job(), zombie())]),
+            &is_there,
+            said("none of its processes can be ended"),
+        ),
+        (
+            plan(vec![]),
+            &BTreeSet::new(),
+            said("none of its processes can be ended"),
+        ),
+        (
+            plan(vec![whole()]),
+            &is_there,
+            said("process 100 is no part of what would be ended"),
+        ),
+        // The pid is another process's by now.
+        (
+            of(ends()),
+            &BTreeSet::from([(100, 999)]),
+            said("process 100 is no part of what would be ended"),
+        ),
+        (
+            plan(vec![whole(), elsewhere]),
+            &is_there,
+            said("process 100 is part of another job by now"),
+        ),
+        (
+            plan(vec![whole(), unknown]),
+            &is_there,
+            said("what job process 100 is part of is not known"),
+        ),
+    ] {
+        assert_eq!(objection(&plan, &judged(&tree(99)), there), why, "{plan:?}");
+    }
+}
+
+fn report(endings: Vec<End>, memory: Vec<MemoryReturn>) -> KillReport {
+    let outcome = |(pid, ending)| KillOutcome {
+        key: key(pid),
+        name: "python".into(),
+        command: Reading::Unsupported,
+        ending,
+    };
+    KillReport {
+        version: 1,
+        stage: Stage::Done,
+        outcomes: (100..).zip(endings).map(outcome).collect(),
+        memory,
+        respawned: Vec::new(),
+        unrecorded: None,
+    }
+}
+
+#[test]
+fn what_came_of_it_is_told_in_numbers_and_the_first_reason() {
+    let ended = || End::Ended(KillSignal::Terminate, 10);
+    let job = judged(&tree(100));
+    let of = |endings| {
+        let acted = acted(job.clone(), &report(endings, Vec::new()));
+        (acted.ended, acted.left, acted.why)
+    };
+    let said = |ended: u32, left: u32, why: &str| (ended, left, Some(why.to_owned()));
+    assert_eq!(of(vec![ended(), ended()]), (2, 0, None));
+    assert_eq!(of(vec![End::Gone, End::Zombie(reaper())]), (0, 0, None));
+    let survived = || End::Survived(KillSignal::Kill, 40_000);
+    for (ending, why) in [
+        (survived(), "process 101 goes on after SIGKILL"),
+        (
+            End::Protected("it is Xorg".into()),
+            "process 101 is protected: it is Xorg",
+        ),
+        (
+            End::Denied("root".into()),
+            "process 101 is nobody's to end here",
+        ),
+        (
+            End::Changed("it is another".into()),
+            "process 101: it is another",
+        ),
+        (End::Unclear("unread".into()), "process 101: unread"),
+        (End::Failed("no pidfd".into()), "process 101: no pidfd"),
+    ] {
+        assert_eq!(of(vec![ended(), ending]), said(1, 1, why));
+    }
+    let both = of(vec![survived(), End::Failed("no pidfd".into()), ended()]);
+    assert_eq!(both, said(1, 2, "process 100 goes on after SIGKILL"));
+}
+
+#[test]
+fn memory_that_did_not_come_back_is_told_where_nothing_worse_is() {
+    let memory = |after_ms| MemoryReturn {
+        device: DeviceId("GPU-0".into()),
+        index: 3,
+        held: Reading::Value(Bytes(GIB)),
+        returned: Reading::Unsupported,
+        after_ms,
+        still_held_by: Vec::new(),
+    };
+    let why = |endings, memory| acted(judged(&tree(100)), &report(endings, memory)).why;
+    let ended = || vec![End::Ended(KillSignal::Kill, 10)];
+    assert_eq!(why(ended(), vec![memory(Some(10))]), None);
+    let said = "not all memory of GPU 3 came back".to_owned();
+    assert_eq!(
+        why(ended(), vec![memory(Some(10)), memory(None)]),
+        Some(said)
+    );
+    let failed = vec![End::Failed("no pidfd".into())];
+    let said = "process 100: no pidfd".to_owned();
+    assert_eq!(why(failed, vec![memory(None)]), Some(said));
+}
+
+/// bob holds too much, and his job was chosen in the last look.
+fn chosen(mode: GuardMode) -> (Guard, World, Ending) {
+    let mut rules = Rules {
+        mode,
+        defaults: memory(20),
+        ..rules()
+    };
+    rules.enforcement.cooldown = Duration::ZERO;
+    let (mut guard, mut world) = (Guard::new(rules), World::new(1));
+    world.start(100, "bob").uses(0, 21, 50).job("tree 99");
+    loop {
+        let judged = judge(&guard.book, &mut guard.memory, &world.bucket(TEN_SECONDS));
+        if let Some(ending) = guard.memory.endings(&judged.records).pop() {
+            return (guard, world, ending);
+        }
+        assert!(world.now < Timestamp(600_000), "nobody is chosen");
+    }
+}
+
+fn came(ending: &Ending, ended: u32) -> Acted {
+    let GuardStep::Ended(victim) = &ending.record.step else {
+        panic!("{ending:?}");
+    };
+    Acted {
+        job: victim.job.clone(),
+        ended,
+        left: 1,
+        why: Some("process 100 goes on after SIGKILL".into()),
+    }
+}
+
+/// How often somebody is chosen in so many looks by a guard that begins nothing.
+fn chosen_again(guard: &mut Guard, world: &mut World, looks: usize) -> Vec<i64> {
+    let mut chosen = Vec::new();
+    let began = world.now.0;
+    for _ in 0..looks {
+        let judged = judge(&guard.book, &mut guard.memory, &world.bucket(TEN_SECONDS));
+        let endings = guard.memory.endings(&judged.records);
+        chosen.extend(endings.iter().map(|it| (it.record.at.0 - began) / 1_000));
+    }
+    chosen
+}
+
+fn reads_again(guard: &mut Guard) {
+    let text = serde_json::to_string(&guard.memory).unwrap();
+    guard.memory = serde_json::from_str(&text).unwrap();
+}
+
+#[test]
+fn a_job_that_was_chosen_and_never_begun_is_chosen_again_after_a_minute() {
+    for mode in [GuardMode::Soft, GuardMode::Enforce] {
+        let (mut guard, mut world, _) = chosen(mode);
+        // The daemon was killed before it sent anything.
+        reads_again(&mut guard);
+        let again = chosen_again(&mut guard, &mut world, 10);
+        assert_eq!(again.len(), 1, "{mode:?} {again:?}");
+        assert!((60..=80).contains(&again[0]), "{mode:?} {again:?}");
+    }
+}
+
+#[test]
+fn a_job_whose_signals_began_is_never_chosen_again_wherever_the_daemon_was_killed() {
+    for mode in [GuardMode::Soft, GuardMode::Enforce] {
+        for acted in [None, Some(0), Some(1)] {
+            let (mut guard, mut world, ending) = chosen(mode);
+            assert!(guard.memory.may_begin(&guard.book, &ending));
+            guard.memory.begins(&ending);
+            reads_again(&mut guard);
+            assert!(!guard.memory.may_begin(&guard.book, &ending), "{mode:?}");
+            if let Some(ended) = acted {
+                let came = (came(&ending, ended), Signals::Sent);
+                let record = guard.memory.acted(&ending, came, world.now);
+                assert_eq!(record.step.name(), "acted");
+                reads_again(&mut guard);
+            }
+            let again = chosen_again(&mut guard, &mut world, 200);
+            assert_eq!(again, [0; 0], "{mode:?} {acted:?}");
+        }
+    }
+}
+
+#[test]
+fn a_job_that_had_no_signal_after_all_is_chosen_again_after_a_minute() {
+    // Its intent could not be recorded, or that it begins could not be written down.
+    let (mut guard, mut world, ending) = chosen(GuardMode::Enforce);
+    guard.memory.begins(&ending);
+    let came = (came(&ending, 0), Signals::Unsent);
+    let _ = guard.memory.acted(&ending, came, world.now);
+    assert_eq!(guard.memory.violations()[0].ended_at, None);
+    reads_again(&mut guard);
+    let again = chosen_again(&mut guard, &mut world, 10);
+    assert_eq!(again.len(), 1, "{again:?}");
+    assert!((60..=80).contains(&again[0]), "{again:?}");
+}
+
+#[test]
+fn whoever_is_born_to_a_job_while_it_has_signals_is_no_second_victim() {
+    let (mut guard, mut world, ending) = chosen(GuardMode::Soft);
+    guard.memory.begins(&ending);
+    // Its launcher starts another worker, as quick as that.
+    world.processes.clear();
+    world.start(101, "bob").uses(0, 21, 50).job("tree 99");
+    assert_eq!(chosen_again(&mut guard, &mut world, 5), [0; 0]);
+    // What came of it is known: whoever is there now, began after it.
+    let came = (came(&ending, 1), Signals::Sent);
+    let _ = guard.memory.acted(&ending, came, world.now);
+    assert_eq!(chosen_again(&mut guard, &mut world, 5).len(), 1);
+}
+
+#[test]
+fn nobody_is_ended_a_second_time_for_the_guard_was_off_meanwhile() {
+    let (mut guard, mut world, ending) = chosen(GuardMode::Enforce);
+    guard.memory.begins(&ending);
+    let on = guard.book.rules().clone();
+    guard.book = Rulebook::of(Rules {
+        mode: GuardMode::Disabled,
+        ..on.clone()
+    });
+    assert_eq!(guard.watches(&mut world, 1), []);
+    assert_eq!(guard.memory.violations(), []);
+    guard.book = Rulebook::of(on);
+    assert_eq!(chosen_again(&mut guard, &mut world, 60), [0; 0]);
+}
+
+#[test]
+fn nobody_is_ended_for_a_rule_that_has_changed_since() {
+    let (mut guard, _, ending) = chosen(GuardMode::Enforce);
+    let rules = guard.book.rules().clone();
+    for changed in [
+        Rules {
+            defaults: memory(40),
+            ..rules.clone()
+        },
+        Rules {
+            mode: GuardMode::DryRun,
+            ..rules.clone()
+        },
+        Rules {
+            mode: GuardMode::Disabled,
+            ..rules
+        },
+    ] {
+        let book = Rulebook::of(changed);
+        assert!(!guard.memory.may_begin(&book, &ending));
+    }
+    assert!(guard.memory.may_begin(&guard.book, &ending));
+    guard.memory = Memory::default();
+    assert!(!guard.memory.may_begin(&guard.book, &ending));
+}
+
+#[test]
+fn a_record_of_what_came_of_it_is_of_the_same_rule_and_subject() {
+    let (mut guard, world, ending) = chosen(GuardMode::Enforce);
+    guard.memory.begins(&ending);
+    let came = came(&ending, 1);
+    let record = guard
+        .memory
+        .acted(&ending, (came.clone(), Signals::Sent), world.now);
+    let expected = GuardRecord {
+        at: world.now,
+        step: GuardStep::Acted(came),
+        ..ending.record
+    };
+    assert_eq!(record, expected);
+}

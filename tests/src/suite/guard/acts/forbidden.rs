@@ -1,0 +1,158 @@
+//! Enforce: what is not allowed at all is ended at first sight, a dry run tells the same,
+//! and before too many are ended the guard stops.
+
+use super::{Box, JOB, all, goes_on};
+use gpukill_tests::harness::{
+    NOBODY, Troupe, acting_as, becomes, can_act_as_others, eventually, is_over,
+};
+use serde_json::{Value, json};
+
+/// Whoever runs the tests may not use the GPU.
+fn forbidden(global: &str, enforcement: &str) -> String {
+    format!(
+        "[global]\n{global}\n[enforcement]\n{enforcement}\n\
+        [gpu_policies.0]\nblocked_users = [\"{}\"]\n",
+        rustix::process::geteuid().as_raw()
+    )
+}
+
+#[test]
+fn an_intruder_is_ended_at_first_sight_and_a_dry_run_tells_of_it_alike() {
+    let mut told = Vec::new();
+    for (dry_run, mode) in [(true, "dry-run"), (false, "enforce")] {
+        let rules = forbidden(
+            &format!("dry_run = {dry_run}"),
+            "soft_enforcement = false\nhard_enforcement = true",
+        );
+        let Some(it) = Box::by(&rules) else { return };
+        let job = Troupe::run(&it.stage, JOB);
+        let [launcher, worker] = job.pids();
+        it.driver.lists(&[worker]);
+        let steps: &[&str] = match dry_run {
+            true => &["violated", "ended", "over"],
+            false => &["violated", "ended", "acted", "over"],
+        };
+        becomes(&all(mode, steps), || it.steps());
+        goes_on(&it.stage);
+        assert_eq!(it.steps(), all(mode, steps));
+        assert_eq!((is_over(launcher), is_over(worker)), (!dry_run, !dry_run));
+        let acts = match dry_run {
+            true => json!([]),
+            false => json!([["guard: gpu 0: user", "done"]]),
+        };
+        assert_eq!(it.acts(), acts);
+        // Who is to be ended, and when: at once.
+        let document = super::violations(&it.stage);
+        let of = |step: &str| {
+            let mut records = document["records"].as_array().unwrap().iter();
+            records.find(|it| it["step"] == step).unwrap()
+        };
+        let (violated, ended) = (of("violated"), of("ended"));
+        assert_eq!(violated["timestamp"], ended["timestamp"], "{mode}");
+        let victim = &ended["victim"];
+        told.push(json!([
+            ended["rule"],
+            victim["procs"][0]["pid"] == worker,
+            victim["procs"].as_array().map(Vec::len),
+            victim["priority"],
+            victim["leave_to"]
+        ]));
+        it.daemon.stop();
+    }
+    assert_eq!(told[0], told[1]);
+    assert_eq!(told[0][1], json!(true), "{told:#?}");
+}
+
+#[test]
+fn before_one_job_too_many_the_guard_stops_until_an_admin_says_that_it_goes_on() {
+    let rules = forbidden(
+        "dry_run = false",
+        "soft_enforcement = false\nhard_enforcement = true\nmax_ended_per_10_minutes = 1",
+    );
+    let Some(it) = Box::by(&rules) else { return };
+    let jobs = [(); 2].map(|()| Troupe::run(&it.stage, JOB));
+    let workers = [0, 1].map(|nth| jobs[nth].pids::<2>()[1]);
+    it.driver.lists(&workers);
+    let tripped = eventually("it stops", || {
+        let status = it.stage.json(&["guard", "status", "-o", "json"]);
+        status["tripped_at"].as_str().map(str::to_owned)
+    });
+    eventually("one of them is ended", || {
+        workers.iter().any(|pid| is_over(*pid)).then_some(())
+    });
+    let faults = || it.stage.faults().into_iter().map(|(part, _)| part);
+    becomes(&vec!["guard".to_owned()], || faults().collect());
+    goes_on(&it.stage);
+    let left = || workers.iter().filter(|pid| !is_over(**pid)).count();
+    assert_eq!(left(), 1);
+    let count = |step: &str, mode: &str| {
+        let steps = it.steps();
+        steps
+            .iter()
+            .filter(|it| **it == json!([step, mode]))
+            .count()
+    };
+    assert_eq!(
+        (count("tripped", "enforce"), count("ended", "enforce")),
+        (1, 1)
+    );
+    let shown = it.stage.ctl(&["guard", "status"]).stdout;
+    let stopped = shown
+        .lines()
+        .filter(|line| line.trim_start().starts_with("stopped"));
+    assert_eq!(stopped.count(), 1, "{shown}");
+    // Nor does it go on for being started anew.
+    it.daemon.stop();
+    let daemon = it.stage.start();
+    let it = Box { daemon, ..it };
+    goes_on(&it.stage);
+    assert_eq!(left(), 1);
+    let status = it.stage.json(&["guard", "status", "-o", "json"]);
+    assert_eq!(status["tripped_at"], json!(tripped));
+
+    let ran = it.stage.ctl(&["guard", "enforce"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    becomes(&0, left);
+    becomes(&Vec::<(String, String)>::new(), || it.stage.faults());
+    let status = it.stage.json(&["guard", "status", "-o", "json"]);
+    assert_eq!(status["tripped_at"], Value::Null);
+    becomes(&2, || it.acts().as_array().unwrap().len());
+    it.daemon.stop();
+}
+
+#[test]
+fn only_admins_say_how_far_the_guard_goes() {
+    if !can_act_as_others() {
+        return;
+    }
+    let Some(it) = Box::by("[global]\ndry_run = true\n") else {
+        return;
+    };
+    let mode = || it.stage.json(&["guard", "status", "-o", "json"])["mode"].clone();
+    for asked in [
+        "soft",
+        "enforce",
+        "dry-run",
+        "enable",
+        "disable",
+        "toggle-dry-run",
+    ] {
+        let ran = acting_as(NOBODY, &[], || it.stage.ctl(&["guard", asked]));
+        let expected = "gpukillctl: cannot change the guard's rules\n\
+             hint: ask root, or someone in group gpukill-admin\n";
+        assert_eq!((ran.code, ran.stderr.as_str()), (4, expected), "{asked}");
+        assert_eq!(mode(), json!("dry-run"), "{asked}");
+    }
+    for (asked, then) in [
+        ("soft", "soft"),
+        ("enforce", "enforce"),
+        ("dry-run", "dry-run"),
+        ("soft", "soft"),
+        ("disable", "disabled"),
+    ] {
+        let ran = it.stage.ctl(&["guard", asked]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        becomes(&json!(then), mode);
+    }
+    it.daemon.stop();
+}
