@@ -63,7 +63,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use acting::{Ending, Snoozer, Tried};
+pub use acting::{Ending, Signals, Snoozer};
 pub use ghosts::{Ghost, Process, but_for_ghosts};
 pub use judge::{Beyond, Judgement, MOST_UNJUDGED, Rulebook, judge};
 pub use memory::Memory;

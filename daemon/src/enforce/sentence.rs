@@ -6,7 +6,7 @@ use super::{Enforcer, Means, Owner, look_now};
 use crate::authority::Authority;
 use crate::state::Published;
 use gpukill_policy::guard::sentence::{acted, objection, request};
-use gpukill_policy::guard::{Process, Tried};
+use gpukill_policy::guard::{Process, Signals};
 use gpukill_policy::kill::{Seen, plan};
 use gpukill_proto::guard::{Acted, JudgedJob};
 use gpukill_proto::kill::KillPlan;
@@ -39,8 +39,8 @@ pub(crate) trait Waits: Send + 'static {
     /// Right before the first signal. After `false` none is sent.
     fn begins(&mut self) -> bool;
 
-    /// What came of it. Called once.
-    fn settle(self, acted: Acted, tried: Tried);
+    /// What came of it, and whether it had signals. Called once.
+    fn settle(self, acted: Acted, signals: Signals);
 }
 
 impl Enforcer {
@@ -63,20 +63,21 @@ impl Enforcer {
             ..self.means.clone()
         };
         let seen = look_now(&means);
+        let refused = |why: String| sentence.is_not_carried_out(why);
         let plan = match planned(&sentence, &means, &seen) {
             Ok(plan) => Arc::new(plan),
-            Err(None) => return who.settle(acted_by_itself(&sentence), Tried::NotAtAll),
-            Err(Some(why)) => return who.settle(sentence.is_not_carried_out(why), Tried::NotAtAll),
+            Err(None) => return who.settle(acted_by_itself(&sentence), Signals::Unsent),
+            Err(Some(why)) => return who.settle(refused(why), Signals::Unsent),
         };
         let caller = Authority::the_guard();
         let owner = Owner::of(&caller);
         let Some(slot) = self.operations.place(owner, true) else {
             let why = "too many kills are under way".to_owned();
-            return who.settle(sentence.is_not_carried_out(why), Tried::NotAtAll);
+            return who.settle(refused(why), Signals::Unsent);
         };
         if !who.begins() {
             let why = "it is not to be ended any more, or that cannot be kept".to_owned();
-            return who.settle(sentence.is_not_carried_out(why), Tried::NotAtAll);
+            return who.settle(refused(why), Signals::Unsent);
         }
         let carried_out = Arc::clone(&plan);
         let began = self.operations.begin(slot, owner, &plan, move |report| {
@@ -87,11 +88,12 @@ impl Enforcer {
             };
             act(&carried_out, &word, &means, &seen, report);
             let report = report.borrow().clone();
-            let tried = match report.unrecorded {
-                Some(_) => Tried::NotAtAll,
-                None => Tried::WithSignals,
+            // What cannot be recorded is not done.
+            let signals = match &report.unrecorded {
+                Some(_) => Signals::Unsent,
+                None => Signals::Sent,
             };
-            who.settle(acted(sentence.job, &report), tried);
+            who.settle(acted(sentence.job, &report), signals);
         });
         if let Err(error) = began {
             tracing::error!(%error, "no thread for what the guard ends");

@@ -8,7 +8,7 @@
 use super::judging::{Judging, Order, log};
 use crate::catalogue::tell;
 use crate::enforce::{Enforcer, Sentence, Waits};
-use gpukill_policy::guard::{Ending, NotSnoozed, Snoozer, Tried};
+use gpukill_policy::guard::{Ending, NotSnoozed, Signals, Snoozer};
 use gpukill_proto::guard::{Acted, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use std::sync::Arc;
@@ -59,9 +59,9 @@ impl Waits for Waiting {
         self.orders.send(order).is_ok() && answered.recv_timeout(ANSWER) == Ok(true)
     }
 
-    fn settle(self, acted: Acted, tried: Tried) {
+    fn settle(self, acted: Acted, signals: Signals) {
         // A guard that has ended writes nothing more; the record has the act itself.
-        let _ = self.orders.send(Order::Acted(self.ending, acted, tried));
+        let _ = self.orders.send(Order::Acted(self.ending, acted, signals));
     }
 }
 
@@ -99,9 +99,9 @@ impl Judging {
     }
 
     /// Notes what came of it.
-    pub(super) fn acted(&mut self, ending: &Ending, acted: Acted, tried: Tried) {
+    pub(super) fn acted(&mut self, ending: &Ending, acted: (Acted, Signals)) {
         let now = now();
-        let record = self.remembered.memory.acted(ending, acted, tried, now);
+        let record = self.remembered.memory.acted(ending, acted, now);
         log(&record);
         self.remembered
             .today

@@ -9,7 +9,7 @@ use crate::audit::{Sample, Store};
 use crate::catalogue::{About, tell};
 use chrono::Local;
 use gpukill_policy::guard::bucket::Bucket;
-use gpukill_policy::guard::{Ending, Rulebook, Tried, but_for_ghosts, judge};
+use gpukill_policy::guard::{Ending, Rulebook, Signals, but_for_ghosts, judge};
 use gpukill_proto::guard::{Acted, GuardAction, GuardMode, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub(super) enum Order {
     /// This job is about to get its first signal: whether it may.
     Begins(Box<Ending>, SyncSender<bool>),
     /// What came of ending this job.
-    Acted(Box<Ending>, Acted, Tried),
+    Acted(Box<Ending>, Acted, Signals),
     /// Somebody asks for more time.
     Snooze(SnoozeOrder),
     /// An admin says that it is to end jobs again, after it had stopped.
@@ -81,7 +81,7 @@ impl Judging {
                     // Whoever asks may have gone.
                     let _ = answer.send(self.begins(&ending));
                 }
-                Order::Acted(ending, acted, tried) => self.acted(&ending, acted, tried),
+                Order::Acted(ending, acted, signals) => self.acted(&ending, (acted, signals)),
                 Order::Snooze(order) => self.snooze(order),
                 Order::GoOn => self.go_on(),
                 Order::Stop => break,
@@ -89,8 +89,8 @@ impl Judging {
         }
         // What was ended before the daemon stopped is told of still.
         while let Ok(order) = orders.try_recv() {
-            if let Order::Acted(ending, acted, tried) = order {
-                self.acted(&ending, acted, tried);
+            if let Order::Acted(ending, acted, signals) = order {
+                self.acted(&ending, (acted, signals));
             }
         }
         let _ = self.save(None);

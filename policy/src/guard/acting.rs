@@ -25,13 +25,13 @@ pub struct Ending {
     job: JobKey,
 }
 
-/// Whether signals were sent to a job.
+/// Whether a job that was chosen had signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tried {
+pub enum Signals {
+    /// None was sent to any of its processes.
+    Unsent,
     /// They were, or may have been.
-    WithSignals,
-    /// None was.
-    NotAtAll,
+    Sent,
 }
 
 /// Who asks for more time.
@@ -100,13 +100,12 @@ impl Memory {
     pub fn acted(
         &mut self,
         ending: &Ending,
-        acted: Acted,
-        tried: Tried,
+        (acted, signals): (Acted, Signals),
         at: Timestamp,
     ) -> GuardRecord {
-        let progress = match tried {
-            Tried::WithSignals => Progress::Over,
-            Tried::NotAtAll => {
+        let progress = match signals {
+            Signals::Sent => Progress::Over,
+            Signals::Unsent => {
                 self.breaker.uncounts(ending.record.at);
                 Progress::Failed
             }

@@ -3,7 +3,7 @@
 
 use super::super::breaker::{Breaker, Counted};
 use super::super::bucket::Bucket;
-use super::super::clock::{Clock, Due};
+use super::super::clock::{Clock, Due, Opened};
 use super::super::memory::sight::Sight;
 use super::super::memory::{Clocks, JobKey, Memory, is_current};
 use super::super::victims::{Choice, Ended, choose};
@@ -252,9 +252,9 @@ impl<'l> Look<'l, '_> {
     fn is_cooling(&self, subject: &Subject, clock: &Clock, ended: &Ended) -> bool {
         let cooldown = self.scene.book.rules().enforcement.cooldown;
         let at = self.scene.bucket.until;
-        let ended_at = clock.opened.as_ref().and_then(|it| it.ended_at());
+        let ended_at = clock.opened.as_ref().and_then(Opened::ended_at);
         // A clock that was set back a little ends nothing.
-        let of_this = ended_at.is_some_and(|since| at < since || at.since(since) < cooldown);
+        let of_this = ended_at.is_some_and(|since| at.since(since.min(at)) < cooldown);
         let of_device = match subject {
             Subject::Device(device) => ended.is_cooling(device),
             Subject::Person(_)

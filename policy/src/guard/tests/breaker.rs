@@ -1,6 +1,6 @@
 //! The circuit breaker: a guard that ends one job after another stops.
 
-use super::super::acting::{Ending, Tried};
+use super::super::acting::{Ending, Signals};
 use super::super::judge;
 use super::*;
 use gpukill_proto::guard::{Acted, GuardRecord, GuardStep};
@@ -53,16 +53,17 @@ fn act(at: i64, what: &str) -> (i64, String) {
     (at, what.to_owned())
 }
 
-fn refused(ending: &Ending) -> Acted {
+fn refused(ending: &Ending) -> (Acted, Signals) {
     let GuardStep::Ended(victim) = &ending.record.step else {
         panic!("{ending:?}");
     };
-    Acted {
+    let acted = Acted {
         job: victim.job.clone(),
         ended: 0,
         left: 1,
         why: Some("process 100 is protected: it is Xorg".into()),
-    }
+    };
+    (acted, Signals::Unsent)
 }
 
 #[test]
@@ -167,11 +168,11 @@ fn whoever_could_not_be_ended_does_not_count() {
         let judged = judge(&guard.book, &mut guard.memory, &world.bucket(TEN_SECONDS));
         told.extend(acts(&judged.records));
         for ending in guard.memory.endings(&judged.records) {
-            let (acted, tried) = (refused(&ending), Tried::NotAtAll);
-            let record = guard.memory.acted(&ending, acted, tried, world.now);
+            let record = guard.memory.acted(&ending, refused(&ending), world.now);
             assert_eq!(record.step.name(), "acted");
         }
     }
+    // Ever later, as each try is told of.
     let expected: Vec<_> = [10, 70, 190].map(|at| act(at, "tree 100")).into();
     assert_eq!(told, expected);
     assert_eq!(guard.memory.tripped_at(), None);

@@ -1,7 +1,7 @@
 //! Whether a plan is carried out for the job that was chosen, what came of it, and that
 //! no job is ended twice, wherever the daemon is interrupted.
 
-use super::super::acting::{Ending, Tried};
+use super::super::acting::{Ending, Signals};
 use super::super::judge;
 use super::super::sentence::{PATIENCE_MS, acted, objection, request};
 use super::*;
@@ -297,9 +297,8 @@ fn a_job_whose_signals_began_is_never_chosen_again_wherever_the_daemon_was_kille
             reads_again(&mut guard);
             assert!(!guard.memory.may_begin(&guard.book, &ending), "{mode:?}");
             if let Some(ended) = acted {
-                let came = came(&ending, ended);
-                let tried = Tried::WithSignals;
-                let record = guard.memory.acted(&ending, came, tried, world.now);
+                let came = (came(&ending, ended), Signals::Sent);
+                let record = guard.memory.acted(&ending, came, world.now);
                 assert_eq!(record.step.name(), "acted");
                 reads_again(&mut guard);
             }
@@ -314,10 +313,8 @@ fn a_job_that_had_no_signal_after_all_is_chosen_again_after_a_minute() {
     // Its intent could not be recorded, or that it begins could not be written down.
     let (mut guard, mut world, ending) = chosen(GuardMode::Enforce);
     guard.memory.begins(&ending);
-    let came = came(&ending, 0);
-    let _ = guard
-        .memory
-        .acted(&ending, came, Tried::NotAtAll, world.now);
+    let came = (came(&ending, 0), Signals::Unsent);
+    let _ = guard.memory.acted(&ending, came, world.now);
     assert_eq!(guard.memory.violations()[0].ended_at, None);
     reads_again(&mut guard);
     let again = chosen_again(&mut guard, &mut world, 10);
@@ -334,10 +331,8 @@ fn whoever_is_born_to_a_job_while_it_has_signals_is_no_second_victim() {
     world.start(101, "bob").uses(0, 21, 50).job("tree 99");
     assert_eq!(chosen_again(&mut guard, &mut world, 5), [0; 0]);
     // What came of it is known: whoever is there now, began after it.
-    let came = came(&ending, 1);
-    let _ = guard
-        .memory
-        .acted(&ending, came, Tried::WithSignals, world.now);
+    let came = (came(&ending, 1), Signals::Sent);
+    let _ = guard.memory.acted(&ending, came, world.now);
     assert_eq!(chosen_again(&mut guard, &mut world, 5).len(), 1);
 }
 
@@ -389,7 +384,7 @@ fn a_record_of_what_came_of_it_is_of_the_same_rule_and_subject() {
     let came = came(&ending, 1);
     let record = guard
         .memory
-        .acted(&ending, came.clone(), Tried::WithSignals, world.now);
+        .acted(&ending, (came.clone(), Signals::Sent), world.now);
     let expected = GuardRecord {
         at: world.now,
         step: GuardStep::Acted(came),

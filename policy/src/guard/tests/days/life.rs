@@ -2,7 +2,7 @@
 
 use super::super::words::line;
 use super::*;
-use crate::guard::acting::{Ending, Snoozer, Tried};
+use crate::guard::acting::{Ending, Signals, Snoozer};
 use crate::guard::bucket::Bucket;
 use crate::guard::judge::judge;
 use crate::guard::testing::{Process, TEN_SECONDS, Told};
@@ -113,7 +113,7 @@ impl Box {
         let record = self
             .guard
             .memory
-            .acted(&ending, acted, Tried::NotAtAll, self.world.now);
+            .acted(&ending, (acted, Signals::Unsent), self.world.now);
         self.tell(&[record]);
     }
 
@@ -132,10 +132,10 @@ impl Box {
                 left: 0,
                 why: None,
             };
-            let record =
-                self.guard
-                    .memory
-                    .acted(&ending, acted, Tried::WithSignals, self.world.now);
+            let record = self
+                .guard
+                .memory
+                .acted(&ending, (acted, Signals::Sent), self.world.now);
             self.tell(&[record]);
         }
     }
