@@ -81,6 +81,8 @@ pub(crate) struct Standing {
     pub(crate) today: Today,
     /// Since when nobody is ended any more, as too many were.
     pub(crate) tripped_at: Option<Timestamp>,
+    /// What is remembered cannot be written down: nobody is ended either.
+    pub(crate) is_unkept: bool,
 }
 
 /// The guard's near side. Clones share it.
@@ -209,7 +211,7 @@ impl Guard {
         let mut report = keeper.edit(uid, edit, expected, is_dry_run, open)?;
         let is_of_mode = matches!(edit, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
         if is_of_mode && self.standing().tripped_at.is_some() {
-            let ends = "it ends jobs again, after it had stopped: see gpukillctl violations";
+            let ends = "it ends jobs again, after it had stopped: see gpukillctl guard violations";
             report.warnings.insert(0, ends.to_owned());
             if !is_dry_run {
                 // A thread that has ended ends nobody.
@@ -268,7 +270,12 @@ impl Guard {
              see gpukillctl guard status"
                 .to_owned()
         });
-        self.mistaken().into_iter().chain(stopped).collect()
+        let unkept = self.standing().is_unkept.then(|| {
+            "what it remembers cannot be written down: it ends nobody, and a restart begins anew"
+                .to_owned()
+        });
+        let wrong = self.mistaken().into_iter();
+        wrong.chain(stopped).chain(unkept).collect()
     }
 
     /// That the file has mistakes.

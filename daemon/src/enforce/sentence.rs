@@ -2,6 +2,7 @@
 //! asks for; but it is recorded first, or it is not done.
 
 use super::act::{Word, act};
+use super::slots::Slot;
 use super::{Enforcer, Means, Owner, look_now};
 use crate::authority::Authority;
 use crate::state::Published;
@@ -12,6 +13,12 @@ use gpukill_proto::guard::{Acted, JudgedJob};
 use gpukill_proto::kill::KillPlan;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long is waited for a place, and how often is looked for one: a plan is as old as
+/// that when it is carried out, and each target is looked at again.
+const FOR_A_PLACE: Duration = Duration::from_secs(20);
+const STEP: Duration = Duration::from_millis(200);
 
 /// A job that is to be ended.
 pub(crate) struct Sentence {
@@ -57,6 +64,18 @@ impl Enforcer {
         }
     }
 
+    /// A place for it, as soon as one is free: a few jobs go at a time.
+    fn place(&self, owner: Owner) -> Option<Slot> {
+        let until = Instant::now() + FOR_A_PLACE;
+        loop {
+            let slot = self.operations.place(owner, true);
+            if slot.is_some() || self.means.is_stopping() || Instant::now() >= until {
+                return slot;
+            }
+            std::thread::sleep(STEP);
+        }
+    }
+
     fn plan_sentence(&self, sentence: Sentence, mut who: impl Waits) {
         let means = Means {
             authority: self.means.authority.of_the_guard(),
@@ -71,12 +90,12 @@ impl Enforcer {
         };
         let caller = Authority::the_guard();
         let owner = Owner::of(&caller);
-        let Some(slot) = self.operations.place(owner, true) else {
+        let Some(slot) = self.place(owner) else {
             let why = "too many kills are under way".to_owned();
             return who.settle(refused(why), Signals::Unsent);
         };
         if !who.begins() {
-            let why = "it is not to be ended any more, or that cannot be kept".to_owned();
+            let why = "it is not to be ended any more by the rules as they are now, or that cannot be written down".to_owned();
             return who.settle(refused(why), Signals::Unsent);
         }
         let carried_out = Arc::clone(&plan);

@@ -105,7 +105,7 @@ impl Judging {
         }
         let judgement = judge(&book, &mut self.remembered.memory, &bucket);
         let today = &mut self.remembered.today;
-        today.add(bucket.until, &judgement.records);
+        today.add(bucket.until, book.rules().mode, &judgement.records);
         for record in &judgement.records {
             log(record);
         }
@@ -191,6 +191,7 @@ impl Judging {
                 beyond,
                 today,
                 tripped_at: memory.tripped_at(),
+                is_unkept: self.is_save_broken,
             });
         });
     }

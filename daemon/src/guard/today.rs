@@ -11,6 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Today {
     /// In days since 1970, by the clocks on the wall.
     day: i64,
+    /// What is counted was rehearsed, or done.
+    #[serde(default)]
+    mode: GuardMode,
     pub(crate) all: Counted,
     /// Of each user who was among them.
     pub(crate) of: BTreeMap<u32, Counted>,
@@ -24,22 +27,28 @@ pub(crate) struct Counted {
 }
 
 impl Today {
-    /// Adds what was decided now.
-    pub(crate) fn add(&mut self, now: Timestamp, records: &[GuardRecord]) {
+    /// Adds what was decided now, in this mode. What was rehearsed and what was done are
+    /// not added up.
+    pub(crate) fn add(&mut self, now: Timestamp, mode: GuardMode, records: &[GuardRecord]) {
         let day = day(now);
-        if day != self.day {
+        let is_rehearsed = |mode: GuardMode| mode <= GuardMode::DryRun;
+        if day != self.day || is_rehearsed(mode) != is_rehearsed(self.mode) {
             *self = Self {
                 day,
+                mode,
                 ..Self::default()
             };
         }
         for record in records {
-            let is_rehearsed = record.mode <= GuardMode::DryRun;
+            let was_rehearsed = is_rehearsed(record.mode);
+            if was_rehearsed != is_rehearsed(mode) {
+                continue;
+            }
             let (warned, ended) = match &record.step {
                 // Of several warnings of one violation the first counts.
                 GuardStep::Warned { times: 1, .. } => (1, 0),
                 // For real, what came of it counts.
-                GuardStep::Ended(victim) if is_rehearsed && victim.leave_to.is_none() => (0, 1),
+                GuardStep::Ended(victim) if was_rehearsed && victim.leave_to.is_none() => (0, 1),
                 GuardStep::Acted(acted) if acted.ended > 0 => (0, 1),
                 GuardStep::Violated
                 | GuardStep::Warned { .. }

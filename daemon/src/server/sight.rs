@@ -64,6 +64,7 @@ impl Sight<'_> {
         self.sees(open).then(|| {
             let mut open = open.clone();
             open.evidence.runs.retain(|told| self.of_owner(told));
+            self.only_seen(&mut open);
             open
         })
     }
@@ -73,7 +74,14 @@ impl Sight<'_> {
         let mut open = open.clone();
         let told = &mut open.evidence.runs;
         told.retain(|told| told.run.pid == pid || self.of_owner(told));
+        self.only_seen(&mut open);
         open
+    }
+
+    /// How often others may ask for more time is theirs.
+    fn only_seen(&self, open: &mut OpenViolation) {
+        open.snoozes_left
+            .retain(|(uid, _)| self.reads(Some(*uid), None));
     }
 
     /// The same of a step of one: who is ended for what others do too may be one of

@@ -22,6 +22,8 @@ pub struct Ending {
     /// Its processes on devices, by pid and start in ticks: none of them is another one
     /// by now, or it is left alone.
     pub processes: BTreeSet<Process>,
+    /// When it was chosen, by which it is told from the same job chosen later.
+    at: Timestamp,
     job: JobKey,
 }
 
@@ -67,14 +69,15 @@ impl Memory {
             Some(Ending {
                 record: record.clone(),
                 processes: ended.all().copied().collect(),
+                at: ended.at,
                 job,
             })
         });
         endings.collect()
     }
 
-    /// Whether signals may be sent for it now: its rule is in force as it was when it was
-    /// chosen, and is no rehearsal, and its owner was given no more time.
+    /// Whether signals may be sent for it now: all rules are in force as they were when it
+    /// was chosen, and this is no rehearsal, and its owner was given no more time.
     #[must_use]
     pub fn may_begin(&self, book: &Rulebook, ending: &Ending) -> bool {
         let rule = &ending.record.rule;
@@ -82,7 +85,12 @@ impl Memory {
         let course = policy.and_then(|policy| book.course(policy, rule.kind));
         let acts = course.is_some_and(|course| course.mode > GuardMode::DryRun);
         let ended = self.ended.get(&ending.job);
-        let ended = ended.filter(|ended| ended.progress == Progress::Chosen);
+        let is_it = |ended: &&Ended| {
+            ended.progress == Progress::Chosen
+                && ended.at == ending.at
+                && ended.book == book.print()
+        };
+        let ended = ended.filter(is_it);
         let by = ended.and_then(|ended| ended.rule.as_ref());
         acts && by.is_some_and(|(rule, print)| is_current(book, rule, *print))
     }
@@ -110,7 +118,8 @@ impl Memory {
                 Progress::Failed
             }
         };
-        if let Some(ended) = self.ended.get_mut(&ending.job) {
+        let of_job = self.ended.get_mut(&ending.job);
+        if let Some(ended) = of_job.filter(|it| it.at == ending.at) {
             ended.progress = progress;
         }
         if acted.ended == 0 {

@@ -63,8 +63,12 @@ pub(crate) enum Due {
     Nobody,
     /// Whoever it is.
     Anybody,
-    /// Jobs of these users, whose grace is over.
-    Of(BTreeSet<u32>),
+    /// Jobs of these users, whose grace is over; each of those who were `warned` may be the
+    /// one who is to be ended, and then their grace is waited for.
+    Of {
+        over: BTreeSet<u32>,
+        warned: BTreeSet<u32>,
+    },
 }
 
 impl Clock {
@@ -130,7 +134,10 @@ impl Clock {
                 steps.extend(opened.warned.warn(course, at, &readers));
                 let over = opened.warned.over(course.grace_ms, at);
                 match held_before && !over.is_empty() {
-                    true => Due::Of(over),
+                    true => Due::Of {
+                        over,
+                        warned: opened.warned.readers(),
+                    },
                     false => Due::Nobody,
                 }
             }

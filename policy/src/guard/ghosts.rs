@@ -22,6 +22,9 @@ pub(crate) struct Ended {
     /// For which rule, and what that said.
     #[serde(default)]
     pub(crate) rule: Option<(RuleName, u64)>,
+    /// By which rules as a whole.
+    #[serde(default)]
+    pub(crate) book: u64,
     /// Nobody really ended it.
     pub(crate) is_ghost: bool,
     /// How far that has come, where it is real.
@@ -195,11 +198,17 @@ pub(crate) fn haunt<'k>(
             it.processes.retain(|process| there.contains(process));
             it.joined.retain(|process| there.contains(process));
         }
+        // What came of it is known: who came to it since then had no signal, and is judged
+        // as anybody else once those are gone who had.
+        if it.progress == Progress::Over {
+            it.joined.clear();
+        }
         let is_there = it.all().next().is_some() || it.is_under_way(now);
         is_there && (!it.is_ghost || is_in_force(it))
     });
     for (process, job) in processes {
         if let Some(it) = ended.get_mut(job)
+            && it.progress != Progress::Over
             && !it.processes.is_empty()
             && !it.processes.contains(&process)
         {

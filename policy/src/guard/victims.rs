@@ -21,6 +21,8 @@ pub(crate) enum Choice {
     Job { job: usize, victim: Victim },
     /// Somebody is going already, or is gone.
     NotYet,
+    /// Who is to go has more time.
+    NotDue,
     /// Nobody may be, and why.
     Nobody(Reasons),
 }
@@ -102,6 +104,7 @@ impl Ended {
         let ended = EndedJob {
             at: self.at,
             rule,
+            book: scene.book.print(),
             is_ghost: self.is_dry_run,
             progress: Progress::Chosen,
             tries: in_vain.map_or(0, |it| it.tries.saturating_add(1)),
@@ -171,15 +174,19 @@ pub(crate) fn choose(
                 return Choice::NotYet;
             }
             // Who never had a signal is chosen like anybody else.
-            if going.progress.had_signals() {
+            if going.progress.had_signals() && held.excess != Excess::All {
                 return Choice::Nobody(Reasons(vec![Reason::IsStillThere(*position)]));
             }
         }
     }
-    let mut is_anybody_unwarned = false;
     let mut candidates = Vec::new();
     for (position, runs) in &jobs {
         let job = &scene.jobs[*position];
+        let was_ended = ended.jobs.get(job.key.as_ref());
+        if was_ended.is_some_and(|it| !it.is_ghost && it.progress.had_signals()) {
+            spared.push(Reason::IsStillThere(*position));
+            continue;
+        }
         if let Some(why) = may_not(scene, job) {
             spared.push(Reason::Of(*position, why));
             continue;
@@ -188,8 +195,8 @@ pub(crate) fn choose(
             spared.push(Reason::Of(*position, why));
             continue;
         }
-        if !is_due(scene, job, due) {
-            is_anybody_unwarned = true;
+        if !is_warned(scene, job, due) {
+            spared.push(Reason::Of(*position, "its owner cannot be warned"));
             continue;
         }
         let frees = frees(scene, runs, held.excess);
@@ -206,11 +213,12 @@ pub(crate) fn choose(
         });
     }
     match best(&candidates, held.excess) {
+        // Who is to be ended is no other because it has more time left.
+        Some(chosen) if !is_due(scene, &scene.jobs[chosen.job], due) => Choice::NotDue,
         Some(chosen) => Choice::Job {
             job: chosen.job,
             victim: victim(scene, chosen),
         },
-        None if is_anybody_unwarned => Choice::NotYet,
         None => Choice::Nobody(Reasons(spared)),
     }
 }
@@ -220,9 +228,20 @@ fn is_due(scene: &Scene<'_>, job: &Job, due: &Due) -> bool {
     match due {
         Due::Nobody => false,
         Due::Anybody => true,
-        Due::Of(people) => {
+        Due::Of { over, .. } => {
             let uid = scene.people[job.person].uid;
-            uid.is_some_and(|uid| people.contains(&uid))
+            uid.is_some_and(|uid| over.contains(&uid))
+        }
+    }
+}
+
+/// Whether whose job it is was warned, where that is needed.
+fn is_warned(scene: &Scene<'_>, job: &Job, due: &Due) -> bool {
+    match due {
+        Due::Nobody | Due::Anybody => true,
+        Due::Of { warned, .. } => {
+            let uid = scene.people[job.person].uid;
+            uid.is_some_and(|uid| warned.contains(&uid))
         }
     }
 }

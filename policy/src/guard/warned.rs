@@ -138,6 +138,11 @@ impl Warned {
         over.map(|(uid, _)| *uid).collect()
     }
 
+    /// Who was warned.
+    pub(crate) fn readers(&self) -> BTreeSet<u32> {
+        self.readers.keys().copied().collect()
+    }
+
     /// When the grace of the first of them is over.
     fn first_end(&self) -> Option<Timestamp> {
         let first = self.readers.values().map(|it| it.since).min()?;

@@ -347,6 +347,7 @@ fn who_may_not_see_others_counts_only_their_own_of_today() {
     let mut today = Today::default();
     today.add(
         Timestamp(0),
+        GuardMode::DryRun,
         &[
             record(Subject::Person(person(ALICE)), vec![alice()], warned(1)),
             record(Subject::Person(person(ALICE)), vec![alice()], warned(2)),

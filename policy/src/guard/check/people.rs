@@ -2,7 +2,8 @@
 
 use super::whole::has_idle_limit;
 use super::{Odd, path};
-use crate::guard::rules::{GpuSelector, GroupPolicy, Limits, Members, UserPolicy};
+use crate::guard::rules::{GpuSelector, GroupPolicy, Limits, Measures, Members, UserPolicy};
+use gpukill_proto::guard::GuardAction;
 use gpukill_proto::guard::edit::PolicyKind;
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeMap;
@@ -58,6 +59,18 @@ fn check_idle(odd: &mut Odd<'_>) {
     }
 }
 
+/// Whether what a user's own policy says of its measures holds for every rule.
+fn is_milder(measures: &Measures) -> bool {
+    let Measures {
+        action,
+        mode,
+        grace,
+        max_snoozes,
+        message: _,
+    } = measures;
+    *action == Some(GuardAction::Warn) || mode.is_some() || grace.is_some() || max_snoozes.is_some()
+}
+
 fn check_user(odd: &mut Odd<'_>, user: &UserPolicy) {
     let at = path(PolicyKind::User, &user.name);
     odd.measures(&at, &user.measures);
@@ -72,7 +85,9 @@ fn check_user(odd: &mut Odd<'_>, user: &UserPolicy) {
         && user.priority.is_none()
         && user.allowed_gpus.is_empty()
         && user.blocked_gpus.is_empty()
-        && user.overrides.is_empty();
+        && user.overrides.is_empty()
+        // These hold for whatever rule they break.
+        && !is_milder(&user.measures);
     if says_nothing {
         odd.warn(&at, "it limits nothing");
     }

@@ -242,6 +242,7 @@ impl<'l> Look<'l, '_> {
                     self.record(subject, step, clock);
                 }
             }
+            Choice::NotDue => {}
             Choice::NotYet => clock.looks_anew(),
             Choice::Job { job, victim } => self.chosen(subject, clock, (job, victim), ended),
         }
