@@ -163,7 +163,10 @@ impl Memory {
             self.devices.clear();
         }
         self.by = by;
-        let follows = follows(self.until.unwrap_or(bucket.from), bucket);
+        let follows = match self.until {
+            Some(until) => follows(until, bucket),
+            None => is_steady(bucket),
+        };
         if !follows {
             self.loads.clear();
             self.devices.clear();
@@ -287,11 +290,19 @@ fn unjudged(last: Timestamp, bucket: &Bucket) -> i64 {
 }
 
 /// Whether a bucket begins where the one before ended, and was seen as a whole, by
-/// clocks that agree. A tenth and a second are for polls that come late.
+/// clocks that agree.
 fn follows(last: Timestamp, bucket: &Bucket) -> bool {
-    let seen = bucket.seen_ms;
-    let slack = (seen / 10).saturating_add(1_000);
     let apart = last.0.abs_diff(bucket.from.0);
+    bucket.seen_ms > 0 && apart <= slack(bucket) && is_steady(bucket)
+}
+
+/// Whether it is as long by the clock on the wall as what was seen of it.
+fn is_steady(bucket: &Bucket) -> bool {
     let length = milliseconds(bucket.until.since(bucket.from));
-    seen > 0 && apart <= slack && length.abs_diff(seen) <= slack
+    length.abs_diff(bucket.seen_ms) <= slack(bucket)
+}
+
+/// A tenth and a second are for polls that come late.
+const fn slack(bucket: &Bucket) -> u64 {
+    (bucket.seen_ms / 10).saturating_add(1_000)
 }
