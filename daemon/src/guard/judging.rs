@@ -117,7 +117,8 @@ impl Judging {
         if age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
             self.remembered.seen.forget(&bucket, &self.lives);
         }
-        if has_decided || age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
+        let is_old = age >= Duration::from_millis(SAVE_EVERY.unsigned_abs());
+        if has_decided || is_old || self.is_save_broken {
             let _ = self.save(Some(bucket.until));
         }
         self.beyond = judgement.beyond.total() as u64;

@@ -3,17 +3,19 @@
 //! one that has done nothing, then the newest. Never who is protected, never a job of
 //! which a part is or is somebody else's, and nobody while another that was ended is still going.
 
+mod told;
+
 use super::clock::Due;
 use super::ghosts::{Ended as EndedJob, Process, Progress};
-use super::judge::{Excess, Held, Job, Scene, is_busy, seen};
+use super::judge::{Excess, Held, Job, Scene};
 use super::limits::milliseconds;
-use super::memory::proof::Seen;
 use super::memory::streak::{Streak, Through};
 use super::memory::{JobKey, Memory};
 use gpukill_proto::guard::{GuardAction, GuardMode, OpenViolation, RuleKind, RuleName, Victim};
-use gpukill_proto::snapshot::{DeviceId, Scheduler};
+use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
+use told::victim;
 
 /// Whom.
 pub(crate) enum Choice {
@@ -363,50 +365,4 @@ fn why_nobody(spared: BTreeSet<String>, kind: RuleKind) -> String {
         );
     }
     named.join("; ")
-}
-
-fn victim(scene: &Scene<'_>, chosen: &Candidate) -> Victim {
-    let job = &scene.jobs[chosen.job];
-    Victim {
-        job: scene.judged(job),
-        priority: chosen.priority,
-        runs: seen(scene, &job.runs).iter().map(Seen::told).collect(),
-        count: u32::try_from(job.runs.len()).unwrap_or(u32::MAX),
-        is_busy: is_busy(scene, job),
-        leave_to: job.runs.iter().find_map(|run| {
-            let about = &scene.runs[*run].judged.about;
-            let pod = about.pod_of_the_box().flatten();
-            let scheduler = about.scheduler.as_ref().and_then(Option::as_ref);
-            let by_kubernetes = || {
-                let (namespace, name) = pod?;
-                Some(format!(
-                    "kubectl delete pod --namespace {} {}",
-                    word(namespace),
-                    word(name)
-                ))
-            };
-            scheduler
-                .map(|(scheduler, id)| format!("{} {}", ends(*scheduler), word(id)))
-                .or_else(by_kubernetes)
-        }),
-    }
-}
-
-/// What ends a job of this scheduler.
-const fn ends(scheduler: Scheduler) -> &'static str {
-    match scheduler {
-        Scheduler::Slurm => "scancel",
-        Scheduler::Pbs => "qdel",
-        Scheduler::Lsf => "bkill",
-        Scheduler::HtCondor => "condor_rm",
-    }
-}
-
-/// A word that a shell takes for nothing else: it comes out of files that are not
-/// ours, and people copy it.
-fn word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-[]".contains(c);
-    text.chars()
-        .map(|c| if is_plain(c) { c } else { '_' })
-        .collect()
 }

@@ -157,8 +157,6 @@ fn what_was_unexplained_before_a_process_ended_is_not_said_to_free_itself() {
         ["unknown", [], null, []],
     ]);
     becomes(&both, || it.findings());
-    let verdict = it.verdict();
-    let (_, rest) = verdict.split_once(" and held 2.0 GiB\n").expect("an end");
     let expected = "  \
            - 2.0 GiB are not back yet\n  \
            - 8.0 GiB more were used before that, and nothing explained them\n\
@@ -167,6 +165,11 @@ fn what_was_unexplained_before_a_process_ended_is_not_said_to_free_itself() {
            - 8.0 GiB have been used for longer, and nothing explains them\n  \
            - the open files of every process were looked at, and none that could hold them has it \
          open\n";
-    assert_eq!(rest, expected);
+    // The driver may have listed it for a moment after its end.
+    becomes(&expected.to_owned(), || {
+        let verdict = it.verdict();
+        let (_, rest) = verdict.split_once(" and held 2.0 GiB\n").expect("an end");
+        rest.to_owned()
+    });
     daemon.stop();
 }

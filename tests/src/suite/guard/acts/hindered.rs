@@ -48,7 +48,8 @@ fn what_cannot_be_remembered_is_not_done() {
     let job = Troupe::run(&stage, JOB);
     let [launcher, worker] = job.pids();
     driver.lists(&[worker]);
-    let why = "it is not to be ended any more, or that cannot be kept";
+    let why = "it is not to be ended any more by the rules as they are now, \
+               or that cannot be written down";
     assert_eq!(super::acted(&stage), json!([0, 1, why]));
     goes_on(&stage);
     assert!(!is_over(launcher) && !is_over(worker));
