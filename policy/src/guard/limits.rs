@@ -36,12 +36,13 @@ pub struct Limit {
 }
 
 /// Which limits hold for a process's owner at a moment: those of the person, of the
-/// groups that they belong to with it, and of the time.
+/// groups that they belong to with it, and of the time; and what it must not do itself.
 #[must_use]
 pub fn of(book: &Rulebook, about: &About, civil: Civil) -> Vec<Limit> {
     let rules = book.rules();
-    let profile = Selected::of(rules, &about.by(rules.person), None).profile;
-    let resolved = resolve(rules, &profile, civil);
+    let selected = Selected::of(rules, &about.by(rules.person), None);
+    let profile = &selected.profile;
+    let resolved = resolve(rules, profile, civil);
     let mut limits: Vec<Limit> = resolved
         .by_kind
         .iter()
@@ -81,6 +82,14 @@ pub fn of(book: &Rulebook, about: &About, civil: Civil) -> Vec<Limit> {
             limits.extend(said(book, Policy::Time(position), &of_time));
         }
     }
+    let rule = |at: usize, limit: Option<u64>| Limit {
+        rule: book.name(Policy::Behaviour(at), rules.behaviours[at].conduct.kind()),
+        limit,
+    };
+    let certain = selected.behaviours.iter();
+    limits.extend(certain.map(|at| rule(*at, Some(rules.behaviours[*at].conduct.limit()))));
+    let doubtful = selected.doubtful_behaviours.iter();
+    limits.extend(doubtful.map(|(at, _)| rule(*at, None)));
     limits
 }
 

@@ -88,7 +88,8 @@ pub struct SetPolicy {
     /// Your own words to whoever breaks it
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,
-    /// Any key of the policy: command=jupyter; an empty value removes it
+    /// Any key of the policy, as `guard reference` has it: message="ask first"; an empty
+    /// value removes it
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub others: Vec<String>,
     /// How it is changed.

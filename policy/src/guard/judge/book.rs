@@ -258,6 +258,17 @@ const fn action(kind: RuleKind) -> GuardAction {
 }
 
 impl Conduct {
+    /// What is allowed of it, in the unit of its kind.
+    pub(crate) fn limit(&self) -> u64 {
+        match self {
+            Self::Duration(limit) | Self::Idle { limit, .. } | Self::Runaway { limit, .. } => {
+                milliseconds(*limit)
+            }
+            Self::Waste { below, .. } => u64::from(below.0),
+            Self::Growth { by, .. } => by.0,
+        }
+    }
+
     /// Of what it is.
     pub(crate) const fn kind(&self) -> RuleKind {
         match self {

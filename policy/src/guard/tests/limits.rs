@@ -160,3 +160,52 @@ fn a_label_is_a_name_and_no_number() {
     };
     assert_eq!(said(&rules, labelled), ["user bob: memory 2"]);
 }
+
+#[test]
+fn what_a_process_must_not_do_holds_besides() {
+    let idle = Conduct::Idle {
+        limit: minutes(1),
+        min_memory: Bytes(0),
+        with_connections: false,
+    };
+    let notebooks = Behaviour {
+        processes: globs(&["jupyter*"]),
+        ..behaviour("notebooks", idle)
+    };
+    let waste = Conduct::Waste {
+        below: Percent(7),
+        min_memory: Bytes(0),
+        hours: minutes(60),
+    };
+    let growth = Conduct::Growth {
+        by: Bytes(9),
+        within: minutes(60),
+    };
+    let rules = Rules {
+        defaults: memory(1),
+        behaviours: vec![
+            notebooks,
+            behaviour("waste", waste),
+            behaviour("growth", growth),
+        ],
+        ..rules()
+    };
+    let others = ["rule waste: waste 7", "rule growth: growth 9"];
+    let expected = |notebooks: &[&'static str]| {
+        let all = [&["default: memory 1"], notebooks, &others].concat();
+        all.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(said(&rules, |_| ()), expected(&[]));
+    let jupyter = |name: Option<&str>| {
+        let name = name.map(str::to_owned);
+        said(&rules, |it| it.name = name)
+    };
+    assert_eq!(
+        jupyter(Some("jupyter-lab")),
+        expected(&["rule notebooks: idle 60000"])
+    );
+    // Not known, it comes after those that are.
+    let mut unknown = expected(&[]);
+    unknown.push("rule notebooks: idle ?".into());
+    assert_eq!(jupyter(None), unknown);
+}
