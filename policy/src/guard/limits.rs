@@ -5,16 +5,17 @@
 
 mod replaced;
 
+mod held_to;
+
+pub use held_to::of;
 pub use replaced::replaced;
 
-use super::judge::{Policy, Rulebook, Selected, UNNAMED};
+use super::judge::{Policy, UNNAMED};
 use super::rules::{Limits, Rules, UserPolicy};
 use super::schedule::Civil;
 use gpukill_proto::guard::{RuleKind, RuleName};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-use super::bucket::About;
 
 /// What can be limited of a person.
 pub(crate) const PERSONAL: [RuleKind; 5] = [
@@ -33,73 +34,6 @@ pub struct Limit {
     /// In the unit that [`RuleKind`] says; `None` where it is not known which limit
     /// holds.
     pub limit: Option<u64>,
-}
-
-/// Which limits hold for a process's owner at a moment: those of the person, of the
-/// groups that they belong to with it, and of the time; and what it must not do itself.
-#[must_use]
-pub fn of(book: &Rulebook, about: &About, civil: Civil) -> Vec<Limit> {
-    let rules = book.rules();
-    let selected = Selected::of(rules, &about.by(rules.person), None);
-    let profile = &selected.profile;
-    let resolved = resolve(rules, profile, civil);
-    let mut limits: Vec<Limit> = resolved
-        .by_kind
-        .iter()
-        .map(|(kind, governed)| match governed {
-            Governed::By { policy, limit } => Limit {
-                rule: book.name(*policy, *kind),
-                limit: Some(*limit),
-            },
-            Governed::Unknown { policy, .. } => Limit {
-                rule: book.name(*policy, *kind),
-                limit: None,
-            },
-        })
-        .collect();
-    limits.extend(resolved.besides.iter().map(|beside| Limit {
-        rule: book.name(beside.policy, beside.kind),
-        limit: Some(beside.limit),
-    }));
-    for group in &profile.groups {
-        let policy = &rules.groups[*group];
-        let totals = [
-            (RuleKind::TotalMemory, policy.total_memory.map(|it| it.0)),
-            (
-                RuleKind::TotalUtilization,
-                policy.total_utilization.map(|it| u64::from(it.0)),
-            ),
-            (
-                RuleKind::TotalProcesses,
-                policy.total_processes.map(u64::from),
-            ),
-        ];
-        limits.extend(said(book, Policy::Group(*group), &totals));
-    }
-    for (position, time) in rules.times.iter().enumerate() {
-        if time.hours.contains(civil) {
-            let of_time = PERSONAL.map(|kind| (kind, value(&time.limits, kind)));
-            limits.extend(said(book, Policy::Time(position), &of_time));
-        }
-    }
-    let rule = |at: usize, limit: Option<u64>| Limit {
-        rule: book.name(Policy::Behaviour(at), rules.behaviours[at].conduct.kind()),
-        limit,
-    };
-    let certain = selected.behaviours.iter();
-    limits.extend(certain.map(|at| rule(*at, Some(rules.behaviours[*at].conduct.limit()))));
-    let doubtful = selected.doubtful_behaviours.iter();
-    limits.extend(doubtful.map(|(at, _)| rule(*at, None)));
-    limits
-}
-
-fn said(book: &Rulebook, policy: Policy, limits: &[(RuleKind, Option<u64>)]) -> Vec<Limit> {
-    let set = limits.iter().filter(|(_, limit)| limit.is_some());
-    set.map(|(kind, limit)| Limit {
-        rule: book.name(policy, *kind),
-        limit: *limit,
-    })
-    .collect()
 }
 
 /// Whose limits hold for a process: the policy of its owner, and the groups that it
