@@ -150,47 +150,7 @@ pub struct GuardRecordDocument {
 impl GuardRecordDocument {
     pub(super) fn new(id: Option<u64>, record: &GuardRecord) -> Self {
         let owner = owner(&record.subject, &record.evidence);
-        let (warning, deadline) = match &record.step {
-            GuardStep::Warned { times, deadline } => (Some(*times), *deadline),
-            GuardStep::Snoozed { until, .. } => (None, Some(*until)),
-            GuardStep::Violated
-            | GuardStep::Ended(_)
-            | GuardStep::Spared(_)
-            | GuardStep::Over
-            | GuardStep::Acted(_)
-            | GuardStep::Tripped { .. } => (None, None),
-        };
-        let (victim, why) = match &record.step {
-            GuardStep::Ended(victim) => (Some(VictimDocument::from(victim)), None),
-            GuardStep::Spared(why) => (None, Some(why.clone())),
-            GuardStep::Acted(acted) => (None, acted.why.clone()),
-            GuardStep::Violated
-            | GuardStep::Warned { .. }
-            | GuardStep::Over
-            | GuardStep::Snoozed { .. }
-            | GuardStep::Tripped { .. } => (None, None),
-        };
-        let snoozes_left = match &record.step {
-            GuardStep::Snoozed { left, .. } => Some(*left),
-            GuardStep::Violated
-            | GuardStep::Warned { .. }
-            | GuardStep::Ended(_)
-            | GuardStep::Spared(_)
-            | GuardStep::Over
-            | GuardStep::Acted(_)
-            | GuardStep::Tripped { .. } => None,
-        };
-        let outcome = match &record.step {
-            GuardStep::Acted(acted) => Some(ActedDocument::from(acted)),
-            GuardStep::Violated
-            | GuardStep::Warned { .. }
-            | GuardStep::Ended(_)
-            | GuardStep::Spared(_)
-            | GuardStep::Over
-            | GuardStep::Snoozed { .. }
-            | GuardStep::Tripped { .. } => None,
-        };
-        Self {
+        let mut document = Self {
             id,
             timestamp: record.at.to_rfc3339(),
             rule: record.rule.to_string(),
@@ -201,15 +161,33 @@ impl GuardRecordDocument {
             owner_uid: owner.and_then(|person| person.uid),
             mode: record.mode.name(),
             step: record.step.name(),
-            warning,
-            deadline: deadline.map(Timestamp::to_rfc3339),
-            victim,
-            why,
-            snoozes_left,
-            outcome,
+            warning: None,
+            deadline: None,
+            victim: None,
+            why: None,
+            snoozes_left: None,
+            outcome: None,
             evidence: EvidenceDocument::from(&record.evidence),
             message: record.message.clone(),
+        };
+        match &record.step {
+            GuardStep::Warned { times, deadline } => {
+                document.warning = Some(*times);
+                document.deadline = deadline.map(Timestamp::to_rfc3339);
+            }
+            GuardStep::Snoozed { until, left, .. } => {
+                document.deadline = Some(until.to_rfc3339());
+                document.snoozes_left = Some(*left);
+            }
+            GuardStep::Ended(victim) => document.victim = Some(VictimDocument::from(victim)),
+            GuardStep::Spared(why) => document.why = Some(why.clone()),
+            GuardStep::Acted(acted) => {
+                document.why.clone_from(&acted.why);
+                document.outcome = Some(ActedDocument::from(acted));
+            }
+            GuardStep::Violated | GuardStep::Over | GuardStep::Tripped { .. } => {}
         }
+        document
     }
 }
 
