@@ -156,6 +156,18 @@ fn over(bucket: &Bucket, rule: &RuleName, subject: &Subject, clock: &Clock) -> O
     })
 }
 
+/// Whether it is no more once its processes are gone: who comes after them is another.
+const fn is_of_processes(subject: &Subject) -> bool {
+    match subject {
+        Subject::Job(_) | Subject::Run(_) => true,
+        Subject::Person(_)
+        | Subject::PersonOn(..)
+        | Subject::Group(_)
+        | Subject::GroupOn(..)
+        | Subject::Device(_) => false,
+    }
+}
+
 /// A look at one rule.
 struct Look<'l, 'a> {
     scene: &'l Scene<'a>,
@@ -322,9 +334,10 @@ impl<'l> Look<'l, '_> {
                 clock.lost_sight();
                 false
             }
-            (false, _) => true,
-            (true, true) => clock.holds_not(self.scene.bucket.seen_ms, self.course.settled_ms),
-            (true, false) => {
+            (false, _) if is_of_processes(subject) || clock.has_ended_somebody() => true,
+            // Whoever ends their own for a moment may be back in the next.
+            (_, true) => clock.holds_not(self.scene.bucket.seen_ms, self.course.settled_ms),
+            (_, false) => {
                 clock.lost_sight();
                 false
             }
