@@ -280,6 +280,19 @@ pub(super) fn log(record: &GuardRecord) {
                 RuleKept, rule, subject, mode, value, limit, pid, uid, gpu_uuid
             );
         }
+        GuardStep::Outdated => {
+            tell!(
+                RuleChanged,
+                rule,
+                subject,
+                mode,
+                value,
+                limit,
+                pid,
+                uid,
+                gpu_uuid
+            );
+        }
     }
 }
 
@@ -292,6 +305,7 @@ fn about(record: &GuardRecord) -> About {
         | GuardStep::Warned { .. }
         | GuardStep::Spared(_)
         | GuardStep::Over
+        | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Tripped { .. } => (&record.evidence.runs, None),
     };

@@ -78,10 +78,12 @@ impl Sight<'_> {
         open
     }
 
-    /// How often others may ask for more time is theirs.
+    /// How much time others have, and how often they may ask for more, is theirs.
     fn only_seen(&self, open: &mut OpenViolation) {
-        open.snoozes_left
-            .retain(|(uid, _)| self.reads(Some(*uid), None));
+        open.readers
+            .retain(|reader| self.reads(Some(reader.uid), None));
+        let first = open.readers.iter().map(|reader| reader.deadline).min();
+        open.deadline = open.deadline.map(|all| first.unwrap_or(all));
     }
 
     /// The same of a step of one: who is ended for what others do too may be one of
@@ -104,6 +106,7 @@ impl Sight<'_> {
             GuardStep::Violated
             | GuardStep::Warned { .. }
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Tripped { .. } => true,
         };
         if !is_seen || !self.is_about(&record.subject, &record.evidence.runs) {

@@ -228,7 +228,7 @@ impl Clock {
             warned_at: opened.warned.at(),
             warnings: opened.warned.times(),
             deadline: opened.warned.deadline(),
-            snoozes_left: opened.warned.snoozes_left(),
+            readers: opened.warned.told(),
             ended_at: opened.ended_at,
             evidence: opened.evidence.told(),
             message: opened.message.clone(),

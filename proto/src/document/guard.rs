@@ -185,7 +185,10 @@ impl GuardRecordDocument {
                 document.why.clone_from(&acted.why);
                 document.outcome = Some(ActedDocument::from(acted));
             }
-            GuardStep::Violated | GuardStep::Over | GuardStep::Tripped { .. } => {}
+            GuardStep::Violated
+            | GuardStep::Over
+            | GuardStep::Outdated
+            | GuardStep::Tripped { .. } => {}
         }
         document
     }
@@ -258,7 +261,7 @@ impl From<&OpenViolation> for OpenViolationDocument {
             warned_at: open.warned_at.map(Timestamp::to_rfc3339),
             warnings: open.warnings,
             deadline: open.deadline.map(Timestamp::to_rfc3339),
-            snoozes_left: open.snoozes_left.iter().map(|(_, left)| *left).max(),
+            snoozes_left: open.readers.iter().map(|it| it.snoozes_left).max(),
             ended_at: open.ended_at.map(Timestamp::to_rfc3339),
             evidence: EvidenceDocument::from(&open.evidence),
             message: open.message.clone(),

@@ -93,7 +93,7 @@ impl Marked {
             run: told.run.clone(),
             rule: open.rule.clone(),
             mode: open.mode,
-            deadline: open.deadline,
+            deadline: open.deadline_of(told.owner.as_ref().and_then(|owner| owner.uid)),
             would_have_ended_at: None,
             is_sole,
         };
@@ -270,7 +270,7 @@ mod tests {
             warned_at: None,
             warnings: 0,
             deadline: Some(Timestamp(9)),
-            snoozes_left: Vec::new(),
+            readers: Vec::new(),
             ended_at: None,
             evidence: Evidence {
                 measured: None,

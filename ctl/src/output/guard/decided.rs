@@ -169,6 +169,7 @@ fn row(record: &GuardRecord, now: Timestamp, look: &Look) -> Vec<Cell> {
         | GuardStep::Warned { .. }
         | GuardStep::Spared(_)
         | GuardStep::Over
+        | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Acted(_)
         | GuardStep::Tripped { .. } => (&evidence.runs, evidence.count),

@@ -121,7 +121,7 @@ fn ended(report: &ReplayReport, look: &Look) -> Vec<Line> {
             GuardStep::Warned { .. } => {
                 warned.entry(key).or_insert(record.at);
             }
-            GuardStep::Over => {
+            GuardStep::Over | GuardStep::Outdated => {
                 warned.remove(&key);
             }
             GuardStep::Ended(victim) => {

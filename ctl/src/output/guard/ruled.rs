@@ -112,7 +112,7 @@ fn violation(open: &OpenViolation, is: Is, now: Timestamp, look: &Look) -> Strin
 
 /// `1 snooze left: gpukillctl guard snooze 51002`
 fn snooze(open: &OpenViolation) -> Option<String> {
-    let left = open.snoozes_left.iter().map(|(_, left)| *left).max()?;
+    let left = open.readers.iter().map(|it| it.snoozes_left).max()?;
     let pid = open.evidence.runs.first()?.run.pid;
     match left {
         0 => Some("no snooze left".to_owned()),

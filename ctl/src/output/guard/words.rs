@@ -193,5 +193,6 @@ pub(super) fn step(record: &GuardRecord) -> String {
         GuardStep::Tripped { ended } => format!("stopped: {ended} jobs ended in 10 min"),
         GuardStep::Over if record.is_rehearsed => "would be over".to_owned(),
         GuardStep::Over => "over".to_owned(),
+        GuardStep::Outdated => "the rule changed".to_owned(),
     }
 }

@@ -156,7 +156,7 @@ fn open(name: &str) -> OpenViolation {
         warned_at: None,
         warnings: 0,
         deadline: None,
-        snoozes_left: Vec::new(),
+        readers: Vec::new(),
         ended_at: None,
         evidence: Evidence {
             measured: None,

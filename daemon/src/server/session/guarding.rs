@@ -157,6 +157,7 @@ impl Session {
             | GuardStep::Ended(_)
             | GuardStep::Spared(_)
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Acted(_)
             | GuardStep::Tripped { .. } => None,
         });

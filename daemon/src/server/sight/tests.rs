@@ -53,7 +53,7 @@ fn open(subject: Subject, runs: Vec<Told>) -> OpenViolation {
         warned_at: None,
         warnings: 0,
         deadline: None,
-        snoozes_left: Vec::new(),
+        readers: Vec::new(),
         ended_at: None,
         evidence: Evidence {
             measured: None,

@@ -130,9 +130,9 @@ fn outdated(
                 .is_some_and(|policy| scene.book.course(policy, rule.kind).is_some());
         if !is_current {
             for (subject, clock) in &of_rule.of {
-                // It is the rules that have changed.
                 let over = over(scene.bucket, rule, subject, clock);
                 records.extend(over.map(|over| GuardRecord {
+                    step: GuardStep::Outdated,
                     is_rehearsed: false,
                     ..over
                 }));

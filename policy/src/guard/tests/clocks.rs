@@ -293,7 +293,7 @@ fn a_rule_that_is_changed_begins_anew_and_others_go_on() {
     guard.watches(&mut world, 10);
     guard.book = Rulebook::of(rules(19, 20));
     let expected = [
-        "00:01:50 bob: default: memory: over [soft]",
+        "00:01:50 bob: default: memory: outdated [soft]",
         "00:02:00 bob: default: memory: violated, 21.0 GiB of 19.0 GiB since 00:01:40 [soft]",
         "00:02:00 bob: default: memory: warned, ends 00:07:00 [soft]",
         "00:02:00 100 on GPU-0: gpu 0: process memory: warned again (2), ends 00:05:20 [soft]",

@@ -85,7 +85,7 @@ fn open() -> OpenViolation {
         warned_at: None,
         warnings: 0,
         deadline: Some(Timestamp(600_000)),
-        snoozes_left: Vec::new(),
+        readers: Vec::new(),
         ended_at: None,
         evidence: evidence(),
         message: None,
