@@ -7,6 +7,10 @@ mod hindered;
 
 mod interrupted;
 
+mod stubborn;
+
+mod told;
+
 mod warned;
 
 use super::{has_rules, violations};
