@@ -3,6 +3,8 @@
 
 mod forbidden;
 
+mod full;
+
 mod hindered;
 
 mod interrupted;
