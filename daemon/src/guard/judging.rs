@@ -121,12 +121,16 @@ impl Judging {
         if has_decided || is_old || self.is_save_broken {
             let _ = self.save(Some(bucket.until));
         }
+        let is_kept = !self.is_save_broken;
         self.beyond = judgement.beyond.total() as u64;
         self.publish(Some(bucket.until));
         for ending in endings {
             self.end(ending);
         }
         if let Some(dev) = &self.terminals {
+            // What cannot be written down is not begun: nobody is told that it is.
+            let mut records = records;
+            records.retain(|record| is_kept || !matches!(record.step, GuardStep::Ended(_)));
             tell_owners(dev, &records, &book, &self.remembered.memory);
         }
     }

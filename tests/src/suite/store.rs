@@ -10,7 +10,7 @@ mod copies;
 
 mod endings;
 
-mod full;
+pub(crate) mod full;
 
 mod history;
 

@@ -3,9 +3,15 @@
 
 mod forbidden;
 
+mod full;
+
 mod hindered;
 
 mod interrupted;
+
+mod stubborn;
+
+mod told;
 
 mod warned;
 

@@ -16,13 +16,20 @@ const MIB: u64 = 1 << 20;
 
 /// A box whose store has a small file system to itself, in the daemon's own mount
 /// namespace: it is gone with the daemon.
-pub(super) struct Small {
-    pub(super) stage: Stage,
-    pub(super) daemon: Daemon,
+pub(crate) struct Small {
+    pub(crate) stage: Stage,
+    pub(crate) daemon: Daemon,
 }
 
-/// `None` where no file system can be mounted, which is said.
+/// A box that has nothing yet.
 pub(super) fn small(options: &str) -> Option<Small> {
+    let stage = Stage::new();
+    let daemon = stage.daemon();
+    small_for(stage, &daemon, options)
+}
+
+/// This box with this daemon. `None` where no file system can be mounted, which is said.
+pub(crate) fn small_for(stage: Stage, daemon: &Command, options: &str) -> Option<Small> {
     let script = "mount -t tmpfs -o \"$1\" tmpfs \"$0\" && shift && exec \"$@\"";
     let mounted = |directory: &Path, options: &str| {
         let mut command = Command::new("unshare");
@@ -37,9 +44,7 @@ pub(super) fn small(options: &str) -> Option<Small> {
         skip("only root can mount a small file system");
         return None;
     }
-    let stage = Stage::new();
     std::fs::create_dir(stage.path("state")).unwrap();
-    let daemon = stage.daemon();
     let mut command = mounted(&stage.path("state"), options);
     command.arg(daemon.get_program()).args(daemon.get_args());
     command.env_clear();
@@ -52,13 +57,13 @@ pub(super) fn small(options: &str) -> Option<Small> {
 
 impl Small {
     /// The store's directory as the daemon has it.
-    fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.daemon.pid()));
         root.join(self.stage.path("state").strip_prefix("/").unwrap())
     }
 
     /// Takes all room but this, and all of it where that is zero.
-    pub(super) fn fill(&self, but: u64) {
+    pub(crate) fn fill(&self, but: u64) {
         let mut filler = File::options();
         let filler = filler
             .create(true)
