@@ -20,6 +20,8 @@ mod driver;
 
 mod gate;
 
+mod journald;
+
 #[path = "../fake-nvml/older.rs"]
 mod older;
 
@@ -42,6 +44,7 @@ pub use build::{Built, build, built};
 pub use daemon::Daemon;
 pub use driver::{Driver, is_over};
 pub use gate::Gate;
+pub use journald::Journald;
 pub use procfs::{Invented, Procfs, Related};
 pub use stage::{Ran, Stage};
 pub use stream::Stream;
