@@ -277,7 +277,11 @@ pub(super) fn log(record: &GuardRecord) {
             }
         }
         GuardStep::Tripped { ended } => {
-            tell!(BreakerTripped, rule, subject, mode, ended);
+            let ends = if is_dry_run { "would end" } else { "ends" };
+            tell!(
+                BreakerTripped, rule, subject, mode, ended;
+                "too many jobs would be ended: the guard {ends} nobody any more"
+            );
         }
         GuardStep::Over => {
             tell!(
