@@ -173,7 +173,10 @@ pub(super) async fn import(
     let is_nothing = guard::is_nothing(&planned);
     let shows = wanted.edit.dry_run || is_nothing || !wanted.yes;
     if shows {
-        print_lines(&guard::edited(&planned, Doing::Saying, &look), &look)?;
+        print_lines(
+            &guard::edited(&planned, Doing::Saying, None, super::now(), &look),
+            &look,
+        )?;
         tell(&planned.warnings, messages);
         tell_of_this_box(&text, &daemon, patience(), messages).await;
     }
@@ -203,7 +206,10 @@ pub(super) async fn import(
         new.retain(|warning| !planned.warnings.contains(warning));
         tell(&new, messages);
     } else {
-        print_lines(&guard::edited(&report, Doing::Doing, &look), &look)?;
+        print_lines(
+            &guard::edited(&report, Doing::Doing, None, super::now(), &look),
+            &look,
+        )?;
         tell(&report.warnings, messages);
         tell_of_this_box(&text, &daemon, patience(), messages).await;
     }

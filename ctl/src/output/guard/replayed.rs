@@ -1,6 +1,6 @@
 //! What rules would have done: by rule, then one by one.
 
-use super::decided::going_on;
+use super::decided::{Stands, going_on};
 use super::words::{gpus, measured, processes, who};
 use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
@@ -31,7 +31,7 @@ pub(crate) fn replay(report: &ReplayReport, rules: &str, look: &Look) -> Vec<Lin
 /// The lines of `guard test`: what these rules come to now, and since when they were
 /// tried.
 pub(crate) fn tested(report: &ReplayReport, now: Timestamp, look: &Look) -> Vec<Line> {
-    let mut lines = going_on(&report.open, &[], now, look);
+    let mut lines = going_on(&report.open, &[], Stands::Nothing, now, look);
     // These count as gone, and break no rule any more.
     let is_end = |record: &GuardRecord| matches!(record.step, GuardStep::Ended(_));
     if report.records.iter().any(is_end) {
