@@ -154,11 +154,11 @@ pub struct SetPolicy {
     /// On which days: mon-fri
     #[arg(long, value_name = "DAYS")]
     pub days: Option<String>,
+    /// What comes of a violation
     #[arg(long, value_name = "ACTION", help = ACTION)]
-    #[expect(missing_docs, reason = "the help has lines of its own")]
     pub action: Option<String>,
+    /// How far the guard goes for it, at most
     #[arg(long, value_name = "MODE", help = MODE)]
-    #[expect(missing_docs, reason = "the help has lines of its own")]
     pub mode: Option<String>,
     /// From the first warning to the end: 10m
     #[arg(long, value_name = "TIME")]
@@ -381,7 +381,7 @@ fn key(kind: PolicyKind, option: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::args::{Cli, Command, GuardCommand};
-    use clap::{Args as _, CommandFactory as _, Parser as _};
+    use clap::{CommandFactory as _, Parser as _};
     use std::collections::BTreeSet;
 
     fn set(line: &str) -> (PolicyKind, Box<SetPolicy>) {
