@@ -317,8 +317,12 @@ pub struct OpenViolation {
     pub warned_at: Option<Timestamp>,
     /// How often.
     pub warnings: u32,
-    /// When somebody is ended for it, if nothing changes.
+    /// When somebody is ended for it, if nothing changes: the first, or whoever asks.
     pub deadline: Option<Timestamp>,
+    /// The same of each of those who were warned, by their users' numbers: whoever asked
+    /// for more time has more than others.
+    #[serde(default)]
+    pub deadlines: Vec<(u32, Timestamp)>,
     /// How often more each of those who were warned may ask for more time, by their
     /// users' numbers.
     #[serde(default)]
@@ -329,6 +333,41 @@ pub struct OpenViolation {
     pub evidence: Evidence,
     /// The admin's own words.
     pub message: Option<String>,
+    /// Nobody is ended for it, as the own policy of whoever broke the rule is milder.
+    #[serde(default)]
+    pub own_policy: Option<Milder>,
+}
+
+impl OpenViolation {
+    /// When a job of this user is ended for it, if nothing changes.
+    #[must_use]
+    pub fn deadline_of(&self, uid: Option<u32>) -> Option<Timestamp> {
+        let mut deadlines = self.deadlines.iter();
+        let own = deadlines.find(|(of, _)| Some(*of) == uid);
+        // Where nobody is ended, nobody is after a time of their own.
+        let first = self.deadline?;
+        Some(own.map_or(first, |(_, own)| *own))
+    }
+}
+
+/// What the own policy of whoever broke a rule makes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Milder {
+    /// They are warned, and no more.
+    Warned,
+    /// They are neither warned nor ended.
+    Rehearsed,
+}
+
+impl Milder {
+    /// As it is written in JSON, and in rules.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Warned => GuardAction::Warn.name(),
+            Self::Rehearsed => GuardMode::DryRun.name(),
+        }
+    }
 }
 
 /// How much more time somebody has by one rule.

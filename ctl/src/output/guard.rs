@@ -12,7 +12,7 @@ mod turned;
 mod words;
 
 pub(crate) use decided::violations;
-pub(crate) use replayed::{replay, tested};
+pub(crate) use replayed::{Spared, replay, tested};
 pub(super) use ruled::rows as ruled;
 use turned::turned;
 pub(crate) use turned::{Turn, Was};
@@ -148,23 +148,31 @@ fn today(report: &GuardReport) -> String {
     }
 }
 
-/// Until when nothing is ended, a line for each rule.
+/// Until when nothing is ended, a sentence for each rule.
 pub(crate) fn snoozed(snoozed: &[Snoozed], doing: Doing, now: Timestamp, look: &Look) -> Vec<Line> {
-    let lines = snoozed.iter().map(|it| {
+    let is_dry = |it: &Snoozed| it.mode <= GuardMode::DryRun;
+    let is_all_dry = snoozed.iter().all(is_dry);
+    let texts = snoozed.iter().map(|it| {
         let until = minute(it.until, now, look);
-        let ended = match (doing, it.mode) {
-            (Doing::Saying, _) => "would be ended",
-            (Doing::Doing, GuardMode::Disabled | GuardMode::DryRun) => "would be ended (dry run)",
-            (Doing::Doing, GuardMode::Soft | GuardMode::Enforce) => "is ended",
-        };
         let rule = shown(&it.rule.to_string(), look.symbols);
         let left = match it.left {
             0 => "this was the last time".to_owned(),
             several => format!("{several} left"),
         };
-        Line::plain(format!("{rule}: nothing {ended} before {until}, {left}"))
+        match (doing, is_dry(it)) {
+            (_, true) if is_all_dry => format!(
+                "{rule}: nobody is ended for it (dry run): no more time is needed, and no snooze \
+                 is used up"
+            ),
+            (_, true) => format!("{rule}: nobody is ended for it (dry run)"),
+            (Doing::Saying, false) => {
+                format!("{rule}: nothing would be ended before {until}, {left}")
+            }
+            (Doing::Doing, false) => format!("{rule}: nothing is ended before {until}, {left}"),
+        }
     });
-    lines.collect()
+    let lines = texts.flat_map(|text| wrap(&text, 0, 2, look.width));
+    lines.map(Line::plain).collect()
 }
 
 /// What an edit changed, or would; and what it comes to, where it is of the mode.

@@ -64,11 +64,15 @@ struct ToSay<'a> {
 }
 
 impl ToSay<'_> {
-    /// How often this user may ask for more time.
-    fn snoozes_left(&self, record: &GuardRecord, uid: u32) -> u32 {
+    fn open(&self, record: &GuardRecord) -> Option<&OpenViolation> {
         let is_it =
             |open: &&OpenViolation| (&open.rule, &open.subject) == (&record.rule, &record.subject);
-        let open = self.open.iter().find(is_it);
+        self.open.iter().find(is_it)
+    }
+
+    /// How often this user may ask for more time.
+    fn snoozes_left(&self, record: &GuardRecord, uid: u32) -> u32 {
+        let open = self.open(record);
         let mut left = open.into_iter().flat_map(|open| &open.snoozes_left);
         left.find(|(of, _)| *of == uid).map_or(0, |(_, left)| *left)
     }
@@ -120,6 +124,9 @@ fn tell_each<'a>(
                 uid: *uid,
                 host: to_say.host,
                 most_warnings: to_say.most_warnings,
+                deadline: to_say
+                    .open(record)
+                    .and_then(|open| open.deadline_of(Some(*uid))),
                 snoozes_left: to_say.snoozes_left(record, *uid),
             };
             if let Some(text) = notice.text(civil_of) {

@@ -5,10 +5,13 @@
 //! by then.
 
 use super::judge::{Course, Policy, Rulebook};
-use super::rules::{Rehearsed, Rules};
+use super::rules::{Measures, Rehearsed, Rules};
 use crate::select::is_user;
-use gpukill_proto::guard::{GuardAction, GuardMode, OpenViolation, Person, Subject, Told};
+use gpukill_proto::guard::{
+    GuardAction, GuardMode, GuardRecord, GuardStep, Milder, OpenViolation, Person, Subject, Told,
+};
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What comes of one violation.
@@ -61,6 +64,74 @@ pub fn comes(of: &OpenViolation, rules: &Rulebook) -> Comes {
             Comes::EndsAtOnce
         }
     }
+}
+
+/// What the own policy of whoever broke a rule makes of it, where that is one person and
+/// somebody would be ended by what the guard does, or by what its dry run rehearses.
+#[must_use]
+pub fn milder(of: &OpenViolation, rules: &Rulebook) -> Option<Milder> {
+    let policy = rules.find(&of.rule.source)?;
+    let course = rules.course(policy, of.rule.kind)?;
+    let is_fatal = course.action == GuardAction::Terminate;
+    let people: Vec<&Person> = match &of.subject {
+        Subject::Person(person) | Subject::PersonOn(person, _) => vec![person],
+        Subject::Job(job) => vec![&job.owner],
+        Subject::Run(_) => of.evidence.runs.iter().filter_map(owner).collect(),
+        Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => Vec::new(),
+    };
+    let own = people
+        .into_iter()
+        .find_map(|it| milder_of(it, rules.rules()));
+    // Of a rule that ends nobody it makes nothing milder; of their own it is what it says.
+    let is_own = matches!(policy, Policy::User(_));
+    own.filter(|own| is_fatal || is_own || *own == Milder::Rehearsed)
+}
+
+/// What a person's own policy makes of every rule that they break.
+#[must_use]
+pub fn milder_of(person: &Person, rules: &Rules) -> Option<Milder> {
+    let lives = match rules.mode {
+        GuardMode::DryRun => rules.rehearsed.mode(),
+        mode @ (GuardMode::Disabled | GuardMode::Soft | GuardMode::Enforce) => mode,
+    };
+    users(rules, [person].into_iter()).find_map(|at| {
+        let Measures { action, mode, .. } = &rules.users[at].measures;
+        let is_rehearsed = lives > GuardMode::DryRun && *mode == Some(GuardMode::DryRun);
+        let is_warned = *action == Some(GuardAction::Warn);
+        match (is_rehearsed, is_warned) {
+            (true, _) => Some(Milder::Rehearsed),
+            (false, true) => Some(Milder::Warned),
+            (false, false) => None,
+        }
+    })
+}
+
+/// Who of those that records are about is spared by their own policy.
+#[must_use]
+pub fn spared(records: &[GuardRecord], rules: &Rules) -> BTreeMap<String, Milder> {
+    let people = records.iter().flat_map(|record| {
+        let of_subject = match &record.subject {
+            Subject::Person(person) | Subject::PersonOn(person, _) => Some(person),
+            Subject::Job(job) => Some(&job.owner),
+            Subject::Run(_) => record.evidence.runs.first().and_then(owner),
+            Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => None,
+        };
+        let of_step = match &record.step {
+            GuardStep::Ended(victim) => Some(&victim.job.owner),
+            GuardStep::Violated
+            | GuardStep::Warned { .. }
+            | GuardStep::Spared(_)
+            | GuardStep::Over
+            | GuardStep::Snoozed { .. }
+            | GuardStep::Acted(_)
+            | GuardStep::Tripped { .. } => None,
+        };
+        of_subject.into_iter().chain(of_step)
+    });
+    let people: BTreeSet<&Person> = people.collect();
+    let spared = people.into_iter();
+    let spared = spared.filter_map(|it| Some((it.name.clone(), milder_of(it, rules)?)));
+    spared.collect()
 }
 
 /// What comes of the rule for whoever broke it, where that is one person.
@@ -189,5 +260,65 @@ mod tests {
             let come: Vec<Comes> = open.iter().map(|open| comes(open, &rules)).collect();
             assert_eq!(come, [of_alice, of_bob], "{:?}", rules.rules());
         }
+    }
+
+    #[test]
+    fn an_own_policy_that_is_milder_is_told_in_a_dry_run_too() {
+        let open = open();
+        let with = |global: &str, of_alice: &str| {
+            book(&format!(
+                "[global]\n{global}\ndefault_memory_limit_gb = 10\n\
+                 [user_policies.bob]\nmemory_limit_gb = 15\n\
+                 [user_policies.alice]\n{of_alice}\n"
+            ))
+        };
+        let (dry, live) = ("enabled = true", "enabled = true\ndry_run = false");
+        for (global, of_alice, expected) in [
+            (live, "mode = 'dry-run'", Some(Milder::Rehearsed)),
+            (dry, "mode = 'dry-run'", Some(Milder::Rehearsed)),
+            (live, "action = 'warn'", Some(Milder::Warned)),
+            (dry, "action = 'warn'", Some(Milder::Warned)),
+            (
+                live,
+                "action = 'warn'\nmode = 'dry-run'",
+                Some(Milder::Rehearsed),
+            ),
+            (live, "mode = 'soft'", None),
+            (live, "action = 'terminate'", None),
+            (live, "priority = 7", None),
+            ("enabled = false", "mode = 'dry-run'", None),
+        ] {
+            let rules = with(global, of_alice);
+            let told: Vec<_> = open.iter().map(|open| milder(open, &rules)).collect();
+            assert_eq!(told, [expected, None], "{global} {of_alice}");
+        }
+        // Of several people each has their own, and of the violation there is none.
+        let rules = with(live, "action = 'warn'");
+        let group = OpenViolation {
+            subject: Subject::Group("ml".into()),
+            ..open[0].clone()
+        };
+        assert_eq!(milder(&group, &rules), None);
+    }
+
+    #[test]
+    fn whoever_records_are_about_is_spared_by_their_own_policy_alone() {
+        let rules = "[global]\ndefault_memory_limit_gb = 10\n\
+            [user_policies.bob]\nmemory_limit_gb = 15\nmode = 'dry-run'\n\
+            [user_policies.carol]\naction = 'warn'\n";
+        let mut world = World::new(1);
+        world.start(100, "alice").uses(0, 20, 50).job("one");
+        world.start(101, "bob").uses(0, 20, 50).job("other");
+        let rules = book(rules).rules().clone();
+        let mut guard = Guard::new(rules.clone());
+        let records = guard.watches(&mut world, 60);
+        let ended = records
+            .iter()
+            .filter(|it| it.step.name() == "ended")
+            .count();
+        assert_eq!(ended, 2);
+        // Carol breaks nothing.
+        let expected = BTreeMap::from([("bob".to_owned(), Milder::Rehearsed)]);
+        assert_eq!(spared(&records, &rules), expected);
     }
 }

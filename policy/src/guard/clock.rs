@@ -224,6 +224,8 @@ impl Clock {
             warnings: opened.warned.times(),
             deadline: opened.warned.deadline(),
             snoozes_left: opened.warned.snoozes_left(),
+            deadlines: Vec::new(),
+            own_policy: None,
             ended_at: opened.ended_at,
             evidence: opened.evidence.told(),
             message: opened.message.clone(),

@@ -56,6 +56,9 @@ pub struct Notice<'a> {
     pub host: &'a str,
     /// So many warnings there are at most.
     pub most_warnings: u32,
+    /// When a job of theirs is ended, where that is later than the first end of those who
+    /// were warned.
+    pub deadline: Option<Timestamp>,
     /// How often they may put the end off; 0 where they may not.
     pub snoozes_left: u32,
 }
@@ -68,7 +71,10 @@ impl Notice<'_> {
     pub fn text(&self, civil: impl Fn(Timestamp) -> Civil) -> Option<String> {
         let own = Own::of(self.record, self.uid)?;
         let lines = match &self.record.step {
-            GuardStep::Warned { times, deadline } => self.warning(&own, *times, *deadline, civil),
+            GuardStep::Warned { times, deadline } => {
+                let deadline = deadline.map(|first| self.deadline.unwrap_or(first));
+                self.warning(&own, *times, deadline, civil)
+            }
             GuardStep::Ended(victim) => self.end(&own, victim),
             GuardStep::Violated
             | GuardStep::Spared(_)

@@ -81,10 +81,13 @@ async fn turn(
     };
     let rules = read(&text).ok()?;
     let mode = rules.mode;
-    // Only what turns the mode has a guard that has stopped go on.
+    // Only what sets the mode has a guard that has stopped go on.
     let goes_on = matches!(asked, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
     let has_stopped = before.tripped_at.is_some() && before.mode > GuardMode::DryRun;
-    let was = match (before.mode == mode, has_stopped && goes_on) {
+    if has_stopped && !goes_on {
+        return None;
+    }
+    let was = match (before.mode == mode, has_stopped) {
         (_, true) if mode > GuardMode::DryRun => Was::Stopped,
         (true, _) => Was::Same,
         (false, _) => Was::Other,

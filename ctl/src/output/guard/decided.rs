@@ -1,6 +1,6 @@
 //! The tables of `guard violations`: what goes on, and what was decided.
 
-use super::words::{ending, gpus, measured, names, pid, processes, step, who};
+use super::words::{WHICH, ending, gpus, measured, names, pid, processes, spares, step, who};
 use super::{Said, stopped};
 use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
@@ -8,7 +8,7 @@ use crate::output::mark::WOULD_HAVE_ENDED;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::value::{clock, clock_or_day, counted, minute};
 use gpukill_proto::guard::{
-    GuardMode, GuardRecord, GuardReport, GuardStep, OpenViolation, RuleName, ViolationPage,
+    GuardMode, GuardRecord, GuardReport, GuardStep, OpenViolation, RuleName, ViolationPage, jobs,
 };
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
@@ -32,14 +32,18 @@ pub(crate) fn violations(
         Column::left("WHO", WhenNarrow::Shrinks(8)),
         Column::left("GPU", WhenNarrow::Goes(2)),
         Column::left("RULE", WhenNarrow::Shrinks(14)),
-        // `would warn (2)`
-        Column::left("WHAT", WhenNarrow::Shrinks(14)),
+        // `more time, 1 left`
+        Column::left("WHAT", WhenNarrow::Shrinks(17)),
         Column::left("PID", WhenNarrow::Stays),
         Column::left("PROCESS", WhenNarrow::ShrinksThenGoes(12, 1)),
         Column::left("MEASURED", WhenNarrow::Goes(3)),
     ]);
     for (_, record) in &page.records {
-        table.push(Row::Cells(row(record, now, look)));
+        let (what, below) = told(record, look);
+        table.push(Row::Cells(row(record, what, now, look)));
+        for text in below {
+            table.push(Row::Sentence(vec![Cell::plain("")], Cell::plain(text)));
+        }
     }
     lines.extend(table.lines(look));
     lines
@@ -129,6 +133,11 @@ pub(super) fn going_on(
         ]));
     }
     lines.extend(table.lines(look));
+    if open.iter().any(|open| is_one_of_several(open, now)) {
+        let texts = wrap(WHICH, 0, 2, look.width).into_iter();
+        lines.push(Line::default());
+        lines.extend(texts.map(|text| Line::toned(text, Tone::Faint)));
+    }
     lines.extend(messages(all(), look));
     lines
 }
@@ -178,8 +187,14 @@ fn heading(
             "stopped: nobody is warned or ended".to_owned()
         }
         (Stands::Does(mode), 0) => mode.name().to_owned(),
+        (Stands::Does(mode), 1) => {
+            format!(
+                "{}, and 1 of them is only recorded: its policy says so",
+                mode.name()
+            )
+        }
         (Stands::Does(mode), some) => format!(
-            "{}, and for {some} of them nobody is warned or ended: own policy",
+            "{}, and {some} of them are only recorded: their policies say so",
             mode.name()
         ),
     };
@@ -205,10 +220,20 @@ fn end(open: &OpenViolation, now: Timestamp, look: &Look) -> String {
         };
         return format!("1 {ended} {}", clock_or_day(at, now, "%H:%M", look));
     }
+    if let Some(own) = open.own_policy {
+        return spares(own).to_owned();
+    }
     let Some(deadline) = open.deadline.filter(|deadline| *deadline > now) else {
         return look.symbols.none().to_owned();
     };
     format!("{} {}", ending(open), minute(deadline, now, look))
+}
+
+/// Whether the end of one job of several is told.
+fn is_one_of_several(open: &OpenViolation, now: Timestamp) -> bool {
+    let is_told = open.ended_at.is_none() && open.own_policy.is_none();
+    let is_to_come = open.deadline.is_some_and(|deadline| deadline > now);
+    is_told && is_to_come && jobs(open) != Some(1)
 }
 
 /// When a job would have been ended that is there still.
@@ -219,7 +244,27 @@ fn ended(gone: &OpenViolation, now: Timestamp, look: &Look) -> String {
     format!("{WOULD_HAVE_ENDED}{at}")
 }
 
-fn row(record: &GuardRecord, now: Timestamp, look: &Look) -> Vec<Cell> {
+/// What happened; and why, on lines below its row where it would be cut beside it.
+fn told(record: &GuardRecord, look: &Look) -> (String, Vec<String>) {
+    /// A blank, a moment of today, and a gap.
+    const BEFORE: usize = 12;
+    /// With less than so many columns for all, few are left for a sentence.
+    const WIDE: usize = 100;
+    let what = step(record);
+    let Some(most) = look.width.filter(|most| *most < WIDE) else {
+        return (what, Vec::new());
+    };
+    match what.split_once(": ") {
+        Some((what, why)) => {
+            let why = shown(why, look.symbols);
+            let below = wrap(&why, 0, 0, Some(most.saturating_sub(BEFORE)));
+            (what.to_owned(), below)
+        }
+        None => (what, Vec::new()),
+    }
+}
+
+fn row(record: &GuardRecord, what: String, now: Timestamp, look: &Look) -> Vec<Cell> {
     let evidence = &record.evidence;
     let (runs, count) = match &record.step {
         GuardStep::Ended(victim) => (&victim.runs, victim.count),
@@ -237,7 +282,7 @@ fn row(record: &GuardRecord, now: Timestamp, look: &Look) -> Vec<Cell> {
         text(&who(&record.subject, evidence)),
         Cell::plain(gpus(runs)),
         text(&record.rule.to_string()),
-        text(&step(record)),
+        text(&what),
         Cell::plain(pid(runs)),
         text(&names(runs, count)),
         Cell::plain(measured(record.rule.kind, evidence.measured)),

@@ -82,6 +82,8 @@ fn idle() -> OpenViolation {
         warnings: 2,
         deadline: Some(NOW.plus_seconds(2_069)),
         snoozes_left: vec![(1001, 1)],
+        deadlines: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: Some(Measured {
@@ -119,6 +121,8 @@ fn too_much() -> OpenViolation {
         warnings: 1,
         deadline: Some(NOW.plus_seconds(60)),
         snoozes_left: Vec::new(),
+        deadlines: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: Some(Measured {
@@ -151,6 +155,8 @@ fn not_allowed() -> OpenViolation {
         warnings: 3,
         deadline: None,
         snoozes_left: Vec::new(),
+        deadlines: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: None,
@@ -173,6 +179,8 @@ fn gone() -> OpenViolation {
         warned_at: Some(ago(9_000)),
         deadline: Some(ago(5_400)),
         snoozes_left: Vec::new(),
+        deadlines: Vec::new(),
+        own_policy: None,
         ended_at: Some(ago(5_400)),
         evidence: Evidence {
             measured: Some(Measured {

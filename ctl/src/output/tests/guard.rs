@@ -1,19 +1,19 @@
 //! The screens of the guard, and what other screens show of it.
 
+mod stands;
+
 use super::*;
 use crate::connect::Doing;
-use crate::output::guard::{Turn, Was};
+use crate::output::guard::Spared;
 use crate::output::sample::{
     edited, explanations, guard_report, mistakes, replayed, violations, warnings,
 };
-use gpukill_policy::guard::affected::{Because, Comes};
 use gpukill_policy::guard::read::read;
 use gpukill_proto::document::{ExplainDocument, ReplayDocument, ViolationsDocument};
 use gpukill_proto::guard::{
-    EditReport, GuardMode, GuardReport, JudgedAs, OpenViolation, Person, ReplayReport, Ruled,
+    EditReport, GuardMode, GuardReport, JudgedAs, Milder, Person, ReplayReport, Ruled,
     ViolationPage,
 };
-use std::time::Duration;
 
 /// The widest, the narrowest that must be readable, and one that knows letters alone.
 fn looks() -> [(&'static str, Look); 3] {
@@ -176,103 +176,11 @@ fn guard_violations_shows_what_goes_on_and_what_was_decided() {
     check("guard-violations-gone.txt", &text(&shown, &look));
 }
 
-/// What the first lines of `guard violations` say, up to the table.
-fn head_of_violations(page: &ViolationPage, guard: &GuardReport) -> String {
-    let look = look(Some(80));
-    let shown = super::super::guard::violations(page, guard, NOW, &look);
-    let head = shown.into_iter().map(|line| line.text());
-    let head = head.take_while(|line| !line.is_empty() && !line.starts_with("nothing was"));
-    head.collect::<Vec<_>>().join("\n")
-}
-
-#[test]
-fn guard_violations_says_how_the_guard_stands_and_how_it_goes_on_once_it_has_stopped() {
-    let with = |mode, tripped_at| GuardReport {
-        mode,
-        tripped_at,
-        ..guard_report()
-    };
-    let of = |modes: &[GuardMode]| {
-        let open = modes.iter().map(|mode| {
-            let mut open = violations().open.remove(0);
-            open.mode = *mode;
-            open
-        });
-        ViolationPage {
-            open: open.collect(),
-            ..ViolationPage::default()
-        }
-    };
-    let (dry, soft, enforce) = (GuardMode::DryRun, GuardMode::Soft, GuardMode::Enforce);
-    let at = Some(NOW.plus_seconds(-2_900));
-    let goes_on = "  enforcement.max_ended_per_10_minutes: an admin has it go on with gpukillctl\n  \
-        guard";
-    for (page, guard, expected) in [
-        (
-            of(&[dry]),
-            with(dry, None),
-            "1 violation now · dry run: nobody is warned or ended".to_owned(),
-        ),
-        (
-            of(&[soft, soft]),
-            with(soft, None),
-            "2 violations now · soft".to_owned(),
-        ),
-        (
-            of(&[enforce]),
-            with(enforce, None),
-            "1 violation now · enforce".to_owned(),
-        ),
-        (
-            of(&[soft, dry]),
-            with(soft, None),
-            "2 violations now · soft, and for 1 of them nobody is warned or ended: own policy"
-                .to_owned(),
-        ),
-        (
-            of(&[dry]),
-            with(soft, at),
-            format!(
-                "1 violation now · stopped: nobody is warned or ended\n\
-                 it ends nobody since 13:14:11, before one more job than\n{goes_on} soft"
-            ),
-        ),
-        (
-            of(&[]),
-            with(enforce, at),
-            format!(
-                "no violation goes on\n\
-                 it ends nobody since 13:14:11, before one more job than\n{goes_on} enforce"
-            ),
-        ),
-        (
-            of(&[dry]),
-            with(dry, at),
-            "1 violation now · dry run: nobody is warned or ended\n\
-             it would have stopped at 13:14:11, before one more job than\n  \
-             enforcement.max_ended_per_10_minutes"
-                .to_owned(),
-        ),
-        (
-            of(&[dry]),
-            with(GuardMode::Disabled, None),
-            "1 violation now · the guard is disabled: nothing is judged".to_owned(),
-        ),
-    ] {
-        assert_eq!(
-            head_of_violations(&page, &guard),
-            expected,
-            "{:?}",
-            guard.mode
-        );
-    }
-}
-
 #[test]
 fn guard_replay_shows_who_would_have_been_ended_and_what_could_not_be_judged() {
     let report = replayed();
     check_all("guard-replay", |look| {
-        super::super::guard::replay(&report, "draft.toml", look)
+        super::super::guard::replay(&report, "draft.toml", &Spared::new(), look)
     });
     let nothing = ReplayReport {
         outcomes: Vec::new(),
@@ -284,7 +192,7 @@ fn guard_replay_shows_who_would_have_been_ended_and_what_could_not_be_judged() {
         ..report
     };
     let look = look(Some(80));
-    let shown = super::super::guard::replay(&nothing, "draft.toml", &look);
+    let shown = super::super::guard::replay(&nothing, "draft.toml", &Spared::new(), &look);
     check("guard-replay-nothing.txt", &text(&shown, &look));
 }
 
@@ -292,7 +200,7 @@ fn guard_replay_shows_who_would_have_been_ended_and_what_could_not_be_judged() {
 fn guard_test_shows_what_rules_come_to_now() {
     let report = replayed();
     check_all("guard-test", |look| {
-        super::super::guard::tested(&report, NOW, look)
+        super::super::guard::tested(&report, &Spared::new(), NOW, look)
     });
 }
 
@@ -322,89 +230,6 @@ fn an_edit_is_shown_as_the_lines_that_differ() {
         text(&nothing, &look),
         "nothing changes: the rules say so already\n"
     );
-}
-
-/// What is said of a change of the mode, below the difference.
-fn turned(mode: GuardMode, was: Was, open: Vec<(OpenViolation, Comes)>, doing: Doing) -> Turned {
-    let turn = Turn { mode, was, open };
-    Turned { turn, doing }
-}
-
-struct Turned {
-    turn: Turn,
-    doing: Doing,
-}
-
-impl Turned {
-    /// Of rules that say so already.
-    fn lines(&self, look: &Look) -> Vec<Line> {
-        let nothing = EditReport {
-            before: Some(edited().after),
-            difference: String::new(),
-            ..edited()
-        };
-        super::super::guard::edited(&nothing, self.doing, Some(&self.turn), NOW, look)
-    }
-}
-
-#[test]
-fn a_change_of_the_mode_names_it_and_whom_it_affects() {
-    let minutes = |minutes: u64| Comes::EndsAfter(Duration::from_secs(60 * minutes));
-    let all = |comes: [Comes; 4]| {
-        let page = violations();
-        let open = page.open.into_iter().chain(page.would_have_ended);
-        open.zip(comes).collect::<Vec<_>>()
-    };
-    let own = Because::OfTheirPolicy;
-    let soft = all([minutes(5), minutes(60), Comes::Warned(own), Comes::Nothing]);
-    let soft = turned(GuardMode::Soft, Was::Stopped, soft, Doing::Doing);
-    check_all("guard-turned-soft", |look| soft.lines(look));
-    let enforce = all([
-        Comes::Rehearsed(own),
-        Comes::EndsAtOnce,
-        Comes::Warned(Because::OfTheRule),
-        Comes::Rehearsed(Because::OfTheRule),
-    ]);
-    let enforce = turned(GuardMode::Enforce, Was::Other, enforce, Doing::Saying);
-    check_all("guard-turned-enforce", |look| enforce.lines(look));
-    let look = look(Some(80));
-    let said = |mode, was, open, doing| text(&turned(mode, was, open, doing).lines(&look), &look);
-    let nothing = "nothing changes: the rules say so already\n";
-    let (doing, saying) = (Doing::Doing, Doing::Saying);
-    for (mode, was, how, expected) in [
-        (
-            GuardMode::DryRun,
-            Was::Other,
-            doing,
-            format!("{nothing}the guard is in mode dry-run: nobody is warned or ended\n"),
-        ),
-        (
-            GuardMode::Disabled,
-            Was::Other,
-            saying,
-            format!("{nothing}the guard would be in no mode: nothing is judged\n"),
-        ),
-        (
-            GuardMode::Soft,
-            Was::Same,
-            doing,
-            format!(
-                "{nothing}the guard is in mode soft: it warns, and ends a job when the grace is \
-                 over\nno violation goes on\n"
-            ),
-        ),
-        // Never that nothing changes, where it had stopped.
-        (
-            GuardMode::Enforce,
-            Was::Stopped,
-            saying,
-            "the guard would be in mode enforce, and would end jobs again: it has stopped; it\n  \
-             ends jobs without a warning\nnobody breaks a rule now: nobody is affected\n"
-                .to_owned(),
-        ),
-    ] {
-        assert_eq!(said(mode, was, Vec::new(), how), expected);
-    }
 }
 
 #[test]
@@ -444,12 +269,13 @@ fn nothing_that_rules_and_processes_are_called_can_steer_the_terminal() {
         warning.what = HOSTILE.into();
     }
     let rules = read("").expect("they are right");
+    let spared = Spared::from([(HOSTILE.to_owned(), Milder::Rehearsed)]);
     let look = look(None);
     let screens = [
         super::super::guard::status(&report, NOW, &look),
         super::super::guard::violations(&page, &report, NOW, &look),
-        super::super::guard::replay(&replayed, HOSTILE, &look),
-        super::super::guard::tested(&replayed, NOW, &look),
+        super::super::guard::replay(&replayed, HOSTILE, &spared, &look),
+        super::super::guard::tested(&replayed, &spared, NOW, &look),
         super::super::guard::edited(&edit, Doing::Saying, None, NOW, &look),
         super::super::guard::mistakes(HOSTILE, &wrong, &look),
         super::super::guard::checked(HOSTILE, &rules, &odd, &look),

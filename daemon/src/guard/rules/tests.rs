@@ -157,6 +157,8 @@ fn open(name: &str) -> OpenViolation {
         warnings: 0,
         deadline: None,
         snoozes_left: Vec::new(),
+        deadlines: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: None,

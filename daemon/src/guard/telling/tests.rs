@@ -184,6 +184,8 @@ fn each_is_told_how_to_ask_for_time_who_may() {
         warnings: 1,
         deadline: None,
         snoozes_left,
+        deadlines: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: record.evidence.clone(),
         message: None,

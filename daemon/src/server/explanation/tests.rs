@@ -109,6 +109,8 @@ fn too_much(told: &[(u32, u32)]) -> OpenViolation {
         warnings: 0,
         deadline: None,
         snoozes_left: Vec::new(),
+        deadlines: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: Some(Measured {

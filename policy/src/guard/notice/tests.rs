@@ -126,6 +126,7 @@ fn notice(record: &GuardRecord, snoozes_left: u32) -> Option<String> {
         uid: 1001,
         host: "gpu-box-07",
         most_warnings: 3,
+        deadline: None,
         snoozes_left,
     };
     notice.text(civil)

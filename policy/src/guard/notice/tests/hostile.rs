@@ -122,7 +122,7 @@ proptest! {
         snoozes_left in 0..3_u32,
         minute: u16,
     ) {
-        let notice = Notice { record: &record, uid: 1001, host: &host, most_warnings, snoozes_left };
+        let notice = Notice { record: &record, uid: 1001, host: &host, most_warnings, deadline: None, snoozes_left };
         let text = notice.text(|_| Civil { day: Day::Monday, minute });
         prop_assert_eq!(text.is_some(), whom(&record).contains(&1001));
         let Some(text) = text else {

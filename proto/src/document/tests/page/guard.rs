@@ -86,6 +86,8 @@ fn open() -> OpenViolation {
         warnings: 0,
         deadline: Some(Timestamp(600_000)),
         snoozes_left: Vec::new(),
+        deadlines: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: evidence(),
         message: None,
