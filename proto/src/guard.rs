@@ -320,7 +320,7 @@ pub struct OpenViolation {
     pub warned_at: Option<Timestamp>,
     /// How often.
     pub warnings: u32,
-    /// When somebody is ended for it, if nothing changes.
+    /// When somebody is ended for it, if nothing changes: the first, or whoever asks.
     pub deadline: Option<Timestamp>,
     /// Those who were warned that something is ended.
     #[serde(default)]
@@ -331,6 +331,29 @@ pub struct OpenViolation {
     pub evidence: Evidence,
     /// The admin's own words.
     pub message: Option<String>,
+    /// Nobody is ended for it, as the own policy of whoever broke the rule is milder.
+    #[serde(default)]
+    pub own_policy: Option<Milder>,
+}
+
+/// What the own policy of whoever broke a rule makes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Milder {
+    /// They are warned, and no more.
+    Warned,
+    /// They are neither warned nor ended.
+    Rehearsed,
+}
+
+impl Milder {
+    /// As it is written in JSON, and in rules.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Warned => GuardAction::Warn.name(),
+            Self::Rehearsed => GuardMode::DryRun.name(),
+        }
+    }
 }
 
 /// Somebody who was warned that something is ended.
@@ -356,7 +379,9 @@ impl OpenViolation {
     #[must_use]
     pub fn deadline_of(&self, uid: Option<u32>) -> Option<Timestamp> {
         let own = uid.and_then(|uid| self.reader(uid));
-        own.map_or(self.deadline, |own| Some(own.deadline))
+        // Where nobody is ended, nobody is after a time of their own.
+        let first = self.deadline?;
+        Some(own.map_or(first, |own| own.deadline))
     }
 }
 

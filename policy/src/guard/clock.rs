@@ -229,6 +229,7 @@ impl Clock {
             warnings: opened.warned.times(),
             deadline: opened.warned.deadline(),
             readers: opened.warned.told(),
+            own_policy: None,
             ended_at: opened.ended_at,
             evidence: opened.evidence.told(),
             message: opened.message.clone(),

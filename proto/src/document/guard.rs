@@ -2,8 +2,8 @@
 
 use super::SCHEMA;
 use crate::guard::{
-    Acted, Evidence, GuardRecord, GuardReport, GuardStep, OpenViolation, Person, Subject, Told,
-    Victim, ViolationPage,
+    Acted, Evidence, GuardRecord, GuardReport, GuardStep, Milder, OpenViolation, Person, Subject,
+    Told, Victim, ViolationPage,
 };
 use crate::units::Timestamp;
 use serde::Serialize;
@@ -243,6 +243,8 @@ pub struct OpenViolationDocument {
     pub ended_at: Option<String>,
     pub evidence: EvidenceDocument,
     pub message: Option<String>,
+    /// `warn` or `dry-run`, where their own policy spares them.
+    pub own_policy: Option<&'static str>,
 }
 
 impl From<&OpenViolation> for OpenViolationDocument {
@@ -265,6 +267,7 @@ impl From<&OpenViolation> for OpenViolationDocument {
             ended_at: open.ended_at.map(Timestamp::to_rfc3339),
             evidence: EvidenceDocument::from(&open.evidence),
             message: open.message.clone(),
+            own_policy: open.own_policy.map(Milder::name),
         }
     }
 }

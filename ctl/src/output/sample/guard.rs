@@ -86,6 +86,7 @@ fn idle() -> OpenViolation {
             deadline: NOW.plus_seconds(2_069),
             snoozes_left: 1,
         }],
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: Some(Measured {
@@ -123,6 +124,7 @@ fn too_much() -> OpenViolation {
         warnings: 1,
         deadline: Some(NOW.plus_seconds(60)),
         readers: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: Some(Measured {
@@ -155,6 +157,7 @@ fn not_allowed() -> OpenViolation {
         warnings: 3,
         deadline: None,
         readers: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: None,
@@ -177,6 +180,7 @@ fn gone() -> OpenViolation {
         warned_at: Some(ago(9_000)),
         deadline: Some(ago(5_400)),
         readers: Vec::new(),
+        own_policy: None,
         ended_at: Some(ago(5_400)),
         evidence: Evidence {
             measured: Some(Measured {

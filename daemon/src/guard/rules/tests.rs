@@ -157,6 +157,7 @@ fn open(name: &str) -> OpenViolation {
         warnings: 0,
         deadline: None,
         readers: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: None,

@@ -191,6 +191,7 @@ fn each_is_told_how_to_ask_for_time_who_may() {
                 snoozes_left,
             })
             .collect(),
+        own_policy: None,
         ended_at: None,
         evidence: record.evidence.clone(),
         message: None,

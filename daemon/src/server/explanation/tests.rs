@@ -109,6 +109,7 @@ fn too_much(told: &[(u32, u32)]) -> OpenViolation {
         warnings: 0,
         deadline: None,
         readers: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: Some(Measured {

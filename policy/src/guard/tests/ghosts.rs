@@ -84,6 +84,7 @@ fn a_ghost_is_shown_with_what_was_known_when_it_was_ended() {
             warnings: 0,
             deadline: None,
             readers: Vec::new(),
+            own_policy: None,
             ended_at: Some(at),
             evidence: Evidence {
                 measured: Some(Measured {

@@ -86,6 +86,7 @@ fn open() -> OpenViolation {
         warnings: 0,
         deadline: Some(Timestamp(600_000)),
         readers: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: evidence(),
         message: None,
