@@ -74,7 +74,8 @@ kinds! {
     BreakerTripped = "breaker-tripped", "0478ada9cb344942bff21e178b46c797", ERROR,
         "too many jobs would be ended: the guard ends nobody any more",
         [rule, subject, mode, ended];
-    BreakerReset = "breaker-reset", "c7a58f95f48a48b08014a6e7abb5b98f", WARN, "the guard ends jobs again", [];
+    BreakerReset = "breaker-reset", "c7a58f95f48a48b08014a6e7abb5b98f", WARN, "the guard ends jobs again",
+        [caller_uid];
     JobLeft = "job-left", "a06033b805554b7093f6236a4e4bb98b", WARN,
         "a job is left to whoever scheduled it",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner, leave_to];

@@ -135,15 +135,15 @@ impl Judging {
     }
 
     /// Ends jobs again.
-    pub(super) fn go_on(&mut self) {
+    pub(super) fn go_on(&mut self, caller_uid: u32) {
         if self.remembered.memory.tripped_at().is_none() {
             return;
         }
         self.remembered.memory.goes_on();
         match self.in_force.borrow().rules().mode {
-            GuardMode::Soft | GuardMode::Enforce => tell!(BreakerReset),
+            GuardMode::Soft | GuardMode::Enforce => tell!(BreakerReset, caller_uid),
             GuardMode::Disabled | GuardMode::DryRun => {
-                tell!(BreakerReset; "that the guard stopped is forgotten: in this mode it ends nobody");
+                tell!(BreakerReset, caller_uid; "that the guard stopped is forgotten: in this mode it ends nobody");
             }
         }
         let _ = self.save(None);

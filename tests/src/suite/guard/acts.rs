@@ -7,6 +7,8 @@ mod hindered;
 
 mod interrupted;
 
+mod journal;
+
 mod warned;
 
 use super::{has_rules, violations};
