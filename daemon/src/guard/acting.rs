@@ -134,7 +134,7 @@ impl Judging {
         let _ = answer.send(granted);
     }
 
-    /// Ends jobs again.
+    /// Ends jobs again, as this user asked.
     pub(super) fn go_on(&mut self, caller_uid: u32) {
         if self.remembered.memory.tripped_at().is_none() {
             return;

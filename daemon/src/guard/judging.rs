@@ -31,7 +31,7 @@ pub(super) enum Order {
     Acted(Box<Ending>, Acted, Signals),
     /// Somebody asks for more time.
     Snooze(SnoozeOrder),
-    /// An admin says that it is to end jobs again, after it had stopped.
+    /// This user, an admin, says that it is to end jobs again, after it had stopped.
     GoOn(u32),
     Stop,
 }
