@@ -74,7 +74,8 @@ kinds! {
     BreakerTripped = "breaker-tripped", "0478ada9cb344942bff21e178b46c797", ERROR,
         "too many jobs would be ended: the guard ends nobody any more",
         [rule, subject, mode, ended];
-    BreakerReset = "breaker-reset", "c7a58f95f48a48b08014a6e7abb5b98f", WARN, "the guard ends jobs again", [];
+    BreakerReset = "breaker-reset", "c7a58f95f48a48b08014a6e7abb5b98f", WARN, "the guard ends jobs again",
+        [caller_uid];
     JobLeft = "job-left", "a06033b805554b7093f6236a4e4bb98b", WARN,
         "a job is left to whoever scheduled it",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner, leave_to];
@@ -84,7 +85,7 @@ kinds! {
     RuleKept = "rule-kept", "22b3a00e24f04b9b8ee258feb7af5187", INFO, "a rule is kept again",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid];
     RuleChanged = "rule-changed", "52d4b9ffb58a4d88bd627b4b33033036", INFO,
-        "a broken rule was changed: who breaks it is judged anew",
+        "the rules or the mode changed: who breaks a rule is judged anew",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid];
     OwnerTold = "owner-told", "9755f6f010624c998b1b9f1388c9b8ba", INFO,
         "whoever breaks a rule is told on their terminals",

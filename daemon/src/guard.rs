@@ -216,7 +216,7 @@ impl Guard {
             report.warnings.insert(0, ends.to_owned());
             if !is_dry_run {
                 // A thread that has ended ends nobody.
-                let _ = self.orders.send(Order::GoOn);
+                let _ = self.orders.send(Order::GoOn(uid));
             }
         }
         self.wake();

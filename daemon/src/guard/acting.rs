@@ -9,7 +9,7 @@ use super::judging::{Judging, Order, log};
 use crate::catalogue::tell;
 use crate::enforce::{Enforcer, Sentence, Waits};
 use gpukill_policy::guard::{Ending, NotSnoozed, Signals, Snoozer};
-use gpukill_proto::guard::{Acted, GuardMode, GuardRecord, GuardStep};
+use gpukill_proto::guard::{Acted, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -134,18 +134,13 @@ impl Judging {
         let _ = answer.send(granted);
     }
 
-    /// Ends jobs again.
-    pub(super) fn go_on(&mut self) {
+    /// Ends jobs again, as this user asked.
+    pub(super) fn go_on(&mut self, caller_uid: u32) {
         if self.remembered.memory.tripped_at().is_none() {
             return;
         }
         self.remembered.memory.goes_on();
-        match self.in_force.borrow().rules().mode {
-            GuardMode::Soft | GuardMode::Enforce => tell!(BreakerReset),
-            GuardMode::Disabled | GuardMode::DryRun => {
-                tell!(BreakerReset; "that the guard stopped is forgotten: in this mode it ends nobody");
-            }
-        }
+        tell!(BreakerReset, caller_uid);
         let _ = self.save(None);
         self.publish(None);
     }

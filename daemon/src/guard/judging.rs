@@ -31,8 +31,8 @@ pub(super) enum Order {
     Acted(Box<Ending>, Acted, Signals),
     /// Somebody asks for more time.
     Snooze(SnoozeOrder),
-    /// An admin says that it is to end jobs again, after it had stopped.
-    GoOn,
+    /// This user, an admin, says that it is to end jobs again, after it had stopped.
+    GoOn(u32),
     Stop,
 }
 
@@ -83,7 +83,7 @@ impl Judging {
                 }
                 Order::Acted(ending, acted, signals) => self.acted(&ending, (acted, signals)),
                 Order::Snooze(order) => self.snooze(order),
-                Order::GoOn => self.go_on(),
+                Order::GoOn(uid) => self.go_on(uid),
                 Order::Stop => break,
             }
         }

@@ -9,6 +9,8 @@ mod hindered;
 
 mod interrupted;
 
+mod journal;
+
 mod stubborn;
 
 mod told;

@@ -1,0 +1,249 @@
+//! What the journal has to tell of alice and bob, entry by entry.
+
+use super::{ALICE, BOB, GPU};
+use serde_json::{Value, json};
+
+/// So many entries of each kind each line of the document finds, in the lines' order.
+pub(super) const BY_THE_LINES: [&[(&str, usize)]; 7] = [
+    &[
+        ("act-begins", 2),
+        ("act-ended", 2),
+        ("act-refused", 1),
+        ("alert-begins", 1),
+        ("alert-over", 1),
+        ("breaker-reset", 1),
+        ("breaker-tripped", 1),
+        ("fault-begins", 1),
+        ("fault-over", 1),
+        ("job-ended", 2),
+        ("job-gone", 1),
+        ("owner-told", 4),
+        ("rule-broken", 3),
+        ("rule-kept", 3),
+        ("rules-in-force", 2),
+        ("snoozed", 1),
+        ("started", 1),
+        ("stopped", 1),
+        ("warned", 4),
+    ],
+    &[("job-ended", 2)],
+    &[("rule-broken", 3), ("warned", 4)],
+    &[
+        ("job-ended", 1),
+        ("rule-broken", 2),
+        ("rule-kept", 2),
+        ("snoozed", 1),
+        ("warned", 3),
+    ],
+    &[
+        ("job-ended", 1),
+        ("owner-told", 2),
+        ("rule-broken", 2),
+        ("rule-kept", 2),
+        ("snoozed", 1),
+        ("warned", 3),
+    ],
+    &[
+        ("alert-begins", 1),
+        ("job-ended", 2),
+        ("job-gone", 1),
+        ("rule-broken", 3),
+        ("warned", 4),
+    ],
+    &[("act-begins", 1), ("act-ended", 1), ("act-refused", 1)],
+];
+
+/// An entry that the guard decided in this mode, of a person whose job has this process
+/// on the GPU: with these words, and these fields besides.
+fn decided(uid: u32, pid: u32, mode: &str, priority: u8, words: &str, more: &Value) -> Value {
+    let (gib, limit) = (1_u64 << 30, 1_u64 << 29);
+    let decided = json!({
+        "MESSAGE": words, "PRIORITY": priority.to_string(), "RULE": "default: memory",
+        "GPUKILL_SUBJECT": uid.to_string(), "GPUKILL_MODE": mode, "GPU_UUID": GPU,
+        "VALUE": gib.to_string(), "LIMIT": limit.to_string(),
+        "PID": pid.to_string(), "UID": uid.to_string(),
+    });
+    with(decided, more)
+}
+
+/// A person is told on so many terminals what is done.
+fn owner(uid: u32, action: &str, terminals: u32) -> Value {
+    let words = match terminals {
+        0 => "no terminal of whoever breaks a rule takes a message",
+        _ => "whoever breaks a rule is told on their terminals",
+    };
+    json!({
+        "MESSAGE": words, "PRIORITY": "6", "RULE": "default: memory",
+        "GPUKILL_SUBJECT": uid.to_string(), "GPUKILL_MODE": "soft", "UID": uid.to_string(),
+        "ACTION": action, "GPUKILL_TERMINALS": terminals.to_string(),
+    })
+}
+
+/// The first object, and what the second has besides.
+fn with(mut one: Value, more: &Value) -> Value {
+    let more = more.as_object().unwrap().clone();
+    one.as_object_mut().unwrap().extend(more);
+    one
+}
+
+/// What the entries of each kind tell of the jobs of alice and bob, of whom alice's
+/// process on the GPU, bob's, and the one that started bob's have these pids.
+pub(super) fn expected([alices, bobs, bobs_launcher]: [u32; 3]) -> Vec<(&'static str, Value)> {
+    let varies = "it varies";
+    let nothing = json!({});
+    let of_alice = |mode: &str, priority: u8, words: &str, more: &Value| {
+        decided(ALICE, alices, mode, priority, words, more)
+    };
+    let of_bob =
+        |priority: u8, words: &str, more: &Value| decided(BOB, bobs, "soft", priority, words, more);
+    let warning =
+        |times: &str| json!({"ACTION": "warn", "GPUKILL_TIMES": times, "GPUKILL_DEADLINE": varies});
+    let job = |uid: u32| json!({"GPUKILL_JOB": varies, "GPUKILL_OWNER": uid.to_string()});
+    let ends = |uid: u32| with(job(uid), &json!({"ACTION": "terminate"}));
+    let alert = json!({
+        "GPUKILL_GPU": "0", "GPU_UUID": GPU, "GPUKILL_QUANTITY": "temperature", "LIMIT": "85",
+    });
+    let edit = json!({
+        "ACTION": "rules_edit", "GPUKILL_ACT": varies, "PRIORITY": "6",
+    });
+    let kill = json!({
+        "ACTION": "kill", "GPUKILL_ACT": varies, "GPU_UUID": GPU, "PRIORITY": "6",
+        "PID": [bobs.to_string(), bobs_launcher.to_string()], "UID": BOB.to_string(),
+    });
+    let begins = |act: &Value, asked: &str| {
+        let more = json!({
+            "MESSAGE": "an act begins", "GPUKILL_ASKED": asked, "GPUKILL_PLAN": varies,
+            "GPUKILL_CALLER_UID": "0",
+        });
+        with(act.clone(), &more)
+    };
+    let over = |act: &Value| {
+        let more = json!({
+            "MESSAGE": "an act ended", "GPUKILL_WORD": "done", "GPUKILL_OUTCOME": varies,
+        });
+        with(act.clone(), &more)
+    };
+    let rules = |mode: &str| {
+        json!({
+            "MESSAGE": "rules are in force", "PRIORITY": "6", "GPUKILL_MODE": mode,
+            "GPUKILL_POLICIES": "1", "GPUKILL_REVISION": varies,
+        })
+    };
+    vec![
+        (
+            "alert-begins",
+            json!([with(
+                alert.clone(),
+                &json!({
+                    "MESSAGE": "alert on GPU 0: temperature at or above 85 °C",
+                    "PRIORITY": "4", "VALUE": "91",
+                })
+            )]),
+        ),
+        (
+            "alert-over",
+            json!([with(
+                alert,
+                &json!({
+                    "MESSAGE": "alert is over on GPU 0: temperature at or above 85 °C",
+                    "PRIORITY": "6", "VALUE": "80",
+                })
+            )]),
+        ),
+        ("rules-in-force", json!([rules("dry-run"), rules("soft")])),
+        (
+            "act-begins",
+            json!([
+                begins(&edit, "mode soft"),
+                begins(&kill, "guard: default: memory"),
+            ]),
+        ),
+        ("act-ended", json!([over(&edit), over(&kill)])),
+        (
+            "act-refused",
+            json!([{
+                "MESSAGE": "an act was refused", "PRIORITY": "6", "ACTION": "kill",
+                "GPUKILL_ASKED": alices.to_string(), "GPUKILL_CALLER_UID": BOB.to_string(),
+                "GPUKILL_PLAN": varies, "GPUKILL_TIMES": "1",
+                "GPUKILL_WHY":
+                    format!("process {alices} is not the caller's: ask {ALICE}, or root"),
+            }]),
+        ),
+        (
+            "rule-broken",
+            json!([
+                of_alice("soft", 4, "a rule is broken", &nothing),
+                of_bob(4, "a rule is broken", &nothing),
+                of_alice("dry-run", 4, "a rule is broken", &nothing),
+            ]),
+        ),
+        (
+            "warned",
+            json!([
+                of_alice("soft", 4, "whoever breaks a rule is warned", &warning("1")),
+                of_bob(4, "whoever breaks a rule is warned", &warning("1")),
+                of_alice("soft", 4, "whoever breaks a rule is warned", &warning("2")),
+                of_alice(
+                    "dry-run",
+                    4,
+                    "whoever breaks a rule would be warned",
+                    &warning("1")
+                ),
+            ]),
+        ),
+        (
+            "owner-told",
+            json!([
+                owner(ALICE, "warn", 1),
+                owner(BOB, "warn", 0),
+                owner(ALICE, "warn", 1),
+                owner(BOB, "terminate", 0),
+            ]),
+        ),
+        (
+            "snoozed",
+            json!([of_alice(
+                "soft",
+                6,
+                "whoever was warned has more time",
+                &json!({
+                    "GPUKILL_CALLER_UID": ALICE.to_string(), "GPUKILL_DEADLINE": varies,
+                    "GPUKILL_LEFT": "0",
+                })
+            )]),
+        ),
+        (
+            "job-ended",
+            json!([
+                of_bob(4, "a job is ended", &ends(BOB)),
+                of_alice("dry-run", 4, "a job would be ended", &ends(ALICE)),
+            ]),
+        ),
+        (
+            "job-gone",
+            json!([of_bob(
+                4,
+                "a job that broke a rule has ended",
+                &with(
+                    job(BOB),
+                    &json!({"GPUKILL_ENDED": "2", "GPUKILL_LEFT": "0"})
+                )
+            )]),
+        ),
+        (
+            "breaker-tripped",
+            json!([{
+                "MESSAGE": "too many jobs would be ended: the guard ends nobody any more",
+                "PRIORITY": "3", "RULE": "default: memory", "GPUKILL_MODE": "soft",
+                "GPUKILL_SUBJECT": ALICE.to_string(), "GPUKILL_ENDED": "1",
+            }]),
+        ),
+        (
+            "breaker-reset",
+            json!([{
+                "MESSAGE": "the guard ends jobs again", "PRIORITY": "4",
+                "GPUKILL_CALLER_UID": "0",
+            }]),
+        ),
+    ]
+}
