@@ -11,6 +11,7 @@
 //! - [`kill`]: who is ended, and how.
 //! - [`reset`]: which devices can be reset, and what stands in the way.
 //! - [`guard`]: who breaks which of the admin's rules, and what comes of it?
+//! - [`rogue`]: who may be up to no good, by which signs?
 //! - [`usage`]: how long each process used each device, in sums that add up.
 //! - [`health`], [`xid`]: what is wrong with a device by its own account.
 //! - [`alert`]: which device is hotter or fuller than the admin's thresholds?
@@ -35,6 +36,8 @@ pub mod reset;
 pub mod usage;
 
 pub mod guard;
+
+pub mod rogue;
 
 pub mod health;
 

@@ -6,6 +6,7 @@
 //! - [`holders`]: who has devices open, and whose unexplained memory is.
 //! - [`kill`]: ending processes, from the request to the report.
 //! - [`reset`]: resetting devices.
+//! - [`rogue`]: who may be up to no good, and what that rests on.
 //! - [`status`], [`audit`], [`refusal`]: the other answers of the daemon.
 //! - [`service`]: every call the daemon answers, on one page.
 //! - [`transport`]: the preface, the codec, and `connect`.
@@ -32,6 +33,8 @@ pub mod status;
 pub mod audit;
 
 pub mod guard;
+
+pub mod rogue;
 
 pub mod refusal;
 

@@ -1,0 +1,19 @@
+//! Who may be up to no good on a GPU.
+//!
+//! What is known of a process, [`suspect`] has. Each [`sign`](signs) is one fact, with
+//! how much it weighs; [`judge`] adds up what they come to. What is not known speaks
+//! neither for nor against anybody.
+
+pub mod rules;
+
+pub mod suspect;
+
+mod signs;
+
+mod verdict;
+
+pub use signs::{Kind, kinds};
+pub use verdict::judge;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! How a process uses its devices. Of this nothing is said after a few minutes: honest work
+//! begins so too.
+
+use super::Seen;
+use crate::rogue::rules::Rules;
+use crate::rogue::suspect::{Load, Suspect};
+use std::time::Duration;
+
+/// For so long it must have been looked at.
+const LOOKED: Duration = Duration::from_secs(30 * 60);
+
+/// What the load of a miner weighs where all of it is known.
+pub(super) const WHOLE: u16 = 350;
+
+/// Beginnings of the names of libraries that other work has, and miners have not: they
+/// link what they need of CUDA, and compile their kernels.
+const LIBRARIES: [&str; 44] = [
+    "_C.cpython",
+    "flash_attn",
+    "libBLAS",
+    "libEGL",
+    "libGL.",
+    "libGLX",
+    "libOpenMM",
+    "libQt5",
+    "libQt6",
+    "libavcodec",
+    "libc10",
+    "libcublas",
+    "libcudf",
+    "libcudnn",
+    "libcufft",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",
+    "libggml",
+    "libgromacs",
+    "libhdf5",
+    "libjax",
+    "libllama",
+    "libmpi",
+    "libnccl",
+    "libnpp",
+    "libnvcuvid",
+    "libnvdec",
+    "libnvinfer",
+    "libnvidia-encode",
+    "libnvoptix",
+    "libonnxruntime",
+    "liboptix",
+    "libpython",
+    "librccl",
+    "libreductions",
+    "librocblas",
+    "librocfft",
+    "libtensorflow",
+    "libtorch",
+    "libtvm",
+    "libvulkan",
+    "xla_extension",
+    "libxla",
+];
+
+/// Whether it has a library of other work; `None` where that is not known.
+pub(super) fn has_libraries(suspect: &Suspect) -> Option<bool> {
+    let libraries = suspect.libraries.as_ref()?;
+    let is_one = |name: &String| LIBRARIES.iter().any(|known| name.starts_with(known));
+    Some(libraries.iter().any(is_one))
+}
+
+/// Full load, memory that does not change, and no library of other work.
+pub(super) fn mining(suspect: &Suspect, _: &Rules) -> Option<Seen> {
+    let load = looked_at(suspect)?;
+    let shares = load.utilization.filter(|it| it.saturated >= SATURATED)?;
+    let (least, most) = load.memory?;
+    let is_flat = most - least.min(most) <= (most / 50).max(MOVES);
+    let is_busy_elsewhere =
+        load.host_cpu.is_some_and(|it| it > HOST) || load.bus.is_some_and(|it| it > BUS);
+    if !is_flat || is_busy_elsewhere || has_libraries(suspect) == Some(true) {
+        return None;
+    }
+    let percent = shares.saturated / 10;
+    let mut read = format!("{percent} % of the time at full load, memory does not change");
+    let is_known = has_libraries(suspect).is_some() && load.host_cpu.is_some();
+    if !is_known {
+        return Some(Seen::new(150, read));
+    }
+    read.push_str(", little work for the host, no library of other work");
+    Some(Seen::new(WHOLE, read))
+}
+
+/// Of every thousand moments, so many at full load are all but a restart now and then.
+const SATURATED: u16 = 900;
+/// Bytes: so much may come and go.
+const MOVES: u64 = 64 << 20;
+/// Thousandths of a host CPU: a process that waits for its device without sleeping keeps
+/// a whole one busy.
+const HOST: u32 = 500;
+/// Bytes a second.
+const BUS: u64 = 500 << 20;
+
+fn looked_at(suspect: &Suspect) -> Option<&Load> {
+    suspect.load.as_ref().filter(|load| load.seen >= LOOKED)
+}
+
+/// Held for long, and not used.
+pub(super) fn for_nothing(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
+    let load = looked_at(suspect)?;
+    let is_idle = load.utilization.is_some_and(|it| it.idle >= 990);
+    let (_, holds) = load.memory?;
+    let is_long = load.held >= rules.detection.max_duration;
+    (is_idle && is_long && holds >= 1 << 30).then(|| {
+        let hours = load.held.as_secs() / 3_600;
+        Seen::new(
+            500,
+            format!("holds {} GiB for {hours} h and does nothing", holds >> 30),
+        )
+    })
+}
+
+/// Holds more than is usual.
+pub(super) fn memory_hog(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
+    let most = rules.detection.max_memory?.0;
+    let (least, _) = looked_at(suspect)?.memory?;
+    (least > most).then(|| {
+        Seen::new(
+            500,
+            format!("holds {} GiB, more than {} GiB", least >> 30, most >> 30),
+        )
+    })
+}
+
+/// Works for longer than is usual.
+pub(super) fn runaway(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
+    let load = looked_at(suspect)?;
+    let mean = load.mean?;
+    let is_full = mean >= rules.detection.max_utilization.0;
+    (is_full && load.held >= rules.detection.max_duration).then(|| {
+        let hours = load.held.as_secs() / 3_600;
+        Seen::new(350, format!("at {mean} % for {hours} h"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rogue::suspect::Shares;
+    use gpukill_proto::units::Bytes;
+
+    const GIB: u64 = 1 << 30;
+
+    fn miner() -> Suspect {
+        Suspect {
+            libraries: Some(["libcuda.so.1".to_owned(), "libnvrtc.so.12".to_owned()].into()),
+            load: Some(Load {
+                held: Duration::from_secs(7_200),
+                seen: Duration::from_secs(3_600),
+                utilization: Some(Shares {
+                    saturated: 980,
+                    idle: 0,
+                }),
+                mean: Some(98),
+                memory: Some((5 * GIB, 5 * GIB + MOVES)),
+                host_cpu: Some(80),
+                bus: Some(1 << 20),
+            }),
+            ..Suspect::default()
+        }
+    }
+
+    fn weight(change: impl FnOnce(&mut Suspect)) -> Option<u16> {
+        let mut suspect = miner();
+        change(&mut suspect);
+        mining(&suspect, &Rules::default()).map(|seen| seen.weight)
+    }
+
+    fn load(suspect: &mut Suspect) -> &mut Load {
+        suspect.load.as_mut().unwrap()
+    }
+
+    #[test]
+    fn a_load_as_a_miners_weighs_whole_only_where_all_of_it_is_known() {
+        assert_eq!(weight(|_| ()), Some(WHOLE));
+        assert_eq!(weight(|it| it.libraries = None), Some(150));
+        assert_eq!(weight(|it| load(it).host_cpu = None), Some(150));
+        assert_eq!(weight(|it| load(it).bus = None), Some(WHOLE));
+    }
+
+    #[test]
+    fn other_work_has_another_load() {
+        let torch = ["libtorch_cuda.so".to_owned()];
+        let changes: [fn(&mut Suspect); 8] = [
+            |it| {
+                load(it).utilization = Some(Shares {
+                    saturated: 899,
+                    idle: 0,
+                })
+            },
+            |it| load(it).utilization = None,
+            |it| load(it).memory = Some((4 * GIB, 5 * GIB)),
+            |it| load(it).memory = None,
+            |it| load(it).host_cpu = Some(900),
+            |it| load(it).bus = Some(2 * BUS),
+            |it| load(it).seen = Duration::from_secs(60),
+            |it| it.load = None,
+        ];
+        for (at, change) in changes.into_iter().enumerate() {
+            assert_eq!(weight(change), None, "{at}");
+        }
+        assert_eq!(weight(|it| it.libraries = Some(torch.into())), None);
+    }
+
+    #[test]
+    fn what_is_held_for_nothing_is_held_long_and_never_used() {
+        let seen = |held: u64, idle: u16, gib: u64| {
+            let mut suspect = miner();
+            *load(&mut suspect) = Load {
+                held: Duration::from_secs(held * 3_600),
+                utilization: Some(Shares { saturated: 0, idle }),
+                memory: Some((0, gib * GIB)),
+                ..*load(&mut miner())
+            };
+            for_nothing(&suspect, &Rules::default()).is_some()
+        };
+        assert!(seen(24, 990, 1));
+        assert!(!seen(23, 1_000, 40) && !seen(48, 989, 40) && !seen(48, 1_000, 0));
+    }
+
+    #[test]
+    fn a_hog_and_a_runaway_are_measured_by_the_admins_limits() {
+        let mut rules = Rules::default();
+        assert_eq!(memory_hog(&miner(), &rules), None);
+        rules.detection.max_memory = Some(Bytes(5 * GIB - 1));
+        assert!(memory_hog(&miner(), &rules).is_some());
+        rules.detection.max_memory = Some(Bytes(5 * GIB));
+        assert_eq!(memory_hog(&miner(), &rules), None);
+        assert_eq!(runaway(&miner(), &rules), None);
+        rules.detection.max_duration = Duration::from_secs(7_200);
+        assert!(runaway(&miner(), &rules).is_some());
+    }
+}

@@ -1,0 +1,113 @@
+//! What is known of a process that uses a GPU. `None` is not known; what there is none of
+//! is empty. Every text in it is the process's own to choose.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Suspect {
+    /// As whom it runs, by name.
+    pub user: Option<String>,
+    /// The kernel's name for it, `/proc/PID/comm`: 15 bytes at most.
+    pub name: Option<String>,
+    /// `/proc/PID/exe` as the kernel prints it, ` (deleted)` and all.
+    pub executable: Option<String>,
+    /// Its arguments, the first is what it calls itself.
+    pub arguments: Option<Vec<String>>,
+    /// The SHA-256 of its executable in small hexadecimal digits, where that was read.
+    pub sha256: Option<String>,
+    /// The image of its container; `Some(None)` where it is in none.
+    pub image: Option<Option<String>>,
+    /// The names of those it was started by, the nearest first.
+    pub ancestors: Option<Vec<String>>,
+    /// The names of the shared objects that are mapped into it, without directories.
+    pub libraries: Option<BTreeSet<String>>,
+    /// The ports on which it listens, TCP.
+    pub listens: Option<BTreeSet<u16>>,
+    /// The far ends of its established TCP connections.
+    pub peers: Option<BTreeSet<SocketAddr>>,
+    /// What its network namespace has sent since the process holds a device.
+    pub sent: Sent,
+    /// How it used its devices.
+    pub load: Option<Load>,
+    /// How often a rule of access refused it a device; 0 where none did.
+    pub refused: u32,
+}
+
+/// What a network namespace has sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sent {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// It has the box's own, and what it sent cannot be told from what others did.
+    Shared,
+    /// Bytes, of a namespace that is its own or its container's.
+    Own(u64),
+}
+
+/// How a process used its devices of late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    /// For how long it has held them.
+    pub held: Duration,
+    /// Of how much of that time, the last of it, the rest tells.
+    pub seen: Duration,
+    /// Of every thousand moments in which its utilisation is known, so many were at 90 %
+    /// at least, and so many below 5 %; `None` where it is not known of nine in ten.
+    pub utilization: Option<Shares>,
+    /// The mean of that in percent.
+    pub mean: Option<u32>,
+    /// The least and the most device memory that it held, in bytes, on all of them.
+    pub memory: Option<(u64, u64)>,
+    /// The mean of the host CPUs it kept busy, in thousandths of one.
+    pub host_cpu: Option<u32>,
+    /// Bytes a second over PCIe, both ways, of the device that moved most.
+    pub bus: Option<u64>,
+}
+
+/// Of every thousand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shares {
+    /// At 90 % at least.
+    pub saturated: u16,
+    /// Below 5 %.
+    pub idle: u16,
+}
+
+/// What the kernel adds to the path of a file that has no name any more.
+const DELETED: &str = " (deleted)";
+
+impl Suspect {
+    /// The path of its executable, without what the kernel adds.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        let path = self.executable.as_deref()?;
+        Some(path.strip_suffix(DELETED).unwrap_or(path))
+    }
+
+    /// Whether its executable has no name any more.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        let path = self.executable.as_deref();
+        path.is_some_and(|path| path.ends_with(DELETED))
+    }
+
+    /// What it is called: by the kernel, by its file, and by itself.
+    pub fn called(&self) -> impl Iterator<Item = &str> {
+        let itself = self.arguments.iter().flatten().next();
+        let names = [
+            self.name.as_deref(),
+            self.path(),
+            itself.map(String::as_str),
+        ];
+        names.into_iter().flatten().map(base)
+    }
+}
+
+/// The last part of a path.
+pub(crate) fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

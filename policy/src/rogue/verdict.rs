@@ -1,0 +1,96 @@
+//! What the signs come to.
+
+use super::rules::{Allowed, AllowedBy, Rules};
+use super::signs::{Kind, kinds};
+use super::suspect::Suspect;
+use gpukill_proto::rogue::{Family, Share, Sign, Threat, Verdict};
+use std::cmp::Reverse;
+
+/// What a process may be, the worst first: what is not sure enough, or less than a low
+/// risk, is not told.
+#[must_use]
+pub fn judge(suspect: &Suspect, rules: &Rules) -> Vec<Verdict> {
+    let counts = counts(suspect, rules);
+    let seen: Vec<(&Kind, Sign)> = kinds()
+        .iter()
+        .filter(|kind| counts(kind.family))
+        .filter_map(|kind| Some((kind, sign(kind, suspect, rules)?)))
+        .collect();
+    let verdicts = Threat::ALL.into_iter();
+    let verdicts = verdicts.filter_map(|threat| verdict(threat, &seen, rules));
+    let mut verdicts: Vec<Verdict> = verdicts.collect();
+    verdicts.sort_by_key(|it| (Reverse(it.score), it.threat));
+    verdicts
+}
+
+fn sign(kind: &Kind, suspect: &Suspect, rules: &Rules) -> Option<Sign> {
+    let seen = (kind.look)(suspect, rules)?;
+    Some(Sign {
+        kind: kind.name.to_owned(),
+        family: kind.family,
+        weight: Share::thousandths(seen.weight),
+        read: seen.read,
+    })
+}
+
+/// What of a family counts: nothing where somebody is allowed, but what is nearly a proof
+/// where they are so by a name that they chose themselves.
+fn counts(suspect: &Suspect, rules: &Rules) -> impl Fn(Family) -> bool {
+    let allowed: Vec<&Allowed> = rules.allowed.iter().filter(|it| is(it, suspect)).collect();
+    let is_allowed = !allowed.is_empty();
+    let by_name = |it: &&Allowed| matches!(it.by, AllowedBy::Process(_));
+    let only_by_name = allowed.iter().all(by_name);
+    move |family| !is_allowed || (only_by_name && family == Family::A)
+}
+
+fn is(allowed: &Allowed, suspect: &Suspect) -> bool {
+    let by_user = || allowed.user.is_some() && allowed.user == suspect.user;
+    let of_user = allowed.user.is_none() || by_user();
+    let is_it = match &allowed.by {
+        AllowedBy::User => by_user(),
+        AllowedBy::Process(name) => suspect.name.as_ref() == Some(name),
+        AllowedBy::Executable(path) => suspect.executable.as_ref() == Some(path),
+        AllowedBy::Image(image) => suspect.image.iter().flatten().any(|it| it == image),
+    };
+    of_user && is_it
+}
+
+fn verdict(threat: Threat, seen: &[(&Kind, Sign)], rules: &Rules) -> Option<Verdict> {
+    let speaks = |(kind, _): &&(&Kind, Sign)| kind.threats.contains(&threat);
+    let corroborates = |(kind, _): &&(&Kind, Sign)| kind.corroborates.contains(&threat);
+    seen.iter().find(speaks)?;
+    let of_it = seen.iter().filter(|it| speaks(it) || corroborates(it));
+    let mut signs: Vec<Sign> = of_it.map(|(_, sign)| sign.clone()).collect();
+    signs.sort_by_key(|sign| (Reverse(sign.weight), sign.family));
+    let confidence = confidence(&signs);
+    let score = times(confidence, rules.weight(threat));
+    let risk = rules.risk(score)?;
+    (confidence >= rules.detection.min_confidence).then_some(Verdict {
+        threat,
+        confidence,
+        score,
+        risk,
+        signs,
+    })
+}
+
+/// That not all of them are mistaken, were they of no account to each other.
+fn confidence(signs: &[Sign]) -> Share {
+    let doubts = signs.iter().map(|it| 1.0 - share(it.weight));
+    rounded(1.0 - doubts.product::<f64>())
+}
+
+fn times(one: Share, other: Share) -> Share {
+    rounded(share(one) * share(other))
+}
+
+fn share(of: Share) -> f64 {
+    f64::from(of.get()) / 1_000.0
+}
+
+fn rounded(share: f64) -> Share {
+    let thousandths = (share.clamp(0.0, 1.0) * 1_000.0).round();
+    // It lies between 0 and 1000.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    Share::thousandths(thousandths as u16)
+}

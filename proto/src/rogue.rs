@@ -1,0 +1,218 @@
+//! Who may be up to no good on a GPU: miners, odd processes, abusers of what is shared,
+//! and who carries data away. A verdict is never a proof; it comes with all it rests on.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How much one kind of sign proves, alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Family {
+    /// Nearly a proof: nobody says so of themselves who does honest work.
+    A,
+    /// Strong: honest work shows it now and then.
+    B,
+    /// It corroborates others, and means nothing alone.
+    C,
+}
+
+impl Family {
+    /// As it is written on the screen and in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::A => "A",
+            Self::B => "B",
+            Self::C => "C",
+        }
+    }
+}
+
+/// What somebody may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Threat {
+    /// It earns somebody coins.
+    CryptoMiner,
+    /// It hides what it is.
+    SuspiciousProcess,
+    /// It takes more than its share of what all use.
+    ResourceAbuser,
+    /// It carries data away.
+    DataExfiltrator,
+}
+
+impl Threat {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::CryptoMiner,
+        Self::SuspiciousProcess,
+        Self::ResourceAbuser,
+        Self::DataExfiltrator,
+    ];
+
+    /// As it is written in files and in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CryptoMiner => "crypto_miner",
+            Self::SuspiciousProcess => "suspicious_process",
+            Self::ResourceAbuser => "resource_abuser",
+            Self::DataExfiltrator => "data_exfiltrator",
+        }
+    }
+
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::CryptoMiner => "crypto miner",
+            Self::SuspiciousProcess => "suspicious process",
+            Self::ResourceAbuser => "resource abuser",
+            Self::DataExfiltrator => "data exfiltrator",
+        }
+    }
+}
+
+/// How much of a threat somebody is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Risk {
+    /// From `scoring.risk_thresholds.low` on.
+    Low,
+    /// From `medium` on.
+    Medium,
+    /// From `high` on.
+    High,
+    /// From `critical` on.
+    Critical,
+}
+
+impl Risk {
+    /// From the least to the greatest.
+    pub const ALL: [Self; 4] = [Self::Low, Self::Medium, Self::High, Self::Critical];
+
+    /// As it is written in files, on the screen and in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// A share of one, in thousandths: a confidence, a weight, a score.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Share(u16);
+
+impl Share {
+    /// All of it.
+    pub const ONE: Self = Self(1_000);
+
+    /// So many thousandths; more than all is all.
+    #[must_use]
+    pub const fn thousandths(share: u16) -> Self {
+        match share {
+            0..=1_000 => Self(share),
+            _ => Self::ONE,
+        }
+    }
+
+    /// In thousandths, from 0 to 1000.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for Share {
+    /// `0.97`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hundredths = (self.0 + 5) / 10;
+        write!(f, "{}.{:02}", hundredths / 100, hundredths % 100)
+    }
+}
+
+/// One sign that was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sign {
+    /// Which kind: `pool_on_command_line`.
+    pub kind: String,
+    /// How much such a sign proves.
+    pub family: Family,
+    /// How much it weighs.
+    pub weight: Share,
+    /// What was read, in words. Untrusted: it quotes the process.
+    pub read: String,
+}
+
+/// What somebody may be, and what that rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What.
+    pub threat: Threat,
+    /// How sure that is.
+    pub confidence: Share,
+    /// The same, by how bad such a threat is.
+    pub score: Share,
+    /// What that score is called.
+    pub risk: Risk,
+    /// What speaks for it, the weightiest first.
+    pub signs: Vec<Sign>,
+}
+
+impl Verdict {
+    /// Whether a rule may act on it: signs of two families at least, one of them near a
+    /// proof.
+    #[must_use]
+    pub fn may_be_acted_on(&self) -> bool {
+        let has = |family| self.signs.iter().any(|sign| sign.family == family);
+        has(Family::A) && (has(Family::B) || has(Family::C))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_told_in_hundredths_and_is_no_more_than_all() {
+        let told = [0, 4, 5, 296, 955, 994, 995, 1_000, 1_001, u16::MAX];
+        let told = told.map(|it| Share::thousandths(it).to_string());
+        let expected = [
+            "0.00", "0.00", "0.01", "0.30", "0.96", "0.99", "1.00", "1.00", "1.00", "1.00",
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn nobody_acts_on_looks_nor_on_one_family() {
+        let may = |families: &[Family]| {
+            let sign = |family: &Family| Sign {
+                kind: "kind".into(),
+                family: *family,
+                weight: Share::ONE,
+                read: String::new(),
+            };
+            let verdict = Verdict {
+                threat: Threat::CryptoMiner,
+                confidence: Share::ONE,
+                score: Share::ONE,
+                risk: Risk::Critical,
+                signs: families.iter().map(sign).collect(),
+            };
+            verdict.may_be_acted_on()
+        };
+        assert!(may(&[Family::A, Family::B]) && may(&[Family::C, Family::A]));
+        for families in [
+            &[][..],
+            &[Family::A],
+            &[Family::A, Family::A],
+            &[Family::B, Family::C],
+        ] {
+            assert!(!may(families), "{families:?}");
+        }
+    }
+}
