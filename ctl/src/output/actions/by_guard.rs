@@ -142,8 +142,8 @@ mod tests {
     use gpukill_proto::document::KillPlanDocument;
 
     fn record(what: &str, uid: u32, plan: Reading<String>) -> ActionRecord {
-        let kills = sample::actions().into_iter().filter(|it| it.kind == "kill");
-        let mut record = kills.last().expect("there is one");
+        let mut kills = sample::actions().into_iter().filter(|it| it.kind == "kill");
+        let mut record = kills.next_back().expect("there is one");
         record.what = Some(what.to_owned());
         record.uid = Some(uid);
         record.plan = plan;
