@@ -8,6 +8,7 @@ use super::look::{Look, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::value::{date_and_clock, disk_size, thousands};
 use by_guard::end_by_guard;
+pub(super) use by_guard::plan_for_a_table;
 use gpukill_proto::audit::ActionRecord;
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Bytes;

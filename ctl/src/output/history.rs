@@ -99,16 +99,17 @@ impl Entry for ActionRecord {
         csv::actions(documents, header)
     }
 
-    /// Without plans and outcomes, each of which can have many KiB, but for those
-    /// outcomes that are short and told.
+    /// Without plans and outcomes, each of which can have many KiB, but for what is short
+    /// and told of them.
     fn for_a_table(self) -> Self {
+        let plan = actions::plan_for_a_table(&self);
         let outcome = if actions::is_of_the_store(&self) {
             self.outcome
         } else {
             Reading::Unsupported
         };
         Self {
-            plan: Reading::Unsupported,
+            plan,
             outcome,
             ..self
         }

@@ -267,7 +267,7 @@ mod tests {
             alert(4, hot, 85, None, "°C"),
         ];
         let shown = lines(&status, &sample::look(None));
-        let rows = shown.iter().map(|line| line.text());
+        let rows = shown.iter().map(Line::text);
         let rows: Vec<String> = rows.filter(|row| row.starts_with(" GPU")).collect();
         let since = "fault since 13:58:04";
         assert_eq!(

@@ -4,7 +4,8 @@
 use super::super::line::shown;
 use super::super::look::Symbols;
 use gpukill_proto::audit::ActionRecord;
-use serde::Deserialize;
+use gpukill_proto::reading::Reading;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// What the daemon writes before the rule. A selector of a person's kill begins with a
@@ -17,21 +18,30 @@ const MOST_PEOPLE: usize = 2;
 /// What the guard ended.
 pub(super) struct EndByGuard<'r> {
     rule: &'r str,
-    targets: Vec<Target>,
+    plan: Plan,
 }
 
-/// As much of a plan as is shown.
-#[derive(Deserialize)]
+/// As much of a plan as is shown: of many targets a few.
+#[derive(Default, Serialize, Deserialize)]
 struct Plan {
     #[serde(default)]
     targets: Vec<Target>,
+    /// How many more there are.
+    #[serde(default)]
+    others: usize,
+    /// Of how many more people these are.
+    #[serde(default)]
+    other_people: usize,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Target {
     pid: u32,
     owner: Option<String>,
     fate: Option<String>,
+    /// It holds a GPU; others of its job end with it.
+    #[serde(default)]
+    named: bool,
 }
 
 /// What a record says of an end by the guard, where it is one.
@@ -40,17 +50,57 @@ pub(super) fn end_by_guard(record: &ActionRecord) -> Option<EndByGuard<'_>> {
     let rule = record.what.as_deref().filter(|_| is_kill);
     let rule = rule?.strip_prefix(BY_GUARD)?;
     let plan = record.plan.known().map(|plan| serde_json::from_str(plan));
-    let targets = match plan {
-        Some(Ok(Plan { targets })) => targets,
+    let mut plan: Plan = match plan {
+        Some(Ok(plan)) => plan,
         // It was cut, or is for others' eyes.
-        Some(Err(_)) | None => Vec::new(),
+        Some(Err(_)) | None => Plan::default(),
     };
-    let is_ended = |target: &Target| target.fate.as_deref().is_none_or(|fate| fate == "end");
-    let targets = targets.into_iter().filter(is_ended);
-    Some(EndByGuard {
-        rule,
-        targets: targets.collect(),
-    })
+    plan.targets
+        .retain(|it| it.fate.as_deref().is_none_or(|fate| fate == "end"));
+    Some(EndByGuard { rule, plan })
+}
+
+/// The plan of an end by the guard, no longer than what is shown of it.
+pub(in crate::output) fn plan_for_a_table(record: &ActionRecord) -> Reading<String> {
+    let shortened = end_by_guard(record).map(|end| end.plan.shortened());
+    let text = shortened.and_then(|plan| serde_json::to_string(&plan).ok());
+    text.map_or(Reading::Unsupported, Reading::Value)
+}
+
+impl Plan {
+    fn first(&self) -> Option<&Target> {
+        let named = self.targets.iter().find(|it| it.named);
+        named.or_else(|| self.targets.first())
+    }
+
+    fn people(&self) -> BTreeSet<&str> {
+        let people = self.targets.iter().filter_map(|it| it.owner.as_deref());
+        people.collect()
+    }
+
+    /// The first target, and one of each person who is named.
+    fn shortened(&self) -> Self {
+        let people = self.people();
+        let of = |name: &&str| {
+            let mut targets = self.targets.iter();
+            targets.find(|it| it.owner.as_deref() == Some(*name))
+        };
+        let named = people.iter().take(MOST_PEOPLE).filter_map(of);
+        let mut kept: Vec<Target> = self.first().into_iter().cloned().collect();
+        for target in named {
+            if !kept.iter().any(|it| it.pid == target.pid) {
+                kept.push(target.clone());
+            }
+        }
+        let others = self.others + self.targets.len() - kept.len();
+        let mut shortened = Self {
+            targets: kept,
+            others,
+            other_people: 0,
+        };
+        shortened.other_people = self.other_people + people.len() - shortened.people().len();
+        shortened
+    }
 }
 
 impl EndByGuard<'_> {
@@ -61,16 +111,15 @@ impl EndByGuard<'_> {
 
     /// `kill 51002 and 2 more of bob`
     pub(super) fn whom(&self, symbols: Symbols) -> String {
-        let Some(first) = self.targets.first() else {
+        let Some(first) = self.plan.first() else {
             return "kill".to_owned();
         };
-        let more = match self.targets.len() {
+        let more = match self.plan.targets.len() + self.plan.others {
             1 => String::new(),
             several => format!(" and {} more", several - 1),
         };
-        let people = self.targets.iter().filter_map(|it| it.owner.as_deref());
-        let people: BTreeSet<&str> = people.collect();
-        let besides = people.len().saturating_sub(MOST_PEOPLE);
+        let people = self.plan.people();
+        let besides = people.len().saturating_sub(MOST_PEOPLE) + self.plan.other_people;
         let named: Vec<String> = people
             .into_iter()
             .take(MOST_PEOPLE)
@@ -87,13 +136,14 @@ impl EndByGuard<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::history::Entry as _;
     use super::super::super::sample;
     use super::*;
-    use gpukill_proto::reading::Reading;
+    use gpukill_proto::document::KillPlanDocument;
 
     fn record(what: &str, uid: u32, plan: Reading<String>) -> ActionRecord {
-        let kills = sample::actions().into_iter().filter(|it| it.kind == "kill");
-        let mut record = kills.last().expect("there is one");
+        let mut kills = sample::actions().into_iter().filter(|it| it.kind == "kill");
+        let mut record = kills.next_back().expect("there is one");
         record.what = Some(what.to_owned());
         record.uid = Some(uid);
         record.plan = plan;
@@ -130,11 +180,24 @@ mod tests {
         ] {
             let record = record(idle, 0, plan);
             let expected = (expected.to_owned(), "default: idle".to_owned());
-            assert_eq!(said(&record), Some(expected));
+            assert_eq!(said(&record), Some(expected.clone()));
+            // A table keeps no more of many targets than is shown, and says the same.
+            let kept = record.for_a_table();
+            assert_eq!(said(&kept), Some(expected));
         }
         // What a person asks for is theirs, whatever it says.
         for (what, uid) in [("--user \"guard: x\"", 0), (idle, 1000), ("7", 0)] {
             assert_eq!(said(&record(what, uid, of(&[bob(7)]))), None);
         }
+    }
+
+    #[test]
+    fn what_the_daemon_writes_of_a_plan_is_read() {
+        let plan = KillPlanDocument::from(&sample::plan());
+        let plan = serde_json::to_string(&plan).expect("plain values");
+        let record = record("guard: gpu 0: user", 0, Reading::Value(plan)).for_a_table();
+        assert!(record.plan.known().is_some_and(|plan| plan.len() < 200));
+        let end = end_by_guard(&record).map(|it| it.whom(Symbols::Unicode));
+        assert_eq!(end.as_deref(), Some("kill 48213 and 8 more of alice"));
     }
 }

@@ -171,13 +171,13 @@ pub(super) const fn spares(own_policy: Milder) -> &'static str {
 pub(super) const WHICH: &str = "1 of several: of the jobs of the lowest priority one that is \
     enough, an idle one first, then the youngest";
 
-/// `2 processes ended`, `1 of 2 processes ended: 4711 is stuck in the kernel`
+/// `2 processes ended`, `1 of 2 ended: 4711 is stuck in the kernel`
 fn outcome(acted: &Acted) -> String {
     let all = acted.ended.saturating_add(acted.left);
     let processes = if all == 1 { "process" } else { "processes" };
     let count = match acted.left {
         0 => format!("{all} {processes} ended"),
-        _ => format!("{} of {all} {processes} ended", acted.ended),
+        _ => format!("{} of {all} ended", acted.ended),
     };
     match &acted.why {
         Some(why) => format!("{count}: {why}"),

@@ -152,9 +152,11 @@ fn before_one_job_too_many_the_guard_stops_until_an_admin_says_that_it_goes_on()
     // Whoever is there still is affected, and it is not said that nothing changes.
     let again = "the guard is in mode enforce, and ends jobs again: it had stopped; it ends jobs \
         without a warning\nthese break rules now, and begin anew at the next sample\n";
-    assert!(ran.stdout.starts_with(again), "{ran:?}");
-    let mut rows = ran.stdout.lines().skip(3);
-    let row = rows.next().unwrap_or_default();
+    let (_, below) = ran
+        .stdout
+        .split_once(again)
+        .unwrap_or_else(|| panic!("{ran:?}"));
+    let row = below.lines().nth(1).unwrap_or_default();
     let is_told = workers.iter().any(|pid| row.contains(&format!(" {pid} ")));
     assert!(is_told && row.contains(" at the next sample "), "{ran:?}");
     becomes(&0, left);
