@@ -83,6 +83,9 @@ kinds! {
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid, why];
     RuleKept = "rule-kept", "22b3a00e24f04b9b8ee258feb7af5187", INFO, "a rule is kept again",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid];
+    RuleChanged = "rule-changed", "52d4b9ffb58a4d88bd627b4b33033036", INFO,
+        "a broken rule was changed: who breaks it is judged anew",
+        [rule, subject, mode, value, limit, pid, uid, gpu_uuid];
     OwnerTold = "owner-told", "9755f6f010624c998b1b9f1388c9b8ba", INFO,
         "whoever breaks a rule is told on their terminals",
         [rule, subject, mode, uid, action, terminals, count];

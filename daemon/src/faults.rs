@@ -62,7 +62,7 @@ impl Alerts {
         let alerts = self.0.lasting();
         alerts
             .map(|alert| Fault {
-                part: format!("GPU {}", alert.index),
+                part: alert.part(),
                 what: alert.what(),
                 since: alert.since,
             })

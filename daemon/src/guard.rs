@@ -39,7 +39,7 @@ use gpukill_proto::guard::{
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use judging::{Judging, Lives, Order};
-use rules::Keeper;
+use rules::{Edited, Keeper};
 pub(crate) use rules::{InForce, Wrong};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -208,9 +208,10 @@ impl Guard {
     ) -> Result<EditReport, Refusal> {
         let open = &self.standing().open;
         let keeper = &self.keeper;
-        let mut report = keeper.edit(uid, edit, expected, is_dry_run, open)?;
+        let Edited { mut report, mode } = keeper.edit(uid, edit, expected, is_dry_run, open)?;
         let is_of_mode = matches!(edit, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
-        if is_of_mode && self.standing().tripped_at.is_some() {
+        let acts = is_of_mode && mode > GuardMode::DryRun;
+        if acts && self.standing().tripped_at.is_some() {
             let ends = "it ends jobs again, after it had stopped: see gpukillctl guard violations";
             report.warnings.insert(0, ends.to_owned());
             if !is_dry_run {

@@ -4,6 +4,7 @@
 
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, DeviceId, Snapshot};
+use gpukill_proto::status::AlertValue;
 use gpukill_proto::units::{Bytes, Celsius, Percent, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,9 +94,24 @@ impl Quantity {
             Self::Memory => "memory",
         }
     }
+
+    /// Its unit, as it is shown.
+    #[must_use]
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Temperature => "°C",
+            Self::Memory => "%",
+        }
+    }
 }
 
 impl Alert {
+    /// The part that is broken: `GPU 3`.
+    #[must_use]
+    pub fn part(&self) -> String {
+        format!("GPU {}", self.index)
+    }
+
     /// What is wrong with the device, in words that stay the same while it lasts.
     #[must_use]
     pub fn what(&self) -> String {
@@ -170,6 +186,39 @@ pub fn judge(thresholds: &Thresholds, memory: &mut Memory, snapshot: &Snapshot) 
         }
     }
     changes
+}
+
+/// What each device tells now of which there is an alert among a snapshot's faults, by the
+/// thresholds that they are about.
+#[must_use]
+pub fn values(thresholds: &Thresholds, snapshot: &Snapshot) -> Vec<AlertValue> {
+    let limits = thresholds.limits();
+    let all = snapshot.devices.iter().flat_map(|device| {
+        limits.iter().map(move |(quantity, limit)| {
+            let alert = Alert {
+                device: device.id.clone(),
+                index: device.index,
+                quantity: *quantity,
+                limit: *limit,
+                since: snapshot.taken_at,
+            };
+            let value = measured(device, *quantity).map(|it| it.rounded_down);
+            (alert, value)
+        })
+    });
+    let told = all.map(|(alert, value)| AlertValue {
+        part: alert.part(),
+        what: alert.what(),
+        limit: alert.limit,
+        value,
+        unit: alert.quantity.unit().to_owned(),
+    });
+    let faults = &snapshot.faults;
+    let is_alert = |it: &AlertValue| {
+        let mut faults = faults.iter();
+        faults.any(|fault| (&fault.part, &fault.what) == (&it.part, &it.what))
+    };
+    told.filter(is_alert).collect()
 }
 
 impl Watch {

@@ -33,6 +33,8 @@ pub mod reach;
 
 pub mod anew;
 
+pub mod affected;
+
 mod judge;
 
 mod whose;

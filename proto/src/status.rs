@@ -30,12 +30,30 @@ pub struct Status {
     pub backends: Vec<BackendReport>,
     /// What is broken now.
     pub faults: Vec<Fault>,
+    /// How far those of the faults that are alerts are above their thresholds.
+    pub alerts: Vec<AlertValue>,
     /// How polling goes.
     pub polling: PollingReport,
     /// How the store stands.
     pub store: StoreReport,
     /// How the guard stands.
     pub guard: GuardReport,
+}
+
+/// What a device tells now of which there is an alert. A fault's own words stay the same
+/// while it lasts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlertValue {
+    /// The fault's part: `GPU 3`.
+    pub part: String,
+    /// The fault's words.
+    pub what: String,
+    /// The threshold, in `unit`.
+    pub limit: i64,
+    /// What is told now, rounded down, in `unit`; `None` where that is not known.
+    pub value: Option<i64>,
+    /// `°C`, or `%` of all memory.
+    pub unit: String,
 }
 
 /// Who asks, and what they may do.

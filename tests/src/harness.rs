@@ -20,6 +20,7 @@ mod driver;
 
 mod gate;
 
+mod journald;
 mod login;
 
 #[path = "../fake-nvml/older.rs"]
@@ -44,6 +45,7 @@ pub use build::{Built, build, built};
 pub use daemon::Daemon;
 pub use driver::{Driver, is_over};
 pub use gate::Gate;
+pub use journald::Journald;
 pub use login::Login;
 pub use procfs::{Invented, Procfs, Related};
 pub use stage::{Ran, Stage};

@@ -34,6 +34,7 @@ pub struct Audit {
 #[derive(Debug, Subcommand)]
 pub enum AuditCommand {
     /// What was done, refused and broken
+    #[command(mut_arg("hours", |hours| hours.help(OF_A_WEEK)))]
     Actions(Actions),
     /// Records to a file, newest first: csv, jsonl or parquet
     Export(Export),
@@ -65,10 +66,13 @@ pub struct Which {
     pub job: Option<String>,
 }
 
+/// Said of [`Period::hours`] by what tells of a week.
+pub(super) const OF_A_WEEK: &str = "The last N hours [default: 168]";
+
 /// A stretch of time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct Period {
-    /// The last N hours [default: 24; of --summary and of actions 168, of --weekly eight weeks]
+    /// The last N hours [default: 24; of --summary 168, of --weekly eight weeks]
     #[arg(long, value_name = "N", value_parser = whole(1..=u32::MAX, 24), conflicts_with_all = ["since", "until"])]
     pub hours: Option<u32>,
     /// From this time: 2h (that long ago), 2026-11-20, "2026-11-20 14:00", RFC 3339
@@ -85,7 +89,7 @@ pub struct Actions {
     /// Only what this user asked for, by name or number
     #[arg(long, value_name = "USER", value_parser = text())]
     pub user: Option<String>,
-    /// Only of this kind: kill, reset, prune, backup, restore, rules_edit, rules, settings, broken, fault, fault_over, xid, device, quiesced, resumed, started, stopped, booted
+    /// Only of these kinds, as kill,reset: kill, reset, prune, backup, restore, rules_edit, rules, settings, broken, fault, fault_over, xid, device, quiesced, resumed, started, stopped, booted
     #[arg(long, value_name = "KIND", value_parser = text())]
     pub kind: Option<String>,
     /// Only what happened to these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
@@ -159,7 +163,7 @@ impl Audit {
 mod tests {
     use super::super::{Cli, Command};
     use super::*;
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     fn parse(line: &str) -> Option<Audit> {
         let line = format!("gpukillctl audit {line}");
@@ -212,6 +216,26 @@ mod tests {
         ] {
             assert_eq!(stray(line), Some(option), "{line}");
         }
+    }
+
+    #[test]
+    fn the_help_of_each_tells_its_own_default_of_hours() {
+        let help = |names: &[&str]| {
+            let mut command = Cli::command();
+            for name in names {
+                command = command.find_subcommand(name).expect("it is there").clone();
+            }
+            let mut arguments = command.get_arguments();
+            let hours = arguments
+                .find(|it| it.get_id() == "hours")
+                .expect("it is there");
+            hours.get_help().map(ToString::to_string)
+        };
+        let week = Some("The last N hours [default: 168]".to_owned());
+        assert_eq!(help(&["guard", "violations"]), week);
+        assert_eq!(help(&["audit", "actions"]), week);
+        let of_audit = "The last N hours [default: 24; of --summary 168, of --weekly eight weeks]";
+        assert_eq!(help(&["audit"]).as_deref(), Some(of_audit));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod policy;
 
+use super::audit::OF_A_WEEK;
 use super::number::pid;
 use super::{Period, StatusFormat, text, whole};
 use clap::{Args, Subcommand, ValueEnum};
@@ -55,6 +56,7 @@ pub enum GuardCommand {
     /// How the guard stands
     Status(GuardStatus),
     /// Who breaks rules now, and what was decided
+    #[command(mut_arg("hours", |hours| hours.help(OF_A_WEEK)))]
     Violations(Violations),
     /// More time before a job is ended of which you were warned
     Snooze(Snooze),

@@ -37,7 +37,7 @@ pub(crate) async fn run(
         GuardCommand::Snooze(wanted) => snooze::run(wanted, settings, messages).await,
         GuardCommand::Test(wanted) => replay::test(wanted, settings, messages).await,
         GuardCommand::Replay(wanted) => replay::run(wanted, settings, messages).await,
-        GuardCommand::Check(wanted) => files::check(wanted, settings, messages),
+        GuardCommand::Check(wanted) => files::check(wanted, settings, messages).await,
         GuardCommand::Config => config(settings, messages).await,
         GuardCommand::Reference => files::reference(),
         GuardCommand::Enable(how) => change(set("global.enabled", "true"), how).await,

@@ -1,10 +1,13 @@
 //! The table of the entries of `audit actions`, for people.
 
+mod by_guard;
+
 use super::history::{Span, heading};
 use super::line::{Line, Tone, shown, width, wrap};
 use super::look::{Look, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::value::{date_and_clock, disk_size, thousands};
+use by_guard::end_by_guard;
 use gpukill_proto::audit::ActionRecord;
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Bytes;
@@ -32,8 +35,9 @@ pub(super) fn lines(records: &[ActionRecord], span: Span, look: &Look) -> Vec<Li
     for record in records {
         let below = why_below(record, look);
         let result = result(record, below.is_none(), look.symbols);
+        let rule = rule_below(record, look);
         table.push(Row::Cells(row(record, result, look)));
-        for text in below.into_iter().flatten() {
+        for text in rule.into_iter().chain(below.into_iter().flatten()) {
             table.push(Row::Sentence(vec![Cell::plain("")], Cell::plain(text)));
         }
     }
@@ -41,18 +45,30 @@ pub(super) fn lines(records: &[ActionRecord], span: Span, look: &Look) -> Vec<Li
     lines
 }
 
+/// With less than so many columns for all, few are left for the last.
+const WIDE: usize = 100;
+
+/// For which rule the guard ended somebody, below its row: where it would be cut beside
+/// whom it ended.
+fn rule_below(record: &ActionRecord, look: &Look) -> Option<String> {
+    let end = end_by_guard(record)?;
+    is_narrow(look).then(|| end.rule(look.symbols))
+}
+
+fn is_narrow(look: &Look) -> bool {
+    look.width.is_some_and(|most| most < WIDE)
+}
+
 /// Why it was refused, or is not known, on lines below its row: where it would be
 /// cut beside it.
 fn why_below(record: &ActionRecord, look: &Look) -> Option<Vec<String>> {
     /// A blank, the moment and a gap.
     const BEFORE: usize = 22;
-    /// With less than so many columns for all, few are left for the last.
-    const WIDE: usize = 100;
     /// So much is left of many.
     const SHORT: usize = 40;
     let why = shown(&why(record)?, look.symbols);
     let most = look.width?;
-    let is_cut = most < WIDE || width(&why) > SHORT;
+    let is_cut = is_narrow(look) || width(&why) > SHORT;
     is_cut.then(|| wrap(&why, 0, 0, Some(most.saturating_sub(BEFORE))))
 }
 
@@ -62,12 +78,15 @@ fn row(record: &ActionRecord, result: Cell, look: &Look) -> Vec<Cell> {
         Cell::plain(date_and_clock(record.at, look)),
         Cell::plain(who(record, symbols)),
         Cell::plain(device(record, symbols)),
-        Cell::plain(what(record, symbols)),
+        Cell::plain(what(record, look)),
         result,
     ]
 }
 
 fn who(record: &ActionRecord, symbols: Symbols) -> String {
+    if end_by_guard(record).is_some() {
+        return "guard".to_owned();
+    }
     match (&record.user, record.uid) {
         (Some(user), _) => shown(user, symbols),
         (None, Some(uid)) => uid.to_string(),
@@ -88,7 +107,14 @@ fn device(record: &ActionRecord, symbols: Symbols) -> String {
     }
 }
 
-fn what(record: &ActionRecord, symbols: Symbols) -> String {
+fn what(record: &ActionRecord, look: &Look) -> String {
+    let symbols = look.symbols;
+    if let Some(end) = end_by_guard(record) {
+        return match is_narrow(look) {
+            true => end.whom(symbols),
+            false => format!("{}: {}", end.whom(symbols), end.rule(symbols)),
+        };
+    }
     let mut text = shown(&record.kind, symbols);
     // `xid XID 79` says nothing that `XID 79` does not.
     if let Some(what) = &record.what {

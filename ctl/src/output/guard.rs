@@ -7,11 +7,15 @@ mod replayed;
 
 mod ruled;
 
+mod turned;
+
 mod words;
 
 pub(crate) use decided::violations;
-pub(crate) use replayed::{replay, tested};
+pub(crate) use replayed::{Spared, replay, tested};
 pub(super) use ruled::rows as ruled;
+use turned::turned;
+pub(crate) use turned::{Turn, Was};
 
 use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, is_terminal};
@@ -53,7 +57,7 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
     if let Some(at) = report.tripped_at {
         rows.push((
             "stopped",
-            stopped(report.mode, &clock(at, now, look)),
+            stopped(report.mode, &clock(at, now, look), Said::OfTheGuard),
             Tone::Broken,
         ));
     }
@@ -90,8 +94,20 @@ pub(super) fn brief(report: &GuardReport) -> String {
     )
 }
 
+/// Where something is said of the guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    OfTheGuard,
+    /// Above the violations that go on.
+    AmongViolations,
+}
+
 /// That it ends nobody any more, and how it goes on.
-fn stopped(mode: GuardMode, since: &str) -> String {
+fn stopped(mode: GuardMode, since: &str, said: Said) -> String {
+    let look = match said {
+        Said::OfTheGuard => "look at gpukillctl guard violations, and go on",
+        Said::AmongViolations => "an admin has it go on",
+    };
     match mode {
         GuardMode::Disabled | GuardMode::DryRun => format!(
             "it would have stopped at {since}, before one more job than \
@@ -99,8 +115,7 @@ fn stopped(mode: GuardMode, since: &str) -> String {
         ),
         GuardMode::Soft | GuardMode::Enforce => format!(
             "it ends nobody since {since}, before one more job than \
-             enforcement.max_ended_per_10_minutes: look at gpukillctl guard violations, and go on \
-             with gpukillctl guard {}",
+             enforcement.max_ended_per_10_minutes: {look} with gpukillctl guard {}",
             mode.name()
         ),
     }
@@ -133,27 +148,52 @@ fn today(report: &GuardReport) -> String {
     }
 }
 
-/// Until when nothing is ended, a line for each rule.
+/// Until when nothing is ended, a sentence for each rule.
 pub(crate) fn snoozed(snoozed: &[Snoozed], doing: Doing, now: Timestamp, look: &Look) -> Vec<Line> {
-    let lines = snoozed.iter().map(|it| {
+    let is_dry = |it: &Snoozed| it.mode <= GuardMode::DryRun;
+    let is_all_dry = snoozed.iter().all(is_dry);
+    let texts = snoozed.iter().map(|it| {
         let until = minute(it.until, now, look);
-        let ended = match (doing, it.mode) {
-            (Doing::Saying, _) => "would be ended",
-            (Doing::Doing, GuardMode::Disabled | GuardMode::DryRun) => "would be ended (dry run)",
-            (Doing::Doing, GuardMode::Soft | GuardMode::Enforce) => "is ended",
-        };
         let rule = shown(&it.rule.to_string(), look.symbols);
         let left = match it.left {
             0 => "this was the last time".to_owned(),
             several => format!("{several} left"),
         };
-        Line::plain(format!("{rule}: nothing {ended} before {until}, {left}"))
+        match (doing, is_dry(it)) {
+            (_, true) if is_all_dry => format!(
+                "{rule}: nobody is ended for it (dry run): no more time is needed, and no snooze \
+                 is used up"
+            ),
+            (_, true) => format!("{rule}: nobody is ended for it (dry run)"),
+            (Doing::Saying, false) => {
+                format!("{rule}: nothing would be ended before {until}, {left}")
+            }
+            (Doing::Doing, false) => format!("{rule}: nothing is ended before {until}, {left}"),
+        }
     });
-    lines.collect()
+    let lines = texts.flat_map(|text| wrap(&text, 0, 2, look.width));
+    lines.map(Line::plain).collect()
 }
 
-/// What an edit changed, or would.
-pub(crate) fn edited(report: &EditReport, doing: Doing, look: &Look) -> Vec<Line> {
+/// What an edit changed, or would; and what it comes to, where it is of the mode.
+pub(crate) fn edited(
+    report: &EditReport,
+    doing: Doing,
+    turn: Option<&Turn>,
+    now: Timestamp,
+    look: &Look,
+) -> Vec<Line> {
+    let turned = turn.map(|turn| turned(turn, doing, now, look));
+    let mut lines = match turn.map(|turn| turn.was) {
+        // That it ends jobs again is a change.
+        Some(Was::Stopped) if is_nothing(report) => Vec::new(),
+        Some(Was::Stopped | Was::Other | Was::Same) | None => difference(report, doing, look),
+    };
+    lines.extend(turned.into_iter().flatten());
+    lines
+}
+
+fn difference(report: &EditReport, doing: Doing, look: &Look) -> Vec<Line> {
     if is_nothing(report) {
         return vec![Line::plain("nothing changes: the rules say so already")];
     }

@@ -21,10 +21,10 @@ impl<'a> RuleColumn<'a> {
         Self(if is_needed { marked } else { &[] })
     }
 
-    /// The column, where it is needed: `memory, 1 would end 14:03:31` is not cut.
+    /// The column, where it is needed: `memory, would have ended 12:32` is not cut.
     pub(super) fn column(self) -> Option<Column> {
         self.is_needed()
-            .then(|| Column::left("RULE", WhenNarrow::Shrinks(28)))
+            .then(|| Column::left("RULE", WhenNarrow::Shrinks(30)))
     }
 
     /// Whether anybody breaks a rule.

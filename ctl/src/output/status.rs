@@ -5,7 +5,7 @@ use super::look::{Look, Symbols};
 use super::value::{clock, counted, disk_size, minute, thousands};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendReport, BackendState, Fault};
-use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
+use gpukill_proto::status::{AlertValue, CallerReport, PollingReport, Right, Status, StoreReport};
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;
@@ -35,9 +35,14 @@ pub(crate) fn lines(status: &Status, look: &Look) -> Vec<Line> {
             backend.name == fault.part && backend.state == BackendState::Failed(fault.what.clone())
         })
     };
+    let alerts = status.alerts.iter();
     for fault in status.faults.iter().filter(still_to_say) {
         let since = clock(fault.since, status.now, look);
-        let what = format!("fault since {since}: {}", fault.what);
+        let now = alerts
+            .clone()
+            .find(|it| is_of(it, fault))
+            .map_or_else(String::new, value);
+        let what = format!("fault since {since}: {}{now}", fault.what);
         rows.push((fault.part.clone(), what, Tone::Broken));
     }
     let plain = |name: &str, what| (name.to_owned(), what, Tone::Plain);
@@ -69,6 +74,18 @@ pub(crate) fn lines(status: &Status, look: &Look) -> Vec<Line> {
         lines.extend(labelled(&name, &what, tone, column, look));
     }
     lines
+}
+
+fn is_of(alert: &AlertValue, fault: &Fault) -> bool {
+    (&alert.part, &alert.what) == (&fault.part, &fault.what)
+}
+
+/// `, now 91 °C`
+fn value(alert: &AlertValue) -> String {
+    match alert.value {
+        Some(value) => format!(", now {value} {}", alert.unit),
+        None => ", and what it is now is not known".to_owned(),
+    }
 }
 
 fn wrapped(text: &str, first: usize, indent: usize, look: &Look) -> Vec<String> {
@@ -211,5 +228,57 @@ fn short(length: Duration) -> String {
         format!("{:.1} s", length.as_secs_f64())
     } else {
         duration(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn of_an_alert_the_value_now_is_told_beside_its_threshold() {
+        let mut status = sample::status();
+        let fault = |part: &str, what: &str| Fault {
+            part: part.into(),
+            what: what.into(),
+            since: sample::NOW.plus_seconds(-267),
+        };
+        let alert = |index, what: &str, limit, value, unit: &str| AlertValue {
+            part: format!("GPU {index}"),
+            what: what.into(),
+            limit,
+            value,
+            unit: unit.into(),
+        };
+        let (hot, full) = (
+            "temperature at or above 85 °C",
+            "memory in use at or above 95 %",
+        );
+        status.faults = vec![
+            fault("GPU 3", hot),
+            fault("GPU 3", full),
+            fault("GPU 4", hot),
+            fault("GPU 5", hot),
+        ];
+        status.alerts = vec![
+            alert(3, hot, 85, Some(91), "°C"),
+            alert(3, full, 95, Some(96), "%"),
+            alert(4, hot, 85, None, "°C"),
+        ];
+        let shown = lines(&status, &sample::look(None));
+        let rows = shown.iter().map(|line| line.text());
+        let rows: Vec<String> = rows.filter(|row| row.starts_with(" GPU")).collect();
+        let since = "fault since 13:58:04";
+        assert_eq!(
+            rows,
+            [
+                format!(" GPU 3    {since}: {hot}, now 91 °C"),
+                format!(" GPU 3    {since}: {full}, now 96 %"),
+                format!(" GPU 4    {since}: {hot}, and what it is now is not known"),
+                // A daemon that tells no values.
+                format!(" GPU 5    {since}: {hot}"),
+            ]
+        );
     }
 }

@@ -182,6 +182,7 @@ impl Gpukill for Session {
             will_not_act: None,
             backends: self.0.backends.lock().expect("not poisoned").clone(),
             faults: vec![],
+            alerts: vec![],
             polling: PollingReport {
                 interval_ms: 2000,
                 last_at: None,

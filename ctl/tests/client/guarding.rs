@@ -3,6 +3,7 @@
 use crate::daemon::{Daemon, Script};
 use crate::{run, stderr, stdout};
 use serde_json::Value;
+use std::path::Path;
 
 #[test]
 fn violations_are_asked_for_page_by_page_up_to_the_limit() {
@@ -57,5 +58,33 @@ fn whoever_breaks_no_rule_is_an_answer_and_whom_nobody_knows_is_none() {
     assert_eq!(
         (output.status.code(), &document["records"]),
         (Some(8), &Value::Array(Vec::new()))
+    );
+}
+
+#[test]
+fn a_file_is_checked_against_the_gpus_of_this_box_where_a_daemon_answers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    let file = directory.path().join("rules.toml");
+    let rules = "[gpu_policies.0]\nmax_memory_gb = 8\n[gpu_policies.7]\nmax_memory_gb = 8\n";
+    std::fs::write(&file, rules).expect("it can be written");
+    let file = file.display();
+    let checked = |socket: &Path| {
+        let output = run(socket, &format!("guard check {file}"));
+        assert_eq!(
+            (output.status.code(), stderr(&output)),
+            (Some(0), String::new())
+        );
+        stdout(&output)
+    };
+    let absent = "line 3: gpu_policies.7: this box has no GPU 7\n";
+    assert_eq!(
+        checked(&daemon.socket),
+        format!("{absent}{file}: 2 rules, dry-run; no mistake, 1 warning\n")
+    );
+    // Without one it is checked all the same.
+    assert_eq!(
+        checked(&directory.path().join("nobody")),
+        format!("{file}: 2 rules, dry-run; no mistake\n")
     );
 }

@@ -42,6 +42,7 @@ fn person(record: &GuardRecord) -> Option<&Person> {
             | GuardStep::Warned { .. }
             | GuardStep::Spared(_)
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::Tripped { .. },
         ) => None,

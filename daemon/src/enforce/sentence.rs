@@ -6,13 +6,15 @@ use super::slots::Slot;
 use super::{Enforcer, Means, Owner, look_now};
 use crate::authority::Authority;
 use crate::state::Published;
-use gpukill_policy::guard::sentence::{acted, objection, request};
+use gpukill_policy::guard::sentence::{
+    Objection, acted, objection, objection_alone, request, signals,
+};
 use gpukill_policy::guard::{Process, Signals};
 use gpukill_policy::kill::{Seen, plan};
 use gpukill_proto::guard::{Acted, JudgedJob};
-use gpukill_proto::kill::KillPlan;
+use gpukill_proto::kill::{KillPlan, KillScope};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long is waited for a place, and how often is looked for one: a plan is as old as
@@ -29,18 +31,6 @@ pub(crate) struct Sentence {
     pub(crate) processes: BTreeSet<Process>,
 }
 
-impl Sentence {
-    fn is_not_carried_out(&self, why: String) -> Acted {
-        let left = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
-        Acted {
-            job: self.job.clone(),
-            ended: 0,
-            left,
-            why: Some(why),
-        }
-    }
-}
-
 /// Who waits for a sentence.
 pub(crate) trait Waits: Send + 'static {
     /// Right before the first signal. After `false` none is sent.
@@ -54,13 +44,14 @@ impl Enforcer {
     /// Ends it, on threads of its own.
     pub(crate) fn carry_out_sentence(&self, sentence: Sentence, who: impl Waits) {
         let enforcer = self.clone();
+        let who = Settled::new(&sentence, who);
+        let settled = who.clone();
         let run = move || enforcer.plan_sentence(sentence, who);
         let thread = std::thread::Builder::new()
             .name("sentence".into())
             .spawn(run);
         if let Err(error) = thread {
-            // Whoever waits finds out by the job, which is there still.
-            tracing::error!(%error, "no thread for what the guard ends");
+            settled.is_not_carried_out(format!("no thread for it: {error}"));
         }
     }
 
@@ -76,29 +67,28 @@ impl Enforcer {
         }
     }
 
-    fn plan_sentence(&self, sentence: Sentence, mut who: impl Waits) {
+    fn plan_sentence(&self, sentence: Sentence, who: Settled<impl Waits>) {
         let means = Means {
             authority: self.means.authority.of_the_guard(),
             ..self.means.clone()
         };
         let seen = look_now(&means);
-        let refused = |why: String| sentence.is_not_carried_out(why);
-        let plan = match planned(&sentence, &means, &seen) {
-            Ok(plan) => Arc::new(plan),
+        let (plan, rest) = match planned(&sentence, &means, &seen) {
+            Ok((plan, rest)) => (Arc::new(plan), rest),
             Err(None) => return who.settle(acted_by_itself(&sentence), Signals::Unsent),
-            Err(Some(why)) => return who.settle(refused(why), Signals::Unsent),
+            Err(Some(why)) => return who.is_not_carried_out(why),
         };
         let caller = Authority::the_guard();
         let owner = Owner::of(&caller);
         let Some(slot) = self.place(owner) else {
-            let why = "too many kills are under way".to_owned();
-            return who.settle(refused(why), Signals::Unsent);
+            return who.is_not_carried_out("too many kills are under way".to_owned());
         };
         if !who.begins() {
-            let why = "it is not to be ended any more by the rules as they are now, or that cannot be written down".to_owned();
-            return who.settle(refused(why), Signals::Unsent);
+            let why = "it is not to be ended any more by the rules as they are now, or that cannot be written down";
+            return who.is_not_carried_out(why.to_owned());
         }
         let carried_out = Arc::clone(&plan);
+        let settled = who.clone();
         let began = self.operations.begin(slot, owner, &plan, move |report| {
             let word = Word {
                 caller: &caller,
@@ -107,16 +97,69 @@ impl Enforcer {
             };
             act(&carried_out, &word, &means, &seen, report);
             let report = report.borrow().clone();
-            // What cannot be recorded is not done.
-            let signals = match &report.unrecorded {
-                Some(_) => Signals::Unsent,
-                None => Signals::Sent,
-            };
-            who.settle(acted(sentence.job, &report), signals);
+            let mut acted = acted(sentence.job, &report);
+            let rest = rest.map(|why| format!("the rest of its job is left alone: {why}"));
+            acted.why = acted.why.or(rest);
+            who.settle(acted, signals(&report));
         });
         if let Err(error) = began {
-            tracing::error!(%error, "no thread for what the guard ends");
+            settled.is_not_carried_out(format!("no thread for it: {error}"));
         }
+    }
+}
+
+/// Who waits for a sentence, told once by whichever of its threads ends it.
+struct Settled<W> {
+    /// What is told where nothing was done.
+    nothing: Acted,
+    who: Arc<Mutex<Option<W>>>,
+}
+
+impl<W> Clone for Settled<W> {
+    fn clone(&self) -> Self {
+        Self {
+            nothing: self.nothing.clone(),
+            who: Arc::clone(&self.who),
+        }
+    }
+}
+
+impl<W: Waits> Settled<W> {
+    fn new(sentence: &Sentence, who: W) -> Self {
+        let left = u32::try_from(sentence.processes.len()).unwrap_or(u32::MAX);
+        Self {
+            nothing: Acted {
+                job: sentence.job.clone(),
+                ended: 0,
+                left,
+                why: None,
+            },
+            who: Arc::new(Mutex::new(Some(who))),
+        }
+    }
+
+    fn begins(&self) -> bool {
+        let mut who = self.who.lock().unwrap_or_else(PoisonError::into_inner);
+        who.as_mut().is_some_and(Waits::begins)
+    }
+
+    fn settle(&self, acted: Acted, signals: Signals) {
+        let who = self
+            .who
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(who) = who {
+            who.settle(acted, signals);
+        }
+    }
+
+    fn is_not_carried_out(&self, why: String) {
+        let acted = Acted {
+            why: Some(why),
+            ..self.nothing.clone()
+        };
+        self.settle(acted, Signals::Unsent);
     }
 }
 
@@ -130,7 +173,7 @@ fn acted_by_itself(sentence: &Sentence) -> Acted {
     }
 }
 
-/// The plan for it.
+/// The plan for it; with why, where it leaves the rest of the job alone.
 ///
 /// # Errors
 /// Why there is none; `None` where none of its processes is there any more.
@@ -138,7 +181,7 @@ fn planned(
     sentence: &Sentence,
     means: &Means,
     seen: &Published,
-) -> Result<KillPlan, Option<String>> {
+) -> Result<(KillPlan, Option<String>), Option<String>> {
     means.acts().map_err(|why| Some(why.to_string()))?;
     let crowd = means.crowds.everybody(&means.authority.users);
     let crowd = crowd.map_err(|error| Some(format!("processes cannot be looked at: {error}")))?;
@@ -164,10 +207,19 @@ fn planned(
         crowd: &crowd,
         protection: &protection,
     };
-    let plan = plan(&request(&living), &seen, means.clock.now());
-    let plan = plan.map_err(|why| Some(why.to_string()))?;
-    match objection(&plan, &sentence.job, &living) {
+    let planned = |scope| {
+        let plan = plan(&request(&living, scope), &seen, means.clock.now());
+        plan.map_err(|why| Some(why.to_string()))
+    };
+    let whole = planned(KillScope::Job)?;
+    let rest = match objection(&whole, &sentence.job, &living) {
+        None => return Ok((whole, None)),
+        Some(Objection::ToAll(why)) => return Err(Some(why)),
+        Some(Objection::ToTheRest(why)) => why,
+    };
+    let alone = planned(KillScope::Process)?;
+    match objection_alone(&alone, &sentence.job, &living) {
         Some(why) => Err(Some(why)),
-        None => Ok(plan),
+        None => Ok((alone, Some(rest))),
     }
 }

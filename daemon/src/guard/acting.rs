@@ -9,7 +9,7 @@ use super::judging::{Judging, Order, log};
 use crate::catalogue::tell;
 use crate::enforce::{Enforcer, Sentence, Waits};
 use gpukill_policy::guard::{Ending, NotSnoozed, Signals, Snoozer};
-use gpukill_proto::guard::{Acted, GuardRecord, GuardStep};
+use gpukill_proto::guard::{Acted, GuardMode, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -140,7 +140,12 @@ impl Judging {
             return;
         }
         self.remembered.memory.goes_on();
-        tell!(BreakerReset);
+        match self.in_force.borrow().rules().mode {
+            GuardMode::Soft | GuardMode::Enforce => tell!(BreakerReset),
+            GuardMode::Disabled | GuardMode::DryRun => {
+                tell!(BreakerReset; "that the guard stopped is forgotten: in this mode it ends nobody");
+            }
+        }
         let _ = self.save(None);
         self.publish(None);
     }

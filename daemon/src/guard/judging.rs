@@ -277,11 +277,28 @@ pub(super) fn log(record: &GuardRecord) {
             }
         }
         GuardStep::Tripped { ended } => {
-            tell!(BreakerTripped, rule, subject, mode, ended);
+            let ends = if is_dry_run { "would end" } else { "ends" };
+            tell!(
+                BreakerTripped, rule, subject, mode, ended;
+                "too many jobs would be ended: the guard {ends} nobody any more"
+            );
         }
         GuardStep::Over => {
             tell!(
                 RuleKept, rule, subject, mode, value, limit, pid, uid, gpu_uuid
+            );
+        }
+        GuardStep::Outdated => {
+            tell!(
+                RuleChanged,
+                rule,
+                subject,
+                mode,
+                value,
+                limit,
+                pid,
+                uid,
+                gpu_uuid
             );
         }
     }
@@ -296,6 +313,7 @@ fn about(record: &GuardRecord) -> About {
         | GuardStep::Warned { .. }
         | GuardStep::Spared(_)
         | GuardStep::Over
+        | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Tripped { .. } => (&record.evidence.runs, None),
     };

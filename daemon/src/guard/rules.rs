@@ -108,6 +108,14 @@ impl InForce {
     }
 }
 
+/// What an edit comes to.
+#[derive(Debug)]
+pub(super) struct Edited {
+    pub(super) report: EditReport,
+    /// The mode that the rules say then.
+    pub(super) mode: GuardMode,
+}
+
 /// Keeps them.
 pub(super) struct Keeper {
     path: PathBuf,
@@ -194,7 +202,7 @@ impl Keeper {
         expected: Option<&RulesRevision>,
         is_dry_run: bool,
         open: &[OpenViolation],
-    ) -> Result<EditReport, Refusal> {
+    ) -> Result<Edited, Refusal> {
         let _one_at_a_time = self.lock();
         let written = self.written()?;
         let before = written.as_deref().map(revision);
@@ -238,15 +246,16 @@ impl Keeper {
         };
         let is_written = written.as_deref() == Some(&new);
         let is_in_force = in_force.revision == rules.revision && in_force.mistakes.is_empty();
+        let mode = rules.rules().mode;
         if is_dry_run || (is_written && is_in_force) {
-            return Ok(report);
+            return Ok(Edited { report, mode });
         }
         if !is_written {
             let warning = self.write(uid, asked, &report, &new)?;
             report.warnings.extend(warning);
         }
         self.put_in_force(rules);
-        Ok(report)
+        Ok(Edited { report, mode })
     }
 
     /// Recorded before, and what came of it after: with a warning where a power cut may

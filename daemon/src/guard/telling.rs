@@ -6,7 +6,7 @@ use crate::catalogue::{About, tell};
 use crate::terminals::Terminals;
 use gpukill_policy::guard::notice::{Notice, besides, whom};
 use gpukill_policy::guard::{Memory, Rulebook};
-use gpukill_proto::guard::{GuardAction, GuardRecord, GuardStep, OpenViolation};
+use gpukill_proto::guard::{GuardAction, GuardRecord, GuardStep, OpenViolation, Reader};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -64,13 +64,11 @@ struct ToSay<'a> {
 }
 
 impl ToSay<'_> {
-    /// How often this user may ask for more time.
-    fn snoozes_left(&self, record: &GuardRecord, uid: u32) -> u32 {
+    /// How much time this user has, and how often they may ask for more.
+    fn reader(&self, record: &GuardRecord, uid: u32) -> Option<Reader> {
         let is_it =
             |open: &&OpenViolation| (&open.rule, &open.subject) == (&record.rule, &record.subject);
-        let open = self.open.iter().find(is_it);
-        let mut left = open.into_iter().flat_map(|open| &open.snoozes_left);
-        left.find(|(of, _)| *of == uid).map_or(0, |(_, left)| *left)
+        self.open.iter().find(is_it)?.reader(uid).copied()
     }
 }
 
@@ -101,6 +99,7 @@ fn urgency(record: &GuardRecord) -> (bool, Option<Timestamp>) {
         GuardStep::Violated
         | GuardStep::Spared(_)
         | GuardStep::Over
+        | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Acted(_)
         | GuardStep::Tripped { .. } => (true, None),
@@ -120,7 +119,7 @@ fn tell_each<'a>(
                 uid: *uid,
                 host: to_say.host,
                 most_warnings: to_say.most_warnings,
-                snoozes_left: to_say.snoozes_left(record, *uid),
+                reader: to_say.reader(record, *uid),
             };
             if let Some(text) = notice.text(civil_of) {
                 told.push(Told {
@@ -188,6 +187,7 @@ const fn action(step: &GuardStep) -> Option<&'static str> {
         GuardStep::Violated
         | GuardStep::Spared(_)
         | GuardStep::Over
+        | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Acted(_)
         | GuardStep::Tripped { .. } => None,

@@ -55,6 +55,7 @@ impl Today {
                 | GuardStep::Ended(_)
                 | GuardStep::Spared(_)
                 | GuardStep::Over
+                | GuardStep::Outdated
                 | GuardStep::Snoozed { .. }
                 | GuardStep::Acted(_)
                 | GuardStep::Tripped { .. } => continue,

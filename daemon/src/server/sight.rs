@@ -7,8 +7,9 @@ use crate::guard::bucket::judged_run;
 use crate::guard::{Counted, Today};
 use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
 use gpukill_policy::guard::about::About;
-use gpukill_policy::guard::rules::{PersonBy, Rules};
-use gpukill_policy::guard::{Ghost, Process};
+use gpukill_policy::guard::affected::milder;
+use gpukill_policy::guard::rules::PersonBy;
+use gpukill_policy::guard::{Ghost, Process, Rulebook};
 use gpukill_policy::usage::Run;
 use gpukill_proto::guard::{
     GuardBrief, GuardRecord, GuardStep, JudgedRun, Marked, OpenViolation, Person, Subject, Told,
@@ -59,29 +60,40 @@ impl Sight<'_> {
         check(self.caller, read, self.roles) == Ruling::Allow
     }
 
-    /// The violation as the caller may see it; `None` where it is others' alone.
-    pub(super) fn open(&self, open: &OpenViolation) -> Option<OpenViolation> {
+    /// The violation as the caller may see it; `None` where it is others' alone. Whoever
+    /// was warned of it is told of their own end.
+    pub(super) fn open(&self, open: &OpenViolation, book: &Rulebook) -> Option<OpenViolation> {
         self.sees(open).then(|| {
             let mut open = open.clone();
             open.evidence.runs.retain(|told| self.of_owner(told));
-            self.only_seen(&mut open);
+            open.own_policy = milder(&open, book);
+            self.only_seen(&mut open, Some(self.caller.uid));
             open
         })
     }
 
-    /// The violation that is about this process, which the caller may see.
-    pub(super) fn open_of(&self, open: &OpenViolation, pid: u32) -> OpenViolation {
+    /// The violation that is about this process of a user's, which the caller may see, with
+    /// when theirs is ended.
+    pub(super) fn open_of(
+        &self,
+        open: &OpenViolation,
+        (pid, owner): (u32, Option<u32>),
+        book: &Rulebook,
+    ) -> OpenViolation {
         let mut open = open.clone();
         let told = &mut open.evidence.runs;
         told.retain(|told| told.run.pid == pid || self.of_owner(told));
-        self.only_seen(&mut open);
+        open.own_policy = milder(&open, book);
+        self.only_seen(&mut open, owner);
         open
     }
 
-    /// How often others may ask for more time is theirs.
-    fn only_seen(&self, open: &mut OpenViolation) {
-        open.snoozes_left
-            .retain(|(uid, _)| self.reads(Some(*uid), None));
+    /// How much time others have, and how often they may ask for more, is theirs; what is
+    /// told of the end is this user's.
+    fn only_seen(&self, open: &mut OpenViolation, whose: Option<u32>) {
+        open.deadline = open.deadline_of(whose);
+        open.readers
+            .retain(|reader| self.reads(Some(reader.uid), None));
     }
 
     /// The same of a step of one: who is ended for what others do too may be one of
@@ -104,6 +116,7 @@ impl Sight<'_> {
             GuardStep::Violated
             | GuardStep::Warned { .. }
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Tripped { .. } => true,
         };
         if !is_seen || !self.is_about(&record.subject, &record.evidence.runs) {
@@ -127,13 +140,23 @@ impl Sight<'_> {
     /// What a list of this snapshot shows of the guard.
     pub(super) fn brief(
         &self,
-        rules: &Rules,
+        book: &Rulebook,
         standing: &Standing,
         snapshot: &Snapshot,
     ) -> GuardBrief {
         let Standing { open, ghosts, .. } = standing;
+        let rules = book.rules();
         let seen = open.iter().filter(|open| self.sees(open));
-        let marked = seen.flat_map(|open| self.marks(open, rules.person, snapshot));
+        let marked = seen.flat_map(|open| match milder(open, book) {
+            None => self.marks(open, rules.person, snapshot),
+            own_policy @ Some(_) => {
+                let open = OpenViolation {
+                    own_policy,
+                    ..open.clone()
+                };
+                self.marks(&open, rules.person, snapshot)
+            }
+        });
         // Neither leaves no room for the other.
         let mut gone = self.marks_of_ghosts(ghosts, snapshot);
         gone.truncate(MOST_MARKED / 2);

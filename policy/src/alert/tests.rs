@@ -2,7 +2,7 @@
 
 use super::*;
 use gpukill_proto::reading::Reading::{Failed, Stale, Unsupported, Value, Withheld};
-use gpukill_proto::snapshot::Vendor;
+use gpukill_proto::snapshot::{Fault, Vendor};
 use proptest::prelude::*;
 
 const GIB: u64 = 1 << 30;
@@ -324,4 +324,50 @@ proptest! {
             prop_assert!(lasting(&high).is_subset(&lasting(&low)));
         }
     }
+}
+
+#[test]
+fn what_a_device_tells_now_is_told_beside_its_alert_and_no_other() {
+    let both = Thresholds {
+        memory: FULL.memory,
+        ..HOT
+    };
+    let fault = |part: &str, what: &str| Fault {
+        part: part.into(),
+        what: what.into(),
+        since: Timestamp(1_000),
+    };
+    let alert = |index: u32, what: &str, limit, value, unit: &str| AlertValue {
+        part: format!("GPU {index}"),
+        what: what.into(),
+        limit,
+        value,
+        unit: unit.into(),
+    };
+    let (hot, full) = (
+        "temperature at or above 85 °C",
+        "memory in use at or above 90 %",
+    );
+    let mut hot_and_full = using(95 * GIB + 1);
+    hot_and_full.vitals.temperature = Value(Celsius(91));
+    let mut hot_too = gpu(1);
+    hot_too.vitals.temperature = Value(Celsius(99));
+    let mut snapshot = poll(1, vec![hot_and_full, hot_too]);
+    // One whose value is not known now, and one that has no alert (yet).
+    snapshot.devices.push(gpu(2));
+    snapshot.faults = vec![
+        fault("GPU 0", hot),
+        fault("GPU 0", full),
+        fault("GPU 0", "lost (XID 79)"),
+        fault("GPU 2", hot),
+        // By a threshold that holds no more.
+        fault("GPU 1", "temperature at or above 80 °C"),
+    ];
+    let expected = vec![
+        alert(0, hot, 85, Some(91), "°C"),
+        alert(0, full, 90, Some(95), "%"),
+        alert(2, hot, 85, None, "°C"),
+    ];
+    assert_eq!(values(&both, &snapshot), expected);
+    assert_eq!(values(&Thresholds::default(), &snapshot), Vec::new());
 }

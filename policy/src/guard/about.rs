@@ -62,6 +62,13 @@ pub struct About {
 }
 
 impl About {
+    /// Whether it is in the same container, and of the same scheduler's job, as this: what
+    /// its owner cannot move it into.
+    pub(crate) fn is_placed_as(&self, other: &Self) -> bool {
+        let place = |it: &Self| (it.scheduler.clone(), it.pod.clone(), it.is_contained);
+        place(self) == place(other)
+    }
+
     /// What rules may know of a process. `groups` has the names of each user's: none
     /// of a number that nobody has, for whoever has one is in a group at least.
     #[must_use]

@@ -223,13 +223,14 @@ impl Memory {
     }
 
     /// What holds while nobody is judged: who had signals is not ended a second time when
-    /// somebody judges again.
+    /// somebody judges again, and a guard that has stopped has stopped.
     #[must_use]
     pub fn at_rest(self) -> Self {
         let mut ended = self.ended;
         ended.retain(|_, it| !it.is_ghost && it.progress.had_signals());
         Self {
             ended,
+            breaker: self.breaker,
             ..Self::default()
         }
     }

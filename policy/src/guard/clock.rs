@@ -161,6 +161,11 @@ impl Clock {
         self.settled_ms > 0 && self.is_rehearsed()
     }
 
+    /// Whether somebody was ended for it, or counts as if.
+    pub(crate) fn has_ended_somebody(&self) -> bool {
+        self.opened.as_ref().is_some_and(|it| it.ended_at.is_some())
+    }
+
     /// Whether a dry run counts somebody as gone for it.
     pub(crate) fn is_rehearsed(&self) -> bool {
         let opened = self.opened.as_ref();
@@ -223,7 +228,8 @@ impl Clock {
             warned_at: opened.warned.at(),
             warnings: opened.warned.times(),
             deadline: opened.warned.deadline(),
-            snoozes_left: opened.warned.snoozes_left(),
+            readers: opened.warned.told(),
+            own_policy: None,
             ended_at: opened.ended_at,
             evidence: opened.evidence.told(),
             message: opened.message.clone(),

@@ -97,7 +97,8 @@ impl Ended {
 
     /// Whether signals are being sent to it: who is born to it meanwhile has them too.
     fn is_under_way(&self, now: Timestamp) -> bool {
-        !self.is_ghost && self.progress == Progress::Began && self.is_going(now)
+        let may_be = self.at >= now || now.since(self.at) < UNDER_WAY;
+        !self.is_ghost && self.progress == Progress::Began && may_be
     }
 
     /// All that are there still.
@@ -106,10 +107,14 @@ impl Ended {
     }
 }
 
-/// A job that was ended has so long to go: signals take ten seconds and what a process
-/// held comes back in ten more at most, as with a kill that a person asks for; some of
-/// them write a checkpoint first.
+/// A job that was ended has so long to go, or, where its end could not be begun, to be
+/// chosen again.
 const GOING: Duration = Duration::from_secs(60);
+
+/// So long signals are sent at most: on some devices SIGINT, SIGTERM and SIGKILL one after
+/// the other, [`PATIENCE_MS`](super::sentence::PATIENCE_MS) after each of the first two;
+/// then rounds for what was born meanwhile, and the wait for the memory.
+const UNDER_WAY: Duration = Duration::from_secs(120);
 
 /// Doubled so often that makes four minutes.
 const LONGEST_WAIT: u32 = 2;

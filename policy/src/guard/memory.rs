@@ -14,7 +14,7 @@ pub(crate) mod window;
 use super::breaker::Breaker;
 use super::bucket::{About, Bucket};
 use super::clock::Clock;
-use super::ghosts::{Ended, Ghost};
+use super::ghosts::{Ended, Ghost, Process};
 use super::judge::{Names, Places, Rulebook, Selected, is_called, names};
 use super::limits::milliseconds;
 use gpukill_proto::guard::{JudgedRun, OpenViolation, RuleName, Subject};
@@ -62,6 +62,9 @@ pub struct Memory {
     /// Which devices have told who uses them.
     #[serde(default)]
     pub(crate) sight: Sight,
+    /// Processes that are part of another job by now than they were at first.
+    #[serde(default, with = "pairs")]
+    pub(crate) moved: BTreeMap<Process, JobKey>,
     #[serde(skip)]
     pub(crate) cache: Cache,
 }
@@ -120,7 +123,7 @@ pub(crate) struct Cache {
     print: Option<u64>,
     names: Names,
     places: Arc<Places>,
-    processes: BTreeMap<(u32, u64), Known>,
+    processes: BTreeMap<Process, Known>,
     generation: u64,
 }
 
@@ -237,7 +240,11 @@ impl Memory {
             known.generation = generation;
             return Arc::clone(&known.selected);
         }
-        let selected = Arc::new(Selected::of(book.rules(), about, Some(process)));
+        let mut selected = Selected::of(book.rules(), about, Some(process));
+        selected.job_key = selected
+            .job_key
+            .map(|now| self.first_job(process, about, now));
+        let selected = Arc::new(selected);
         let known = Known {
             about: Arc::clone(about),
             selected: Arc::clone(&selected),
@@ -247,12 +254,33 @@ impl Memory {
         selected
     }
 
+    /// The job that this process counts for, as it is part of this one now: the one that it
+    /// was part of at first. Its clocks go on when its parent ends, and when its owner moves
+    /// it from one cgroup to the next.
+    fn first_job(&mut self, process: Process, about: &About, now: Arc<JobKey>) -> Arc<JobKey> {
+        let known = self.cache.processes.get(&process);
+        let is_elsewhere = known.is_some_and(|known| !known.about.is_placed_as(about));
+        let moved = self.moved.get(&process);
+        let was = known.filter(|known| known.about.job.is_some());
+        let was = was.and_then(|known| known.selected.job_key.as_deref());
+        let first = moved.or(was).filter(|_| !is_elsewhere);
+        let Some(first) = first.filter(|first| first.uid == now.uid).cloned() else {
+            self.moved.remove(&process);
+            return now;
+        };
+        if first == *now {
+            return now;
+        }
+        self.moved.insert(process, first.clone());
+        Arc::new(first)
+    }
+
     /// Forgets the processes that were not asked for since it did so last.
     pub(crate) fn forget_selected(&mut self) {
         let now = self.cache.generation;
-        self.cache
-            .processes
-            .retain(|_, known| known.generation == now);
+        let known = &mut self.cache.processes;
+        known.retain(|_, known| known.generation == now);
+        self.moved.retain(|process, _| known.contains_key(process));
         self.cache.generation = now.wrapping_add(1);
     }
 }

@@ -8,7 +8,7 @@ mod words;
 mod tests;
 
 use super::schedule::{Civil, Day};
-use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep, Subject, Told, Victim};
+use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep, Reader, Subject, Told, Victim};
 use gpukill_proto::text::{duration, visible};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
@@ -56,8 +56,8 @@ pub struct Notice<'a> {
     pub host: &'a str,
     /// So many warnings there are at most.
     pub most_warnings: u32,
-    /// How often they may put the end off; 0 where they may not.
-    pub snoozes_left: u32,
+    /// How much time they have themselves, and how often they may ask for more.
+    pub reader: Option<Reader>,
 }
 
 impl Notice<'_> {
@@ -73,6 +73,7 @@ impl Notice<'_> {
             GuardStep::Violated
             | GuardStep::Spared(_)
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::Acted(_)
             | GuardStep::Tripped { .. } => return None,
@@ -97,11 +98,12 @@ impl Notice<'_> {
         lines.extend([self.rule(), own.line()]);
         let mut to_do = to_do(self.record.rule.kind).to_owned();
         match deadline {
-            Some(deadline) => {
+            Some(first) => {
+                let deadline = self.reader.map_or(first, |own| own.deadline);
                 let when = when(self.record.at, deadline, civil);
                 let what = own.ending(&self.record.subject);
                 lines.push(labelled(&when, &format!("{what} is ended if this goes on")));
-                if self.snoozes_left > 0 {
+                if self.reader.is_some_and(|own| own.snoozes_left > 0) {
                     let pid = own.first.run.pid;
                     to_do.push_str(&format!(", or: gpukillctl guard snooze {pid}"));
                 }
@@ -159,6 +161,7 @@ fn concerned(record: &GuardRecord) -> (&[Told], u32) {
         GuardStep::Violated
         | GuardStep::Spared(_)
         | GuardStep::Over
+        | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Acted(_)
         | GuardStep::Tripped { .. } => (&[], 0),

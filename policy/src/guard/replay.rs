@@ -317,6 +317,7 @@ impl Replay {
             GuardStep::Warned { .. }
             | GuardStep::Spared(_)
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::Acted(_)
             | GuardStep::Tripped { .. } => {}

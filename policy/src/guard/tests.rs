@@ -24,6 +24,8 @@ mod claims;
 
 mod logins;
 
+mod moves;
+
 mod names;
 
 mod labels;

@@ -7,7 +7,7 @@
 
 use super::judge::Course;
 use gpukill_proto::guard::GuardAction;
-use gpukill_proto::guard::GuardStep;
+use gpukill_proto::guard::{self, GuardStep};
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -199,11 +199,15 @@ impl Warned {
         self.deadline
     }
 
-    /// How often more each may ask for time, where anything is ended.
-    pub(crate) fn snoozes_left(&self) -> Vec<(u32, u32)> {
-        let of = |it: &Reader| self.max_snoozes.saturating_sub(it.snoozes);
+    /// Those who were warned, where anything is ended.
+    pub(crate) fn told(&self) -> Vec<guard::Reader> {
+        let told = |(uid, reader): (&u32, &Reader)| guard::Reader {
+            uid: *uid,
+            deadline: later(reader.since, self.grace_ms),
+            snoozes_left: self.max_snoozes.saturating_sub(reader.snoozes),
+        };
         let readers = self.readers.iter().filter(|_| self.deadline.is_some());
-        readers.map(|(uid, it)| (*uid, of(it))).collect()
+        readers.map(told).collect()
     }
 }
 

@@ -14,7 +14,7 @@ pub struct ActionQuery {
     pub until: Timestamp,
     /// What this user asked for, by name or number.
     pub user: Option<String>,
-    /// Entries of this kind: `kill`, `reset`, `xid`, `started`.
+    /// Entries of this kind, or of these, with commas between: `kill`, `reset,xid`.
     pub kind: Option<String>,
     /// What happened to the devices this selector names.
     pub gpu: Option<String>,

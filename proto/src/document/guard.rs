@@ -2,8 +2,8 @@
 
 use super::SCHEMA;
 use crate::guard::{
-    Acted, Evidence, GuardRecord, GuardReport, GuardStep, OpenViolation, Person, Subject, Told,
-    Victim, ViolationPage,
+    Acted, Evidence, GuardRecord, GuardReport, GuardStep, Milder, OpenViolation, Person, Subject,
+    Told, Victim, ViolationPage,
 };
 use crate::units::Timestamp;
 use serde::Serialize;
@@ -185,7 +185,10 @@ impl GuardRecordDocument {
                 document.why.clone_from(&acted.why);
                 document.outcome = Some(ActedDocument::from(acted));
             }
-            GuardStep::Violated | GuardStep::Over | GuardStep::Tripped { .. } => {}
+            GuardStep::Violated
+            | GuardStep::Over
+            | GuardStep::Outdated
+            | GuardStep::Tripped { .. } => {}
         }
         document
     }
@@ -240,6 +243,8 @@ pub struct OpenViolationDocument {
     pub ended_at: Option<String>,
     pub evidence: EvidenceDocument,
     pub message: Option<String>,
+    /// `warn` or `dry-run`, where their own policy spares them.
+    pub own_policy: Option<&'static str>,
 }
 
 impl From<&OpenViolation> for OpenViolationDocument {
@@ -258,10 +263,11 @@ impl From<&OpenViolation> for OpenViolationDocument {
             warned_at: open.warned_at.map(Timestamp::to_rfc3339),
             warnings: open.warnings,
             deadline: open.deadline.map(Timestamp::to_rfc3339),
-            snoozes_left: open.snoozes_left.iter().map(|(_, left)| *left).max(),
+            snoozes_left: open.readers.iter().map(|it| it.snoozes_left).max(),
             ended_at: open.ended_at.map(Timestamp::to_rfc3339),
             evidence: EvidenceDocument::from(&open.evidence),
             message: open.message.clone(),
+            own_policy: open.own_policy.map(Milder::name),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::fields::{Field as _, Reasons};
 use super::{FaultDocument, GuardDocument, SCHEMA};
 use crate::reading::Reading;
 use crate::snapshot::{BackendReport, BackendState};
-use crate::status::{Right, Status};
+use crate::status::{AlertValue, Right, Status};
 use crate::units::Timestamp;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -39,6 +39,7 @@ pub struct StatusDocument {
     pub log_in_again_for: Option<String>,
     pub backends: Vec<BackendDocument>,
     pub faults: Vec<FaultDocument>,
+    pub alerts: Vec<AlertDocument>,
     pub poll_interval_ms: u64,
     pub last_poll_at: Option<String>,
     pub polls: u64,
@@ -51,6 +52,38 @@ pub struct StatusDocument {
     pub guard: GuardDocument,
     /// Why a field is `null`, as in `list`.
     pub reasons: BTreeMap<&'static str, String>,
+}
+
+/// What a GPU tells now of which there is an alert: one of the faults.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct AlertDocument {
+    pub part: String,
+    pub what: String,
+    pub limit: i64,
+    /// `null` where it is not known.
+    pub value: Option<i64>,
+    /// `°C` or `%`.
+    pub unit: String,
+}
+
+impl From<&AlertValue> for AlertDocument {
+    fn from(alert: &AlertValue) -> Self {
+        let AlertValue {
+            part,
+            what,
+            limit,
+            value,
+            unit,
+        } = alert.clone();
+        Self {
+            part,
+            what,
+            limit,
+            value,
+            unit,
+        }
+    }
 }
 
 /// One backend.
@@ -86,6 +119,7 @@ impl From<&Status> for StatusDocument {
             will_not_act,
             backends,
             faults,
+            alerts,
             polling,
             store,
             guard,
@@ -107,6 +141,7 @@ impl From<&Status> for StatusDocument {
             log_in_again_for: caller.log_in_again_for.clone(),
             backends: backends.iter().map(BackendDocument::from).collect(),
             faults: faults.iter().map(FaultDocument::from).collect(),
+            alerts: alerts.iter().map(AlertDocument::from).collect(),
             poll_interval_ms: polling.interval_ms,
             last_poll_at: polling.last_at.map(Timestamp::to_rfc3339),
             polls: polling.ticks,

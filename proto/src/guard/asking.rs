@@ -93,7 +93,11 @@ impl Marked {
             run: told.run.clone(),
             rule: open.rule.clone(),
             mode: open.mode,
-            deadline: open.deadline,
+            // Where their own policy spares them there is no end to wait for.
+            deadline: match open.own_policy {
+                Some(_) => None,
+                None => open.deadline_of(told.owner.as_ref().and_then(|owner| owner.uid)),
+            },
             would_have_ended_at: None,
             is_sole,
         };
@@ -229,7 +233,9 @@ pub struct EditReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::{Evidence, GuardAction, JudgedJob, Person, RuleKind, RuleSource};
+    use crate::guard::{
+        Evidence, GuardAction, JudgedJob, Milder, Person, Reader, RuleKind, RuleSource,
+    };
     use crate::reading::Reading;
     use crate::snapshot::DeviceId;
 
@@ -270,7 +276,8 @@ mod tests {
             warned_at: None,
             warnings: 0,
             deadline: Some(Timestamp(9)),
-            snoozes_left: Vec::new(),
+            readers: Vec::new(),
+            own_policy: None,
             ended_at: None,
             evidence: Evidence {
                 measured: None,
@@ -312,6 +319,44 @@ mod tests {
             let said: Vec<bool> = marks.iter().map(|mark| mark.is_sole).collect();
             assert_eq!(said, vec![expected; 2], "{what}");
         }
+    }
+
+    #[test]
+    fn each_process_is_marked_with_the_end_of_whose_it_is() {
+        let bob = Person {
+            name: "bob".into(),
+            uid: Some(1001),
+        };
+        let mut of_bob = told(2, None);
+        of_bob.owner = Some(bob);
+        let mut of_nobody = told(3, None);
+        of_nobody.owner = None;
+        let runs = vec![told(1, None), of_bob, of_nobody];
+        let mut open = open(Subject::Group("ml".into()), runs, 3);
+        let deadlines = |open: &OpenViolation| -> Vec<Option<Timestamp>> {
+            Marked::all_of(open)
+                .iter()
+                .map(|mark| mark.deadline)
+                .collect()
+        };
+        let [first, later] = [Some(Timestamp(9)), Some(Timestamp(20))];
+        assert_eq!(deadlines(&open), [first, first, first]);
+        // Bob asked for more time.
+        let reader = |(uid, deadline)| Reader {
+            uid,
+            deadline: Timestamp(deadline),
+            snoozes_left: 1,
+        };
+        open.readers = [(1000, 9), (1001, 20)].map(reader).into();
+        assert_eq!(deadlines(&open), [first, later, first]);
+        // Where nobody is ended, nobody is later.
+        let warned = OpenViolation {
+            deadline: None,
+            ..open.clone()
+        };
+        assert_eq!(deadlines(&warned), [None, None, None]);
+        open.own_policy = Some(Milder::Rehearsed);
+        assert_eq!(deadlines(&open), [None, None, None]);
     }
 
     #[test]

@@ -4,10 +4,10 @@ use gpukill_proto::audit::Gap;
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::guard::{
     Acted, EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport,
-    GuardStep, HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, NotJudged, OpenViolation,
-    Person, ReplayReport, ReplayRequest, RuleKind, RuleName, RuleOutcome, RuleSource, Ruled,
-    RulesFrom, RulesRevision, RulesText, Snoozed, Subject, Told, Victim, ViolationPage,
-    ViolationQuery,
+    GuardStep, HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, Milder, NotJudged,
+    OpenViolation, Person, Reader, ReplayReport, ReplayRequest, RuleKind, RuleName, RuleOutcome,
+    RuleSource, Ruled, RulesFrom, RulesRevision, RulesText, Snoozed, Subject, Told, Victim,
+    ViolationPage, ViolationQuery,
 };
 use gpukill_proto::snapshot::{DeviceId, InstanceId};
 use gpukill_proto::units::Timestamp;
@@ -184,7 +184,12 @@ fn open() -> Vec<OpenViolation> {
         warned_at: Some(AT),
         warnings: 1,
         deadline: Some(AT),
-        snoozes_left: vec![(1000, 1)],
+        readers: vec![Reader {
+            uid: 1000,
+            deadline: AT,
+            snoozes_left: 1,
+        }],
+        own_policy: Some(Milder::Rehearsed),
         ended_at: None,
         evidence: evidence(),
         message: None,

@@ -17,7 +17,7 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{
     BackendState, DeviceId, InstanceId, Job, Owner, OwnerKind, ProcessKey, Scheduler, Vendor,
 };
-use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
+use gpukill_proto::status::{AlertValue, CallerReport, PollingReport, Right, Status, StoreReport};
 use gpukill_proto::transport::codec::{decode, encode};
 use gpukill_proto::transport::preface::{self, Preface};
 use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
@@ -262,6 +262,13 @@ fn status() -> Status {
         will_not_act: Some("x".into()),
         backends: vec![backend(BackendState::Ready)],
         faults: Vec::new(),
+        alerts: vec![AlertValue {
+            part: "GPU 0".into(),
+            what: "temperature at or above 85 °C".into(),
+            limit: 85,
+            value: Some(86),
+            unit: "°C".into(),
+        }],
         polling: PollingReport {
             interval_ms: 2_000,
             last_at: Some(Timestamp(2)),

@@ -22,6 +22,15 @@ pub enum PolicyCommand {
     Remove(RemovePolicy),
 }
 
+const ACTION: &str = "What comes of a violation:
+warn       whoever it is is told, and no more
+terminate  the job is ended; of utilisation: only where it is said here";
+
+const MODE: &str = "How far the guard goes for it, and never further than for the whole:
+dry-run  it is only recorded what would be done
+soft     it warns, and ends when the grace is over
+enforce  it ends without a warning";
+
 /// `guard user set`
 #[derive(Debug, Args)]
 pub struct SetPolicy {
@@ -31,21 +40,57 @@ pub struct SetPolicy {
     /// Device memory, in GiB; of a group all together, of a GPU each process
     #[arg(long, value_name = "GB")]
     pub memory_limit: Option<String>,
+    /// Memory of each member on all GPUs together, in GiB
+    #[arg(long, value_name = "GB")]
+    pub memory_limit_each: Option<String>,
     /// Utilisation of a GPU, in percent
     #[arg(long, value_name = "PCT")]
     pub utilization_limit: Option<String>,
+    /// Utilisation of a GPU by each member, in percent
+    #[arg(long, value_name = "PCT")]
+    pub utilization_limit_each: Option<String>,
     /// How long a process may hold a GPU
     #[arg(long, value_name = "HOURS")]
     pub duration_limit: Option<String>,
     /// How many processes at once
     #[arg(long, value_name = "N")]
     pub process_limit: Option<String>,
+    /// How many processes of each member at once
+    #[arg(long, value_name = "N")]
+    pub process_limit_each: Option<String>,
     /// How long a process may do nothing
     #[arg(long, value_name = "MIN")]
     pub idle_limit: Option<String>,
     /// Only a process that holds so much is idle
     #[arg(long, value_name = "GB")]
     pub idle_min_memory: Option<String>,
+    /// true: a process to which clients are connected is idle too
+    #[arg(long, value_name = "BOOL")]
+    pub idle_with_connections: Option<String>,
+    /// A mean utilisation below this wastes the GPU, in percent
+    #[arg(long, value_name = "PCT")]
+    pub waste_below: Option<String>,
+    /// Only a process that holds so much wastes it
+    #[arg(long, value_name = "GB")]
+    pub waste_min_memory: Option<String>,
+    /// For so long [default: 1]
+    #[arg(long, value_name = "HOURS")]
+    pub waste_hours: Option<String>,
+    /// A utilisation over this all the time has run away, in percent
+    #[arg(long, value_name = "PCT")]
+    pub runaway_above: Option<String>,
+    /// For so long [default: 5]
+    #[arg(long, value_name = "MIN")]
+    pub runaway_minutes: Option<String>,
+    /// true: only a process whose parent has ended
+    #[arg(long, value_name = "BOOL")]
+    pub runaway_orphaned: Option<String>,
+    /// Memory that grows by so much leaks
+    #[arg(long, value_name = "GB")]
+    pub growth: Option<String>,
+    /// Within so long [default: 1]
+    #[arg(long, value_name = "HOURS")]
+    pub growth_hours: Option<String>,
     /// Who is ended first: the lowest
     #[arg(long, value_name = "N")]
     pub priority: Option<String>,
@@ -58,12 +103,45 @@ pub struct SetPolicy {
     /// Who belongs to the group: alice,bob
     #[arg(long, value_name = "USERS")]
     pub members: Option<String>,
+    /// Whose jobs it is about: alice,bob; without any who, everybody's
+    #[arg(long, value_name = "USERS")]
+    pub users: Option<String>,
+    /// Whose jobs it is not about
+    #[arg(long, value_name = "USERS")]
+    pub except_users: Option<String>,
+    /// Groups of the box whose users belong to it
+    #[arg(long, value_name = "GROUPS")]
+    pub unix_groups: Option<String>,
+    /// Accounts of Slurm whose jobs belong to it
+    #[arg(long, value_name = "ACCOUNTS")]
+    pub slurm_accounts: Option<String>,
+    /// Namespaces of Kubernetes whose pods belong to it
+    #[arg(long, value_name = "NAMESPACES")]
+    pub kubernetes_namespaces: Option<String>,
+    /// Images whose containers belong to it: */pytorch:*
+    #[arg(long, value_name = "IMAGES")]
+    pub images: Option<String>,
+    /// Which GPUs it is about: 0,2-3
+    #[arg(long, value_name = "GPUS")]
+    pub gpus: Option<String>,
+    /// Only processes of these whole names, with * and ?
+    #[arg(long, value_name = "NAMES")]
+    pub processes: Option<String>,
+    /// Only processes whose command line matches
+    #[arg(long, value_name = "REGEX")]
+    pub command: Option<String>,
     /// The only users
     #[arg(long, value_name = "USERS")]
     pub allowed_users: Option<String>,
     /// Not these users
     #[arg(long, value_name = "USERS")]
     pub blocked_users: Option<String>,
+    /// The only processes, by their whole names, with * and ?
+    #[arg(long, value_name = "NAMES")]
+    pub allowed_processes: Option<String>,
+    /// Not these processes
+    #[arg(long, value_name = "NAMES")]
+    pub blocked_processes: Option<String>,
     /// What of a GPU stays free, in GiB
     #[arg(long, value_name = "GB")]
     pub reserved_memory: Option<String>,
@@ -76,15 +154,18 @@ pub struct SetPolicy {
     /// On which days: mon-fri
     #[arg(long, value_name = "DAYS")]
     pub days: Option<String>,
-    /// What comes of a violation: warn or terminate
-    #[arg(long, value_name = "ACTION")]
+    /// What comes of a violation
+    #[arg(long, value_name = "ACTION", help = ACTION)]
     pub action: Option<String>,
     /// How far the guard goes for it, at most
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", help = MODE)]
     pub mode: Option<String>,
     /// From the first warning to the end: 10m
     #[arg(long, value_name = "TIME")]
     pub grace: Option<String>,
+    /// How often whoever is warned may ask for more time
+    #[arg(long, value_name = "N")]
+    pub max_snoozes: Option<String>,
     /// Your own words to whoever breaks it
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,
@@ -136,60 +217,71 @@ impl SetPolicy {
         }
         Ok(fields)
     }
-
-    fn options(&self) -> [(&'static str, &Option<String>); OPTIONS.len()] {
-        [
-            ("--memory-limit", &self.memory_limit),
-            ("--utilization-limit", &self.utilization_limit),
-            ("--duration-limit", &self.duration_limit),
-            ("--process-limit", &self.process_limit),
-            ("--idle-limit", &self.idle_limit),
-            ("--idle-min-memory", &self.idle_min_memory),
-            ("--priority", &self.priority),
-            ("--allowed-gpus", &self.allowed_gpus),
-            ("--blocked-gpus", &self.blocked_gpus),
-            ("--members", &self.members),
-            ("--allowed-users", &self.allowed_users),
-            ("--blocked-users", &self.blocked_users),
-            ("--reserved-memory", &self.reserved_memory),
-            ("--from", &self.from),
-            ("--to", &self.to),
-            ("--days", &self.days),
-            ("--action", &self.action),
-            ("--mode", &self.mode),
-            ("--grace", &self.grace),
-            ("--message", &self.message),
-        ]
-    }
 }
 
-/// The options that set a key.
-const OPTIONS: [&str; 20] = [
-    "--memory-limit",
-    "--utilization-limit",
-    "--duration-limit",
-    "--process-limit",
-    "--idle-limit",
-    "--idle-min-memory",
-    "--priority",
-    "--allowed-gpus",
-    "--blocked-gpus",
-    "--members",
-    "--allowed-users",
-    "--blocked-users",
-    "--reserved-memory",
-    "--from",
-    "--to",
-    "--days",
-    "--action",
-    "--mode",
-    "--grace",
-    "--message",
-];
+/// The options that set a key, each with the field of [`SetPolicy`] that takes it.
+macro_rules! options {
+    ($($option:literal $field:ident,)*) => {
+        const OPTIONS: &[&str] = &[$($option,)*];
+
+        impl SetPolicy {
+            fn options(&self) -> impl Iterator<Item = (&'static str, &Option<String>)> {
+                [$(($option, &self.$field),)*].into_iter()
+            }
+        }
+    };
+}
+
+options! {
+    "--memory-limit" memory_limit,
+    "--memory-limit-each" memory_limit_each,
+    "--utilization-limit" utilization_limit,
+    "--utilization-limit-each" utilization_limit_each,
+    "--duration-limit" duration_limit,
+    "--process-limit" process_limit,
+    "--process-limit-each" process_limit_each,
+    "--idle-limit" idle_limit,
+    "--idle-min-memory" idle_min_memory,
+    "--idle-with-connections" idle_with_connections,
+    "--waste-below" waste_below,
+    "--waste-min-memory" waste_min_memory,
+    "--waste-hours" waste_hours,
+    "--runaway-above" runaway_above,
+    "--runaway-minutes" runaway_minutes,
+    "--runaway-orphaned" runaway_orphaned,
+    "--growth" growth,
+    "--growth-hours" growth_hours,
+    "--priority" priority,
+    "--allowed-gpus" allowed_gpus,
+    "--blocked-gpus" blocked_gpus,
+    "--members" members,
+    "--users" users,
+    "--except-users" except_users,
+    "--unix-groups" unix_groups,
+    "--slurm-accounts" slurm_accounts,
+    "--kubernetes-namespaces" kubernetes_namespaces,
+    "--images" images,
+    "--gpus" gpus,
+    "--processes" processes,
+    "--command" command,
+    "--allowed-users" allowed_users,
+    "--blocked-users" blocked_users,
+    "--allowed-processes" allowed_processes,
+    "--blocked-processes" blocked_processes,
+    "--reserved-memory" reserved_memory,
+    "--from" from,
+    "--to" to,
+    "--days" days,
+    "--action" action,
+    "--mode" mode,
+    "--grace" grace,
+    "--max-snoozes" max_snoozes,
+    "--message" message,
+}
 
 /// Those that a policy of this kind has.
 fn options_of(kind: PolicyKind) -> impl Iterator<Item = &'static str> {
-    let options = OPTIONS.into_iter();
+    let options = OPTIONS.iter().copied();
     options.filter(move |option| key(kind, option).is_some())
 }
 
@@ -239,14 +331,37 @@ fn key(kind: PolicyKind, option: &str) -> Option<&'static str> {
         ("--utilization-limit", User | Time) => "utilization_limit_pct",
         ("--utilization-limit", Group) => "total_utilization_limit_pct",
         ("--utilization-limit", Gpu) => "max_utilization_pct",
+        ("--memory-limit-each", Group) => "memory_limit_gb",
+        ("--utilization-limit-each", Group) => "utilization_limit_pct",
+        ("--process-limit-each", Group) => "max_concurrent_processes_each",
         ("--duration-limit", User | Group | Time | Rule) => "duration_limit_hours",
         ("--process-limit", User | Group | Time) => "max_concurrent_processes",
         ("--idle-limit", User | Group | Time | Rule) => "idle_limit_minutes",
         ("--idle-min-memory", User | Group | Time | Rule) => "idle_min_memory_gb",
+        ("--idle-with-connections", Rule) => "idle_with_connections",
+        ("--waste-below", Rule) => "waste_below_pct",
+        ("--waste-min-memory", Rule) => "waste_min_memory_gb",
+        ("--waste-hours", Rule) => "waste_hours",
+        ("--runaway-above", Rule) => "runaway_above_pct",
+        ("--runaway-minutes", Rule) => "runaway_minutes",
+        ("--runaway-orphaned", Rule) => "runaway_orphaned",
+        ("--growth", Rule) => "growth_gb",
+        ("--growth-hours", Rule) => "growth_hours",
         ("--priority", User | Group) => "priority",
         ("--allowed-gpus", User | Group) => "allowed_gpus",
         ("--blocked-gpus", User | Group) => "blocked_gpus",
         ("--members", Group) => "members",
+        ("--users", Rule) => "users",
+        ("--except-users", Rule) => "except_users",
+        ("--unix-groups", Group | Rule) => "unix_groups",
+        ("--slurm-accounts", Group | Rule) => "slurm_accounts",
+        ("--kubernetes-namespaces", Group | Rule) => "kubernetes_namespaces",
+        ("--images", Group | Rule) => "images",
+        ("--gpus", Gpu | Time | Rule) => "gpus",
+        ("--processes", Rule) => "processes",
+        ("--command", Rule) => "command",
+        ("--allowed-processes", Gpu) => "allowed_processes",
+        ("--blocked-processes", Gpu) => "blocked_processes",
         ("--allowed-users", Gpu | Time) => "allowed_users",
         ("--blocked-users", Gpu | Time) => "blocked_users",
         ("--reserved-memory", Gpu) => "reserved_memory_gb",
@@ -256,6 +371,7 @@ fn key(kind: PolicyKind, option: &str) -> Option<&'static str> {
         ("--action", _) => "action",
         ("--mode", _) => "mode",
         ("--grace", _) => "grace",
+        ("--max-snoozes", _) => "max_snoozes",
         ("--message", _) => "message",
         _ => return None,
     })
@@ -266,6 +382,7 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command, GuardCommand};
     use clap::{CommandFactory as _, Parser as _};
+    use std::collections::BTreeSet;
 
     fn set(line: &str) -> (PolicyKind, Box<SetPolicy>) {
         let Command::Guard(guard) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
@@ -288,9 +405,9 @@ mod tests {
         let (kind, wanted) = set("gpukillctl guard gpu set 0 --members a --memory-limit 8");
         assert_eq!(
             wanted.fields(kind).unwrap_err(),
-            "a GPU policy has no --members: it has --memory-limit, --utilization-limit, \
-             --allowed-users, --blocked-users, --reserved-memory, --action, --mode, --grace, \
-             --message"
+            "a GPU policy has no --members: it has --memory-limit, --utilization-limit, --gpus, \
+             --allowed-users, --blocked-users, --allowed-processes, --blocked-processes, \
+             --reserved-memory, --action, --mode, --grace, --max-snoozes, --message"
         );
         let (kind, wanted) = set("gpukillctl guard gpu set 0 --memory-limit 8 --set gpus=0,1");
         let fields = [("max_memory_gb", "8"), ("gpus", "0,1")];
@@ -301,9 +418,83 @@ mod tests {
     #[test]
     fn every_option_of_a_policy_is_one_that_sets_a_key() {
         let (_, wanted) = set("gpukillctl guard user set a --priority 1");
-        assert_eq!(wanted.options().map(|(name, _)| name), OPTIONS);
+        let names: Vec<&str> = wanted.options().map(|(name, _)| name).collect();
+        assert_eq!(names, OPTIONS);
+        let fields = OPTIONS.iter().map(|it| it.trim_start_matches('-'));
+        let command = SetPolicy::augment_args(clap::Command::new("set"));
+        let typed = command.get_arguments().filter_map(clap::Arg::get_long);
+        let typed: Vec<&str> = typed
+            .filter(|it| !["set", "dry-run"].contains(it))
+            .collect();
+        assert_eq!(fields.collect::<Vec<_>>(), typed);
         for kind in PolicyKind::ALL {
             assert!(options_of(kind).count() >= 5, "{kind:?}");
+        }
+    }
+
+    /// The keys of each kind of policy, as the reference of the rules has them.
+    fn keys() -> Vec<(PolicyKind, String)> {
+        let reference = gpukill_policy::guard::read::print_reference();
+        let mut kind = None;
+        let mut keys = Vec::new();
+        for line in reference.lines() {
+            let line = line.trim_start_matches(['#', ' ']);
+            if let Some(table) = line.strip_prefix('[') {
+                let table = table.trim_start_matches('[');
+                let of = PolicyKind::ALL.into_iter();
+                kind = of.clone().find(|kind| table.starts_with(kind.table()));
+                continue;
+            }
+            let is_key = |key: &&str| key.bytes().all(|it| it.is_ascii_lowercase() || it == b'_');
+            let key = line.split_once(" = ").map(|(key, _)| key).filter(is_key);
+            if let (Some(kind), Some(key)) = (kind, key) {
+                keys.push((kind, key.to_owned()));
+            }
+        }
+        keys
+    }
+
+    #[test]
+    fn every_key_of_a_policy_but_names_and_tables_has_an_option() {
+        let keys = keys();
+        assert!(keys.len() > 80, "{keys:?}");
+        let has_none: BTreeSet<String> = keys
+            .into_iter()
+            .filter(|(kind, wanted)| {
+                let mut options = OPTIONS.iter();
+                !options.any(|option| key(*kind, option) == Some(wanted))
+            })
+            .map(|(kind, key)| format!("{}.{key}", kind.table()))
+            .collect();
+        let expected = [
+            "gpu_policies.gpu_index",
+            "gpu_policies.maintenance_window",
+            "group_policies.group_name",
+            "rules.name",
+            "time_policies.name",
+            "user_policies.time_overrides",
+            "user_policies.username",
+        ];
+        assert_eq!(
+            has_none.iter().map(String::as_str).collect::<Vec<_>>(),
+            expected
+        );
+    }
+
+    #[test]
+    fn the_help_says_what_each_mode_and_action_is() {
+        let mut command = Cli::command();
+        for name in ["guard", "user", "set"] {
+            command = command.find_subcommand(name).unwrap().clone();
+        }
+        let help = command.render_help().to_string();
+        for line in [
+            "dry-run  it is only recorded what would be done",
+            "soft     it warns, and ends when the grace is over",
+            "enforce  it ends without a warning",
+            "warn       whoever it is is told, and no more",
+        ] {
+            assert!(help.lines().any(|it| it.trim() == line), "{help}");
         }
     }
 

@@ -12,15 +12,17 @@ use crate::output::{guard, print_lines};
 use crate::settings::Settings;
 use gpukill_policy::guard::check::warnings;
 use gpukill_policy::guard::read;
+use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::guard::edit::Warning;
 use std::io::Read as _;
 use std::path::Path;
+use std::time::Duration;
 
 /// As a new file of any program: the umask has the last word.
 const MODE: u32 = 0o666;
 
 /// Every mistake in a file, and what of it can never hold. Asks no daemon.
-pub(super) fn check(
+pub(super) async fn check(
     wanted: &CheckRules,
     settings: &Settings,
     messages: Messages,
@@ -45,7 +47,7 @@ pub(super) fn check(
         Ok(rules) => {
             let odd = warnings(&rules)
                 .into_iter()
-                .chain(here::about_users(&rules));
+                .chain(about_this_box(&rules, settings, messages).await);
             let mut odd: Vec<Warning> = match has_lines {
                 true => odd.collect(),
                 false => odd.map(here::without_its_line).collect(),
@@ -58,6 +60,18 @@ pub(super) fn check(
             print_lines(&guard::mistakes(&name, &mistakes, &look), &look)?;
             Ok(Exit::BadUsage)
         }
+    }
+}
+
+/// What means nothing here: where a daemon answers, also which GPUs this box has not got.
+/// A file is checked without one too.
+async fn about_this_box(rules: &Rules, settings: &Settings, messages: Messages) -> Vec<Warning> {
+    /// A daemon that is there answers at once, and one that is not is not waited for.
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let patience = Patience::lasting(settings.timeout.min(PATIENCE));
+    match connect(settings, patience, messages).await {
+        Ok(daemon) => here::about_all(rules, &daemon, patience).await,
+        Err(_) => here::about_users(rules),
     }
 }
 
@@ -173,7 +187,10 @@ pub(super) async fn import(
     let is_nothing = guard::is_nothing(&planned);
     let shows = wanted.edit.dry_run || is_nothing || !wanted.yes;
     if shows {
-        print_lines(&guard::edited(&planned, Doing::Saying, &look), &look)?;
+        print_lines(
+            &guard::edited(&planned, Doing::Saying, None, super::now(), &look),
+            &look,
+        )?;
         tell(&planned.warnings, messages);
         tell_of_this_box(&text, &daemon, patience(), messages).await;
     }
@@ -203,7 +220,10 @@ pub(super) async fn import(
         new.retain(|warning| !planned.warnings.contains(warning));
         tell(&new, messages);
     } else {
-        print_lines(&guard::edited(&report, Doing::Doing, &look), &look)?;
+        print_lines(
+            &guard::edited(&report, Doing::Doing, None, super::now(), &look),
+            &look,
+        )?;
         tell(&report.warnings, messages);
         tell_of_this_box(&text, &daemon, patience(), messages).await;
     }

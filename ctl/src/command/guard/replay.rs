@@ -5,12 +5,15 @@ use crate::args::{ReplayRules, TestRules};
 use crate::connect::{Daemon, Patience};
 use crate::exit::{Exit, Failure};
 use crate::moment;
+use crate::output::guard::Spared;
 use crate::output::line::Line;
 use crate::output::look::Look;
 use crate::output::message::Messages;
 use crate::output::{guard, json, print, print_lines};
 use crate::settings::{Format, Settings};
 use chrono::Local;
+use gpukill_policy::guard::Rulebook;
+use gpukill_policy::guard::affected::{milder, spared};
 use gpukill_policy::guard::reach::reach;
 use gpukill_policy::guard::read::read;
 use gpukill_proto::document::ReplayDocument;
@@ -48,10 +51,10 @@ pub(super) async fn run(
     let text = text
         .map(|file| files::read(file, None, messages))
         .transpose()?;
-    let report = replay(text.as_deref(), span, settings, messages).await?;
+    let (report, spared) = replay(text.as_deref(), span, settings, messages).await?;
     let name = named(wanted.rules.as_deref());
     show(&report, settings, |look| {
-        guard::replay(&report, &name, look)
+        guard::replay(&report, &name, &spared, look)
     })
 }
 
@@ -76,8 +79,10 @@ pub(super) async fn test(
         }
     };
     let span = (now.plus_seconds(-judged), now);
-    let report = replay(text.as_deref(), span, settings, messages).await?;
-    show(&report, settings, |look| guard::tested(&report, now, look))
+    let (report, spared) = replay(text.as_deref(), span, settings, messages).await?;
+    show(&report, settings, |look| {
+        guard::tested(&report, &spared, now, look)
+    })
 }
 
 /// How many seconds are judged for a test of these rules. With mistakes in them, it is
@@ -109,7 +114,7 @@ async fn replay(
     (since, until): (Timestamp, Timestamp),
     settings: &Settings,
     messages: Messages,
-) -> Result<ReplayReport, Failure> {
+) -> Result<(ReplayReport, Spared), Failure> {
     if since >= until {
         let (since, until) = (since.to_rfc3339(), until.to_rfc3339());
         return Err(Failure::Usage(format!(
@@ -124,12 +129,39 @@ async fn replay(
         since,
         until,
     };
-    let mut replayed = std::pin::pin!(daemon.replay_rules(&request, patience()));
+    let report = patiently(daemon.replay_rules(&request, patience()), messages).await?;
+    let text = match text {
+        Some(text) => text.to_owned(),
+        None => {
+            let (_, _, text) = daemon.rules(Patience::lasting(settings.timeout)).await?;
+            text
+        }
+    };
+    Ok(with_own_policies(report, &text))
+}
+
+/// Says what is waited for where that takes long.
+async fn patiently<T>(replaying: impl Future<Output = T>, messages: Messages) -> T {
+    let mut replaying = std::pin::pin!(replaying);
     tokio::select! {
-        replayed = &mut replayed => return replayed,
+        replayed = &mut replaying => return replayed,
         () = tokio::time::sleep(QUIET) => messages.wait("reading the history, this may take a minute"),
     }
-    replayed.await
+    replaying.await
+}
+
+/// A replay rehearses for everybody: who is spared by their own policy, the rules say. With
+/// mistakes in them, it is other rules that are in force, of which nothing is known here.
+fn with_own_policies(mut report: ReplayReport, text: &str) -> (ReplayReport, Spared) {
+    let Ok(rules) = read(text) else {
+        return (report, Spared::new());
+    };
+    let spared = spared(&report.records, &rules);
+    let book = Rulebook::of(rules);
+    for open in &mut report.open {
+        open.own_policy = milder(open, &book);
+    }
+    (report, spared)
 }
 
 async fn offered(

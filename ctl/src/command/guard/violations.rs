@@ -36,7 +36,10 @@ pub(super) async fn run(
         // Only the settings can ask for forms that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv if stranger.is_none() => {
             let look = Look::of_stdout(settings);
-            print_lines(&guard::violations(&all, now(), &look), &look)?;
+            // A dry run, a guard that has stopped and one that ends jobs look alike in what
+            // goes on.
+            let status = daemon.status(Patience::lasting(settings.timeout)).await?;
+            print_lines(&guard::violations(&all, &status.guard, now(), &look), &look)?;
         }
         Format::Table | Format::Ndjson | Format::Csv => {}
     }

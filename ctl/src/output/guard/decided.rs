@@ -1,20 +1,27 @@
 //! The tables of `guard violations`: what goes on, and what was decided.
 
-use super::words::{ending, gpus, measured, names, pid, processes, step, who};
+use super::words::{WHICH, ending, gpus, measured, names, pid, processes, spares, step, who};
+use super::{Said, stopped};
 use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
 use crate::output::mark::WOULD_HAVE_ENDED;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
-use crate::output::value::{clock_or_day, counted, minute};
+use crate::output::value::{clock, clock_or_day, counted, minute};
 use gpukill_proto::guard::{
-    GuardMode, GuardRecord, GuardStep, OpenViolation, RuleName, ViolationPage,
+    GuardMode, GuardRecord, GuardReport, GuardStep, OpenViolation, RuleName, ViolationPage, jobs,
 };
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 
-/// What goes on, then what was decided, newest first.
-pub(crate) fn violations(page: &ViolationPage, now: Timestamp, look: &Look) -> Vec<Line> {
-    let mut lines = going_on(&page.open, &page.would_have_ended, now, look);
+/// What goes on, as the guard stands, then what was decided, newest first.
+pub(crate) fn violations(
+    page: &ViolationPage,
+    guard: &GuardReport,
+    now: Timestamp,
+    look: &Look,
+) -> Vec<Line> {
+    let stands = Stands::of(guard);
+    let mut lines = going_on(&page.open, &page.would_have_ended, stands, now, look);
     if page.records.is_empty() {
         lines.push(Line::plain("nothing was decided in this time"));
         return lines;
@@ -25,17 +32,47 @@ pub(crate) fn violations(page: &ViolationPage, now: Timestamp, look: &Look) -> V
         Column::left("WHO", WhenNarrow::Shrinks(8)),
         Column::left("GPU", WhenNarrow::Goes(2)),
         Column::left("RULE", WhenNarrow::Shrinks(14)),
-        // `would warn (2)`
-        Column::left("WHAT", WhenNarrow::Shrinks(14)),
+        // `more time, 1 left`
+        Column::left("WHAT", WhenNarrow::Shrinks(17)),
         Column::left("PID", WhenNarrow::Stays),
         Column::left("PROCESS", WhenNarrow::ShrinksThenGoes(12, 1)),
         Column::left("MEASURED", WhenNarrow::Goes(3)),
     ]);
     for (_, record) in &page.records {
-        table.push(Row::Cells(row(record, now, look)));
+        let (what, below) = told(record, look);
+        table.push(Row::Cells(row(record, what, now, look)));
+        for text in below {
+            table.push(Row::Sentence(vec![Cell::plain("")], Cell::plain(text)));
+        }
     }
     lines.extend(table.lines(look));
     lines
+}
+
+/// How the guard stands towards what goes on.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stands {
+    /// Nobody is warned or ended.
+    Nothing,
+    /// The guard is off, and no violation goes on by it.
+    Off,
+    /// It warns or ends in this mode.
+    Does(GuardMode),
+    /// It would in this mode, and has stopped since then.
+    Stopped(GuardMode, Timestamp),
+}
+
+impl Stands {
+    const fn of(guard: &GuardReport) -> Self {
+        match (guard.mode, guard.tripped_at) {
+            (GuardMode::Disabled, _) => Self::Off,
+            (GuardMode::DryRun, None) => Self::Nothing,
+            (mode @ (GuardMode::Soft | GuardMode::Enforce), None) => Self::Does(mode),
+            (mode @ (GuardMode::DryRun | GuardMode::Soft | GuardMode::Enforce), Some(at)) => {
+                Self::Stopped(mode, at)
+            }
+        }
+    }
 }
 
 /// Those that go on, with their clocks, and for what jobs would have been ended that are
@@ -43,13 +80,20 @@ pub(crate) fn violations(page: &ViolationPage, now: Timestamp, look: &Look) -> V
 pub(super) fn going_on(
     open: &[OpenViolation],
     would_have_ended: &[OpenViolation],
+    stands: Stands,
     now: Timestamp,
     look: &Look,
 ) -> Vec<Line> {
-    if open.is_empty() && would_have_ended.is_empty() {
-        return vec![Line::plain("no violation goes on")];
+    let mut lines = heading(open, would_have_ended, stands, look);
+    if let Stands::Stopped(mode, at) = stands {
+        let text = stopped(mode, &clock(at, now, look), Said::AmongViolations);
+        let texts = wrap(&text, 0, 2, look.width).into_iter();
+        lines.extend(texts.map(|text| Line::toned(text, Tone::Broken)));
     }
-    let mut lines = vec![heading(open, would_have_ended, look), Line::default()];
+    if open.is_empty() && would_have_ended.is_empty() {
+        return lines;
+    }
+    lines.push(Line::default());
     // Who has to do what until when comes first; explain tells the rest of each process.
     let mut table = Table::new(vec![
         Column::left("WHO", WhenNarrow::Shrinks(8)),
@@ -89,6 +133,11 @@ pub(super) fn going_on(
         ]));
     }
     lines.extend(table.lines(look));
+    if open.iter().any(|open| is_one_of_several(open, now)) {
+        let texts = wrap(WHICH, 0, 2, look.width).into_iter();
+        lines.push(Line::default());
+        lines.extend(texts.map(|text| Line::toned(text, Tone::Faint)));
+    }
     lines.extend(messages(all(), look));
     lines
 }
@@ -110,8 +159,16 @@ fn messages<'v>(all: impl Iterator<Item = &'v OpenViolation>, look: &Look) -> Ve
     lines
 }
 
-/// How many there are, and of how many nobody is told.
-fn heading(open: &[OpenViolation], would_have_ended: &[OpenViolation], look: &Look) -> Line {
+/// How many there are, and what comes of them.
+fn heading(
+    open: &[OpenViolation],
+    would_have_ended: &[OpenViolation],
+    stands: Stands,
+    look: &Look,
+) -> Vec<Line> {
+    if open.is_empty() && would_have_ended.is_empty() {
+        return vec![Line::plain("no violation goes on")];
+    }
     let mut count = match open.len() {
         0 => "no violation now".to_owned(),
         several => format!("{} now", counted(several, "violation")),
@@ -120,22 +177,38 @@ fn heading(open: &[OpenViolation], would_have_ended: &[OpenViolation], look: &Lo
         let jobs = counted(would_have_ended.len(), "job");
         count = format!("{count}, {jobs} {WOULD_HAVE_ENDED}");
     }
-    let mut line = Line::toned(count, Tone::Strong);
-    let dry = open.iter().filter(|open| open.mode <= GuardMode::DryRun);
-    let dry = dry.count();
-    if dry + would_have_ended.len() > 0 {
-        let which = if dry == open.len() {
-            String::new()
-        } else {
-            format!(" for {dry} of them")
-        };
-        let dot = look.symbols.dot();
-        line.push(
-            format!("{dot}dry run{which}: nobody is warned or ended"),
-            Tone::Plain,
-        );
+    let rehearsed = open.iter().filter(|open| open.mode <= GuardMode::DryRun);
+    let what = match (stands, rehearsed.count() + would_have_ended.len()) {
+        (Stands::Nothing | Stands::Stopped(GuardMode::Disabled | GuardMode::DryRun, _), _) => {
+            "dry run: nobody is warned or ended".to_owned()
+        }
+        (Stands::Off, _) => "the guard is disabled: nothing is judged".to_owned(),
+        (Stands::Stopped(GuardMode::Soft | GuardMode::Enforce, _), _) => {
+            "stopped: nobody is warned or ended".to_owned()
+        }
+        (Stands::Does(mode), 0) => mode.name().to_owned(),
+        (Stands::Does(mode), 1) => {
+            format!(
+                "{}, and 1 of them is only recorded: its policy says so",
+                mode.name()
+            )
+        }
+        (Stands::Does(mode), some) => format!(
+            "{}, and {some} of them are only recorded: their policies say so",
+            mode.name()
+        ),
+    };
+    let mut line = Line::toned(count.as_str(), Tone::Strong);
+    line.push(format!("{}{what}", look.symbols.dot()), Tone::Plain);
+    if look.width.is_none_or(|most| line.width() <= most) {
+        return vec![line];
     }
-    line.cut(look.width, look.symbols)
+    let lines = [(count, Tone::Strong), (what, Tone::Plain)].into_iter();
+    let lines = lines.flat_map(|(text, tone)| {
+        let texts = wrap(&text, 0, 2, look.width).into_iter();
+        texts.map(move |text| Line::toned(text, tone))
+    });
+    lines.collect()
 }
 
 /// When somebody is ended for it; when one of several was.
@@ -147,10 +220,20 @@ fn end(open: &OpenViolation, now: Timestamp, look: &Look) -> String {
         };
         return format!("1 {ended} {}", clock_or_day(at, now, "%H:%M", look));
     }
+    if let Some(own) = open.own_policy {
+        return spares(own).to_owned();
+    }
     let Some(deadline) = open.deadline.filter(|deadline| *deadline > now) else {
         return look.symbols.none().to_owned();
     };
     format!("{} {}", ending(open), minute(deadline, now, look))
+}
+
+/// Whether the end of one job of several is told.
+fn is_one_of_several(open: &OpenViolation, now: Timestamp) -> bool {
+    let is_told = open.ended_at.is_none() && open.own_policy.is_none();
+    let is_to_come = open.deadline.is_some_and(|deadline| deadline > now);
+    is_told && is_to_come && jobs(open) != Some(1)
 }
 
 /// When a job would have been ended that is there still.
@@ -161,7 +244,27 @@ fn ended(gone: &OpenViolation, now: Timestamp, look: &Look) -> String {
     format!("{WOULD_HAVE_ENDED}{at}")
 }
 
-fn row(record: &GuardRecord, now: Timestamp, look: &Look) -> Vec<Cell> {
+/// What happened; and why, on lines below its row where it would be cut beside it.
+fn told(record: &GuardRecord, look: &Look) -> (String, Vec<String>) {
+    /// A blank, a moment of today, and a gap.
+    const BEFORE: usize = 12;
+    /// With less than so many columns for all, few are left for a sentence.
+    const WIDE: usize = 100;
+    let what = step(record);
+    let Some(most) = look.width.filter(|most| *most < WIDE) else {
+        return (what, Vec::new());
+    };
+    match what.split_once(": ") {
+        Some((what, why)) => {
+            let why = shown(why, look.symbols);
+            let below = wrap(&why, 0, 0, Some(most.saturating_sub(BEFORE)));
+            (what.to_owned(), below)
+        }
+        None => (what, Vec::new()),
+    }
+}
+
+fn row(record: &GuardRecord, what: String, now: Timestamp, look: &Look) -> Vec<Cell> {
     let evidence = &record.evidence;
     let (runs, count) = match &record.step {
         GuardStep::Ended(victim) => (&victim.runs, victim.count),
@@ -169,6 +272,7 @@ fn row(record: &GuardRecord, now: Timestamp, look: &Look) -> Vec<Cell> {
         | GuardStep::Warned { .. }
         | GuardStep::Spared(_)
         | GuardStep::Over
+        | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Acted(_)
         | GuardStep::Tripped { .. } => (&evidence.runs, evidence.count),
@@ -179,7 +283,7 @@ fn row(record: &GuardRecord, now: Timestamp, look: &Look) -> Vec<Cell> {
         text(&who(&record.subject, evidence)),
         Cell::plain(gpus(runs)),
         text(&record.rule.to_string()),
-        text(&step(record)),
+        text(&what),
         Cell::plain(pid(runs)),
         text(&names(runs, count)),
         Cell::plain(measured(record.rule.kind, evidence.measured)),
@@ -194,7 +298,7 @@ mod tests {
     /// What is said of each record.
     fn said(page: &ViolationPage) -> Vec<String> {
         let look = sample::look(None);
-        let lines = violations(page, sample::NOW, &look);
+        let lines = violations(page, &sample::guard_report(), sample::NOW, &look);
         let lines: Vec<String> = lines.iter().map(Line::text).collect();
         lines[lines.len() - page.records.len()..].to_vec()
     }

@@ -1,49 +1,76 @@
 //! What rules would have done: by rule, then one by one.
 
-use super::decided::going_on;
-use super::words::{gpus, measured, processes, who};
+use super::decided::{Stands, going_on};
+use super::words::{gpus, measured, processes, spares, who};
 use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::value::{counted, date_and_clock, formatted, thousands};
 use gpukill_proto::guard::{
-    GuardRecord, GuardStep, ReplayReport, RuleName, RuleOutcome, Subject, Victim,
+    GuardRecord, GuardStep, Milder, ReplayReport, RuleName, RuleOutcome, Subject, Victim,
 };
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Who is spared by their own policy, by name: whatever a replay counts, nobody would have
+/// ended their jobs.
+pub(crate) type Spared = BTreeMap<String, Milder>;
+
 /// The lines of `guard replay`; `rules` is what to call these.
-pub(crate) fn replay(report: &ReplayReport, rules: &str, look: &Look) -> Vec<Line> {
+pub(crate) fn replay(
+    report: &ReplayReport,
+    rules: &str,
+    spared: &Spared,
+    look: &Look,
+) -> Vec<Line> {
     let mut lines = vec![heading(report, rules, look), Line::default()];
     if report.outcomes.is_empty() {
         lines.push(Line::plain("nobody would have been warned or ended"));
     } else {
         lines.extend(outcomes(&report.outcomes, look));
         lines.push(Line::default());
-        lines.extend(ended(report, look));
+        lines.extend(ended(report, spared, look));
     }
-    lines.extend(rest(report, Vec::new(), look));
+    lines.extend(rest(report, of_own_policies(spared), look));
     lines
 }
 
 /// The lines of `guard test`: what these rules come to now, and since when they were
 /// tried.
-pub(crate) fn tested(report: &ReplayReport, now: Timestamp, look: &Look) -> Vec<Line> {
-    let mut lines = going_on(&report.open, &[], now, look);
+pub(crate) fn tested(
+    report: &ReplayReport,
+    spared: &Spared,
+    now: Timestamp,
+    look: &Look,
+) -> Vec<Line> {
+    let mut lines = going_on(&report.open, &[], Stands::Nothing, now, look);
     // These count as gone, and break no rule any more.
     let is_end = |record: &GuardRecord| matches!(record.step, GuardStep::Ended(_));
     if report.records.iter().any(is_end) {
         lines.extend([Line::default(), Line::plain(WOULD_HAVE_ENDED_SINCE)]);
-        lines.extend(ended(report, look));
+        lines.extend(ended(report, spared, look));
     }
     let tried = match report.judged {
         0 => "no sample was judged".to_owned(),
         _ => format!("judged from {} on", date_and_clock(report.since, look)),
     };
-    lines.extend(rest(report, vec![tried], look));
+    let mut texts = of_own_policies(spared);
+    texts.push(tried);
+    lines.extend(rest(report, texts, look));
     lines
+}
+
+/// Who is spared by their own policy, a line each.
+fn of_own_policies(spared: &Spared) -> Vec<String> {
+    /// So many are told.
+    const MOST: usize = 10;
+    let told = spared.iter().take(MOST).map(|(name, own)| match own {
+        Milder::Warned => format!("{name}: warned only: own policy"),
+        Milder::Rehearsed => format!("{name}: nobody is warned or ended: own policy"),
+    });
+    told.collect()
 }
 
 const WOULD_HAVE_ENDED_SINCE: &str = "since then these would have been ended";
@@ -102,7 +129,7 @@ fn hours(ms: u64) -> String {
 type Warned<'a> = BTreeMap<(&'a RuleName, &'a Subject), Timestamp>;
 
 /// One line for each job that would have been ended.
-fn ended(report: &ReplayReport, look: &Look) -> Vec<Line> {
+fn ended(report: &ReplayReport, spared: &Spared, look: &Look) -> Vec<Line> {
     let mut warned: Warned<'_> = BTreeMap::new();
     let mut table = Table::new(vec![
         Column::left("WHEN", WhenNarrow::Stays),
@@ -121,13 +148,14 @@ fn ended(report: &ReplayReport, look: &Look) -> Vec<Line> {
             GuardStep::Warned { .. } => {
                 warned.entry(key).or_insert(record.at);
             }
-            GuardStep::Over => {
+            GuardStep::Over | GuardStep::Outdated => {
                 warned.remove(&key);
             }
             GuardStep::Ended(victim) => {
                 count += 1;
                 let before = warned.get(&key).copied();
-                table.push(Row::Cells(row(record, victim, before, look)));
+                let own = spared.get(&victim.job.owner.name).copied();
+                table.push(Row::Cells(row(record, (victim, own), before, look)));
             }
             GuardStep::Violated
             | GuardStep::Spared(_)
@@ -142,21 +170,30 @@ fn ended(report: &ReplayReport, look: &Look) -> Vec<Line> {
     table.lines(look)
 }
 
-fn row(record: &GuardRecord, victim: &Victim, warned: Option<Timestamp>, look: &Look) -> Vec<Cell> {
+fn row(
+    record: &GuardRecord,
+    (victim, own): (&Victim, Option<Milder>),
+    warned: Option<Timestamp>,
+    look: &Look,
+) -> Vec<Cell> {
     let text = |text: &str| Cell::plain(shown(text, look.symbols));
     let mut at_the_end = measured(record.rule.kind, record.evidence.measured);
     // What others end is theirs to look at.
-    let tone = match (&victim.leave_to, victim.is_busy) {
-        (Some(command), _) => {
+    let tone = match (own, &victim.leave_to, victim.is_busy) {
+        (Some(own), _, _) => {
+            at_the_end = spares(own).to_owned();
+            Tone::Plain
+        }
+        (None, Some(command), _) => {
             at_the_end = format!("left: {command}");
             Tone::Plain
         }
-        (None, Some(true)) => {
+        (None, None, Some(true)) => {
             at_the_end.push_str("  busy");
             Tone::Doubtful
         }
-        (None, Some(false)) => Tone::Plain,
-        (None, None) => {
+        (None, None, Some(false)) => Tone::Plain,
+        (None, None, None) => {
             at_the_end.push_str("  busy?");
             Tone::Doubtful
         }

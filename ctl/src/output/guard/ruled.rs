@@ -1,12 +1,12 @@
 //! What the guard says of one process: whom rules mean by it, a line for each rule that it
 //! breaks, and one for each limit that holds for its owner.
 
-use super::words::{amount, ending, measured};
+use super::words::{amount, ending, measured, spares};
 use crate::output::look::Look;
 use crate::output::mark::WOULD_HAVE_ENDED;
 use crate::output::value::{clock, minute, reading};
 use gpukill_proto::guard::{
-    GuardMode, HeldTo, JudgedAs, OpenViolation, RuleName, RuleSource, Ruled,
+    GuardMode, HeldTo, JudgedAs, Milder, OpenViolation, RuleName, RuleSource, Ruled,
 };
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Timestamp;
@@ -94,6 +94,11 @@ fn violation(open: &OpenViolation, is: Is, now: Timestamp, look: &Look) -> Strin
                 )
             }
         });
+    } else if let Some(own) = open.own_policy {
+        parts.push(match own {
+            Milder::Warned => spares(own).to_owned(),
+            Milder::Rehearsed => "nobody is warned or ended: own policy".to_owned(),
+        });
     } else if let Some(deadline) = open.deadline.filter(|deadline| *deadline > now) {
         let ending = ending(open);
         parts.push(format!(
@@ -112,7 +117,7 @@ fn violation(open: &OpenViolation, is: Is, now: Timestamp, look: &Look) -> Strin
 
 /// `1 snooze left: gpukillctl guard snooze 51002`
 fn snooze(open: &OpenViolation) -> Option<String> {
-    let left = open.snoozes_left.iter().map(|(_, left)| *left).max()?;
+    let left = open.readers.iter().map(|it| it.snoozes_left).max()?;
     let pid = open.evidence.runs.first()?.run.pid;
     match left {
         0 => Some("no snooze left".to_owned()),

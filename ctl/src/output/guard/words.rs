@@ -3,8 +3,8 @@
 use crate::output::mark::ends;
 use crate::output::value::size;
 use gpukill_proto::guard::{
-    Acted, Evidence, GuardMode, GuardRecord, GuardStep, Measured, OpenViolation, RuleKind, Subject,
-    Told, jobs,
+    Acted, Evidence, GuardMode, GuardRecord, GuardStep, Measured, Milder, OpenViolation, RuleKind,
+    Subject, Told, jobs,
 };
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Bytes;
@@ -159,6 +159,18 @@ pub(super) fn ending(open: &OpenViolation) -> String {
     }
 }
 
+/// That nobody is ended for a violation, whatever the mode.
+pub(super) const fn spares(own_policy: Milder) -> &'static str {
+    match own_policy {
+        Milder::Warned => "warned only: own policy",
+        Milder::Rehearsed => "nobody: own policy",
+    }
+}
+
+/// Which of several jobs is the one that is ended.
+pub(super) const WHICH: &str = "1 of several: of the jobs of the lowest priority one that is \
+    enough, an idle one first, then the youngest";
+
 /// `2 processes ended`, `1 of 2 processes ended: 4711 is stuck in the kernel`
 fn outcome(acted: &Acted) -> String {
     let all = acted.ended.saturating_add(acted.left);
@@ -193,5 +205,6 @@ pub(super) fn step(record: &GuardRecord) -> String {
         GuardStep::Tripped { ended } => format!("stopped: {ended} jobs ended in 10 min"),
         GuardStep::Over if record.is_rehearsed => "would be over".to_owned(),
         GuardStep::Over => "over".to_owned(),
+        GuardStep::Outdated => "the rule changed".to_owned(),
     }
 }

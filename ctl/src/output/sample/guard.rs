@@ -14,8 +14,8 @@ pub(crate) use written::{edited, mistakes, warnings};
 use super::{NOW, gib, id};
 use gpukill_proto::guard::{
     Acted, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport, GuardStep,
-    HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person, RuleKind,
-    RuleName, RuleSource, Ruled, RulesRevision, Subject, Told, Victim, ViolationPage,
+    HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person, Reader,
+    RuleKind, RuleName, RuleSource, Ruled, RulesRevision, Subject, Told, Victim, ViolationPage,
 };
 use gpukill_proto::snapshot::InstanceId;
 use gpukill_proto::units::Timestamp;
@@ -81,7 +81,12 @@ fn idle() -> OpenViolation {
         warned_at: Some(ago(26_731)),
         warnings: 2,
         deadline: Some(NOW.plus_seconds(2_069)),
-        snoozes_left: vec![(1001, 1)],
+        readers: vec![Reader {
+            uid: 1001,
+            deadline: NOW.plus_seconds(2_069),
+            snoozes_left: 1,
+        }],
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: Some(Measured {
@@ -118,7 +123,8 @@ fn too_much() -> OpenViolation {
         warned_at: Some(ago(240)),
         warnings: 1,
         deadline: Some(NOW.plus_seconds(60)),
-        snoozes_left: Vec::new(),
+        readers: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: Some(Measured {
@@ -150,7 +156,8 @@ fn not_allowed() -> OpenViolation {
         warned_at: Some(ago(86_400)),
         warnings: 3,
         deadline: None,
-        snoozes_left: Vec::new(),
+        readers: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: None,
@@ -172,7 +179,8 @@ fn gone() -> OpenViolation {
         violated_at: ago(9_000),
         warned_at: Some(ago(9_000)),
         deadline: Some(ago(5_400)),
-        snoozes_left: Vec::new(),
+        readers: Vec::new(),
+        own_policy: None,
         ended_at: Some(ago(5_400)),
         evidence: Evidence {
             measured: Some(Measured {

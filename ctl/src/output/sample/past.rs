@@ -252,7 +252,21 @@ pub(crate) fn actions() -> Vec<ActionRecord> {
     copied.outcome = Value("{\"bytes\":64512000}".into());
     let mut full = asked(10, "prune", "--before 90d", 0, Some("root"), Some("failed"));
     full.outcome = Value("{\"why\":\"the disk is full\"}".into());
+    let mut by_guard = asked(
+        12,
+        "kill",
+        "guard: default: idle",
+        0,
+        Some("root"),
+        Some("done"),
+    );
+    by_guard.plan = Value(
+        "{\"schema\":1,\"targets\":[{\"pid\":51002,\"owner\":\"bob\",\"fate\":\"end\"},\
+         {\"pid\":51003,\"owner\":\"bob\",\"fate\":\"end\"}]}"
+            .into(),
+    );
     vec![
+        by_guard,
         copied,
         full,
         asked(9, "reset", "--gpu 3 --force", 1000, alice, None),

@@ -70,6 +70,7 @@ pub(crate) fn status() -> Status {
                 "the name service does not answer: users are shown by number",
             ),
         ],
+        alerts: Vec::new(),
         polling: PollingReport {
             interval_ms: 2000,
             last_at: Some(Timestamp(NOW.0 - 400)),

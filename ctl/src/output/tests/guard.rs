@@ -1,14 +1,18 @@
 //! The screens of the guard, and what other screens show of it.
 
+mod stands;
+
 use super::*;
 use crate::connect::Doing;
+use crate::output::guard::Spared;
 use crate::output::sample::{
     edited, explanations, guard_report, mistakes, replayed, violations, warnings,
 };
 use gpukill_policy::guard::read::read;
 use gpukill_proto::document::{ExplainDocument, ReplayDocument, ViolationsDocument};
 use gpukill_proto::guard::{
-    EditReport, GuardMode, GuardReport, JudgedAs, Person, ReplayReport, Ruled, ViolationPage,
+    EditReport, GuardMode, GuardReport, JudgedAs, Milder, Person, ReplayReport, Ruled,
+    ViolationPage,
 };
 
 /// The widest, the narrowest that must be readable, and one that knows letters alone.
@@ -160,7 +164,7 @@ fn guard_status_says_how_far_it_goes_and_what_is_wrong_with_its_file() {
 fn guard_violations_shows_what_goes_on_and_what_was_decided() {
     let page = violations();
     check_all("guard-violations", |look| {
-        super::super::guard::violations(&page, NOW, look)
+        super::super::guard::violations(&page, &guard_report(), NOW, look)
     });
     // Who would have been ended is not forgiven.
     let gone = ViolationPage {
@@ -168,15 +172,15 @@ fn guard_violations_shows_what_goes_on_and_what_was_decided() {
         ..ViolationPage::default()
     };
     let look = look(Some(80));
-    let shown = text(&super::super::guard::violations(&gone, NOW, &look), &look);
-    check("guard-violations-gone.txt", &shown);
+    let shown = super::super::guard::violations(&gone, &guard_report(), NOW, &look);
+    check("guard-violations-gone.txt", &text(&shown, &look));
 }
 
 #[test]
 fn guard_replay_shows_who_would_have_been_ended_and_what_could_not_be_judged() {
     let report = replayed();
     check_all("guard-replay", |look| {
-        super::super::guard::replay(&report, "draft.toml", look)
+        super::super::guard::replay(&report, "draft.toml", &Spared::new(), look)
     });
     let nothing = ReplayReport {
         outcomes: Vec::new(),
@@ -188,7 +192,7 @@ fn guard_replay_shows_who_would_have_been_ended_and_what_could_not_be_judged() {
         ..report
     };
     let look = look(Some(80));
-    let shown = super::super::guard::replay(&nothing, "draft.toml", &look);
+    let shown = super::super::guard::replay(&nothing, "draft.toml", &Spared::new(), &look);
     check("guard-replay-nothing.txt", &text(&shown, &look));
 }
 
@@ -196,7 +200,7 @@ fn guard_replay_shows_who_would_have_been_ended_and_what_could_not_be_judged() {
 fn guard_test_shows_what_rules_come_to_now() {
     let report = replayed();
     check_all("guard-test", |look| {
-        super::super::guard::tested(&report, NOW, look)
+        super::super::guard::tested(&report, &Spared::new(), NOW, look)
     });
 }
 
@@ -204,11 +208,11 @@ fn guard_test_shows_what_rules_come_to_now() {
 fn an_edit_is_shown_as_the_lines_that_differ() {
     // Its lines are the file's, and are not cut.
     for (called, look) in looks() {
-        let shown = super::super::guard::edited(&edited(), Doing::Saying, &look);
+        let shown = super::super::guard::edited(&edited(), Doing::Saying, None, NOW, &look);
         check(&format!("guard-edit-{called}.txt"), &text(&shown, &look));
     }
     let look = look(Some(80));
-    let made = super::super::guard::edited(&edited(), Doing::Doing, &look);
+    let made = super::super::guard::edited(&edited(), Doing::Doing, None, NOW, &look);
     let last = made.last().map(Line::text);
     assert_eq!(last.as_deref(), Some("in force: revision 0f8a11d27b3ce940"));
     let colored = Look {
@@ -221,7 +225,7 @@ fn an_edit_is_shown_as_the_lines_that_differ() {
         difference: String::new(),
         ..edited()
     };
-    let nothing = super::super::guard::edited(&nothing, Doing::Doing, &look);
+    let nothing = super::super::guard::edited(&nothing, Doing::Doing, None, NOW, &look);
     assert_eq!(
         text(&nothing, &look),
         "nothing changes: the rules say so already\n"
@@ -265,13 +269,14 @@ fn nothing_that_rules_and_processes_are_called_can_steer_the_terminal() {
         warning.what = HOSTILE.into();
     }
     let rules = read("").expect("they are right");
+    let spared = Spared::from([(HOSTILE.to_owned(), Milder::Rehearsed)]);
     let look = look(None);
     let screens = [
         super::super::guard::status(&report, NOW, &look),
-        super::super::guard::violations(&page, NOW, &look),
-        super::super::guard::replay(&replayed, HOSTILE, &look),
-        super::super::guard::tested(&replayed, NOW, &look),
-        super::super::guard::edited(&edit, Doing::Saying, &look),
+        super::super::guard::violations(&page, &report, NOW, &look),
+        super::super::guard::replay(&replayed, HOSTILE, &spared, &look),
+        super::super::guard::tested(&replayed, &spared, NOW, &look),
+        super::super::guard::edited(&edit, Doing::Saying, None, NOW, &look),
         super::super::guard::mistakes(HOSTILE, &wrong, &look),
         super::super::guard::checked(HOSTILE, &rules, &odd, &look),
         explain::lines(&notebook, &look),

@@ -11,6 +11,7 @@ use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, Row, Rows, params};
 use serde_json::json;
+use std::collections::BTreeSet;
 
 #[cfg(test)]
 mod tests;
@@ -67,16 +68,23 @@ fn check(query: &ActionQuery) -> Result<(), Failure> {
         // An empty page could not say where the next one begins.
         return invalid("a limit of 0 asks for nothing".into());
     }
-    let kinds = || ActKind::ALL.map(ActKind::name).into_iter().chain(KINDS);
-    match &query.kind {
-        Some(kind) if !kinds().any(|known| known == kind) => {
+    let known = || ActKind::ALL.map(ActKind::name).into_iter().chain(KINDS);
+    let stranger = kinds(query).find(|kind| !known().any(|known| known == *kind));
+    match stranger {
+        Some(kind) => {
             let kind: String = kind.chars().take(40).collect();
-            let known: Vec<&str> = kinds().collect();
+            let known: Vec<&str> = known().collect();
             let known = known.join(", ");
             invalid(format!("{kind:?} is no kind of entry: there are {known}"))
         }
-        Some(_) | None => Ok(()),
+        None => Ok(()),
     }
+}
+
+/// The kinds that are asked for; none for all.
+fn kinds(query: &ActionQuery) -> impl Iterator<Item = &str> {
+    let typed = query.kind.iter();
+    typed.flat_map(|kinds| kinds.split(',')).map(str::trim)
 }
 
 /// Whether a device that is not there any more ever was, as far as the record
@@ -98,7 +106,7 @@ fn is_known(connection: &Connection, whom: &Whom) -> Result<(), Failure> {
 const EVENTS: &str = "SELECT id * 2 AS id, at, kind, detail, uid, device, number, times, content
     FROM event
     WHERE at >= ?1 AND at < ?2 AND (at < ?3 OR (at = ?3 AND id * 2 < ?4))
-    AND (?5 IS NULL OR kind = ?5)
+    AND (?5 IS NULL OR kind IN (SELECT value FROM json_each(?5)))
     AND (?6 IS NULL OR uid IN (SELECT value FROM json_each(?6)))
     AND (?7 IS NULL OR device IN (SELECT value FROM json_each(?7)))
     ORDER BY event.at DESC, event.id DESC";
@@ -110,7 +118,7 @@ const ACTS: &str = "SELECT id * 2 + 1 AS id, at, kind, uid, times, finished_at, 
     plan, outcome
     FROM action
     WHERE at >= ?1 AND at < ?2 AND (at < ?3 OR (at = ?3 AND id * 2 + 1 < ?4))
-    AND (?5 IS NULL OR kind = ?5)
+    AND (?5 IS NULL OR kind IN (SELECT value FROM json_each(?5)))
     AND (?6 IS NULL OR uid IN (SELECT value FROM json_each(?6)))
     AND (?7 IS NULL OR EXISTS (
         SELECT 1 FROM json_tree(CASE WHEN json_valid(plan) THEN plan ELSE 'null' END) AS part
@@ -131,7 +139,9 @@ fn read(
     let devices = whom.devices.as_ref();
     let devices = devices.map(|chosen| json!(chosen.ids()).to_string());
     let (since, until) = (query.since.0, query.until.0.min(at.saturating_add(1)));
-    let asked = params![since, until, at, id, query.kind, uids, devices];
+    let kinds: BTreeSet<&str> = kinds(query).collect();
+    let kinds = (!kinds.is_empty()).then(|| json!(kinds).to_string());
+    let asked = params![since, until, at, id, kinds, uids, devices];
     let (mut events, mut acts) = (
         connection.prepare_cached(EVENTS)?,
         connection.prepare_cached(ACTS)?,

@@ -62,7 +62,7 @@ fn edited_with(
     for _ in 0..500 {
         match keeper.edit(0, asked, None, is_dry_run, open) {
             Err(Refusal::Unavailable(_)) => std::thread::sleep(Duration::from_millis(10)),
-            other => return other.unwrap(),
+            other => return other.unwrap().report,
         }
     }
     panic!("the store does not open");
@@ -156,7 +156,8 @@ fn open(name: &str) -> OpenViolation {
         warned_at: None,
         warnings: 0,
         deadline: None,
-        snoozes_left: Vec::new(),
+        readers: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: None,

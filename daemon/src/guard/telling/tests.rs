@@ -2,8 +2,8 @@
 
 use super::*;
 use gpukill_proto::guard::{
-    Evidence, GuardMode, JudgedJob, JudgedRun, Person, RuleKind, RuleName, RuleSource, Subject,
-    Told as Seen, Victim,
+    Evidence, GuardMode, JudgedJob, JudgedRun, Person, Reader, RuleKind, RuleName, RuleSource,
+    Subject, Told as Seen, Victim,
 };
 use gpukill_proto::snapshot::DeviceId;
 
@@ -171,7 +171,7 @@ fn of_very_many_people_those_are_told_first_of_whom_something_ends_first() {
 #[test]
 fn each_is_told_how_to_ask_for_time_who_may() {
     let record = record(GuardMode::Soft, warned(Some(60_000)), &[1000, 1001, 1002]);
-    let open = |kind, snoozes_left| OpenViolation {
+    let open = |kind, readers: Vec<(u32, u32)>| OpenViolation {
         rule: RuleName {
             kind,
             ..record.rule.clone()
@@ -183,7 +183,15 @@ fn each_is_told_how_to_ask_for_time_who_may() {
         warned_at: None,
         warnings: 1,
         deadline: None,
-        snoozes_left,
+        readers: readers
+            .into_iter()
+            .map(|(uid, snoozes_left)| Reader {
+                uid,
+                deadline: Timestamp(60_000),
+                snoozes_left,
+            })
+            .collect(),
+        own_policy: None,
         ended_at: None,
         evidence: record.evidence.clone(),
         message: None,

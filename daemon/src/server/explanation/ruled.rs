@@ -4,7 +4,7 @@
 use super::Asker;
 use crate::audit::{Accounts, about};
 use crate::server::sight::{Sight, is_part, is_part_of_ghost};
-use gpukill_policy::guard::about::About;
+use gpukill_policy::guard::about::{About, person_of};
 use gpukill_policy::guard::limits::{Limit, of, replaced};
 use gpukill_policy::guard::rules::PersonBy;
 use gpukill_policy::guard::schedule::Civil;
@@ -58,13 +58,15 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
     }
     let violations = open.iter().filter(|open| is_part(open, by, process));
     let violations = violations.take(MOST_RULED);
+    let owner = person_of(process, by).and_then(|person| person.uid);
+    let told = |open| sight.open_of(open, (pid, owner), book);
     Reading::Value(Ruled {
         mode,
-        violations: violations.map(|open| sight.open_of(open, pid)).collect(),
+        violations: violations.map(told).collect(),
         would_have_ended: ghosts
             .iter()
             .find(|ghost| is_part_of_ghost(ghost, process))
-            .map(|ghost| sight.open_of(&ghost.violation, pid)),
+            .map(|ghost| told(&ghost.violation)),
         limits: limits(&asker.judged, process),
         judged_as: judged_as(by, process),
     })

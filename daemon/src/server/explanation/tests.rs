@@ -108,7 +108,8 @@ fn too_much(told: &[(u32, u32)]) -> OpenViolation {
         warned_at: None,
         warnings: 0,
         deadline: None,
-        snoozes_left: Vec::new(),
+        readers: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: Some(Measured {

@@ -13,9 +13,9 @@ use gpukill_policy::guard::rules::Rules;
 use gpukill_policy::select::is_user;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
-    EditReport, GuardBrief, GuardStep, MOST_SNOOZED, OpenViolation, Person, ReplayReport,
-    ReplayRequest, RulesFrom, RulesRevision, RulesText, Snoozed, Subject, ViolationPage,
-    ViolationQuery,
+    EditReport, GuardBrief, GuardMode, GuardStep, MOST_SNOOZED, OpenViolation, Person,
+    ReplayReport, ReplayRequest, RulesFrom, RulesRevision, RulesText, Snoozed, Subject,
+    ViolationPage, ViolationQuery,
 };
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{LONGEST_PART, LONGEST_RULES};
@@ -137,14 +137,21 @@ impl Session {
             let why = format!("nobody was warned of process {pid}: whose it is, is no user");
             return Err(Refusal::NoMatch(why));
         };
-        let asked = Asked {
+        let asked = |is_dry_run| Asked {
             by: self.caller.uid,
             owner,
             process: (key.pid, key.start_ticks),
             job: process.job.last_known().map(Job::id),
             is_dry_run,
         };
-        let granted = self.shared.guard.snooze(asked).await?;
+        // Where nobody is ended there is nothing to put off: what may be needed once
+        // somebody is stays theirs.
+        let planned = self.shared.guard.snooze(asked(true)).await?;
+        let ends_somebody = planned.iter().any(|it| it.mode > GuardMode::DryRun);
+        let granted = match ends_somebody && !is_dry_run {
+            true => self.shared.guard.snooze(asked(false)).await?,
+            false => planned,
+        };
         let snoozed = granted.into_iter().filter_map(|record| match record.step {
             GuardStep::Snoozed { until, left, .. } => Some(Snoozed {
                 rule: record.rule,
@@ -157,6 +164,7 @@ impl Session {
             | GuardStep::Ended(_)
             | GuardStep::Spared(_)
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Acted(_)
             | GuardStep::Tripped { .. } => None,
         });
@@ -202,7 +210,8 @@ impl Session {
         let roles = self.shared.roles();
         let sight = self.sight(&roles);
         let asked = violations.filter(|open| user.is_none_or(|user| is_about(open, user)));
-        let seen = asked.filter_map(|open| sight.open(open));
+        let in_force = self.shared.guard.in_force();
+        let seen = asked.filter_map(|open| sight.open(open, &in_force.book));
         seen.take(MOST_OPEN).collect()
     }
 
@@ -211,7 +220,7 @@ impl Session {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
         let (in_force, standing) = (guard.in_force(), guard.standing());
         self.sight(&roles)
-            .brief(in_force.rules(), &standing, snapshot)
+            .brief(&in_force.book, &standing, snapshot)
     }
 
     /// What this caller may see of others' doings.

@@ -3,6 +3,7 @@
 use super::Session;
 use crate::guard::Wrong;
 use gpukill_policy::access::rights;
+use gpukill_policy::alert::values;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::guard::GuardReport;
 use gpukill_proto::status::{CallerReport, Status};
@@ -44,6 +45,7 @@ impl Session {
             will_not_act: shared.will_not_act.clone(),
             backends: published.snapshot.backends.clone(),
             faults: published.snapshot.faults.clone(),
+            alerts: values(&config.alerts, &published.snapshot),
             polling: published.polling,
             store: shared.store.report(),
             guard: self.guard_report(is_file_changed),

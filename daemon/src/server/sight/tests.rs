@@ -4,7 +4,10 @@ mod ghosts;
 
 mod logins;
 
+mod own;
+
 use super::*;
+use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::guard::{
     Evidence, GuardAction, GuardMode, JudgedJob, RuleKind, RuleName, RuleSource, Victim,
 };
@@ -53,7 +56,8 @@ fn open(subject: Subject, runs: Vec<Told>) -> OpenViolation {
         warned_at: None,
         warnings: 0,
         deadline: None,
-        snoozes_left: Vec::new(),
+        readers: Vec::new(),
+        own_policy: None,
         ended_at: None,
         evidence: Evidence {
             measured: None,
@@ -151,12 +155,18 @@ fn where_others_are_hidden_a_plain_user_sees_and_counts_their_own_violations_alo
             caller: &caller,
             roles: &roles,
         };
-        let brief = sight.brief(&rules, &standing(violations()), &snapshot(Vec::new()));
+        let brief = sight.brief(
+            &Rulebook::of(rules.clone()),
+            &standing(violations()),
+            &snapshot(Vec::new()),
+        );
         let pids: Vec<u32> = brief.marked.iter().map(|mark| mark.run.pid).collect();
         assert_eq!((brief.open, pids), (count, marked), "{hide} {caller:?}");
         // What is told of one violation is what is marked.
         let open = violations();
-        let seen = open.iter().filter_map(|open| sight.open(open));
+        let seen = open
+            .iter()
+            .filter_map(|open| sight.open(open, &Rulebook::of(Rules::default())));
         let told = seen.flat_map(|open| open.evidence.runs);
         let told: Vec<u32> = told.map(|told| told.run.pid).collect();
         let pids: Vec<u32> = brief.marked.iter().map(|mark| mark.run.pid).collect();
@@ -262,7 +272,11 @@ fn all_processes_of_a_job_are_marked_though_some_are_told_of() {
         roles: &roles,
     };
     let pids = |open: &OpenViolation| {
-        let brief = sight.brief(&Rules::default(), &standing(vec![open.clone()]), &snapshot);
+        let brief = sight.brief(
+            &Rulebook::of(Rules::default()),
+            &standing(vec![open.clone()]),
+            &snapshot,
+        );
         let pids = brief.marked.iter().map(|mark| mark.run.pid);
         pids.collect::<Vec<u32>>()
     };
@@ -287,7 +301,11 @@ fn however_many_break_rules_a_list_marks_a_bounded_number() {
         caller: &caller,
         roles: &roles,
     };
-    let brief = sight.brief(&Rules::default(), &standing(many), &snapshot(Vec::new()));
+    let brief = sight.brief(
+        &Rulebook::of(Rules::default()),
+        &standing(many),
+        &snapshot(Vec::new()),
+    );
     assert_eq!((brief.open, brief.marked.len()), (1_999, MOST_MARKED));
 }
 
@@ -308,7 +326,11 @@ fn a_guard_has_rules_as_soon_as_anybody_can_break_one() {
     ];
     for (text, expected) in cases {
         let rules = gpukill_policy::guard::read::read(text).unwrap();
-        let brief = sight.brief(&rules, &Standing::default(), &snapshot(Vec::new()));
+        let brief = sight.brief(
+            &Rulebook::of(rules.clone()),
+            &Standing::default(),
+            &snapshot(Vec::new()),
+        );
         assert_eq!(brief.has_rules, expected, "{text}");
     }
 }

@@ -130,9 +130,9 @@ fn outdated(
                 .is_some_and(|policy| scene.book.course(policy, rule.kind).is_some());
         if !is_current {
             for (subject, clock) in &of_rule.of {
-                // It is the rules that have changed.
                 let over = over(scene.bucket, rule, subject, clock);
                 records.extend(over.map(|over| GuardRecord {
+                    step: GuardStep::Outdated,
                     is_rehearsed: false,
                     ..over
                 }));
@@ -154,6 +154,18 @@ fn over(bucket: &Bucket, rule: &RuleName, subject: &Subject, clock: &Clock) -> O
         message: opened.message.clone(),
         is_rehearsed: clock.is_rehearsed(),
     })
+}
+
+/// Whether it is no more once its processes are gone: who comes after them is another.
+const fn is_of_processes(subject: &Subject) -> bool {
+    match subject {
+        Subject::Job(_) | Subject::Run(_) => true,
+        Subject::Person(_)
+        | Subject::PersonOn(..)
+        | Subject::Group(_)
+        | Subject::GroupOn(..)
+        | Subject::Device(_) => false,
+    }
 }
 
 /// A look at one rule.
@@ -322,9 +334,10 @@ impl<'l> Look<'l, '_> {
                 clock.lost_sight();
                 false
             }
-            (false, _) => true,
-            (true, true) => clock.holds_not(self.scene.bucket.seen_ms, self.course.settled_ms),
-            (true, false) => {
+            (false, _) if is_of_processes(subject) || clock.has_ended_somebody() => true,
+            // Whoever ends their own for a moment may be back in the next.
+            (_, true) => clock.holds_not(self.scene.bucket.seen_ms, self.course.settled_ms),
+            (_, false) => {
                 clock.lost_sight();
                 false
             }

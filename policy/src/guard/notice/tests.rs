@@ -8,7 +8,7 @@ use super::super::testing::{GIB, person};
 use super::*;
 use crate::golden::compare;
 use gpukill_proto::guard::{
-    Evidence, JudgedJob, JudgedRun, Measured, RuleKind, RuleName, RuleSource,
+    Evidence, JudgedJob, JudgedRun, Measured, Reader, RuleKind, RuleName, RuleSource,
 };
 use gpukill_proto::snapshot::DeviceId;
 
@@ -119,6 +119,13 @@ fn message(record: GuardRecord, message: &str) -> GuardRecord {
     }
 }
 
+const fn first_end(record: &GuardRecord) -> Option<Timestamp> {
+    match record.step {
+        GuardStep::Warned { deadline, .. } => deadline,
+        _ => None,
+    }
+}
+
 /// As bob reads it.
 fn notice(record: &GuardRecord, snoozes_left: u32) -> Option<String> {
     let notice = Notice {
@@ -126,7 +133,11 @@ fn notice(record: &GuardRecord, snoozes_left: u32) -> Option<String> {
         uid: 1001,
         host: "gpu-box-07",
         most_warnings: 3,
-        snoozes_left,
+        reader: first_end(record).map(|deadline| Reader {
+            uid: 1001,
+            deadline,
+            snoozes_left,
+        }),
     };
     notice.text(civil)
 }

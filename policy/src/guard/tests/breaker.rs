@@ -42,6 +42,7 @@ fn acts(records: &[GuardRecord]) -> Vec<(i64, String)> {
             | GuardStep::Warned { .. }
             | GuardStep::Spared(_)
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::Acted(_) => {}
         }

@@ -250,6 +250,7 @@ fn whoever_says_that_they_are_important_is_not_spared_for_it() {
             | GuardStep::Warned { .. }
             | GuardStep::Spared(_)
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::Acted(_)
             | GuardStep::Tripped { .. } => None,

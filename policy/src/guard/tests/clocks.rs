@@ -242,14 +242,37 @@ fn a_gap_confirms_nothing() {
 }
 
 #[test]
-fn who_is_gone_is_over_at_once() {
+fn who_has_nothing_there_any_more_is_over_after_a_while() {
     let mut guard = Guard::new(too_much(|_| ()));
     let mut world = world();
     guard.watches(&mut world, 3);
     world.processes.clear();
-    let expected = ["00:00:40 bob: default: memory: over [soft]"];
-    assert_eq!(lines(&guard.watches(&mut world, 1)), expected);
+    let settled = guard.book.rules().enforcement.settled_after;
+    let buckets = usize::try_from(settled.as_secs() / 10).unwrap();
+    assert_eq!(lines(&guard.watches(&mut world, buckets - 1)), [""; 0]);
+    let over = lines(&guard.watches(&mut world, 1));
+    assert_eq!(over, ["00:05:30 bob: default: memory: over [soft]"]);
     assert_eq!(guard.memory.violations(), []);
+}
+
+#[test]
+fn a_job_that_is_gone_is_over_at_once() {
+    let rules = Rules {
+        defaults: Limits {
+            idle: Some(Duration::from_secs(60)),
+            ..Limits::default()
+        },
+        ..rules()
+    };
+    let (mut guard, mut world) = (Guard::new(rules), World::new(1));
+    world.start(100, "bob").uses(0, 1, 0).job("tree 100");
+    assert_eq!(guard.watches(&mut world, 6).len(), 2);
+    world.processes.clear();
+    let over = guard.watches(&mut world, 1);
+    assert_eq!(
+        over.iter().map(|it| it.step.name()).collect::<Vec<_>>(),
+        ["over"]
+    );
 }
 
 #[test]
@@ -270,7 +293,7 @@ fn a_rule_that_is_changed_begins_anew_and_others_go_on() {
     guard.watches(&mut world, 10);
     guard.book = Rulebook::of(rules(19, 20));
     let expected = [
-        "00:01:50 bob: default: memory: over [soft]",
+        "00:01:50 bob: default: memory: outdated [soft]",
         "00:02:00 bob: default: memory: violated, 21.0 GiB of 19.0 GiB since 00:01:40 [soft]",
         "00:02:00 bob: default: memory: warned, ends 00:07:00 [soft]",
         "00:02:00 100 on GPU-0: gpu 0: process memory: warned again (2), ends 00:05:20 [soft]",

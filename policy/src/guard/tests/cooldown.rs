@@ -16,6 +16,7 @@ fn ended(since: Timestamp, records: &[GuardRecord]) -> Vec<(i64, String)> {
         | GuardStep::Warned { .. }
         | GuardStep::Spared(_)
         | GuardStep::Over
+        | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Acted(_)
         | GuardStep::Tripped { .. } => None,

@@ -83,7 +83,8 @@ fn a_ghost_is_shown_with_what_was_known_when_it_was_ended() {
             warned_at: None,
             warnings: 0,
             deadline: None,
-            snoozes_left: Vec::new(),
+            readers: Vec::new(),
+            own_policy: None,
             ended_at: Some(at),
             evidence: Evidence {
                 measured: Some(Measured {

@@ -216,6 +216,7 @@ fn a_label_keeps_off_devices_and_makes_nobody_important() {
             | GuardStep::Warned { .. }
             | GuardStep::Spared(_)
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::Acted(_)
             | GuardStep::Tripped { .. } => None,

@@ -57,6 +57,7 @@ fn victims(records: &[GuardRecord]) -> Vec<&str> {
         | GuardStep::Warned { .. }
         | GuardStep::Spared(_)
         | GuardStep::Over
+        | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Acted(_)
         | GuardStep::Tripped { .. } => None,
@@ -237,6 +238,7 @@ fn who_joins_a_job_after_all_have_gone_that_were_ended_is_no_ghost() {
         | GuardStep::Warned { .. }
         | GuardStep::Spared(_)
         | GuardStep::Over
+        | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Acted(_)
         | GuardStep::Tripped { .. } => None,

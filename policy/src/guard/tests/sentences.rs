@@ -3,7 +3,9 @@
 
 use super::super::acting::{Ending, Signals};
 use super::super::judge;
-use super::super::sentence::{PATIENCE_MS, acted, objection, request};
+use super::super::sentence::{
+    Objection, PATIENCE_MS, acted, objection, objection_alone, request, signals,
+};
 use super::*;
 use gpukill_proto::guard::{Acted, GuardRecord, GuardStep, JudgedJob};
 use gpukill_proto::kill::{
@@ -11,7 +13,9 @@ use gpukill_proto::kill::{
     KillTarget, MOST_PIDS, MemoryReturn, Reaper, Stage,
 };
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{DeviceId, Job, ProcessKey};
+use gpukill_proto::snapshot::{
+    ContainerId, DeviceId, Job, ProcessKey, Scheduler, SchedulerJob, Unit,
+};
 use std::collections::BTreeSet;
 
 const fn key(pid: u32) -> ProcessKey {
@@ -70,13 +74,20 @@ fn reaper() -> Reaper {
 
 #[test]
 fn all_of_a_job_is_asked_for_and_sigkill_only_after_time_for_a_checkpoint() {
-    let asked = request(&BTreeSet::from([(100, 1_000), (101, 1_010)]));
+    let asked = request(
+        &BTreeSet::from([(100, 1_000), (101, 1_010)]),
+        KillScope::Job,
+    );
     assert_eq!(asked.selector.pids, [100, 101]);
     assert_eq!((asked.scope, asked.force), (KillScope::Job, true));
     assert_eq!((asked.patience_ms, asked.signal), (PATIENCE_MS, None));
     assert!(!asked.dry_run && !asked.any_process);
     let many = (0..5_000).map(|pid| (pid, 1)).collect();
-    assert_eq!(request(&many).selector.pids.len(), MOST_PIDS);
+    let asked = request(&many, KillScope::Process);
+    assert_eq!(
+        (asked.selector.pids.len(), asked.scope),
+        (MOST_PIDS, KillScope::Process)
+    );
 }
 
 #[test]
@@ -86,19 +97,29 @@ fn a_plan_is_carried_out_for_the_whole_job_that_was_judged_and_nothing_else() {
     let of = |fate| plan(vec![whole(), target(100, job(), fate)]);
     let is_there = BTreeSet::from([(100, 1_000)]);
     let zombie = || Fate::Zombie(reaper());
-    let said = |why: &str| Some(why.to_owned());
+    let said = |why: &str| Some(Objection::ToAll(why.to_owned()));
+    let rest = |why: &str| Some(Objection::ToTheRest(why.to_owned()));
     let elsewhere = target(100, Reading::Value(tree(98)), ends());
     let unknown = target(100, Reading::Failed("gone".into()), ends());
     for (plan, there, why) in [
         (of(ends()), &is_there, None),
-        // A launcher that is protected keeps the worker alive too, and so for the others.
+        // Whoever starts a display server in their job does not protect the whole of it.
         (
             plan(vec![
                 target(99, job(), Fate::Protected("it is Xorg".into())),
                 target(100, job(), ends()),
             ]),
             &is_there,
-            said("process 99 is protected: it is Xorg"),
+            rest("process 99 is protected: it is Xorg"),
+        ),
+        (
+            plan(vec![
+                target(98, job(), Fate::Protected("it is Xorg".into())),
+                target(99, job(), Fate::Denied("root".into())),
+                target(100, job(), ends()),
+            ]),
+            &is_there,
+            said("process 99 is nobody's to end here"),
         ),
         (
             of(Fate::Protected("it is Xorg".into())),
@@ -140,7 +161,7 @@ fn a_plan_is_carried_out_for_the_whole_job_that_was_judged_and_nothing_else() {
         (
             plan(vec![whole(), elsewhere]),
             &is_there,
-            said("process 100 is part of another job by now"),
+            rest("process 100 is part of another job by now"),
         ),
         (
             plan(vec![whole(), unknown]),
@@ -149,6 +170,110 @@ fn a_plan_is_carried_out_for_the_whole_job_that_was_judged_and_nothing_else() {
         ),
     ] {
         assert_eq!(objection(&plan, &judged(&tree(99)), there), why, "{plan:?}");
+    }
+}
+
+#[test]
+fn who_is_in_another_job_by_now_is_ended_alone_as_long_as_that_is_of_the_same_person() {
+    let unit = |uid| Job::Unit {
+        unit: Unit {
+            name: "hop.scope".into(),
+            manager: Some(uid),
+        },
+        uid,
+    };
+    let container = Job::Container {
+        id: ContainerId {
+            runtime: "docker".into(),
+            id: "0123".into(),
+        },
+        manager: None,
+    };
+    let scheduler = Job::Scheduler(SchedulerJob {
+        scheduler: Scheduler::Slurm,
+        job: "12".into(),
+        step: None,
+    });
+    let there = BTreeSet::from([(100, 1_000)]);
+    let other = || target(101, Reading::Value(tree(98)), ends());
+    let of = |job| target(100, Reading::Value(job), ends());
+    let moved = || Some("process 100 is part of another job by now".to_owned());
+    let others = |target: KillTarget| KillTarget {
+        uid: Reading::Value(1_002),
+        ..target
+    };
+    for (targets, whole, alone) in [
+        (vec![of(tree(99))], None, None),
+        (vec![of(tree(98))], moved(), None),
+        (vec![of(unit(1_001))], moved(), None),
+        (vec![of(container)], moved(), moved()),
+        (vec![of(scheduler)], moved(), moved()),
+        (vec![others(of(tree(98)))], moved(), moved()),
+        (
+            vec![of(tree(98)), other()],
+            moved(),
+            Some("process 101 was not judged".to_owned()),
+        ),
+    ] {
+        let plan = plan(targets);
+        let told = objection(&plan, &judged(&tree(99)), &there);
+        assert_eq!(told.as_ref().map(ToString::to_string), whole, "{plan:?}");
+        let is_of_the_rest = matches!(told, Some(Objection::ToTheRest(_)));
+        let told = objection_alone(&plan, &judged(&tree(99)), &there);
+        assert_eq!(told, alone, "{plan:?}");
+        assert_eq!(
+            is_of_the_rest,
+            whole.is_some() && (alone.is_none() || plan.targets.len() > 1)
+        );
+    }
+}
+
+#[test]
+fn who_has_no_number_is_not_ended_alone() {
+    let there = BTreeSet::from([(100, 1_000)]);
+    let plan = plan(vec![target(100, Reading::Value(tree(98)), ends())]);
+    let mut job = judged(&tree(99));
+    job.owner.uid = None;
+    let why = objection_alone(&plan, &job, &there);
+    assert_eq!(
+        why.as_deref(),
+        Some("process 100 is part of another job by now")
+    );
+}
+
+#[test]
+fn nothing_was_signalled_where_each_was_refused_at_the_second_look() {
+    let changed = || End::Changed("it is another".into());
+    for (endings, expected) in [
+        (vec![], Signals::Unsent),
+        (
+            vec![changed(), End::Gone, End::Zombie(reaper())],
+            Signals::Unsent,
+        ),
+        (
+            vec![
+                End::Protected("it is Xorg".into()),
+                End::Denied("root".into()),
+                End::Unclear("unread".into()),
+            ],
+            Signals::Unsent,
+        ),
+        (
+            vec![changed(), End::Ended(KillSignal::Terminate, 10)],
+            Signals::Sent,
+        ),
+        (
+            vec![changed(), End::Survived(KillSignal::Kill, 10)],
+            Signals::Sent,
+        ),
+        (vec![End::Uninterruptible(None)], Signals::Sent),
+        // Whether it had one, nobody knows.
+        (vec![End::Failed("EIO".into())], Signals::Sent),
+    ] {
+        let mut report = report(endings, Vec::new());
+        assert_eq!(signals(&report), expected, "{report:?}");
+        report.unrecorded = Some("the disk is full".into());
+        assert_eq!(signals(&report), Signals::Unsent);
     }
 }
 

@@ -54,6 +54,9 @@ fn blinded() -> [fn(&mut Guard, &mut World); 3] {
     ]
 }
 
+/// So many buckets after which what does not hold any more is over.
+const SETTLED: usize = 30;
+
 #[test]
 fn violations_of_who_is_out_of_sight_stand_still() {
     for (at, blind) in blinded().into_iter().enumerate() {
@@ -75,7 +78,7 @@ fn violations_of_who_is_out_of_sight_stand_still() {
         assert_eq!(guard.memory.violations().len(), open.len(), "{at}");
         // Who is seen not to be there is gone.
         world.processes.clear();
-        let over = guard.watches(&mut world, 1);
+        let over = guard.watches(&mut world, SETTLED);
         assert_eq!(over.len(), open.len(), "{at}");
         assert_eq!(guard.memory.violations(), [], "{at}");
     }
@@ -132,7 +135,7 @@ fn who_is_known_by_a_device_that_does_not_come_back_is_gone_after_a_day() {
         assert_eq!(guard.memory.violations().len(), 5);
         let text = serde_json::to_string(&guard.memory).expect("it can be written");
         guard.memory = serde_json::from_str(&text).expect("it can be read");
-        let over = guard.looks(&mut world).records;
+        let over = guard.watches(&mut world, SETTLED);
         assert_eq!(over.len(), 5);
         assert!(over.iter().all(|record| record.step == GuardStep::Over));
         assert_eq!(guard.memory.violations(), []);

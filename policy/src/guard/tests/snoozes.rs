@@ -3,7 +3,7 @@
 use super::super::acting::Snoozer;
 use super::super::warned::NotSnoozed;
 use super::*;
-use gpukill_proto::guard::{GuardRecord, GuardStep};
+use gpukill_proto::guard::{GuardRecord, GuardStep, OpenViolation};
 
 const MOST_TOLD: u32 = 16;
 
@@ -61,6 +61,13 @@ fn steps(records: &[GuardRecord]) -> Vec<(i64, &str)> {
     steps.map(|it| (it.at.0 / 1_000, it.step.name())).collect()
 }
 
+/// Each who was warned: the second at which their grace ends, and the snoozes left.
+fn readers(open: &OpenViolation) -> Vec<(u32, i64, u32)> {
+    let readers = open.readers.iter();
+    let told = readers.map(|it| (it.uid, it.deadline.0 / 1_000, it.snoozes_left));
+    told.collect()
+}
+
 #[test]
 fn more_time_moves_the_end_and_warns_anew_before_it() {
     let (mut guard, mut world) = (soft(|_| ()), world());
@@ -68,7 +75,7 @@ fn more_time_moves_the_end_and_warns_anew_before_it() {
     assert_eq!(snooze(&mut guard, &world, (100, BOB)), Ok(vec![(920, 0)]));
     let open = &guard.memory.violations()[0];
     assert_eq!(open.deadline, Some(Timestamp(920_000)));
-    assert_eq!(open.snoozes_left, [(BOB, 0)]);
+    assert_eq!(readers(open), [(BOB, 920, 0)]);
     let records = guard.watches(&mut world, 80);
     let expected = [
         (620, "warned"),
@@ -159,7 +166,10 @@ fn in_a_group_more_time_is_ones_own() {
     assert_eq!(snooze(&mut guard, &world, (101, ALICE)), Ok(vec![(920, 0)]));
     let open = &guard.memory.violations()[0];
     assert_eq!(open.deadline, Some(Timestamp(320_000)));
-    assert_eq!(open.snoozes_left, [(ALICE, 0), (BOB, 1)]);
+    assert_eq!(readers(open), [(ALICE, 920, 0), (BOB, 320, 1)]);
+    let own = |uid| open.deadline_of(uid).map(|it| it.0 / 1_000);
+    assert_eq!((own(Some(ALICE)), own(Some(BOB))), (Some(920), Some(320)));
+    assert_eq!((own(Some(0)), own(None)), (Some(320), Some(320)));
     let ended = |records: Vec<GuardRecord>| {
         let ended = records.into_iter().filter_map(|it| match it.step {
             GuardStep::Ended(victim) => Some((it.at.0 / 1_000, victim.job.owner.name)),
@@ -167,6 +177,7 @@ fn in_a_group_more_time_is_ones_own() {
             | GuardStep::Warned { .. }
             | GuardStep::Spared(_)
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::Acted(_)
             | GuardStep::Tripped { .. } => None,

@@ -46,6 +46,7 @@ fn victims(rules: Rules, world: &mut World) -> Vec<String> {
             GuardStep::Violated
             | GuardStep::Warned { .. }
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::Acted(_)
             | GuardStep::Tripped { .. } => {
@@ -280,6 +281,7 @@ fn what_a_scheduler_owns_is_left_to_it_and_told_once() {
             | GuardStep::Warned { .. }
             | GuardStep::Spared(_)
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::Acted(_)
             | GuardStep::Tripped { .. } => None,

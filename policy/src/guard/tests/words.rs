@@ -42,6 +42,7 @@ pub(crate) fn line(record: &GuardRecord) -> String {
         }
         GuardStep::Spared(why) => format!("nobody is ended: {why}"),
         GuardStep::Over => "over".to_owned(),
+        GuardStep::Outdated => "outdated".to_owned(),
         GuardStep::Snoozed { until, left, .. } => {
             format!("more time until {}, {left} left", clock(*until))
         }

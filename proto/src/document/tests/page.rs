@@ -20,7 +20,7 @@ use crate::document::{
 use crate::guard::{GuardMode, GuardReport};
 use crate::reading::Reading::{Unsupported, Value};
 use crate::snapshot::Snapshot;
-use crate::status::{CallerReport, PollingReport, Status, StoreReport};
+use crate::status::{AlertValue, CallerReport, PollingReport, Status, StoreReport};
 use crate::units::{Bytes, Celsius, Milliwatts, Percent};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -246,6 +246,13 @@ fn status() -> StatusDocument {
         will_not_act: None,
         backends,
         faults,
+        alerts: vec![AlertValue {
+            part: "GPU 0".into(),
+            what: "temperature at or above 85 °C".into(),
+            limit: 85,
+            value: Some(86),
+            unit: "°C".into(),
+        }],
         polling: PollingReport {
             interval_ms: 2000,
             last_at: None,

@@ -186,17 +186,30 @@ fn how_far_the_guard_goes_is_what_the_admin_says() {
         json!([status["mode"], status["rehearses"]])
     };
     assert_eq!(mode(), json!(["dry-run", "soft"]));
-    for (asked, expected) in [
-        ("soft", ["soft", "soft"]),
-        ("enforce", ["enforce", "enforce"]),
-        ("dry-run", ["dry-run", "enforce"]),
-        ("toggle-dry-run", ["enforce", "enforce"]),
-        ("disable", ["disabled", "enforce"]),
-        ("enable", ["enforce", "enforce"]),
+    let nobody = "nobody breaks a rule now: nobody is affected\n";
+    let soft = format!(
+        "the guard is in mode soft: it warns, and ends a job when the grace is over\n{nobody}"
+    );
+    let enforce = format!("the guard is in mode enforce: it ends jobs without a warning\n{nobody}");
+    let dry_run = "the guard is in mode dry-run: nobody is warned or ended\n";
+    let disabled = "the guard is in no mode: nothing is judged\n";
+    for (asked, expected, said) in [
+        ("soft", ["soft", "soft"], soft.as_str()),
+        ("enforce", ["enforce", "enforce"], &enforce),
+        ("dry-run", ["dry-run", "enforce"], dry_run),
+        ("toggle-dry-run", ["enforce", "enforce"], &enforce),
+        ("disable", ["disabled", "enforce"], disabled),
+        ("enable", ["enforce", "enforce"], &enforce),
     ] {
         let ran = stage.ctl(&["guard", asked]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
         assert_eq!(mode(), json!(expected), "{asked}");
+        let told = ran
+            .stdout
+            .lines()
+            .skip_while(|line| !line.starts_with("the guard is "));
+        let told: String = told.map(|line| format!("{line}\n")).collect();
+        assert_eq!(told, said, "{}", ran.stdout);
     }
     daemon.stop();
 }

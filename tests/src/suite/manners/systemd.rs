@@ -1,12 +1,11 @@
 //! What systemd and journald hear of the daemon.
 
-use gpukill_tests::harness::{Actor, Daemon, Driver, Stage, eventually, skip};
-use rustix::process::{Pid, Signal, kill_process};
+use gpukill_tests::harness::{Actor, Daemon, Driver, Journald, Stage, eventually};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -129,91 +128,6 @@ fn assert_polls_go_on(stage: &Stage, polls: u64) {
     eventually("polls go on", || (now() >= before + polls).then_some(()));
 }
 
-/// A journald with its own `/run`, and nobody else's messages.
-struct Journald(Actor);
-
-impl Journald {
-    /// `None` where it cannot run, which is said.
-    fn start() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            skip("only root can run a journald");
-            return None;
-        }
-        let program = "/lib/systemd/systemd-journald";
-        let has = |tool| Command::new(tool).arg("--version").output().is_ok();
-        let named = std::fs::read_to_string("/etc/machine-id");
-        if !Path::new(program).exists()
-            || !["unshare", "nsenter", "journalctl"].into_iter().all(has)
-            || named.is_ok_and(|name| name.trim().is_empty())
-        {
-            skip("this machine has no journald, no unshare, or no name");
-            return None;
-        }
-        let script = format!(
-            "mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/journal /run/log/journal && exec {program}"
-        );
-        let mut unshare = Command::new("unshare");
-        unshare.args(["--mount", "--propagation", "private", "/bin/sh", "-c"]);
-        let journald = Self(Actor::of(unshare.arg(script)));
-        let socket = journald.inside("/run/systemd/journal/socket");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !socket.exists() {
-            if Instant::now() > deadline {
-                skip("journald does not start here");
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Some(journald)
-    }
-
-    /// A path as it sees it.
-    fn inside(&self, path: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root{path}", self.0.pid()))
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.0.pid()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-
-    /// Starts a daemon whose standard error goes to this journal.
-    fn daemon(&self, stage: &Stage) -> Daemon {
-        let daemon = stage.daemon();
-        let mut enter = Command::new("nsenter");
-        enter.arg(format!("--mount=/proc/{}/ns/mnt", self.0.pid()));
-        // The log file, so that systemd's promise is kept by a file.
-        let log = std::fs::File::create(stage.path("daemon.log")).unwrap();
-        let file = log.metadata().unwrap();
-        enter
-            .arg(daemon.get_program())
-            .args(daemon.get_args())
-            .env_clear()
-            .envs(
-                daemon
-                    .get_envs()
-                    .filter_map(|(name, value)| Some((name, value?))),
-            )
-            .env("JOURNAL_STREAM", format!("{}:{}", file.dev(), file.ino()));
-        stage.start_with(&mut enter)
-    }
-
-    /// The messages of the daemon so far.
-    fn entries(&self) -> Vec<Value> {
-        let output = Command::new("journalctl")
-            .arg("--directory")
-            .arg(self.inside("/run/log/journal"))
-            .args(["--output", "json", "SYSLOG_IDENTIFIER=gpukilld"])
-            .output()
-            .unwrap();
-        String::from_utf8(output.stdout)
-            .unwrap()
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
-}
-
 #[test]
 fn journald_gets_structured_messages() {
     let Some(journald) = Journald::start() else {
@@ -221,9 +135,9 @@ fn journald_gets_structured_messages() {
     };
     let stage = Stage::new();
     stage.play(&json!({"init_error": 18}));
-    let daemon = journald.daemon(&stage);
+    let daemon = journald.starts(&stage, &stage.daemon());
     let started = eventually("the start is in the journal", || {
-        let entries = journald.entries();
+        let entries = journald.entries(&[]);
         entries.into_iter().find(|entry| {
             entry["MESSAGE"]
                 .as_str()
@@ -231,19 +145,19 @@ fn journald_gets_structured_messages() {
         })
     });
     assert_eq!(started["PRIORITY"], "6");
-    assert_eq!(started["MESSAGE_ID"], id_of("started"));
+    assert_eq!(started["MESSAGE_ID"], Journald::id_of("started"));
     assert_eq!(started["_PID"], daemon.pid().to_string());
     assert_eq!(started["GPUKILL_VERSION"], env!("CARGO_PKG_VERSION"));
     assert_eq!(started["GPUKILL_SOCKET"], stage.socket().to_str().unwrap());
     assert_eq!(started["GPUKILL_TARGET"], "gpukilld::startup");
     let fault = eventually("the fault is in the journal", || {
-        let entries = journald.entries();
+        let entries = journald.entries(&[]);
         entries
             .into_iter()
             .find(|entry| !entry["GPUKILL_PART"].is_null())
     });
     assert_eq!(fault["PRIORITY"], "4");
-    assert_eq!(fault["MESSAGE_ID"], id_of("fault-begins"));
+    assert_eq!(fault["MESSAGE_ID"], Journald::id_of("fault-begins"));
     assert_eq!(fault["GPUKILL_PART"], "nvidia");
     assert_eq!(fault["GPUKILL_TARGET"], "gpukilld::faults");
     assert!(!fault["GPUKILL_WHAT"].is_null(), "{fault}");
@@ -260,19 +174,19 @@ fn what_happens_to_a_gpu_is_one_entry_with_its_fields() {
     let stage = Stage::new();
     let gpus = json!([{"uuid": "GPU-a"}, {"uuid": "GPU-b"}]);
     stage.play(&json!({"gpus": gpus}));
-    let daemon = journald.daemon(&stage);
+    let daemon = journald.starts(&stage, &stage.daemon());
     eventually("the GPUs are read", || {
         (stage.list()["gpus"].as_array().unwrap().len() == 2).then_some(())
     });
     stage.play(&json!({"gpus": gpus, "events": [{"id": 1, "gpu": 1, "type": 8, "data": 79}]}));
     let entries = || -> Vec<Value> {
-        let entries = journald.entries();
+        let entries = journald.entries(&[]);
         let of_gpu = |entry: &Value| entry["GPU_UUID"] == "GPU-b";
         entries.into_iter().filter(of_gpu).collect()
     };
     let entry = eventually("the XID is in the journal", || entries().pop());
     assert_eq!(entry["PRIORITY"], "4");
-    assert_eq!(entry["MESSAGE_ID"], id_of("xid"));
+    assert_eq!(entry["MESSAGE_ID"], Journald::id_of("xid"));
     assert_eq!(entry["GPUKILL_XID"], "79");
     assert_eq!(entry["GPUKILL_GPU"], "1");
     assert_eq!(entry["GPUKILL_MEANING"], "the GPU has fallen off the bus");
@@ -280,14 +194,6 @@ fn what_happens_to_a_gpu_is_one_entry_with_its_fields() {
     assert!(message.starts_with("XID 79 on GPU 1 "), "{message}");
     daemon.stop();
     assert_eq!(entries().len(), 1);
-}
-
-/// The identifier that the document has for this kind.
-fn id_of(kind: &str) -> String {
-    let document = include_str!("../../../../docs/journal.md");
-    let row = |line: &&str| line.starts_with(&format!("| {kind} | "));
-    let row = document.lines().find(row).expect("it is documented");
-    row.split('`').nth(1).unwrap().to_owned()
 }
 
 #[test]
@@ -303,11 +209,11 @@ fn whoever_breaks_a_rule_or_is_ended_is_found_by_kind_and_pid() {
     let actors = [Actor::start("train"), Actor::start("serve")];
     let [one, other] = actors.each_ref().map(|actor| actor.pid().to_string());
     driver.lists(&actors.each_ref().map(Actor::pid));
-    let daemon = journald.daemon(&stage);
+    let daemon = journald.starts(&stage, &stage.daemon());
     let first = |kind: &str| {
-        let id = id_of(kind);
+        let id = Journald::id_of(kind);
         eventually(kind, || {
-            let entries = journald.entries();
+            let entries = journald.entries(&[]);
             entries.into_iter().find(|entry| entry["MESSAGE_ID"] == id)
         })
     };
@@ -374,7 +280,7 @@ fn a_journald_that_is_stuck_delays_neither_polls_nor_the_stop() {
         return;
     };
     let stage = Stage::new();
-    let mut daemon = journald.daemon(&stage);
+    let mut daemon = journald.starts(&stage, &stage.daemon());
     journald.signal(Signal::STOP);
     // More mistakes than journald's socket and the daemon's own queue hold.
     let mistakes: String = (0..800).map(|n| format!("nonsense_{n} = 1\n")).collect();
@@ -391,6 +297,6 @@ fn a_journald_that_is_stuck_delays_neither_polls_nor_the_stop() {
     assert!(status.success(), "{status}");
     journald.signal(Signal::CONT);
     eventually("what journald had is kept", || {
-        (!journald.entries().is_empty()).then_some(())
+        (!journald.entries(&[]).is_empty()).then_some(())
     });
 }

@@ -53,6 +53,7 @@ pub(crate) fn hostile(text: &str) -> (ViolationPage, ReplayReport, Ruled, GuardB
             GuardStep::Violated
             | GuardStep::Warned { .. }
             | GuardStep::Over
+            | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::Tripped { .. } => {}
         }

@@ -158,7 +158,15 @@ fn absurd_places_and_times_are_answered() {
     let kinds = "kill, reset, prune, backup, restore, rules_edit, broken, started, stopped, booted, settings, rules, \
                  fault, fault_over, xid, device, quiesced, resumed";
     let no_kind = format!("\"klil\" is no kind of entry: there are {kinds}");
-    for (query, why) in [(nothing, "a limit of 0 asks for nothing"), (odd, &no_kind)] {
+    let one_odd = ActionQuery {
+        kind: Some("kill,klil".into()),
+        ..whole()
+    };
+    for (query, why) in [
+        (nothing, "a limit of 0 asks for nothing"),
+        (odd, &no_kind),
+        (one_odd, &no_kind),
+    ] {
         let answer = actions(&mut opened.connection, &query, &Whom::default(), &|_| true);
         assert_eq!(answer, Err(Refusal::Invalid(why.into())));
     }
@@ -204,6 +212,8 @@ fn entries_are_found_by_user_by_kind_and_by_device() {
     let these = |id: &str| Some(Chosen::These(vec![id.into()]));
     assert_eq!(ids_of(None, None, None), [9, 7, 5, 3, 8, 6, 4, 2]);
     assert_eq!(ids_of(Some("kill"), None, None), [9, 7, 3]);
+    assert_eq!(ids_of(Some("kill, xid,xid"), None, None), [9, 7, 3, 6]);
+    assert_eq!(ids_of(Some("quiesced,reset"), None, None), [5, 8]);
     assert_eq!(ids_of(None, Some(&[1_001]), None), [9, 5, 8]);
     assert_eq!(ids_of(None, Some(&[]), None), Vec::<u64>::new());
     assert_eq!(ids_of(Some("kill"), Some(&[1_001]), None), [9]);

@@ -40,7 +40,7 @@ fn all_processes_of_a_job_that_would_have_been_ended_are_marked_for_who_may_see_
             caller: &caller,
             roles: &roles,
         };
-        let brief = sight.brief(&Rules::default(), &standing, &snapshot);
+        let brief = sight.brief(&Rulebook::of(Rules::default()), &standing, &snapshot);
         let gone = brief.marked.iter();
         let gone = gone.filter(|mark| mark.would_have_ended_at == Some(Timestamp(5)));
         let gone: Vec<u32> = gone.map(|mark| mark.run.pid).collect();
@@ -69,7 +69,11 @@ fn neither_violations_nor_who_would_be_gone_keep_the_other_out_of_a_list() {
         ..Standing::default()
     };
     let processes = (3_000..4_000).map(|pid| process(pid, BOB, 1));
-    let brief = sight.brief(&Rules::default(), &standing, &snapshot(processes.collect()));
+    let brief = sight.brief(
+        &Rulebook::of(Rules::default()),
+        &standing,
+        &snapshot(processes.collect()),
+    );
     let gone = brief
         .marked
         .iter()

@@ -37,7 +37,11 @@ fn all_processes_of_a_job_are_marked_where_rules_mean_whoever_logged_in() {
             person,
             ..Rules::default()
         };
-        let brief = sight.brief(&rules, &standing(vec![many.clone()]), &snapshot);
+        let brief = sight.brief(
+            &Rulebook::of(rules.clone()),
+            &standing(vec![many.clone()]),
+            &snapshot,
+        );
         let pids: Vec<u32> = brief.marked.iter().map(|mark| mark.run.pid).collect();
         assert_eq!(pids, marked, "{person:?}");
         let parts = snapshot.processes.iter();

@@ -1,7 +1,7 @@
 //! What nobody reads on a terminal, whatever processes, rules and admins say.
 
 use super::*;
-use gpukill_proto::guard::MOST_TOLD;
+use gpukill_proto::guard::{MOST_TOLD, Reader};
 use proptest::prelude::*;
 
 fn hostile() -> impl Strategy<Value = String> {
@@ -119,10 +119,15 @@ proptest! {
         record in record(),
         host in hostile(),
         most_warnings: u32,
-        snoozes_left in 0..3_u32,
+        reader in proptest::option::of((any::<i64>(), 0..3_u32)),
         minute: u16,
     ) {
-        let notice = Notice { record: &record, uid: 1001, host: &host, most_warnings, snoozes_left };
+        let reader = reader.map(|(deadline, snoozes_left)| Reader {
+            uid: 1001,
+            deadline: Timestamp(deadline),
+            snoozes_left,
+        });
+        let notice = Notice { record: &record, uid: 1001, host: &host, most_warnings, reader };
         let text = notice.text(|_| Civil { day: Day::Monday, minute });
         prop_assert_eq!(text.is_some(), whom(&record).contains(&1001));
         let Some(text) = text else {

@@ -39,6 +39,7 @@ fn a_container_of_ones_own_spares_nobody() {
                 | GuardStep::Warned { .. }
                 | GuardStep::Spared(_)
                 | GuardStep::Over
+                | GuardStep::Outdated
                 | GuardStep::Snoozed { .. }
                 | GuardStep::Acted(_)
                 | GuardStep::Tripped { .. } => None,

@@ -21,6 +21,7 @@ fn of_two_that_suffice_the_one_that_has_done_nothing_goes() {
                 | GuardStep::Warned { .. }
                 | GuardStep::Spared(_)
                 | GuardStep::Over
+                | GuardStep::Outdated
                 | GuardStep::Snoozed { .. }
                 | GuardStep::Acted(_)
                 | GuardStep::Tripped { .. } => None,

@@ -101,6 +101,27 @@ fn before_one_job_too_many_the_guard_stops_until_an_admin_says_that_it_goes_on()
         .lines()
         .filter(|line| line.trim_start().starts_with("stopped"));
     assert_eq!(stopped.count(), 1, "{shown}");
+    let shown = it.stage.ctl(&["guard", "violations"]).stdout;
+    let stopped = shown.lines().filter(|line| {
+        line.starts_with("it ends nobody since ")
+            && line.ends_with(" an admin has it go on with gpukillctl guard enforce")
+    });
+    assert_eq!(stopped.count(), 1, "{shown}");
+    assert!(!shown.contains("dry run"), "{shown}");
+    // Whom it ended, and that it was not root who asked.
+    let shown = it
+        .stage
+        .ctl(&["audit", "actions", "--kind", "kill,reset"])
+        .stdout;
+    let acts: Vec<&str> = shown
+        .lines()
+        .filter(|line| line.contains(" kill "))
+        .collect();
+    let [act] = acts[..] else { panic!("{shown}") };
+    let words: Vec<&str> = act.split_whitespace().skip(2).take(4).collect();
+    let ended = workers.map(|pid| pid.to_string());
+    let ended = ended.iter().any(|pid| words == ["guard", "–", "kill", pid]);
+    assert!(ended && act.contains(": gpu 0: user"), "{shown}");
     // Nor does it go on for being started anew.
     it.daemon.stop();
     let daemon = it.stage.start();
@@ -113,8 +134,29 @@ fn before_one_job_too_many_the_guard_stops_until_an_admin_says_that_it_goes_on()
     if !rustix::process::geteuid().is_root() {
         return skip("only root is an admin, who can say that it goes on");
     }
-    let ran = it.stage.ctl(&["guard", "enforce"]);
-    assert_eq!(ran.code, 0, "{ran:?}");
+    let ran = |mode: &str| {
+        let ran = it.stage.ctl(&["guard", mode]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran
+    };
+    // Nobody is ended by these: it has stopped still.
+    for mode in ["dry-run", "disable"] {
+        let told = ran(mode);
+        assert!(!told.stdout.contains("ends jobs again"), "{told:?}");
+        assert!(!told.stderr.contains("ends jobs again"), "{told:?}");
+    }
+    goes_on(&it.stage);
+    let status = it.stage.json(&["guard", "status", "-o", "json"]);
+    assert_eq!(status["tripped_at"], json!(tripped));
+    let ran = ran("enforce");
+    // Whoever is there still is affected, and it is not said that nothing changes.
+    let again = "the guard is in mode enforce, and ends jobs again: it had stopped; it ends jobs \
+        without a warning\nthese break rules now, and begin anew at the next sample\n";
+    assert!(ran.stdout.starts_with(again), "{ran:?}");
+    let mut rows = ran.stdout.lines().skip(3);
+    let row = rows.next().unwrap_or_default();
+    let is_told = workers.iter().any(|pid| row.contains(&format!(" {pid} ")));
+    assert!(is_told && row.contains(" at the next sample "), "{ran:?}");
     becomes(&0, left);
     becomes(&Vec::<(String, String)>::new(), || it.stage.faults());
     let status = it.stage.json(&["guard", "status", "-o", "json"]);

@@ -1,0 +1,262 @@
+//! How the guard stands, wherever it is asked or turned, and whom that spares.
+
+use super::*;
+use crate::output::guard::{self, Turn, Was};
+use gpukill_policy::guard::affected::{Because, Comes};
+use gpukill_proto::guard::{OpenViolation, RuleKind, RuleName, RuleSource, Snoozed};
+use std::time::Duration;
+
+/// What the first lines of `guard violations` say, up to the table.
+fn head_of_violations(page: &ViolationPage, guard: &GuardReport) -> String {
+    let look = look(Some(80));
+    let shown = guard::violations(page, guard, NOW, &look);
+    let head = shown.into_iter().map(|line| line.text());
+    let head = head.take_while(|line| !line.is_empty() && !line.starts_with("nothing was"));
+    head.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn guard_violations_says_how_the_guard_stands_and_how_it_goes_on_once_it_has_stopped() {
+    let with = |mode, tripped_at| GuardReport {
+        mode,
+        tripped_at,
+        ..guard_report()
+    };
+    let of = |modes: &[GuardMode]| {
+        let open = modes.iter().map(|mode| {
+            let mut open = violations().open.remove(0);
+            open.mode = *mode;
+            open
+        });
+        ViolationPage {
+            open: open.collect(),
+            ..ViolationPage::default()
+        }
+    };
+    let (dry, soft, enforce) = (GuardMode::DryRun, GuardMode::Soft, GuardMode::Enforce);
+    let at = Some(NOW.plus_seconds(-2_900));
+    let goes_on = "  enforcement.max_ended_per_10_minutes: an admin has it go on with gpukillctl\n  \
+        guard";
+    for (page, guard, expected) in [
+        (
+            of(&[dry]),
+            with(dry, None),
+            "1 violation now · dry run: nobody is warned or ended".to_owned(),
+        ),
+        (
+            of(&[soft, soft]),
+            with(soft, None),
+            "2 violations now · soft".to_owned(),
+        ),
+        (
+            of(&[enforce]),
+            with(enforce, None),
+            "1 violation now · enforce".to_owned(),
+        ),
+        (
+            of(&[soft, dry]),
+            with(soft, None),
+            "2 violations now · soft, and 1 of them is only recorded: its policy says so"
+                .to_owned(),
+        ),
+        (
+            of(&[dry]),
+            with(soft, at),
+            format!(
+                "1 violation now · stopped: nobody is warned or ended\n\
+                 it ends nobody since 13:14:11, before one more job than\n{goes_on} soft"
+            ),
+        ),
+        (
+            of(&[]),
+            with(enforce, at),
+            format!(
+                "no violation goes on\n\
+                 it ends nobody since 13:14:11, before one more job than\n{goes_on} enforce"
+            ),
+        ),
+        (
+            of(&[dry]),
+            with(dry, at),
+            "1 violation now · dry run: nobody is warned or ended\n\
+             it would have stopped at 13:14:11, before one more job than\n  \
+             enforcement.max_ended_per_10_minutes"
+                .to_owned(),
+        ),
+        (
+            of(&[dry]),
+            with(GuardMode::Disabled, None),
+            "1 violation now · the guard is disabled: nothing is judged".to_owned(),
+        ),
+    ] {
+        assert_eq!(
+            head_of_violations(&page, &guard),
+            expected,
+            "{:?}",
+            guard.mode
+        );
+    }
+}
+
+/// What is said of a change of the mode, below the difference.
+fn turned(mode: GuardMode, was: Was, open: Vec<(OpenViolation, Comes)>, doing: Doing) -> Turned {
+    let turn = Turn { mode, was, open };
+    Turned { turn, doing }
+}
+
+struct Turned {
+    turn: Turn,
+    doing: Doing,
+}
+
+impl Turned {
+    /// Of rules that say so already.
+    fn lines(&self, look: &Look) -> Vec<Line> {
+        let nothing = EditReport {
+            before: Some(edited().after),
+            difference: String::new(),
+            ..edited()
+        };
+        guard::edited(&nothing, self.doing, Some(&self.turn), NOW, look)
+    }
+}
+
+#[test]
+fn a_change_of_the_mode_names_it_and_whom_it_affects() {
+    let minutes = |minutes: u64| Comes::EndsAfter(Duration::from_secs(60 * minutes));
+    let all = |comes: [Comes; 4]| {
+        let page = violations();
+        let open = page.open.into_iter().chain(page.would_have_ended);
+        open.zip(comes).collect::<Vec<_>>()
+    };
+    let own = Because::OfTheirPolicy;
+    let soft = all([minutes(5), minutes(60), Comes::Warned(own), Comes::Nothing]);
+    let soft = turned(GuardMode::Soft, Was::Stopped, soft, Doing::Doing);
+    check_all("guard-turned-soft", |look| soft.lines(look));
+    let enforce = all([
+        Comes::Rehearsed(own),
+        Comes::EndsAtOnce,
+        Comes::Warned(Because::OfTheRule),
+        Comes::Rehearsed(Because::OfTheRule),
+    ]);
+    let enforce = turned(GuardMode::Enforce, Was::Other, enforce, Doing::Saying);
+    check_all("guard-turned-enforce", |look| enforce.lines(look));
+    let look = look(Some(80));
+    let said = |mode, was, open, doing| text(&turned(mode, was, open, doing).lines(&look), &look);
+    let nothing = "nothing changes: the rules say so already\n";
+    let (doing, saying) = (Doing::Doing, Doing::Saying);
+    for (mode, was, how, expected) in [
+        (
+            GuardMode::DryRun,
+            Was::Other,
+            doing,
+            format!("{nothing}the guard is in mode dry-run: nobody is warned or ended\n"),
+        ),
+        (
+            GuardMode::Disabled,
+            Was::Other,
+            saying,
+            format!("{nothing}the guard would be in no mode: nothing is judged\n"),
+        ),
+        (
+            GuardMode::Soft,
+            Was::Same,
+            doing,
+            format!(
+                "{nothing}the guard is in mode soft: it warns, and ends a job when the grace is \
+                 over\nno violation goes on\n"
+            ),
+        ),
+        // Never that nothing changes, where it had stopped.
+        (
+            GuardMode::Enforce,
+            Was::Stopped,
+            saying,
+            "the guard would be in mode enforce, and would end jobs again: it has stopped; it\n  \
+             ends jobs without a warning\nnobody breaks a rule now: nobody is affected\n"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(said(mode, was, Vec::new(), how), expected);
+    }
+}
+
+#[test]
+fn whoever_is_spared_by_their_own_policy_is_told_so_wherever_an_end_would_be_told() {
+    let mut page = violations();
+    page.open[0].own_policy = Some(Milder::Rehearsed);
+    page.open[2].own_policy = Some(Milder::Warned);
+    page.records.clear();
+    check_all("guard-violations-own", |look| {
+        guard::violations(&page, &guard_report(), NOW, look)
+    });
+    let [mut notebook, _] = explanations();
+    let mut told = |own_policy| {
+        if let Reading::Value(ruled) = &mut notebook.guard {
+            ruled.violations[0].own_policy = Some(own_policy);
+        }
+        let shown = text(&explain::lines(&notebook, &look(None)), &look(None));
+        let rule = shown.lines().find(|line| line.starts_with(" rule "));
+        rule.map(str::to_owned)
+    };
+    let said = |what: &str| {
+        let rule = "default: idle · 9h 30m of 2h 0m since 04:32:31, would be warned 06:37:00";
+        let message = "please close notebooks that you do not use";
+        Some(format!(
+            " rule     {rule}, 2 times by now, {what} · {message}"
+        ))
+    };
+    assert_eq!(told(Milder::Warned), said("warned only: own policy"));
+    let nobody = "nobody is warned or ended: own policy";
+    assert_eq!(told(Milder::Rehearsed), said(nobody));
+    let (report, look) = (replayed(), look(Some(80)));
+    let spared = Spared::from([
+        ("bob".to_owned(), Milder::Warned),
+        ("dana".to_owned(), Milder::Rehearsed),
+    ]);
+    let shown = guard::replay(&report, "draft.toml", &spared, &look);
+    check("guard-replay-own.txt", &text(&shown, &look));
+}
+
+#[test]
+fn more_time_is_said_in_whole_sentences_and_a_dry_run_uses_none_up() {
+    let of = |kind, mode, left| Snoozed {
+        rule: RuleName {
+            source: RuleSource::Group("machine-learning".into()),
+            kind,
+        },
+        mode,
+        until: NOW.plus_seconds(1_800),
+        left,
+    };
+    let said = |snoozed: &[Snoozed], doing| {
+        let look = look(Some(80));
+        let lines = guard::snoozed(snoozed, doing, NOW, &look);
+        text(&lines, &look)
+    };
+    let (soft, dry) = (GuardMode::Soft, GuardMode::DryRun);
+    let memory = RuleKind::TotalMemory;
+    let live = [of(memory, soft, 0), of(RuleKind::Idle, soft, 2)];
+    assert_eq!(
+        said(&live, Doing::Doing),
+        "group machine-learning: total memory: nothing is ended before 14:32, this was\n  \
+         the last time\n\
+         group machine-learning: idle: nothing is ended before 14:32, 2 left\n"
+    );
+    assert_eq!(
+        said(&[of(RuleKind::Idle, soft, 2)], Doing::Saying),
+        "group machine-learning: idle: nothing would be ended before 14:32, 2 left\n"
+    );
+    let nobody = "group machine-learning: total memory: nobody is ended for it (dry run)";
+    for doing in [Doing::Saying, Doing::Doing] {
+        assert_eq!(
+            said(&[of(memory, dry, 0)], doing),
+            format!("{nobody}: no more\n  time is needed, and no snooze is used up\n")
+        );
+    }
+    let mixed = [of(memory, dry, 0), of(RuleKind::Idle, soft, 2)];
+    assert_eq!(
+        said(&mixed, Doing::Doing),
+        format!("{nobody}\ngroup machine-learning: idle: nothing is ended before 14:32, 2 left\n")
+    );
+}
