@@ -3,7 +3,7 @@
 use super::acting::{Armed, SnoozeOrder};
 use super::bucket::bucket;
 use super::remembered::{Remembered, save};
-use super::telling::tell_owners;
+use super::telling::{but_for_ends, tell_owners};
 use super::{InForce, Standing};
 use crate::audit::{Sample, Store};
 use crate::catalogue::{About, tell};
@@ -128,9 +128,10 @@ impl Judging {
             self.end(ending);
         }
         if let Some(dev) = &self.terminals {
-            // What cannot be written down is not begun: nobody is told that it is.
-            let mut records = records;
-            records.retain(|record| is_kept || !matches!(record.step, GuardStep::Ended(_)));
+            let records = match is_kept {
+                true => records,
+                false => but_for_ends(records),
+            };
             tell_owners(dev, &records, &book, &self.remembered.memory);
         }
     }

@@ -56,6 +56,23 @@ pub(super) fn tell_owners(dev: &Path, records: &[GuardRecord], book: &Rulebook, 
     told.iter().for_each(log);
 }
 
+/// What can be told of these where nothing can be written down: then no job is begun, and
+/// nobody reads that theirs is ended. What a scheduler is asked to end is told all the same.
+pub(super) fn but_for_ends(mut records: Vec<GuardRecord>) -> Vec<GuardRecord> {
+    records.retain(|record| match &record.step {
+        GuardStep::Ended(victim) => victim.leave_to.is_some(),
+        GuardStep::Violated
+        | GuardStep::Warned { .. }
+        | GuardStep::Spared(_)
+        | GuardStep::Over
+        | GuardStep::Outdated
+        | GuardStep::Snoozed { .. }
+        | GuardStep::Acted(_)
+        | GuardStep::Tripped { .. } => true,
+    });
+    records
+}
+
 /// What is to be said besides what happened.
 struct ToSay<'a> {
     host: &'a str,

@@ -124,6 +124,15 @@ fn each_owner_is_told_once_of_what_is_done_and_nobody_of_a_dry_run() {
 }
 
 #[test]
+fn where_nothing_can_be_written_down_nobody_reads_of_an_end_but_by_a_scheduler() {
+    let end = |leave_to| record(GuardMode::Enforce, ended(1000, leave_to), &[1000]);
+    let warning = record(GuardMode::Soft, warned(Some(60_000)), &[1000]);
+    let records = vec![warning.clone(), end(None), end(Some("scancel 7"))];
+    let expected = vec![warning, end(Some("scancel 7"))];
+    assert_eq!(but_for_ends(records), expected);
+}
+
+#[test]
 fn whoever_breaks_many_rules_is_told_of_the_urgent_ones_and_how_many_others_there_are() {
     let deadlines = [None, Some(3), Some(1), None, Some(2), Some(4), None];
     let mut records: Vec<GuardRecord> = deadlines
