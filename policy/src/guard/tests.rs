@@ -2,6 +2,8 @@
 
 pub(super) mod words;
 
+mod endings;
+
 mod fires;
 
 mod clocks;

@@ -21,7 +21,7 @@ fn found(hop: impl Fn(&mut World, usize)) -> Option<usize> {
     world.start(100, "bob").uses(0, 21, 0).job("tree 100");
     (1..100).find_map(|bucket| {
         hop(&mut world, bucket);
-        if bucket % 7 == 0 {
+        if bucket.is_multiple_of(7) {
             let text = serde_json::to_string(&guard.memory).unwrap();
             guard.memory = serde_json::from_str(&text).unwrap();
         }
@@ -42,7 +42,7 @@ fn who_moves_from_job_to_job_is_idle_all_the_same() {
     // Nor does it help that whose job it is is not told for a moment.
     let blinks = |world: &mut World, bucket: usize| {
         let job = format!("hop-{bucket}.scope");
-        world.process(100).about.job = (bucket % 2 == 0).then(|| (job.clone(), job));
+        world.process(100).about.job = bucket.is_multiple_of(2).then(|| (job.clone(), job));
     };
     let found = found(blinks).unwrap();
     assert!((600..=610).contains(&found), "{found}");

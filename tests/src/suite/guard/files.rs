@@ -265,7 +265,8 @@ fn who_and_what_this_box_does_not_have_is_warned_of() {
         (
             3,
             "gpukillctl: a GPU policy has no --members: it has --memory-limit, --utilization-limit, \
-             --allowed-users, --blocked-users, --reserved-memory, --action, --mode, --grace, --message"
+             --gpus, --allowed-users, --blocked-users, --allowed-processes, --blocked-processes, \
+             --reserved-memory, --action, --mode, --grace, --max-snoozes, --message"
         )
     );
     daemon.stop();
