@@ -1,8 +1,8 @@
 //! What is known of a process that uses a GPU. `None` is not known; what there is none of
 //! is empty. Every text in it is the process's own to choose.
 
+use core::net::SocketAddr;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A process.

@@ -83,7 +83,7 @@ async fn turn(
     let mode = rules.mode;
     // Only what sets the mode has a guard that has stopped go on.
     let goes_on = matches!(asked, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
-    let has_stopped = before.tripped_at.is_some() && before.mode > GuardMode::DryRun;
+    let has_stopped = before.tripped_at.is_some();
     if has_stopped && !goes_on {
         return None;
     }

@@ -4,7 +4,7 @@
 use super::{Seen, load};
 use crate::rogue::rules::Rules;
 use crate::rogue::suspect::{Sent, Suspect};
-use std::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, SocketAddr};
 
 /// Where miners' own controls listen by default: T-Rex serves HTTP on the first of these
 /// and telnet on the second.

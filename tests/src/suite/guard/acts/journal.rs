@@ -178,7 +178,7 @@ fn each_step_of_the_guard_is_one_entry_that_an_admin_finds() {
     it.becomes("job-ended", 2);
     let [alices_job, bobs_job] = jobs;
     drop((alices_job, bobs_job));
-    it.becomes("rule-kept", 3);
+    it.becomes("rule-kept", 2);
     assert_eq!(stage.ctl(&["guard", "soft"]).code, 0);
     it.becomes("breaker-reset", 1);
     it.becomes("fault-over", 1);
