@@ -77,7 +77,7 @@ impl Default for Rules {
             detection: Detection::default(),
             patterns: Patterns::default(),
             allowed: Vec::new(),
-            weights: [1_000, 600, 300, 900].map(Share::thousandths),
+            weights: [1_000, 800, 600, 900].map(Share::thousandths),
             thresholds: [300, 500, 700, 900].map(Share::thousandths),
         }
     }

@@ -72,7 +72,7 @@ pub const fn kinds() -> &'static [Kind] {
     &KINDS
 }
 
-static KINDS: [Kind; 17] = [
+static KINDS: [Kind; 22] = [
     Kind {
         name: "pool_on_command_line",
         family: A,
@@ -104,6 +104,14 @@ static KINDS: [Kind; 17] = [
         corroborates: &[],
         why: "its executable is, byte for byte, one that the admin knows as a miner",
         look: called::by_hash,
+    },
+    Kind {
+        name: "miner_library",
+        family: A,
+        threats: &[CryptoMiner],
+        corroborates: &[],
+        why: "it has loaded a part of a known miner",
+        look: called::by_library,
     },
     Kind {
         name: "miner_api",
@@ -138,6 +146,22 @@ static KINDS: [Kind; 17] = [
         look: place::kernel_thread,
     },
     Kind {
+        name: "system_name_elsewhere",
+        family: B,
+        threats: &[SuspiciousProcess],
+        corroborates: &[CryptoMiner],
+        why: "it calls itself like a program of the system's, and lies elsewhere",
+        look: called::as_system,
+    },
+    Kind {
+        name: "python_without_modules",
+        family: B,
+        threats: &[SuspiciousProcess],
+        corroborates: &[CryptoMiner],
+        why: "it calls itself Python, and has loaded nothing that Python computes with",
+        look: called::as_python,
+    },
+    Kind {
         name: "started_by_a_server",
         family: B,
         threats: &[SuspiciousProcess],
@@ -160,6 +184,22 @@ static KINDS: [Kind; 17] = [
         corroborates: &[],
         why: "miners saturate a device with memory that does not change, and use no library of other work",
         look: load::mining,
+    },
+    Kind {
+        name: "full_load",
+        family: C,
+        threats: &[],
+        corroborates: &[CryptoMiner],
+        why: "it saturates a device",
+        look: load::full,
+    },
+    Kind {
+        name: "through_tor",
+        family: C,
+        threats: &[],
+        corroborates: &[CryptoMiner],
+        why: "it hides whom it speaks with",
+        look: network::tor,
     },
     Kind {
         name: "lasting_connection",

@@ -60,12 +60,24 @@ pub struct Load {
     pub utilization: Option<Shares>,
     /// The mean of that in percent.
     pub mean: Option<u32>,
-    /// The least and the most device memory that it held, in bytes, on all of them.
-    pub memory: Option<(u64, u64)>,
+    /// The device memory that it held, on all of them.
+    pub memory: Option<Held>,
     /// The mean of the host CPUs it kept busy, in thousandths of one.
     pub host_cpu: Option<u32>,
     /// Bytes a second over PCIe, both ways, of the device that moved most.
     pub bus: Option<u64>,
+}
+
+/// Device memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// The least at any moment, in bytes.
+    pub least: u64,
+    /// The most.
+    pub most: u64,
+    /// Of every thousand moments, so many at which it held what it mostly held, give or
+    /// take a fiftieth or 64 MiB.
+    pub steady: u16,
 }
 
 /// Of every thousand.

@@ -2,7 +2,7 @@
 
 use super::judge;
 use super::rules::{Allowed, AllowedBy, Rules};
-use super::suspect::{Load, Shares, Suspect};
+use super::suspect::{Held, Load, Shares, Suspect};
 use gpukill_proto::rogue::{Family, Risk, Share, Threat};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn works() -> Suspect {
         sha256: None,
         image: Some(None),
         ancestors: Some(vec![text("bash"), text("sshd")]),
-        libraries: Some([text("libcuda.so.1")].into()),
+        libraries: Some(["libcuda.so.1", "_ctypes.cpython-311.so"].map(text).into()),
         listens: Some([].into()),
         peers: Some([].into()),
         load: Some(Load {
@@ -29,7 +29,11 @@ fn works() -> Suspect {
                 idle: 0,
             }),
             mean: Some(99),
-            memory: Some((5 << 30, 5 << 30)),
+            memory: Some(Held {
+                least: 5 << 30,
+                most: 5 << 30,
+                steady: 1_000,
+            }),
             host_cpu: Some(50),
             bus: Some(0),
         }),
@@ -86,8 +90,8 @@ fn a_miner_called_python_is_one_by_what_it_does() {
         ("lasting_connection", Family::C),
     ];
     assert_eq!(told, expected);
-    // 1 - 0.15 x 0.45 x 0.5 x 0.65 x 0.75
-    assert_eq!(worst.confidence.to_string(), "0.98");
+    // 1 - 0.35 x 0.45 x 0.5 x 0.65 x 0.75
+    assert_eq!(worst.confidence.to_string(), "0.96");
 }
 
 #[test]
@@ -112,7 +116,7 @@ fn what_only_corroborates_makes_no_miner() {
         load: None,
         ..works()
     };
-    assert_eq!(risks(&suspect), [(Threat::SuspiciousProcess, Risk::Low)]);
+    assert_eq!(risks(&suspect), [(Threat::SuspiciousProcess, Risk::Medium)]);
 }
 
 #[test]
@@ -178,12 +182,12 @@ fn the_admins_weights_and_thresholds_hold() {
     };
     let mut rules = Rules::default();
     rules.weights[0] = Share::thousandths(800);
-    assert_eq!(judge(&suspect, &rules)[0].score, Share::thousandths(600));
+    assert_eq!(judge(&suspect, &rules)[0].score, Share::thousandths(560));
     assert_eq!(judge(&suspect, &rules)[0].risk, Risk::Medium);
     rules.thresholds = [700, 800, 900, 1_000].map(Share::thousandths);
     assert_eq!(judge(&suspect, &rules), []);
     let mut rules = Rules::default();
-    rules.detection.min_confidence = Share::thousandths(751);
+    rules.detection.min_confidence = Share::thousandths(701);
     assert_eq!(judge(&suspect, &rules), []);
 }
 
@@ -230,7 +234,11 @@ fn anybody() -> impl Strategy<Value = Suspect> {
                         seen: Duration::from_secs(u64::from(host)),
                         utilization: Some(Shares { saturated, idle }),
                         mean: Some(host),
-                        memory: Some((least, most)),
+                        memory: Some(Held {
+                            least,
+                            most,
+                            steady: idle,
+                        }),
                         host_cpu: Some(host),
                         bus: Some(least),
                     }),

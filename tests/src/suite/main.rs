@@ -27,6 +27,8 @@ mod holders;
 
 mod guard;
 
+mod rogue;
+
 mod store;
 
 mod wire;

@@ -1,6 +1,6 @@
 //! What a process is called, and what its executable is.
 
-use super::Seen;
+use super::{Seen, load};
 use crate::rogue::rules::Rules;
 use crate::rogue::suspect::Suspect;
 
@@ -51,7 +51,7 @@ pub(super) fn as_miner(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
     let is_one = |name: &&str| known.iter().any(|known| known.eq_ignore_ascii_case(name));
     called
         .find(is_one)
-        .map(|name| Seen::new(750, format!("it is called {name}")))
+        .map(|name| Seen::new(700, format!("it is called {name}")))
 }
 
 /// An executable that the admin knows.
@@ -62,6 +62,99 @@ pub(super) fn by_hash(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
         950,
         format!("its executable has SHA-256 {known}"),
     ))
+}
+
+/// Parts of miners that they load: xmrig's for CUDA and OpenCL.
+const PARTS: [&str; 2] = ["libxmrig-cuda", "libxmrig-cl"];
+
+/// A part of a miner among what is mapped.
+pub(super) fn by_library(suspect: &Suspect, _: &Rules) -> Option<Seen> {
+    let libraries = suspect.libraries.as_ref()?;
+    let is_part = |name: &&String| PARTS.iter().any(|part| name.starts_with(part));
+    let part = libraries.iter().find(is_part)?;
+    Some(Seen::new(700, format!("it has loaded {part}")))
+}
+
+/// Programs of the system that have nothing to compute on a GPU, and lie in its own
+/// directories.
+const SYSTEMS: [&str; 40] = [
+    "(sd-pam)",
+    "agetty",
+    "apache2",
+    "auditd",
+    "bash",
+    "containerd",
+    "containerd-shim",
+    "cron",
+    "crond",
+    "curl",
+    "dbus-daemon",
+    "dhclient",
+    "dockerd",
+    "gzip",
+    "httpd",
+    "kubelet",
+    "mysqld",
+    "nginx",
+    "nvidia-persistenced",
+    "nvidia-powerd",
+    "nvidia-smi",
+    "php-cgi",
+    "php-fpm",
+    "pip",
+    "polkitd",
+    "postgres",
+    "postmaster",
+    "redis-server",
+    "rsync",
+    "rsyslogd",
+    "runc",
+    "sh",
+    "sshd",
+    "systemd",
+    "systemd-journald",
+    "systemd-logind",
+    "systemd-udevd",
+    "tar",
+    "tmux",
+    "wget",
+];
+
+/// The name of such a program on what lies elsewhere.
+pub(super) fn as_system(suspect: &Suspect, _: &Rules) -> Option<Seen> {
+    let path = suspect.path()?;
+    if crate::kill::protected::is_the_systems(path) {
+        return None;
+    }
+    let name = suspect.called().find(|name| SYSTEMS.contains(name))?;
+    Some(Seen::new(
+        450,
+        format!("it is called {name}, and its executable is {path}"),
+    ))
+}
+
+/// A Python that has loaded nothing that Python loads: whatever it computes with lies in
+/// extension modules, which are called for its version.
+pub(super) fn as_python(suspect: &Suspect, _: &Rules) -> Option<Seen> {
+    let libraries = suspect.libraries.as_ref().filter(|it| !it.is_empty())?;
+    let name = suspect.called().find(|name| is_python(name))?;
+    let is_module = |name: &String| {
+        [".cpython-", ".abi3.so", ".pypy", "libpython"]
+            .iter()
+            .any(|part| name.contains(part))
+    };
+    let is_none = !libraries.iter().any(is_module) && load::has_libraries(suspect) == Some(false);
+    is_none.then(|| {
+        Seen::new(
+            350,
+            format!("it is called {name}, and has loaded no module of Python's"),
+        )
+    })
+}
+
+fn is_python(name: &str) -> bool {
+    let rest = name.strip_prefix("python");
+    rest.is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
 }
 
 #[cfg(test)]
@@ -102,6 +195,56 @@ mod tests {
                 "{name} {executable} {itself}"
             );
         }
+    }
+
+    #[test]
+    fn a_part_of_a_miner_is_known_by_its_name() {
+        let sees = |library: &str| {
+            let suspect = Suspect {
+                libraries: Some([library.to_owned()].into()),
+                ..Suspect::default()
+            };
+            by_library(&suspect, &Rules::default()).is_some()
+        };
+        assert!(sees("libxmrig-cuda.so") && !sees("libcuda.so.1"));
+    }
+
+    #[test]
+    fn a_program_of_the_systems_lies_in_its_directories() {
+        let sees = |name: &str, path: &str| {
+            let suspect = Suspect {
+                name: Some(name.into()),
+                executable: Some(path.into()),
+                ..Suspect::default()
+            };
+            as_system(&suspect, &Rules::default()).is_some()
+        };
+        assert!(sees("nvidia-smi", "/home/eve/bin/nvidia-smi"));
+        assert!(sees("3", "/dev/shm/.fonts/apache2 (deleted)"));
+        assert!(!sees("nvidia-smi", "/usr/bin/nvidia-smi"));
+        assert!(!sees("bash", "/bin/bash") && !sees("train", "/home/bob/train"));
+    }
+
+    #[test]
+    fn a_python_without_a_module_is_none() {
+        let sees = |name: &str, libraries: &[&str]| {
+            let suspect = Suspect {
+                name: Some(name.into()),
+                libraries: Some(libraries.iter().map(|it| (*it).to_owned()).collect()),
+                ..Suspect::default()
+            };
+            as_python(&suspect, &Rules::default()).is_some()
+        };
+        assert!(sees("python3.11", &["libcuda.so.1"]) && sees("python", &["libcuda.so.1"]));
+        for modules in [
+            "_ctypes.cpython-310-x86_64-linux-gnu.so",
+            "_driver.abi3.so",
+            "libpython3.11.so.1.0",
+            "libtorch_cuda.so",
+        ] {
+            assert!(!sees("python3", &["libcuda.so.1", modules]), "{modules}");
+        }
+        assert!(!sees("pythonista", &["libcuda.so.1"]) && !sees("python3", &[]));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::Seen;
 use crate::rogue::rules::Rules;
-use crate::rogue::suspect::{Load, Suspect};
+use crate::rogue::suspect::{Load, Shares, Suspect};
 use std::time::Duration;
 
 /// For so long it must have been looked at.
@@ -71,9 +71,8 @@ pub(super) fn has_libraries(suspect: &Suspect) -> Option<bool> {
 /// Full load, memory that does not change, and no library of other work.
 pub(super) fn mining(suspect: &Suspect, _: &Rules) -> Option<Seen> {
     let load = looked_at(suspect)?;
-    let shares = load.utilization.filter(|it| it.saturated >= SATURATED)?;
-    let (least, most) = load.memory?;
-    let is_flat = most - least.min(most) <= (most / 50).max(MOVES);
+    let shares = saturated(load)?;
+    let is_flat = load.memory?.steady >= STEADY;
     let is_busy_elsewhere =
         load.host_cpu.is_some_and(|it| it > HOST) || load.bus.is_some_and(|it| it > BUS);
     if !is_flat || is_busy_elsewhere || has_libraries(suspect) == Some(true) {
@@ -89,10 +88,27 @@ pub(super) fn mining(suspect: &Suspect, _: &Rules) -> Option<Seen> {
     Some(Seen::new(WHOLE, read))
 }
 
+/// Full load alone, of what has no library of other work.
+pub(super) fn full(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
+    if has_libraries(suspect) == Some(true) || mining(suspect, rules).is_some() {
+        return None;
+    }
+    let shares = saturated(looked_at(suspect)?)?;
+    let percent = shares.saturated / 10;
+    Some(Seen::new(
+        150,
+        format!("{percent} % of the time at full load"),
+    ))
+}
+
+fn saturated(load: &Load) -> Option<Shares> {
+    load.utilization.filter(|it| it.saturated >= SATURATED)
+}
+
 /// Of every thousand moments, so many at full load are all but a restart now and then.
-const SATURATED: u16 = 900;
-/// Bytes: so much may come and go.
-const MOVES: u64 = 64 << 20;
+const SATURATED: u16 = 850;
+/// The same of memory: a miner fills it once when it begins, and at each new epoch.
+const STEADY: u16 = 850;
 /// Thousandths of a host CPU: a process that waits for its device without sleeping keeps
 /// a whole one busy.
 const HOST: u32 = 500;
@@ -107,7 +123,7 @@ fn looked_at(suspect: &Suspect) -> Option<&Load> {
 pub(super) fn for_nothing(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
     let load = looked_at(suspect)?;
     let is_idle = load.utilization.is_some_and(|it| it.idle >= 990);
-    let (_, holds) = load.memory?;
+    let holds = load.memory?.most;
     let is_long = load.held >= rules.detection.max_duration;
     (is_idle && is_long && holds >= 1 << 30).then(|| {
         let hours = load.held.as_secs() / 3_600;
@@ -121,7 +137,7 @@ pub(super) fn for_nothing(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
 /// Holds more than is usual.
 pub(super) fn memory_hog(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
     let most = rules.detection.max_memory?.0;
-    let (least, _) = looked_at(suspect)?.memory?;
+    let least = looked_at(suspect)?.memory?.least;
     (least > most).then(|| {
         Seen::new(
             500,
@@ -144,7 +160,7 @@ pub(super) fn runaway(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rogue::suspect::Shares;
+    use crate::rogue::suspect::Held;
     use gpukill_proto::units::Bytes;
 
     const GIB: u64 = 1 << 30;
@@ -160,7 +176,11 @@ mod tests {
                     idle: 0,
                 }),
                 mean: Some(98),
-                memory: Some((5 * GIB, 5 * GIB + MOVES)),
+                memory: Some(Held {
+                    least: GIB,
+                    most: 5 * GIB,
+                    steady: 900,
+                }),
                 host_cpu: Some(80),
                 bus: Some(1 << 20),
             }),
@@ -187,17 +207,35 @@ mod tests {
     }
 
     #[test]
+    fn full_load_alone_weighs_little_and_is_not_counted_twice() {
+        let weight = |change: fn(&mut Suspect)| {
+            let mut suspect = miner();
+            change(&mut suspect);
+            full(&suspect, &Rules::default()).map(|seen| seen.weight)
+        };
+        assert_eq!(weight(|_| ()), None);
+        assert_eq!(weight(|it| load(it).host_cpu = Some(9_000)), Some(150));
+        let idles: fn(&mut Suspect) = |it| load(it).utilization = Some(Shares::default());
+        assert_eq!(weight(idles), None);
+        let torch: fn(&mut Suspect) = |it| {
+            load(it).host_cpu = Some(9_000);
+            it.libraries = Some(["libtorch_cuda.so".to_owned()].into());
+        };
+        assert_eq!(weight(torch), None);
+    }
+
+    #[test]
     fn other_work_has_another_load() {
         let torch = ["libtorch_cuda.so".to_owned()];
         let changes: [fn(&mut Suspect); 8] = [
             |it| {
                 load(it).utilization = Some(Shares {
-                    saturated: 899,
+                    saturated: 849,
                     idle: 0,
                 })
             },
             |it| load(it).utilization = None,
-            |it| load(it).memory = Some((4 * GIB, 5 * GIB)),
+            |it| load(it).memory.as_mut().unwrap().steady = 849,
             |it| load(it).memory = None,
             |it| load(it).host_cpu = Some(900),
             |it| load(it).bus = Some(2 * BUS),
@@ -217,7 +255,11 @@ mod tests {
             *load(&mut suspect) = Load {
                 held: Duration::from_secs(held * 3_600),
                 utilization: Some(Shares { saturated: 0, idle }),
-                memory: Some((0, gib * GIB)),
+                memory: Some(Held {
+                    least: 0,
+                    most: gib * GIB,
+                    steady: 0,
+                }),
                 ..*load(&mut miner())
             };
             for_nothing(&suspect, &Rules::default()).is_some()
@@ -230,9 +272,9 @@ mod tests {
     fn a_hog_and_a_runaway_are_measured_by_the_admins_limits() {
         let mut rules = Rules::default();
         assert_eq!(memory_hog(&miner(), &rules), None);
-        rules.detection.max_memory = Some(Bytes(5 * GIB - 1));
+        rules.detection.max_memory = Some(Bytes(GIB - 1));
         assert!(memory_hog(&miner(), &rules).is_some());
-        rules.detection.max_memory = Some(Bytes(5 * GIB));
+        rules.detection.max_memory = Some(Bytes(GIB));
         assert_eq!(memory_hog(&miner(), &rules), None);
         assert_eq!(runaway(&miner(), &rules), None);
         rules.detection.max_duration = Duration::from_secs(7_200);

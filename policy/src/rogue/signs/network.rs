@@ -15,7 +15,7 @@ pub(super) fn api(suspect: &Suspect, _: &Rules) -> Option<Seen> {
     let listens = suspect.listens.as_ref()?;
     let port = API.iter().find(|port| listens.contains(port))?;
     Some(Seen::new(
-        800,
+        650,
         format!("it listens on port {port}, as a miner's control does"),
     ))
 }
@@ -51,6 +51,25 @@ pub(super) fn outside(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
         250,
         format!("connected to {peer} while it works so"),
     ))
+}
+
+/// Ports of Tor's proxy.
+const TOR: [u16; 2] = [9_050, 9_150];
+
+/// A connection through Tor.
+pub(super) fn tor(suspect: &Suspect, _: &Rules) -> Option<Seen> {
+    let is_tor =
+        |peer: &SocketAddr| peer.ip().to_canonical().is_loopback() && TOR.contains(&peer.port());
+    let by_port = suspect.peers.iter().flatten().any(is_tor);
+    let mut libraries = suspect.libraries.iter().flatten();
+    let by_library =
+        libraries.any(|it| it.starts_with("libtorsocks") || it.starts_with("libproxychains"));
+    (by_port || by_library).then(|| {
+        Seen::new(
+            300,
+            "it speaks with others through Tor or a chain of proxies",
+        )
+    })
 }
 
 /// Whether an address is not of a network of one's own.
@@ -142,6 +161,18 @@ mod tests {
             [4_067, 4_068, 8_888, 22].map(sees),
             [true, true, false, false]
         );
+    }
+
+    #[test]
+    fn who_hides_whom_they_speak_with_is_seen() {
+        let sees = |suspect: &Suspect| tor(suspect, &Rules::default()).is_some();
+        assert!(sees(&to(&["127.0.0.1:9050"])) && sees(&to(&["[::1]:9150"])));
+        assert!(!sees(&to(&["203.0.113.7:9050", "127.0.0.1:8888"])));
+        let wrapped = Suspect {
+            libraries: Some(["libtorsocks.so.0.0.0".to_owned()].into()),
+            ..Suspect::default()
+        };
+        assert!(sees(&wrapped));
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(super) fn pool(suspect: &Suspect, _: &Rules) -> Option<Seen> {
     let plain = arguments.iter().find_map(|argument| address(argument));
     if let Some(address) = plain {
         return Some(Seen::new(
-            850,
+            650,
             format!("command line names a pool: {address}"),
         ));
     }
@@ -54,7 +54,7 @@ pub(super) fn pool(suspect: &Suspect, _: &Rules) -> Option<Seen> {
     arguments
         .iter()
         .find(hides)
-        .map(|_| Seen::new(850, "command line hides the address of a pool in base64"))
+        .map(|_| Seen::new(650, "command line hides the address of a pool in base64"))
 }
 
 /// The address of a pool in an argument: a scheme, and a host and port after it.
@@ -84,10 +84,9 @@ const OPTIONS: [&str; 5] = [
     "--mining-threads",
 ];
 const CHOOSES: [&str; 4] = ["-a", "--algo", "--algorithm", "--coin"];
-const ALGORITHMS: [&str; 22] = [
+const ALGORITHMS: [&str; 20] = [
     "autolykos2",
     "beamhash",
-    "blake3",
     "cuckatoo32",
     "cuckoo29",
     "equihash144_5",
@@ -99,7 +98,6 @@ const ALGORITHMS: [&str; 22] = [
     "karlsenhash",
     "kawpow",
     "kheavyhash",
-    "mtp",
     "nexapow",
     "octopus",
     "progpow",
@@ -116,13 +114,13 @@ pub(super) fn options(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
     let of_admin = |word: &&&str| rules.patterns.arguments.iter().any(|it| it == **word);
     if let Some(word) = words.iter().find(of_admin) {
         return Some(Seen::new(
-            800,
+            700,
             format!("command line has {word}, which the admin looks for"),
         ));
     }
     let option = |word: &&&str| OPTIONS.iter().any(|option| is_option(word, option));
     if let Some(word) = words.iter().find(option) {
-        return Some(Seen::new(750, format!("command line has {word}")));
+        return Some(Seen::new(650, format!("command line has {word}")));
     }
     let pairs = words.iter().zip(words.iter().skip(1));
     let of_two = pairs
@@ -141,7 +139,7 @@ pub(super) fn options(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
         })
         .map(|value| {
             Seen::new(
-                750,
+                550,
                 format!("command line asks for {value}, which only mines coins"),
             )
         })
