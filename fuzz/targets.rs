@@ -9,6 +9,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use gpukill_policy::guard::rules::{Members, Rules};
 use gpukill_policy::guard::schedule::Hours;
 use gpukill_policy::guard::{check, diff, edit, import, read};
+use gpukill_policy::rogue;
 use gpukill_policy::select::{self, DeviceName};
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::service::GpukillResponse;
@@ -38,6 +39,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("settings", settings),
     ("rules", rules),
     ("rule_edits", rule_edits),
+    ("rogue_rules", rogue_rules),
     ("environment", environment),
     ("text", text),
     ("durations", durations),
@@ -62,6 +64,30 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("sockets", sockets),
     ("copy", copy),
 ];
+
+/// The admin's file of what a rogue is, and whom it speaks of.
+pub fn rogue_rules(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match rogue::read::read(&text) {
+        Ok(rules) => {
+            assert!(rules.thresholds.is_sorted());
+            let suspect = rogue::suspect::Suspect {
+                user: Some(text.chars().take(8).collect()),
+                name: Some(text.chars().take(15).collect()),
+                executable: Some(format!("/{text}")),
+                arguments: Some(text.lines().map(str::to_owned).collect()),
+                ancestors: Some(text.lines().map(str::to_owned).collect()),
+                libraries: Some(text.lines().map(str::to_owned).collect()),
+                ..rogue::suspect::Suspect::default()
+            };
+            for verdict in rogue::judge(&suspect, &rules) {
+                assert!(!verdict.signs.is_empty() && verdict.score <= verdict.confidence);
+                assert!(verdict.signs.iter().all(|sign| sign.read.len() < 400));
+            }
+        }
+        Err(mistakes) => assert!(!mistakes.is_empty()),
+    }
+}
 
 /// What either side says first.
 pub fn preface(bytes: &[u8]) {

@@ -4,6 +4,8 @@
 //! how much it weighs; [`judge`] adds up what they come to. What is not known speaks
 //! neither for nor against anybody.
 
+pub mod read;
+
 pub mod rules;
 
 pub mod suspect;

@@ -71,32 +71,61 @@ pub fn apply_file<C>(keys: &[Key<C>], text: &str, settings: &mut C) -> Vec<Mista
     let Ok(values) = text.parse::<toml::Table>() else {
         return mistakes;
     };
-    for (name, spanned) in table.get_ref() {
-        let line = Some(line_of(name.span().start));
-        let Some(value) = values.get(name.get_ref().as_ref()) else {
-            continue;
-        };
-        let section = name.get_ref().as_ref();
-        let is_section = keys.iter().any(|key| key.section == section);
-        if let (true, toml::de::DeValue::Table(inner), toml::Value::Table(inner_values)) =
-            (is_section, spanned.get_ref(), value)
-        {
-            for name in inner.keys() {
-                let line = Some(line_of(name.span().start));
-                let Some(value) = inner_values.get(name.get_ref().as_ref()) else {
-                    continue;
-                };
-                mistakes.extend(apply(keys, section, name.get_ref(), value, line, settings));
-            }
-        } else if is_section {
-            let what = format!("{section} is a section: write [{section}]");
-            mistakes.push(Mistake { line, what });
-        } else {
-            mistakes.extend(apply(keys, "", section, value, line, settings));
-        }
-    }
+    let file = File { keys, line_of };
+    file.apply("", table.get_ref(), &values, settings, &mut mistakes);
     mistakes.sort_by_key(|mistake| mistake.line);
     mistakes
+}
+
+/// A file that is read.
+struct File<'k, C: 'static, L> {
+    keys: &'k [Key<C>],
+    /// The line of a byte.
+    line_of: L,
+}
+
+impl<C, L: Fn(usize) -> usize> File<'_, C, L> {
+    /// Puts a table's keys into the settings, and those of the sections in it.
+    fn apply(
+        &self,
+        section: &str,
+        table: &toml::de::DeTable<'_>,
+        values: &toml::Table,
+        settings: &mut C,
+        mistakes: &mut Vec<Mistake>,
+    ) {
+        for (name, spanned) in table {
+            let line = Some((self.line_of)(name.span().start));
+            let name: &str = name.get_ref();
+            let Some(value) = values.get(name) else {
+                continue;
+            };
+            let path = match section {
+                "" => name.to_owned(),
+                section => format!("{section}.{name}"),
+            };
+            match (self.is_section(&path), spanned.get_ref(), value) {
+                (true, toml::de::DeValue::Table(table), toml::Value::Table(values)) => {
+                    self.apply(&path, table, values, settings, mistakes);
+                }
+                (true, _, _) => {
+                    let what = format!("{path} is a section: write [{path}]");
+                    mistakes.push(Mistake { line, what });
+                }
+                (false, _, _) => {
+                    mistakes.extend(apply(self.keys, section, name, value, line, settings));
+                }
+            }
+        }
+    }
+
+    /// Whether keys stand in this table, or in one below it.
+    fn is_section(&self, path: &str) -> bool {
+        self.keys.iter().any(|key| {
+            let below = key.section.strip_prefix(path);
+            below.is_some_and(|below| below.is_empty() || below.starts_with('.'))
+        })
+    }
 }
 
 fn apply<C>(
