@@ -12,6 +12,8 @@ pub(crate) mod listener;
 
 mod peer;
 
+mod replays;
+
 mod session;
 
 mod sight;
@@ -36,8 +38,8 @@ use gpukill_proto::status::Right;
 use gpukill_proto::transport::preface::{Preface, Status};
 use gpukill_proto::units::Timestamp;
 use limits::Limits;
+pub(crate) use replays::Replays;
 use rustix::net::SendFlags;
-pub(crate) use session::Replays;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;

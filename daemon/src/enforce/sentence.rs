@@ -7,12 +7,13 @@ use super::{Enforcer, Means, Owner, look_now};
 use crate::authority::Authority;
 use crate::state::Published;
 use gpukill_policy::guard::sentence::{
-    Objection, acted, objection, objection_alone, request, signals,
+    Judged, Objection, acted, objection, objection_alone, request, signals,
 };
-use gpukill_policy::guard::{Process, Signals};
+use gpukill_policy::guard::{Process, Rulebook, Signals};
 use gpukill_policy::kill::{Seen, plan};
 use gpukill_proto::guard::{Acted, JudgedJob};
 use gpukill_proto::kill::{KillPlan, KillScope};
+use gpukill_proto::snapshot::GpuProcess;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ pub(crate) struct Sentence {
     pub(crate) job: JudgedJob,
     /// Its processes on devices.
     pub(crate) processes: BTreeSet<Process>,
+    /// By which rules.
+    pub(crate) rules: Arc<Rulebook>,
 }
 
 /// Who waits for a sentence.
@@ -99,7 +102,10 @@ impl Enforcer {
             let report = report.borrow().clone();
             let mut acted = acted(sentence.job, &report);
             let rest = rest.map(|why| format!("the rest of its job is left alone: {why}"));
-            acted.why = acted.why.or(rest);
+            acted.why = match (acted.why, rest) {
+                (Some(why), Some(rest)) => Some(format!("{why}; {rest}")),
+                (why, rest) => why.or(rest),
+            };
             who.settle(acted, signals(&report));
         });
         if let Err(error) = began {
@@ -195,6 +201,13 @@ fn planned(
     if living.is_empty() {
         return Err(None);
     }
+    // Who has let go of the devices is ended with the job, and keeps nobody from that.
+    let uses = seen.snapshot.processes.iter().filter_map(key);
+    let uses: BTreeSet<Process> = uses.collect();
+    let living: BTreeSet<Process> = living.intersection(&uses).copied().collect();
+    if living.is_empty() {
+        return Err(Some("none of its processes uses a GPU any more".to_owned()));
+    }
     let (roles, operators) = (means.authority.roles(), means.authority.operators());
     let protection = means.authority.protection();
     let caller = Authority::the_guard();
@@ -211,15 +224,26 @@ fn planned(
         let plan = plan(&request(&living, scope), &seen, means.clock.now());
         plan.map_err(|why| Some(why.to_string()))
     };
+    let judged = Judged {
+        job: &sentence.job,
+        processes: &living,
+        rules: sentence.rules.rules(),
+    };
     let whole = planned(KillScope::Job)?;
-    let rest = match objection(&whole, &sentence.job, &living) {
+    let rest = match objection(&whole, judged) {
         None => return Ok((whole, None)),
         Some(Objection::ToAll(why)) => return Err(Some(why)),
         Some(Objection::ToTheRest(why)) => why,
     };
     let alone = planned(KillScope::Process)?;
-    match objection_alone(&alone, &sentence.job, &living) {
-        Some(why) => Err(Some(why)),
+    match objection_alone(&alone, judged) {
+        Some(why) => Err(Some(why.to_string())),
         None => Ok((alone, Some(rest))),
     }
+}
+
+/// A process as the guard names it; `None` of a pid of which nothing is known.
+fn key(process: &GpuProcess) -> Option<Process> {
+    let start_ticks = process.start_ticks.known()?;
+    Some((process.pid, *start_ticks))
 }

@@ -78,6 +78,7 @@ impl Judging {
             rule: ending.record.rule.to_string(),
             job: victim.job.clone(),
             processes: ending.processes.clone(),
+            rules: Arc::clone(&self.in_force.borrow().book),
         };
         let waiting = Waiting {
             ending: Box::new(ending),

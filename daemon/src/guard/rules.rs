@@ -16,7 +16,7 @@ use gpukill_policy::guard::diff::unified;
 use gpukill_policy::guard::edit::edit;
 use gpukill_policy::guard::read::read;
 use gpukill_policy::guard::rules::Rules;
-use gpukill_proto::guard::edit::{GuardEdit, Mistake};
+use gpukill_proto::guard::edit::{EditError, GuardEdit, Mistake};
 use gpukill_proto::guard::{EditReport, GuardMode, OpenViolation, RulesRevision, RulesText};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::LONGEST_PART;
@@ -222,7 +222,15 @@ impl Keeper {
             )));
         }
         let text = written.as_deref().unwrap_or_default();
-        let new = edit(text, asked).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let new = edit(text, asked).map_err(|error| {
+            Refusal::Invalid(match error {
+                EditError::Broken(_) if in_force.rules().mode > GuardMode::DryRun => format!(
+                    "{error}\nthe rules of before hold, and end jobs: mend the file, replace it \
+                 (gpukillctl guard import FILE), or stop gpukilld"
+                ),
+                error => error.to_string(),
+            })
+        })?;
         let rules = understood(Some(new.clone()))
             .map_err(|mistakes| Refusal::Invalid(told(&mistakes).join("\n")))?;
         let name = self.path.display().to_string();

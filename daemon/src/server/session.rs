@@ -16,8 +16,6 @@ mod resetting;
 
 mod standing;
 
-pub(crate) use guarding::Replays;
-
 use super::holder_pages::Answer;
 use super::snapshot_pages::page;
 use super::watched::Watched;

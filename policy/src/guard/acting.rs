@@ -204,6 +204,7 @@ impl Memory {
     fn spare_the_chosen(&mut self, record: &GuardRecord, owner: u32) {
         for (job, ended) in &mut self.ended {
             let is_of_rule = ended.rule.as_ref().is_some_and(|it| it.0 == record.rule);
+            let is_of_rule = is_of_rule && is_of(&record.subject, job, ended);
             let is_chosen = ended.progress == Progress::Chosen && !ended.is_ghost;
             if is_of_rule && is_chosen && job.uid == Some(owner) {
                 ended.progress = Progress::Failed;
@@ -242,6 +243,19 @@ impl Memory {
             breaker: self.breaker,
             ..Self::default()
         }
+    }
+}
+
+/// Whether a job was chosen for what is violated by this.
+fn is_of(subject: &Subject, job: &JobKey, ended: &Ended) -> bool {
+    match subject {
+        Subject::Job(judged) => judged.id == job.id,
+        Subject::Run(run) => ended.all().any(|it| *it == (run.pid, run.start_ticks)),
+        Subject::Person(_)
+        | Subject::PersonOn(..)
+        | Subject::Group(_)
+        | Subject::GroupOn(..)
+        | Subject::Device(_) => true,
     }
 }
 

@@ -153,7 +153,8 @@ impl Clock {
     pub(crate) fn holds_not(&mut self, seen_ms: u64, settled_after_ms: u64) -> bool {
         self.held_before = false;
         self.settled_ms = self.settled_ms.saturating_add(seen_ms);
-        self.opened.is_none() || self.settled_ms >= settled_after_ms
+        // Of whoever broke it somebody was ended: who breaks it then is warned anew.
+        self.opened.is_none() || self.has_ended_somebody() || self.settled_ms >= settled_after_ms
     }
 
     /// Whether it does not hold since a dry run counts somebody as gone for it.

@@ -129,6 +129,15 @@ pub struct Protect {
     pub units: Vec<String>,
 }
 
+impl Protect {
+    /// Whether a process may be protected that is called so: where that is not sure, it is
+    /// left alone.
+    #[must_use]
+    pub fn may_name(&self, name: &str) -> bool {
+        self.processes.iter().any(|it| it.regex.is_match(name))
+    }
+}
+
 /// How much one person may use. `None` is no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {

@@ -4,6 +4,7 @@
 
 use super::acting::Signals;
 use super::ghosts::Process;
+use super::rules::{PersonBy, Rules};
 use gpukill_proto::guard::{Acted, JudgedJob};
 use gpukill_proto::kill::{
     Ending, Fate, KillPlan, KillReport, KillRequest, KillScope, KillSelector, KillTarget, MOST_PIDS,
@@ -59,69 +60,125 @@ impl fmt::Display for Objection {
     }
 }
 
-/// Why a plan is not to be carried out for this job, of which these processes were judged
-/// and live; `None` where it is.
+/// What was judged, and is to be ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Judged<'a> {
+    /// The job.
+    pub job: &'a JudgedJob,
+    /// Those of its processes that live, and use a device.
+    pub processes: &'a BTreeSet<Process>,
+    /// By which rules.
+    pub rules: &'a Rules,
+}
+
+/// Why a plan for all of a job is not to be carried out; `None` where it is.
 #[must_use]
-pub fn objection(
-    plan: &KillPlan,
-    job: &JudgedJob,
-    processes: &BTreeSet<Process>,
-) -> Option<Objection> {
+pub fn objection(plan: &KillPlan, judged: Judged<'_>) -> Option<Objection> {
     let planned: BTreeSet<Process> = plan.targets.iter().map(process).collect();
-    if let Some((pid, _)) = processes.iter().find(|it| !planned.contains(it)) {
+    if let Some((pid, _)) = judged.processes.iter().find(|it| !planned.contains(it)) {
         return Some(Objection::to_all(*pid, "is no part of what would be ended"));
     }
-    let of_judged = |it: &&KillTarget| processes.contains(&process(it));
-    let judged = plan.targets.iter().filter(of_judged);
-    let others = plan.targets.iter().filter(|it| !of_judged(it));
-    let mut objections: Vec<Objection> = judged
-        .filter_map(|target| to_judged(target, job))
-        .chain(others.filter_map(to_other))
+    let mut objections: Vec<Objection> = plan
+        .targets
+        .iter()
+        .filter_map(|target| match judged.processes.contains(&process(target)) {
+            true => to_judged(target, judged),
+            false => to_other(target, judged),
+        })
         .collect();
     // What speaks against all of it weighs more.
     objections.sort_by_key(|it| matches!(it, Objection::ToTheRest(_)));
-    objections.into_iter().next().or_else(|| {
-        let ends = |it: &KillTarget| matches!(it.fate, Fate::End(_));
-        let nobody = || Objection::ToAll("none of its processes can be ended".to_owned());
-        (!plan.targets.iter().any(ends)).then(nobody)
-    })
+    objections.into_iter().next().or_else(|| nobody(plan))
 }
 
+/// Why a plan that should end what was judged alone is not to be carried out; `None` where
+/// it is.
+#[must_use]
+pub fn objection_alone(plan: &KillPlan, judged: Judged<'_>) -> Option<Objection> {
+    let objections = plan.targets.iter().find_map(|target| {
+        let pid = target.key.pid;
+        if !judged.processes.contains(&process(target)) {
+            return Some(Objection::to_all(pid, "was not judged"));
+        }
+        if let Some(why) = of_fate(target) {
+            return Some(Objection::to_all(pid, why));
+        }
+        if let Some(objection) = of_another(target, judged) {
+            return Some(objection);
+        }
+        let moved = target.job.known().filter(|now| now.id() != judged.job.id)?;
+        match moved {
+            // What its owner can move it into, and out of.
+            Job::Tree(_) | Job::Unit { .. } => {
+                let is_its_owners = judged.job.owner.uid.is_some() && !is_anothers(target, judged);
+                (!is_its_owners).then(|| Objection::to_all(pid, MOVED))
+            }
+            Job::Scheduler(_) | Job::Container { .. } => Some(Objection::to_all(pid, MOVED)),
+        }
+    });
+    objections.or_else(|| nobody(plan))
+}
+
+fn nobody(plan: &KillPlan) -> Option<Objection> {
+    let ends = |it: &KillTarget| matches!(it.fate, Fate::End(_));
+    let is_any = plan.targets.iter().any(ends);
+    (!is_any).then(|| Objection::ToAll("none of its processes can be ended".to_owned()))
+}
+
+const MOVED: &str = "is part of another job by now";
+
 /// What speaks against ending a process that was judged with this job.
-fn to_judged(target: &KillTarget, job: &JudgedJob) -> Option<Objection> {
+fn to_judged(target: &KillTarget, judged: Judged<'_>) -> Option<Objection> {
     let pid = target.key.pid;
-    if let Some(why) = of_fate(target) {
-        return Some(Objection::to_all(pid, why));
+    if let Some(objection) = of_another(target, judged) {
+        return Some(objection);
     }
-    let Some(now) = target.job.known() else {
-        let why = format!("what job process {pid} is part of is not known");
-        return Some(Objection::ToAll(why));
+    match &target.fate {
+        Fate::End(_) | Fate::Zombie(_) => {}
+        Fate::Protected(_) | Fate::Denied(_) => {
+            return of_fate(target).map(|why| Objection::to_all(pid, why));
+        }
+        // Of itself enough may be known.
+        Fate::Unclear(_) => return of_fate(target).map(|why| Objection::to_the_rest(pid, why)),
+    }
+    match target.job.known() {
+        Some(now) if now.id() == judged.job.id => None,
+        Some(_) => Some(Objection::to_the_rest(pid, MOVED)),
+        None => {
+            let why = format!("what job process {pid} is part of is not known");
+            Some(Objection::ToTheRest(why))
+        }
+    }
+}
+
+/// That a process is another person's than whoever was judged, as far as rules are about
+/// whose processes are: it may have changed its user since.
+fn of_another(target: &KillTarget, judged: Judged<'_>) -> Option<Objection> {
+    let is_another = match judged.rules.person {
+        PersonBy::Owner => is_anothers(target, judged),
+        // Whoever logged in is who was judged, and no process changes that.
+        PersonBy::Login => false,
     };
-    if now.id() == job.id {
-        return None;
-    }
-    let moved = "is part of another job by now";
-    let is_its_owners = job.owner.uid.is_some() && target.uid.known().copied() == job.owner.uid;
-    match now {
-        Job::Tree(_) | Job::Unit { .. } if is_its_owners => {
-            Some(Objection::to_the_rest(pid, moved))
-        }
-        Job::Tree(_) | Job::Unit { .. } | Job::Scheduler(_) | Job::Container { .. } => {
-            Some(Objection::to_all(pid, moved))
-        }
-    }
+    is_another.then(|| Objection::to_all(target.key.pid, "is another person's by now"))
+}
+
+/// Whether neither the number of its user nor what to call its owner is that of whom was
+/// judged: in a user namespace of their own its user has another number.
+fn is_anothers(target: &KillTarget, judged: Judged<'_>) -> bool {
+    let owner = &judged.job.owner;
+    let uid = target.uid.known().filter(|_| owner.uid.is_some());
+    uid.is_some_and(|uid| Some(*uid) != owner.uid) && target.owner.known() != Some(&owner.name)
 }
 
 /// What speaks against ending another process of the same job.
-fn to_other(target: &KillTarget) -> Option<Objection> {
+fn to_other(target: &KillTarget, judged: Judged<'_>) -> Option<Objection> {
     let pid = target.key.pid;
+    if judged.rules.protect.may_name(&target.name) {
+        let why = format!("is protected by its name, {}", target.name);
+        return Some(Objection::to_the_rest(pid, why));
+    }
     let why = of_fate(target)?;
-    Some(match target.fate {
-        Fate::Protected(_) => Objection::to_the_rest(pid, why),
-        Fate::End(_) | Fate::Denied(_) | Fate::Unclear(_) | Fate::Zombie(_) => {
-            Objection::to_all(pid, why)
-        }
-    })
+    Some(Objection::to_the_rest(pid, why))
 }
 
 fn of_fate(target: &KillTarget) -> Option<String> {
@@ -130,25 +187,6 @@ fn of_fate(target: &KillTarget) -> Option<String> {
         Fate::Protected(why) => Some(format!("is protected: {why}")),
         Fate::Denied(_) => Some("is nobody's to end here".to_owned()),
         Fate::Unclear(why) => Some(format!("cannot be judged: {why}")),
-    }
-}
-
-/// Why a plan that should end what was judged alone is not to be carried out; `None` where
-/// it is.
-#[must_use]
-pub fn objection_alone(
-    plan: &KillPlan,
-    job: &JudgedJob,
-    processes: &BTreeSet<Process>,
-) -> Option<String> {
-    let other = plan.targets.iter().map(process);
-    if let Some((pid, _)) = other.into_iter().find(|it| !processes.contains(it)) {
-        return Some(format!("process {pid} was not judged"));
-    }
-    match objection(plan, job, processes) {
-        Some(Objection::ToAll(why)) => Some(why),
-        // They are ended alone.
-        Some(Objection::ToTheRest(_)) | None => None,
     }
 }
 

@@ -2,7 +2,6 @@
 //! past.
 
 use super::super::sight::Sight;
-use super::super::turns::Turns;
 use super::Session;
 use crate::guard::Asked;
 use crate::guard::replay::replay;
@@ -23,7 +22,6 @@ use gpukill_proto::snapshot::{Job, Snapshot};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// So many violations that go on are told at once.
 const MOST_OPEN: usize = 1_000;
@@ -37,22 +35,6 @@ struct Waits(Arc<AtomicBool>);
 impl Drop for Waits {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
-    }
-}
-
-/// Whose rules are tried next.
-#[derive(Clone)]
-pub(crate) struct Replays {
-    turns: Turns,
-    only: Arc<Semaphore>,
-}
-
-impl Default for Replays {
-    fn default() -> Self {
-        Self {
-            turns: Turns::default(),
-            only: Arc::new(Semaphore::new(1)),
-        }
     }
 }
 
@@ -209,10 +191,11 @@ impl Session {
     ) -> Vec<OpenViolation> {
         let roles = self.shared.roles();
         let sight = self.sight(&roles);
-        let asked = violations.filter(|open| user.is_none_or(|user| is_about(open, user)));
         let in_force = self.shared.guard.in_force();
-        let seen = asked.filter_map(|open| sight.open(open, &in_force.book));
-        seen.take(MOST_OPEN).collect()
+        let seen = violations.filter_map(|open| sight.open(open, &in_force.book));
+        // Of what they see: else whoever asks by name learns who else is in it.
+        let asked = seen.filter(|open| user.is_none_or(|user| is_about(open, user)));
+        asked.take(MOST_OPEN).collect()
     }
 
     /// What a list of this snapshot shows of the guard.
@@ -274,7 +257,7 @@ impl Session {
         // Goes with this call: when it is over, when whoever asked has gone, and when
         // they do not want to wait any longer.
         let _waits = Waits(Arc::clone(&is_wanted));
-        let replayed = tokio::task::spawn_blocking(move || {
+        let replayed = self.shared.replays.run(move || {
             // Until it has ended, whether or not whoever asked still waits.
             let _turn = turn;
             let rules = match request.rules {
@@ -286,17 +269,14 @@ impl Session {
                 is_wanted.load(Ordering::Relaxed)
             })
         });
-        replayed.await.map_err(|_| Refusal::Internal)?
+        replayed.await.ok_or(Refusal::Internal)?
     }
 
     /// Of a plain user one replay waits for this, and those who run the box wait for
     /// few.
     async fn turn_to_replay(&self) -> impl Send + use<> {
         let replays = &self.shared.replays;
-        let turn = self.turn_of(&replays.turns).await;
-        // It is never closed.
-        let only = Arc::clone(&replays.only).acquire_owned().await.ok();
-        (turn, only)
+        replays.only(self.turn_of(&replays.turns).await).await
     }
 
     pub(super) fn may_edit_rules(&self) -> Result<(), Refusal> {

@@ -283,6 +283,8 @@ impl<'a> Scene<'a> {
                 });
                 self.cells.len() - 1
             });
+            // Of one whose processes are by now in several, each counts.
+            self.jobs[job].spare = self.jobs[job].spare.max(spare);
             self.jobs[job].runs.push(position);
             self.cells[cell].runs.push(position);
             (person, job)

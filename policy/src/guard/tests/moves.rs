@@ -128,3 +128,83 @@ fn who_is_away_for_a_moment_has_no_new_grace() {
     let told = warned_and_ended(10..50);
     assert_eq!(told, [(390, "over".to_owned())]);
 }
+
+#[test]
+fn whoever_was_ended_and_breaks_the_rule_anew_is_warned_for_the_whole_grace_anew() {
+    let rules = Rules {
+        mode: GuardMode::Soft,
+        defaults: memory(20),
+        ..rules()
+    };
+    let (mut guard, mut world) = (Guard::new(rules), World::new(1));
+    world.start(100, "bob").uses(0, 10, 50).job("tree 100");
+    let mut ends = Vec::new();
+    for bucket in 1..120 {
+        match bucket {
+            5 => {
+                world.start(101, "bob").uses(0, 15, 50).job("tree 101");
+            }
+            // What was ended is gone; a moment later there is another like it.
+            40 => world.processes.retain(|pid, _| *pid != 101),
+            45 => {
+                world.start(102, "bob").uses(0, 15, 50).job("tree 102");
+            }
+            _ => {}
+        }
+        for record in guard.watches(&mut world, 1) {
+            if matches!(record.step, GuardStep::Violated | GuardStep::Ended(_)) {
+                ends.push((bucket * 10, record.step.name()));
+            }
+        }
+    }
+    let expected = [
+        (60, "violated"),
+        (360, "ended"),
+        (460, "violated"),
+        (760, "ended"),
+    ];
+    assert_eq!(ends, expected);
+}
+
+#[test]
+fn more_time_for_one_job_spares_no_other_that_was_chosen() {
+    let rules = Rules {
+        mode: GuardMode::Soft,
+        defaults: Limits {
+            idle: Some(Duration::from_secs(60)),
+            ..Limits::default()
+        },
+        ..rules()
+    };
+    let (mut guard, mut world) = (Guard::new(rules), World::new(1));
+    world.start(100, "bob").uses(0, 5, 0).job("tree 100");
+    let mut chosen = None;
+    for bucket in 1..60 {
+        if bucket == 10 {
+            world.start(101, "bob").uses(0, 1, 0).job("tree 101");
+        }
+        let judged =
+            super::super::judge(&guard.book, &mut guard.memory, &world.bucket(TEN_SECONDS));
+        chosen = guard.memory.endings(&judged.records).pop();
+        if chosen.is_some() {
+            break;
+        }
+    }
+    let chosen = chosen.expect("the first job is chosen");
+    let snoozer = |pid: u32, job: &'static str| super::super::Snoozer {
+        by: 1_001,
+        owner: 1_001,
+        process: (pid, u64::from(pid) * 10),
+        job: Some(job),
+    };
+    let of_other = guard
+        .memory
+        .snooze(&guard.book, snoozer(101, "tree 101"), world.now);
+    assert_eq!(of_other.map(|it| it.len()), Ok(1));
+    assert!(guard.memory.may_begin(&guard.book, &chosen));
+    let of_itself = guard
+        .memory
+        .snooze(&guard.book, snoozer(100, "tree 100"), world.now);
+    assert_eq!(of_itself.map(|it| it.len()), Ok(1));
+    assert!(!guard.memory.may_begin(&guard.book, &chosen));
+}

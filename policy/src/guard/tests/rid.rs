@@ -96,7 +96,7 @@ fn memory_that_a_ghost_holds_is_free() {
         [
             "00:01:00 GPU-0: gpu 0: reserved memory: violated, 4.0 GiB of 8.0 GiB since 00:00:40 [dry-run]",
             "00:01:00 GPU-0: gpu 0: reserved memory: ends tree 400 of dave (priority 5, 1 on GPUs, which works) [dry-run]",
-            "00:06:00 GPU-0: gpu 0: reserved memory: over [dry-run]",
+            "00:01:10 GPU-0: gpu 0: reserved memory: over [dry-run]",
         ]
     );
 }

@@ -3,9 +3,10 @@
 
 use super::super::acting::Signals;
 use super::super::sentence::{
-    Objection, PATIENCE_MS, acted, objection, objection_alone, request, signals,
+    Judged, Objection, PATIENCE_MS, acted, objection, objection_alone, request, signals,
 };
 use super::*;
+use crate::guard::rules::PersonBy;
 use gpukill_proto::guard::JudgedJob;
 use gpukill_proto::kill::{
     Ending as End, Fate, KillOutcome, KillPlan, KillReport, KillRequest, KillScope, KillSignal,
@@ -71,6 +72,18 @@ fn reaper() -> Reaper {
     }
 }
 
+const fn those<'a>(
+    job: &'a JudgedJob,
+    processes: &'a BTreeSet<(u32, u64)>,
+    rules: &'a Rules,
+) -> Judged<'a> {
+    Judged {
+        job,
+        processes,
+        rules,
+    }
+}
+
 #[test]
 fn all_of_a_job_is_asked_for_and_sigkill_only_after_time_for_a_checkpoint() {
     let asked = request(
@@ -118,7 +131,7 @@ fn a_plan_is_carried_out_for_the_whole_job_that_was_judged_and_nothing_else() {
                 target(100, job(), ends()),
             ]),
             &is_there,
-            said("process 99 is nobody's to end here"),
+            rest("process 98 is protected: it is Xorg"),
         ),
         (
             of(Fate::Protected("it is Xorg".into())),
@@ -133,7 +146,7 @@ fn a_plan_is_carried_out_for_the_whole_job_that_was_judged_and_nothing_else() {
         (
             of(Fate::Unclear("its start".into())),
             &is_there,
-            said("process 100 cannot be judged: its start"),
+            rest("process 100 cannot be judged: its start"),
         ),
         (of(zombie()), &is_there, None),
         (
@@ -165,10 +178,12 @@ fn a_plan_is_carried_out_for_the_whole_job_that_was_judged_and_nothing_else() {
         (
             plan(vec![whole(), unknown]),
             &is_there,
-            said("what job process 100 is part of is not known"),
+            rest("what job process 100 is part of is not known"),
         ),
     ] {
-        assert_eq!(objection(&plan, &judged(&tree(99)), there), why, "{plan:?}");
+        let of_job = judged(&tree(99));
+        let told = objection(&plan, those(&of_job, there, &Rules::default()));
+        assert_eq!(told, why, "{plan:?}");
     }
 }
 
@@ -199,15 +214,24 @@ fn who_is_in_another_job_by_now_is_ended_alone_as_long_as_that_is_of_the_same_pe
     let moved = || Some("process 100 is part of another job by now".to_owned());
     let others = |target: KillTarget| KillTarget {
         uid: Reading::Value(1_002),
+        owner: Reading::Value("alice".into()),
         ..target
     };
+    // In a user namespace of bob's.
+    let numbered = |target: KillTarget| KillTarget {
+        uid: Reading::Value(100_999),
+        ..target
+    };
+    let another = || Some("process 100 is another person's by now".to_owned());
     for (targets, whole, alone) in [
         (vec![of(tree(99))], None, None),
         (vec![of(tree(98))], moved(), None),
         (vec![of(unit(1_001))], moved(), None),
         (vec![of(container)], moved(), moved()),
         (vec![of(scheduler)], moved(), moved()),
-        (vec![others(of(tree(98)))], moved(), moved()),
+        (vec![numbered(of(tree(98)))], moved(), None),
+        (vec![others(of(tree(98)))], another(), another()),
+        (vec![others(of(tree(99)))], another(), another()),
         (
             vec![of(tree(98)), other()],
             moved(),
@@ -215,16 +239,54 @@ fn who_is_in_another_job_by_now_is_ended_alone_as_long_as_that_is_of_the_same_pe
         ),
     ] {
         let plan = plan(targets);
-        let told = objection(&plan, &judged(&tree(99)), &there);
+        let (of_job, rules) = (judged(&tree(99)), Rules::default());
+        let told = objection(&plan, those(&of_job, &there, &rules));
         assert_eq!(told.as_ref().map(ToString::to_string), whole, "{plan:?}");
         let is_of_the_rest = matches!(told, Some(Objection::ToTheRest(_)));
-        let told = objection_alone(&plan, &judged(&tree(99)), &there);
+        let told = objection_alone(&plan, those(&of_job, &there, &rules));
+        let told = told.as_ref().map(ToString::to_string);
         assert_eq!(told, alone, "{plan:?}");
-        assert_eq!(
-            is_of_the_rest,
-            whole.is_some() && (alone.is_none() || plan.targets.len() > 1)
-        );
+        assert_eq!(is_of_the_rest, whole == moved(), "{plan:?}");
     }
+}
+
+#[test]
+fn by_login_a_process_that_changes_its_user_is_still_that_persons() {
+    let there = BTreeSet::from([(100, 1_000)]);
+    let as_root = KillTarget {
+        uid: Reading::Value(0),
+        owner: Reading::Value("root".into()),
+        ..target(100, Reading::Value(tree(99)), ends())
+    };
+    let plan = plan(vec![as_root]);
+    let of_job = judged(&tree(99));
+    let told = |person| {
+        let rules = Rules {
+            person,
+            ..Rules::default()
+        };
+        objection(&plan, those(&of_job, &there, &rules)).map(|it| it.to_string())
+    };
+    assert_eq!(told(PersonBy::Login), None);
+    let another = "process 100 is another person's by now";
+    assert_eq!(told(PersonBy::Owner).as_deref(), Some(another));
+}
+
+#[test]
+fn what_rules_protect_by_name_is_not_ended_with_a_job() {
+    let there = BTreeSet::from([(100, 1_000)]);
+    let mut rules = super::super::read::read("[protect]\nprocesses = ['stor*']\n").unwrap();
+    let helper = KillTarget {
+        name: "storaged".into(),
+        ..target(99, Reading::Value(tree(99)), ends())
+    };
+    let plan = plan(vec![helper, target(100, Reading::Value(tree(99)), ends())]);
+    let of_job = judged(&tree(99));
+    let told = objection(&plan, those(&of_job, &there, &rules));
+    let why = "process 99 is protected by its name, storaged";
+    assert_eq!(told, Some(Objection::ToTheRest(why.into())));
+    rules.protect.processes.clear();
+    assert_eq!(objection(&plan, those(&of_job, &there, &rules)), None);
 }
 
 #[test]
@@ -233,9 +295,9 @@ fn who_has_no_number_is_not_ended_alone() {
     let plan = plan(vec![target(100, Reading::Value(tree(98)), ends())]);
     let mut job = judged(&tree(99));
     job.owner.uid = None;
-    let why = objection_alone(&plan, &job, &there);
+    let why = objection_alone(&plan, those(&job, &there, &Rules::default()));
     assert_eq!(
-        why.as_deref(),
+        why.map(|it| it.to_string()).as_deref(),
         Some("process 100 is part of another job by now")
     );
 }
