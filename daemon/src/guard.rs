@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-pub(crate) use today::{Counted, Today};
+pub(crate) use today::{Counted, Tally, Today};
 use tokio::sync::{Semaphore, oneshot, watch};
 
 /// So many samples may wait to be judged before new ones are dropped: they are ten
@@ -299,6 +299,7 @@ impl Guard {
     pub(crate) fn report(&self) -> GuardReport {
         let (in_force, standing) = (self.in_force(), self.standing());
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let today = standing.today.of_mode(in_force.rules().mode);
         GuardReport {
             mode: in_force.rules().mode,
             rehearses: match in_force.rules().rehearsed {
@@ -316,8 +317,8 @@ impl Guard {
             tripped_at: standing.tripped_at,
             open: count(standing.open.len()),
             would_have_ended: count(standing.ghosts.len()),
-            warned_today: standing.today.all.warned,
-            ended_today: standing.today.all.ended,
+            warned_today: today.all.warned,
+            ended_today: today.all.ended,
         }
     }
 

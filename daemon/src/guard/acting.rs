@@ -104,9 +104,8 @@ impl Judging {
         let now = now();
         let record = self.remembered.memory.acted(ending, acted, now);
         log(&record);
-        let mode = self.book().rules().mode;
         let today = &mut self.remembered.today;
-        today.add(now, mode, std::slice::from_ref(&record));
+        today.add(now, std::slice::from_ref(&record));
         self.record(vec![record]);
         let _ = self.save(None);
         self.publish(None);

@@ -105,7 +105,7 @@ impl Judging {
         }
         let judgement = judge(&book, &mut self.remembered.memory, &bucket);
         let today = &mut self.remembered.today;
-        today.add(bucket.until, book.rules().mode, &judgement.records);
+        today.add(bucket.until, &judgement.records);
         for record in &judgement.records {
             log(record);
         }

@@ -11,9 +11,17 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Today {
     /// In days since 1970, by the clocks on the wall.
     day: i64,
-    /// What is counted was rehearsed, or done.
+    /// What was done.
     #[serde(default)]
-    mode: GuardMode,
+    done: Tally,
+    /// What a dry run would have done.
+    #[serde(default)]
+    rehearsed: Tally,
+}
+
+/// In all, and of each user's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tally {
     pub(crate) all: Counted,
     /// Of each user who was among them.
     pub(crate) of: BTreeMap<u32, Counted>,
@@ -27,23 +35,25 @@ pub(crate) struct Counted {
 }
 
 impl Today {
-    /// Adds what was decided now, in this mode. What was rehearsed and what was done are
-    /// not added up.
-    pub(crate) fn add(&mut self, now: Timestamp, mode: GuardMode, records: &[GuardRecord]) {
+    /// What was done, or in a mode that does nothing, what was rehearsed.
+    pub(crate) const fn of_mode(&self, mode: GuardMode) -> &Tally {
+        match mode {
+            GuardMode::Soft | GuardMode::Enforce => &self.done,
+            GuardMode::Disabled | GuardMode::DryRun => &self.rehearsed,
+        }
+    }
+
+    /// Adds what was decided now. What was rehearsed and what was done are not added up.
+    pub(crate) fn add(&mut self, now: Timestamp, records: &[GuardRecord]) {
         let day = day(now);
-        let is_rehearsed = |mode: GuardMode| mode <= GuardMode::DryRun;
-        if day != self.day || is_rehearsed(mode) != is_rehearsed(self.mode) {
+        if day != self.day {
             *self = Self {
                 day,
-                mode,
                 ..Self::default()
             };
         }
         for record in records {
-            let was_rehearsed = is_rehearsed(record.mode);
-            if was_rehearsed != is_rehearsed(mode) {
-                continue;
-            }
+            let was_rehearsed = record.mode <= GuardMode::DryRun;
             let (warned, ended) = match &record.step {
                 // Of several warnings of one violation the first counts.
                 GuardStep::Warned { times: 1, .. } => (1, 0),
@@ -64,9 +74,13 @@ impl Today {
                 counted.warned = counted.warned.saturating_add(warned);
                 counted.ended = counted.ended.saturating_add(ended);
             };
-            add(&mut self.all);
+            let tally = match was_rehearsed {
+                true => &mut self.rehearsed,
+                false => &mut self.done,
+            };
+            add(&mut tally.all);
             for uid in whose(record) {
-                add(self.of.entry(uid).or_default());
+                add(tally.of.entry(uid).or_default());
             }
         }
     }
@@ -96,4 +110,59 @@ fn day(now: Timestamp) -> i64 {
     let utc = chrono::DateTime::from_timestamp_millis(now.0).unwrap_or_default();
     let offset = chrono::Offset::fix(utc.with_timezone(&Local).offset()).local_minus_utc();
     (now.0.div_euclid(1_000) + i64::from(offset)).div_euclid(86_400)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::guard::{Evidence, RuleKind, RuleName, RuleSource};
+
+    fn warned(mode: GuardMode) -> GuardRecord {
+        let bob = Person {
+            name: "bob".into(),
+            uid: Some(1_001),
+        };
+        GuardRecord {
+            at: Timestamp(0),
+            rule: RuleName {
+                source: RuleSource::Default,
+                kind: RuleKind::Memory,
+            },
+            subject: Subject::Person(bob),
+            mode,
+            step: GuardStep::Warned {
+                times: 1,
+                deadline: None,
+            },
+            evidence: Evidence {
+                measured: None,
+                since: Timestamp(0),
+                runs: Vec::new(),
+                count: 0,
+                unknown: 0,
+            },
+            message: None,
+            is_rehearsed: false,
+        }
+    }
+
+    #[test]
+    fn what_is_done_counts_from_midnight_on_whatever_is_rehearsed_meanwhile() {
+        let mut today = Today::default();
+        let hour = 3_600_000;
+        let soft = |hours| (Timestamp(hours * hour), warned(GuardMode::Soft));
+        let dry = |hours| (Timestamp(hours * hour), warned(GuardMode::DryRun));
+        for (at, record) in [soft(1), dry(2), dry(3), soft(4), soft(5)] {
+            today.add(at, &[record]);
+        }
+        let of = |today: &Today, mode| {
+            let tally = today.of_mode(mode);
+            (tally.all.warned, tally.of[&1_001].warned)
+        };
+        assert_eq!(of(&today, GuardMode::Enforce), (3, 3));
+        assert_eq!(of(&today, GuardMode::DryRun), (2, 2));
+        today.add(Timestamp(72 * hour), &[warned(GuardMode::Soft)]);
+        assert_eq!(of(&today, GuardMode::Soft), (1, 1));
+        assert_eq!(today.of_mode(GuardMode::DryRun), &Tally::default());
+    }
 }

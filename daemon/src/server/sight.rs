@@ -4,7 +4,7 @@
 
 use crate::guard::Standing;
 use crate::guard::bucket::judged_run;
-use crate::guard::{Counted, Today};
+use crate::guard::{Counted, Tally};
 use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
 use gpukill_policy::guard::about::About;
 use gpukill_policy::guard::affected::milder;
@@ -176,7 +176,7 @@ impl Sight<'_> {
     }
 
     /// How many were warned and ended today: all, or only the caller's own.
-    pub(super) fn today(&self, today: &Today) -> Counted {
+    pub(super) fn today(&self, today: &Tally) -> Counted {
         if self.of_everybody() {
             today.all
         } else {

@@ -58,8 +58,8 @@ impl Session {
     fn guard_report(&self, is_file_changed: Option<bool>) -> GuardReport {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
         let (sight, standing) = (self.sight(&roles), guard.standing());
-        let today = sight.today(&standing.today);
         let mut report = guard.report();
+        let today = sight.today(standing.today.of_mode(report.mode));
         if self.may_edit_rules().is_err() {
             let wrong = guard.in_force().mistakes;
             report.mistakes = wrong.iter().map(Wrong::place).collect();

@@ -7,6 +7,7 @@ mod logins;
 mod own;
 
 use super::*;
+use crate::guard::Today;
 use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::guard::{
     Evidence, GuardAction, GuardMode, JudgedJob, RuleKind, RuleName, RuleSource, Victim,
@@ -369,7 +370,6 @@ fn who_may_not_see_others_counts_only_their_own_of_today() {
     let mut today = Today::default();
     today.add(
         Timestamp(0),
-        GuardMode::DryRun,
         &[
             record(Subject::Person(person(ALICE)), vec![alice()], warned(1)),
             record(Subject::Person(person(ALICE)), vec![alice()], warned(2)),
@@ -386,7 +386,7 @@ fn who_may_not_see_others_counts_only_their_own_of_today() {
             caller: &caller,
             roles: &roles,
         };
-        let Counted { warned, ended } = sight.today(&today);
+        let Counted { warned, ended } = sight.today(today.of_mode(GuardMode::DryRun));
         (warned, ended)
     };
     assert_eq!(counted(ALICE, &[], true), (2, 0));

@@ -88,18 +88,18 @@ fn the_lowest_and_newest_whole_job_is_ended_and_no_more_than_must_be() {
             12,
             &["violated", "ended low new"],
         ),
-        crowd(&["low old", "high"], 9, &["ended low old"]),
+        crowd(&["low old", "high"], 9, &["ended low old", "over"]),
         memory(
             "two",
             &["two old", "two new"],
             5,
-            &["violated", "ended two new"],
+            &["violated", "ended two new", "over"],
         ),
         memory(
             "three",
             &["three old", "three new"],
             6,
-            &["violated", "ended three old"],
+            &["violated", "ended three old", "over"],
         ),
         Told::of("gpu 1: user", "torn").by(&["torn there"]).steps(&[
             "violated",
