@@ -40,6 +40,8 @@ mod memory;
 
 mod bounds;
 
+mod outcomes;
+
 mod plans;
 
 mod days;
