@@ -70,7 +70,8 @@ fn a_gpu_above_a_threshold_is_one_alert_until_it_is_well_below() {
     let hot = vec![fault(TEMPERATURE)];
     becomes(&hot, || stage.faults());
     let table = stage.ctl(&["status"]).stdout;
-    let is_told = |line: &str| line.starts_with(" GPU 0 ") && line.ends_with(TEMPERATURE);
+    let now = format!("{TEMPERATURE}, now 91 °C");
+    let is_told = |line: &str| line.starts_with(" GPU 0 ") && line.ends_with(&now);
     assert!(table.lines().any(is_told), "{table}");
     stage.play(&box_of_three(&json!(91), 95));
     let both = vec![fault(MEMORY), fault(TEMPERATURE)];
