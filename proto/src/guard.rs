@@ -266,6 +266,22 @@ pub struct Acted {
 }
 
 impl GuardStep {
+    /// The job that is ended by it, or left to whoever scheduled it.
+    #[must_use]
+    pub const fn victim(&self) -> Option<&Victim> {
+        match self {
+            Self::Ended(victim) => Some(victim),
+            Self::Violated
+            | Self::Warned { .. }
+            | Self::Spared(_)
+            | Self::Over
+            | Self::Outdated
+            | Self::Snoozed { .. }
+            | Self::Acted(_)
+            | Self::Tripped { .. } => None,
+        }
+    }
+
     /// As it is written on the screen and in JSON.
     #[must_use]
     pub const fn name(&self) -> &'static str {

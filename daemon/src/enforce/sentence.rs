@@ -78,7 +78,7 @@ impl Enforcer {
         let seen = look_now(&means);
         let (plan, rest) = match planned(&sentence, &means, &seen) {
             Ok((plan, rest)) => (Arc::new(plan), rest),
-            Err(None) => return who.settle(acted_by_itself(&sentence), Signals::Unsent),
+            Err(None) => return who.has_ended_by_itself(),
             Err(Some(why)) => return who.is_not_carried_out(why),
         };
         let caller = Authority::the_guard();
@@ -167,15 +167,15 @@ impl<W: Waits> Settled<W> {
         };
         self.settle(acted, Signals::Unsent);
     }
-}
 
-/// None of its processes is there any more.
-fn acted_by_itself(sentence: &Sentence) -> Acted {
-    Acted {
-        job: sentence.job.clone(),
-        ended: 0,
-        left: 0,
-        why: Some("it had ended by itself".to_owned()),
+    /// None of its processes is there any more.
+    fn has_ended_by_itself(&self) {
+        let acted = Acted {
+            left: 0,
+            why: Some("it had ended by itself".to_owned()),
+            ..self.nothing.clone()
+        };
+        self.settle(acted, Signals::Unsent);
     }
 }
 
@@ -202,8 +202,8 @@ fn planned(
         return Err(None);
     }
     // Who has let go of the devices is ended with the job, and keeps nobody from that.
-    let uses = seen.snapshot.processes.iter().filter_map(key);
-    let uses: BTreeSet<Process> = uses.collect();
+    let uses = seen.snapshot.processes.iter().filter_map(GpuProcess::key);
+    let uses: BTreeSet<Process> = uses.map(|key| (key.pid, key.start_ticks)).collect();
     let living: BTreeSet<Process> = living.intersection(&uses).copied().collect();
     if living.is_empty() {
         return Err(Some("none of its processes uses a GPU any more".to_owned()));
@@ -240,10 +240,4 @@ fn planned(
         Some(why) => Err(Some(why.to_string())),
         None => Ok((alone, Some(rest))),
     }
-}
-
-/// A process as the guard names it; `None` of a pid of which nothing is known.
-fn key(process: &GpuProcess) -> Option<Process> {
-    let start_ticks = process.start_ticks.known()?;
-    Some((process.pid, *start_ticks))
 }

@@ -9,7 +9,7 @@ use super::judging::{Judging, Order, log};
 use crate::catalogue::tell;
 use crate::enforce::{Enforcer, Sentence, Waits};
 use gpukill_policy::guard::{Ending, NotSnoozed, Signals, Snoozer};
-use gpukill_proto::guard::{Acted, GuardRecord, GuardStep};
+use gpukill_proto::guard::{Acted, GuardRecord};
 use gpukill_proto::units::Timestamp;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -68,7 +68,7 @@ impl Waits for Waiting {
 impl Judging {
     /// Has a job ended that was chosen.
     pub(super) fn end(&mut self, ending: Ending) {
-        let GuardStep::Ended(victim) = &ending.record.step else {
+        let Some(victim) = ending.record.step.victim() else {
             return;
         };
         let Some(armed) = &self.armed else {

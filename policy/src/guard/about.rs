@@ -65,8 +65,8 @@ impl About {
     /// Whether it is in the same container, and of the same scheduler's job, as this: what
     /// its owner cannot move it into.
     pub(crate) fn is_placed_as(&self, other: &Self) -> bool {
-        let place = |it: &Self| (it.scheduler.clone(), it.pod.clone(), it.is_contained);
-        place(self) == place(other)
+        (&self.scheduler, &self.pod, self.is_contained)
+            == (&other.scheduler, &other.pod, other.is_contained)
     }
 
     /// What rules may know of a process. `groups` has the names of each user's: none

@@ -55,9 +55,7 @@ impl Memory {
     #[must_use]
     pub fn endings(&self, records: &[GuardRecord]) -> Vec<Ending> {
         let endings = records.iter().filter_map(|record| {
-            let GuardStep::Ended(victim) = &record.step else {
-                return None;
-            };
+            let victim = record.step.victim()?;
             if record.mode <= GuardMode::DryRun || victim.leave_to.is_some() {
                 return None;
             }

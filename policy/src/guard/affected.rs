@@ -4,13 +4,12 @@
 //! grace from that moment on. What a look or two tells is not known yet: they may be over
 //! by then.
 
-use super::judge::{Course, Policy, Rulebook};
+use super::judge::{Policy, Rulebook};
 use super::rules::{Measures, Rehearsed, Rules};
 use crate::select::is_user;
 use gpukill_proto::guard::{
-    GuardAction, GuardMode, GuardRecord, GuardStep, Milder, OpenViolation, Person, Subject, Told,
+    GuardAction, GuardMode, GuardRecord, Milder, OpenViolation, Person, Subject, Told,
 };
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -46,7 +45,9 @@ pub fn comes(of: &OpenViolation, rules: &Rulebook) -> Comes {
     let Some((policy, course)) = course else {
         return Comes::Nothing;
     };
-    let own = own(of, policy, &course, rules);
+    let people = people(&of.subject, &of.evidence.runs);
+    let users = users(rules.rules(), people.into_iter());
+    let own = rules.milder(&course, policy, users);
     let because = |is_milder| match is_milder {
         true => Because::OfTheirPolicy,
         false => Because::OfTheRule,
@@ -73,12 +74,7 @@ pub fn milder(of: &OpenViolation, rules: &Rulebook) -> Option<Milder> {
     let policy = rules.find(&of.rule.source)?;
     let course = rules.course(policy, of.rule.kind)?;
     let is_fatal = course.action == GuardAction::Terminate;
-    let people: Vec<&Person> = match &of.subject {
-        Subject::Person(person) | Subject::PersonOn(person, _) => vec![person],
-        Subject::Job(job) => vec![&job.owner],
-        Subject::Run(_) => of.evidence.runs.iter().filter_map(owner).collect(),
-        Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => Vec::new(),
-    };
+    let people = people(&of.subject, &of.evidence.runs);
     let own = people
         .into_iter()
         .find_map(|it| milder_of(it, rules.rules()));
@@ -110,23 +106,8 @@ pub fn milder_of(person: &Person, rules: &Rules) -> Option<Milder> {
 #[must_use]
 pub fn spared(records: &[GuardRecord], rules: &Rules) -> BTreeMap<String, Milder> {
     let people = records.iter().flat_map(|record| {
-        let of_subject = match &record.subject {
-            Subject::Person(person) | Subject::PersonOn(person, _) => Some(person),
-            Subject::Job(job) => Some(&job.owner),
-            Subject::Run(_) => record.evidence.runs.first().and_then(owner),
-            Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => None,
-        };
-        let of_step = match &record.step {
-            GuardStep::Ended(victim) => Some(&victim.job.owner),
-            GuardStep::Violated
-            | GuardStep::Warned { .. }
-            | GuardStep::Spared(_)
-            | GuardStep::Over
-            | GuardStep::Outdated
-            | GuardStep::Snoozed { .. }
-            | GuardStep::Acted(_)
-            | GuardStep::Tripped { .. } => None,
-        };
+        let of_subject = people(&record.subject, &record.evidence.runs);
+        let of_step = record.step.victim().map(|victim| &victim.job.owner);
         of_subject.into_iter().chain(of_step)
     });
     let people: BTreeSet<&Person> = people.collect();
@@ -135,32 +116,14 @@ pub fn spared(records: &[GuardRecord], rules: &Rules) -> BTreeMap<String, Milder
     spared.collect()
 }
 
-/// What comes of the rule for whoever broke it, where that is one person.
-fn own<'c>(
-    of: &OpenViolation,
-    policy: Policy,
-    course: &'c Course,
-    rules: &Rulebook,
-) -> Cow<'c, Course> {
-    match &of.subject {
-        Subject::Person(person) | Subject::PersonOn(person, _) => {
-            rules.milder(course, policy, users(rules.rules(), [person].into_iter()))
-        }
-        Subject::Job(job) => rules.milder(
-            course,
-            policy,
-            users(rules.rules(), [&job.owner].into_iter()),
-        ),
-        Subject::Run(_) => {
-            let owners = of.evidence.runs.iter().filter_map(owner);
-            rules.milder(course, policy, users(rules.rules(), owners))
-        }
-        Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => Cow::Borrowed(course),
+/// Who broke a rule, where that is one person.
+fn people<'p>(subject: &'p Subject, told: &'p [Told]) -> Vec<&'p Person> {
+    match subject {
+        Subject::Person(person) | Subject::PersonOn(person, _) => vec![person],
+        Subject::Job(job) => vec![&job.owner],
+        Subject::Run(_) => told.iter().filter_map(|it| it.owner.as_ref()).collect(),
+        Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_) => Vec::new(),
     }
-}
-
-const fn owner(told: &Told) -> Option<&Person> {
-    told.owner.as_ref()
 }
 
 /// The policies of these people, by their positions.

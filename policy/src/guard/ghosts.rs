@@ -92,13 +92,17 @@ impl Ended {
     pub(crate) fn is_going(&self, now: Timestamp) -> bool {
         // What could not be begun is tried again ever later: each try is told of.
         let going = GOING * (1 << self.tries.min(LONGEST_WAIT));
-        self.at >= now || now.since(self.at) < going
+        self.is_younger(now, going)
     }
 
     /// Whether signals are being sent to it: who is born to it meanwhile has them too.
     fn is_under_way(&self, now: Timestamp) -> bool {
-        let may_be = self.at >= now || now.since(self.at) < UNDER_WAY;
-        !self.is_ghost && self.progress == Progress::Began && may_be
+        !self.is_ghost && self.progress == Progress::Began && self.is_younger(now, UNDER_WAY)
+    }
+
+    /// Whether it was chosen less than so long ago; a clock may have been set back since.
+    fn is_younger(&self, now: Timestamp, than: Duration) -> bool {
+        self.at >= now || now.since(self.at) < than
     }
 
     /// All that are there still.

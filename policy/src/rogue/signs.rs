@@ -55,8 +55,7 @@ impl Seen {
     fn new(weight: u16, read: impl Into<String>) -> Self {
         let mut read = read.into();
         if read.len() > LONGEST {
-            let end = (0..=LONGEST).rev().find(|at| read.is_char_boundary(*at));
-            read.truncate(end.unwrap_or(0));
+            read.truncate(read.floor_char_boundary(LONGEST));
             read.push('…');
         }
         Self { weight, read }

@@ -244,16 +244,9 @@ fn whoever_says_that_they_are_important_is_not_spared_for_it() {
         let process = world.start(101, "bob").uses(0, 20, 50).job("slurm 7");
         in_slurm(&mut process.about, says);
         let records = Guard::new(rules).watches(&mut world, 2);
-        let ended = records.into_iter().find_map(|it| match it.step {
-            GuardStep::Ended(victim) => Some((victim.job.id, victim.priority)),
-            GuardStep::Violated
-            | GuardStep::Warned { .. }
-            | GuardStep::Spared(_)
-            | GuardStep::Over
-            | GuardStep::Outdated
-            | GuardStep::Snoozed { .. }
-            | GuardStep::Acted(_)
-            | GuardStep::Tripped { .. } => None,
+        let ended = records.iter().find_map(|it| {
+            let victim = it.step.victim()?;
+            Some((victim.job.id.clone(), victim.priority))
         });
         ended.unwrap()
     };

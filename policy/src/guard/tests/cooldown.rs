@@ -3,23 +3,14 @@
 
 use super::super::judge;
 use super::*;
-use gpukill_proto::guard::{GuardRecord, GuardStep};
+use gpukill_proto::guard::GuardRecord;
 
 /// Seconds since a moment, and whose job is ended then.
 fn ended(since: Timestamp, records: &[GuardRecord]) -> Vec<(i64, String)> {
-    let ended = records.iter().filter_map(|record| match &record.step {
-        GuardStep::Ended(victim) => {
-            let at = record.at.0 - since.0;
-            Some((at / 1_000, victim.job.id.clone()))
-        }
-        GuardStep::Violated
-        | GuardStep::Warned { .. }
-        | GuardStep::Spared(_)
-        | GuardStep::Over
-        | GuardStep::Outdated
-        | GuardStep::Snoozed { .. }
-        | GuardStep::Acted(_)
-        | GuardStep::Tripped { .. } => None,
+    let ended = records.iter().filter_map(|record| {
+        let victim = record.step.victim()?;
+        let at = record.at.0 - since.0;
+        Some((at / 1_000, victim.job.id.clone()))
     });
     ended.collect()
 }

@@ -210,16 +210,9 @@ fn a_label_keeps_off_devices_and_makes_nobody_important() {
         let mut world = World::new(1);
         world.start(1, "bob").uses(0, 20, 90).about = labelled("alice");
         let records = Guard::new(rules).watches(&mut world, 2);
-        let ended = records.into_iter().find_map(|it| match it.step {
-            GuardStep::Ended(victim) => Some(victim.priority),
-            GuardStep::Violated
-            | GuardStep::Warned { .. }
-            | GuardStep::Spared(_)
-            | GuardStep::Over
-            | GuardStep::Outdated
-            | GuardStep::Snoozed { .. }
-            | GuardStep::Acted(_)
-            | GuardStep::Tripped { .. } => None,
+        let ended = records.iter().find_map(|it| {
+            let victim = it.step.victim()?;
+            Some(victim.priority)
         });
         ended.unwrap()
     };

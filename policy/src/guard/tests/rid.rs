@@ -51,16 +51,9 @@ fn people(gib: u64, percent: u64) -> World {
 }
 
 fn victims(records: &[GuardRecord]) -> Vec<&str> {
-    let victims = records.iter().filter_map(|record| match &record.step {
-        GuardStep::Ended(victim) => Some(victim.job.shown.as_str()),
-        GuardStep::Violated
-        | GuardStep::Warned { .. }
-        | GuardStep::Spared(_)
-        | GuardStep::Over
-        | GuardStep::Outdated
-        | GuardStep::Snoozed { .. }
-        | GuardStep::Acted(_)
-        | GuardStep::Tripped { .. } => None,
+    let victims = records.iter().filter_map(|record| {
+        let victim = record.step.victim()?;
+        Some(victim.job.shown.as_str())
     });
     victims.collect()
 }

@@ -171,16 +171,9 @@ fn in_a_group_more_time_is_ones_own() {
     assert_eq!((own(Some(ALICE)), own(Some(BOB))), (Some(920), Some(320)));
     assert_eq!((own(Some(0)), own(None)), (Some(320), Some(320)));
     let ended = |records: Vec<GuardRecord>| {
-        let ended = records.into_iter().filter_map(|it| match it.step {
-            GuardStep::Ended(victim) => Some((it.at.0 / 1_000, victim.job.owner.name)),
-            GuardStep::Violated
-            | GuardStep::Warned { .. }
-            | GuardStep::Spared(_)
-            | GuardStep::Over
-            | GuardStep::Outdated
-            | GuardStep::Snoozed { .. }
-            | GuardStep::Acted(_)
-            | GuardStep::Tripped { .. } => None,
+        let ended = records.iter().filter_map(|it| {
+            let victim = it.step.victim()?;
+            Some((it.at.0 / 1_000, victim.job.owner.name.clone()))
         });
         ended.collect::<Vec<_>>()
     };

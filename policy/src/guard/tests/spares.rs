@@ -275,16 +275,9 @@ fn what_a_scheduler_owns_is_left_to_it_and_told_once() {
         let mut world = jobs(&[("job", 20)]);
         change(world.process(100));
         let records = Guard::new(enforcing(10)).watches(&mut world, 20);
-        let left = records.into_iter().filter_map(|it| match it.step {
-            GuardStep::Ended(victim) => Some(victim.leave_to),
-            GuardStep::Violated
-            | GuardStep::Warned { .. }
-            | GuardStep::Spared(_)
-            | GuardStep::Over
-            | GuardStep::Outdated
-            | GuardStep::Snoozed { .. }
-            | GuardStep::Acted(_)
-            | GuardStep::Tripped { .. } => None,
+        let left = records.iter().filter_map(|it| {
+            let victim = it.step.victim()?;
+            Some(victim.leave_to.clone())
         });
         left.collect::<Vec<_>>()
     };

@@ -33,16 +33,9 @@ fn a_container_of_ones_own_spares_nobody() {
             let mut world = World::new(1);
             contained(&mut world.start(100, "bob").uses(0, 20, 50).job("job").about);
             let records = Guard::new(rules.clone()).watches(&mut world, 2);
-            let ended = records.iter().find_map(|it| match &it.step {
-                GuardStep::Ended(victim) => Some((victim.priority, victim.leave_to.clone())),
-                GuardStep::Violated
-                | GuardStep::Warned { .. }
-                | GuardStep::Spared(_)
-                | GuardStep::Over
-                | GuardStep::Outdated
-                | GuardStep::Snoozed { .. }
-                | GuardStep::Acted(_)
-                | GuardStep::Tripped { .. } => None,
+            let ended = records.iter().find_map(|it| {
+                let victim = it.step.victim()?;
+                Some((victim.priority, victim.leave_to.clone()))
             });
             assert_eq!(ended, Some((5, None)), "{rules:?}");
         }

@@ -15,16 +15,9 @@ fn of_two_that_suffice_the_one_that_has_done_nothing_goes() {
                 world.process(pid).uses(0, hold, 0).utilization(0, does);
             }
             let ended = guard.watches(&mut world, buckets);
-            let ended = ended.into_iter().find_map(|it| match it.step {
-                GuardStep::Ended(victim) => Some(victim.job.id),
-                GuardStep::Violated
-                | GuardStep::Warned { .. }
-                | GuardStep::Spared(_)
-                | GuardStep::Over
-                | GuardStep::Outdated
-                | GuardStep::Snoozed { .. }
-                | GuardStep::Acted(_)
-                | GuardStep::Tripped { .. } => None,
+            let ended = ended.iter().find_map(|it| {
+                let victim = it.step.victim()?;
+                Some(victim.job.id.clone())
             });
             if ended.is_some() {
                 return ended;

@@ -6,13 +6,9 @@ mod expected;
 use super::{Box, JOB, TEARDOWN};
 use expected::{BY_THE_LINES, expected};
 use gpukill_tests::harness::{
-    Daemon, Driver, Journald, Stage, Troupe, acting_as, becomes, can_act_as_others, is_over,
+    Daemon, Driver, Journald, Login, Stage, Troupe, acting_as, becomes, can_act_as_others, is_over,
 };
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Map, Value, json};
-use std::fs::Permissions;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::process::Command;
 
 const ALICE: u32 = 60_141;
@@ -116,18 +112,6 @@ fn kind_of(document: &'static str, line: &str) -> &'static str {
     row.split(' ').nth(1).unwrap()
 }
 
-/// A terminal of this user's, for as long as it is kept.
-fn terminal_of(uid: u32) -> OwnedFd {
-    let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&main).unwrap();
-    unlockpt(&main).unwrap();
-    let name = ptsname(&main, Vec::new()).unwrap();
-    let name = name.to_str().unwrap();
-    chown(name, Some(uid), None).unwrap();
-    std::fs::set_permissions(name, Permissions::from_mode(0o620)).unwrap();
-    main
-}
-
 /// A daemon with these rules whose log is a real journal; `None` where there is none.
 fn starts(rules: &str, environment: &[(&str, &str)]) -> Option<(Told, Daemon)> {
     if !can_act_as_others() {
@@ -159,7 +143,7 @@ fn each_step_of_the_guard_is_one_entry_that_an_admin_finds() {
     }
     assert_eq!(stage.ctl(&["guard", "soft"]).code, 0);
     let driver = Driver::start(stage, TEARDOWN);
-    let _terminal = terminal_of(ALICE);
+    let _terminal = Login::of(ALICE);
     let jobs = [ALICE, BOB].map(|uid| acting_as(uid, &[], || Troupe::run(stage, JOB)));
     let [[_, alices], [bobs_launcher, bobs]] = jobs.each_ref().map(Troupe::pids::<2>);
     driver.lists(&[alices, bobs]);
