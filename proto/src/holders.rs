@@ -2,6 +2,7 @@
 
 use crate::guard::Ruled;
 use crate::reading::Reading;
+use crate::rogue::Looked;
 use crate::snapshot::{Container, DeviceId, GpuProcess, Owner, ProcessKey, Use};
 use crate::units::{Bytes, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -357,6 +358,9 @@ pub struct Explanation {
     /// What the guard says of it: unsupported where no driver lists it, for only
     /// then it is judged.
     pub guard: Reading<Ruled>,
+    /// What it may be: unsupported where no driver lists it, for only then it is looked
+    /// at.
+    pub rogue: Reading<Looked>,
 }
 
 /// Who may end a process.

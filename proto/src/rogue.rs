@@ -1,6 +1,9 @@
 //! Who may be up to no good on a GPU: miners, odd processes, abusers of what is shared,
 //! and who carries data away. A verdict is never a proof; it comes with all it rests on.
 
+use crate::guard::{Person, RulesRevision};
+use crate::snapshot::ProcessKey;
+use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -170,6 +173,174 @@ impl Verdict {
     pub fn may_be_acted_on(&self) -> bool {
         let has = |family| self.signs.iter().any(|sign| sign.family == family);
         has(Family::A) && (has(Family::B) || has(Family::C))
+    }
+}
+
+/// What `list` tells of a verdict, and what the guard may go by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Suspected {
+    /// How much of a threat.
+    pub risk: Risk,
+    /// Which.
+    pub threat: Threat,
+    /// As [`Verdict::may_be_acted_on`].
+    pub may_be_acted_on: bool,
+}
+
+impl Suspected {
+    /// The worst of these; of equals the one that may be acted on.
+    #[must_use]
+    pub fn worst(verdicts: &[Verdict]) -> Option<Self> {
+        let all = verdicts.iter().map(|verdict| Self {
+            risk: verdict.risk,
+            threat: verdict.threat,
+            may_be_acted_on: verdict.may_be_acted_on(),
+        });
+        all.max_by_key(|it| (it.risk, it.may_be_acted_on))
+    }
+}
+
+/// A process as it was looked at last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Looked {
+    /// When.
+    pub at: Timestamp,
+    /// What it may be, the worst first.
+    pub verdicts: Vec<Verdict>,
+    /// Of any threat the highest score, also where that comes to no verdict.
+    pub score: Share,
+    /// All that was seen that speaks for anything, the weightiest first, also where it
+    /// comes to nothing.
+    pub signs: Vec<Sign>,
+    /// What could not be looked at, and why: `what its network namespace sends: it has
+    /// the box's own`.
+    pub unseen: Vec<String>,
+}
+
+/// A process of which there is a verdict, or was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Which.
+    pub process: ProcessKey,
+    /// Whose it is.
+    pub owner: Option<Person>,
+    /// As whom it runs: the user's number.
+    pub uid: Option<u32>,
+    /// The kernel's name for it.
+    pub name: Option<String>,
+    /// The devices that it used, by their index then.
+    pub gpus: Vec<u32>,
+    /// When the first verdict was there.
+    pub since: Timestamp,
+    /// When it was last seen.
+    pub last_seen: Timestamp,
+    /// Whether it still uses a device.
+    pub is_present: bool,
+    /// What it may be, or was taken for at its worst; the worst first, and one at least.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// The answer to `gpukillctl rogue scan`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanReport {
+    /// From when on was looked.
+    pub since: Timestamp,
+    /// Until when.
+    pub until: Timestamp,
+    /// How many processes were judged.
+    pub judged: u32,
+    /// Those of them with a verdict, the worst first; as many as one answer holds.
+    pub findings: Vec<Finding>,
+    /// How many more there are.
+    pub more: u32,
+}
+
+/// How the watch for rogues stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RogueReport {
+    /// Where its rules are written.
+    pub file: String,
+    /// Names what they say; `None` where there is no file, and the built-in ones hold.
+    pub revision: Option<RulesRevision>,
+    /// Why the file as it is now is not in force, and others are: every mistake.
+    pub mistakes: Vec<String>,
+    /// How many processes are watched.
+    pub watched: u32,
+    /// How many more there are than are watched.
+    pub beyond: u32,
+    /// How many of the watched there is a verdict of; of those that whoever asks may see.
+    pub findings: u32,
+    /// The worst of them.
+    pub worst: Option<Risk>,
+}
+
+/// One change of `rogue.toml`. Keys and values are texts, as they are typed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RogueEdit {
+    /// Sets one key.
+    SetKey {
+        /// `detection.max_memory_usage_gb`
+        path: String,
+        /// Its value; an empty one removes the key.
+        value: String,
+    },
+    /// Has nobody look for these any more.
+    Allow(AllowBy, String),
+    /// Has them looked for again.
+    Disallow(AllowBy, String),
+    /// The whole text, for another.
+    Replace(String),
+}
+
+impl fmt::Display for RogueEdit {
+    /// As it is recorded: `allow process hashcat@bob`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SetKey { path, value } => write!(f, "{path} = {value}"),
+            Self::Allow(by, what) => write!(f, "allow {} {what}", by.name()),
+            Self::Disallow(by, what) => write!(f, "disallow {} {what}", by.name()),
+            Self::Replace(text) => write!(f, "replace all, by {} bytes", text.len()),
+        }
+    }
+}
+
+/// By what somebody is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum AllowBy {
+    /// The kernel's name for it, or `name@user`.
+    Process,
+    /// The user.
+    User,
+    /// The path of its executable, or `path@user`.
+    Executable,
+    /// The image of its container, or `image@user`.
+    Image,
+}
+
+impl AllowBy {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Process, Self::User, Self::Executable, Self::Image];
+
+    /// As people call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::User => "user",
+            Self::Executable => "executable",
+            Self::Image => "image",
+        }
+    }
+
+    /// The key of the list in the file.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Process => "process_whitelist",
+            Self::User => "user_whitelist",
+            Self::Executable => "executable_whitelist",
+            Self::Image => "image_whitelist",
+        }
     }
 }
 

@@ -21,7 +21,8 @@ use crate::holders::{Explanation, HoldersPage};
 use crate::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use crate::refusal::Refusal;
 use crate::reset::{ResetPlan, ResetReport, ResetRequest};
-use crate::snapshot::{DeviceId, Snapshot};
+use crate::rogue::{RogueEdit, ScanReport, Suspected};
+use crate::snapshot::{DeviceId, ProcessKey, Snapshot};
 use crate::status::Status;
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,9 @@ pub const LONGEST_PART: usize = 48 << 10;
 /// The longest rules that are taken, in bytes.
 pub const LONGEST_RULES: usize = 1 << 20;
 
+/// So many hours back a scan looks at most: a month.
+pub const LONGEST_SCAN: u32 = 31 * 24;
+
 /// As much of a snapshot as one frame holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotPage {
@@ -49,7 +53,13 @@ pub struct SnapshotPage {
     pub next: Option<u32>,
     /// Who breaks rules, of all its processes.
     pub guard: GuardBrief,
+    /// Those of all its processes of which there is a verdict, at most
+    /// [`MOST_SUSPECTED`], the worst first.
+    pub suspected: Vec<(ProcessKey, Suspected)>,
 }
+
+/// Of so many processes at most `list` tells a verdict.
+pub const MOST_SUSPECTED: usize = 500;
 
 /// What `gpukilld` answers.
 #[tarpc::service]
@@ -183,4 +193,21 @@ pub trait Gpukill {
     /// [`MOST_SNOOZED`](crate::guard::MOST_SNOOZED) rules. For whose process it is, and
     /// for those who may end anybody's.
     async fn snooze(pid: u32, is_dry_run: bool) -> Result<Vec<Snoozed>, Refusal>;
+
+    /// Who may be up to no good, of those that use a device and of those that did in the
+    /// last so many hours; at most [`LONGEST_SCAN`] of them. A plain user sees of others
+    /// those whose command lines they may see.
+    async fn scan(hours: u32) -> Result<ScanReport, Refusal>;
+
+    /// The rules by which that is judged, as they are written now: as
+    /// [`Gpukill::rules_text`].
+    async fn rogue_text(offset: u64) -> Result<RulesText, Refusal>;
+
+    /// Changes them: as [`Gpukill::edit_rules`], and what was offered with
+    /// [`Gpukill::offer_rules`] may be rules of this kind too. For admins.
+    async fn edit_rogue(
+        edit: Option<RogueEdit>,
+        expected: Option<RulesRevision>,
+        is_dry_run: bool,
+    ) -> Result<EditReport, Refusal>;
 }

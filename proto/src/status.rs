@@ -3,6 +3,7 @@
 use crate::ProtocolVersion;
 use crate::guard::GuardReport;
 use crate::reading::Reading;
+use crate::rogue::RogueReport;
 use crate::snapshot::{BackendReport, Fault};
 use crate::units::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,8 @@ pub struct Status {
     pub store: StoreReport,
     /// How the guard stands.
     pub guard: GuardReport,
+    /// How the watch for rogues stands.
+    pub rogue: RogueReport,
 }
 
 /// What a device tells now of which there is an alert. A fault's own words stay the same

@@ -93,6 +93,7 @@ impl Daemon {
             mut snapshot,
             mut next,
             guard,
+            suspected: _,
         } = self
             .ask(patience, async |context| {
                 self.client.snapshot(context, after).await

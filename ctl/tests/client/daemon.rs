@@ -22,6 +22,7 @@ use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
+use gpukill_proto::rogue::{RogueEdit, RogueReport, ScanReport};
 use gpukill_proto::service::{Gpukill, SnapshotPage};
 use gpukill_proto::snapshot::{BackendReport, BackendState, DeviceId, Snapshot};
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
@@ -131,6 +132,7 @@ impl Session {
             snapshot,
             next: (end < all).then_some(end),
             guard: GuardBrief::default(),
+            suspected: Vec::new(),
         }
     }
 }
@@ -213,6 +215,7 @@ impl Gpukill for Session {
                 warned_today: 0,
                 ended_today: 0,
             },
+            rogue: RogueReport::default(),
         })
     }
 
@@ -382,6 +385,24 @@ impl Gpukill for Session {
     }
 
     async fn replay_rules(self, _: Context, _: ReplayRequest) -> Result<ReplayReport, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn scan(self, _: Context, _: u32) -> Result<ScanReport, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn rogue_text(self, _: Context, _: u64) -> Result<RulesText, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn edit_rogue(
+        self,
+        _: Context,
+        _: Option<RogueEdit>,
+        _: Option<RulesRevision>,
+        _: bool,
+    ) -> Result<EditReport, Refusal> {
         Err(Refusal::Internal)
     }
 

@@ -111,5 +111,6 @@ pub(crate) fn explained(held: &[HeldDevice], pid: u32) -> Option<Explanation> {
             never: None,
         },
         guard: Reading::Unsupported,
+        rogue: Reading::Unsupported,
     })
 }

@@ -83,6 +83,7 @@ pub(super) fn explain(
         may_end: may_end(&uses, &holds, asker, called),
         findings: that_name(pid, &published.holders, now),
         guard: ruled(snapshot, pid, asker),
+        rogue: Reading::Unsupported,
         uses,
         holds,
     })

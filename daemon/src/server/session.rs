@@ -38,6 +38,7 @@ use gpukill_proto::holders::{Explanation, HoldersPage};
 use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
+use gpukill_proto::rogue::{RogueEdit, ScanReport};
 use gpukill_proto::service::{Gpukill, LONGEST_WAIT, SnapshotPage};
 use gpukill_proto::snapshot::{DeviceId, Snapshot};
 use gpukill_proto::status::Status;
@@ -337,6 +338,24 @@ impl Gpukill for Session {
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
         whole(self.change_rules(edit, expected, is_dry_run)).await
+    }
+
+    async fn scan(self, _: Context, _: u32) -> Result<ScanReport, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn rogue_text(self, _: Context, _: u64) -> Result<RulesText, Refusal> {
+        Err(Refusal::Internal)
+    }
+
+    async fn edit_rogue(
+        self,
+        _: Context,
+        _: Option<RogueEdit>,
+        _: Option<RulesRevision>,
+        _: bool,
+    ) -> Result<EditReport, Refusal> {
+        Err(Refusal::Internal)
     }
 
     async fn replay_rules(

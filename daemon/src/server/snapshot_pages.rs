@@ -48,6 +48,7 @@ pub(super) fn page(
         next,
         // Of the whole, and not of a page: whoever asks first gets it.
         guard: GuardBrief::default(),
+        suspected: Vec::new(),
     }
 }
 

@@ -123,6 +123,7 @@ impl From<&Status> for StatusDocument {
             polling,
             store,
             guard,
+            rogue: _,
         } = status;
         let mut reasons = Reasons::default();
         Self {

@@ -1,7 +1,7 @@
 //! Every call and every answer.
 
 use super::sample::snapshot;
-use super::{acts, audit, audit_subjects, guard, held, record, status};
+use super::{acts, audit, audit_subjects, guard, held, record, rogue, status};
 use gpukill_proto::audit::{AuditPage, AuditQuery};
 use gpukill_proto::guard::RulesRevision;
 use gpukill_proto::kill::{OperationId, PlanId};
@@ -41,6 +41,9 @@ pub(super) fn request_name(request: &GpukillRequest) -> &'static str {
         GpukillRequest::EditRules { .. } => "request edit_rules",
         GpukillRequest::ReplayRules { .. } => "request replay_rules",
         GpukillRequest::Snooze { .. } => "request snooze",
+        GpukillRequest::Scan { .. } => "request scan",
+        GpukillRequest::RogueText { .. } => "request rogue_text",
+        GpukillRequest::EditRogue { .. } => "request edit_rogue",
     }
 }
 
@@ -145,6 +148,17 @@ pub(super) fn requests() -> Vec<GpukillRequest> {
         pid: 70_000,
         is_dry_run: true,
     });
+    all.push(GpukillRequest::Scan { hours: 300 });
+    all.push(GpukillRequest::RogueText { offset: 70_000 });
+    all.extend(
+        rogue::edits()
+            .into_iter()
+            .map(|edit| GpukillRequest::EditRogue {
+                edit: Some(edit),
+                expected: None,
+                is_dry_run: true,
+            }),
+    );
     all
 }
 
@@ -179,6 +193,9 @@ pub(super) fn response_name(response: &GpukillResponse) -> &'static str {
         GpukillResponse::EditRules(_) => "response edit_rules",
         GpukillResponse::ReplayRules(_) => "response replay_rules",
         GpukillResponse::Snooze(_) => "response snooze",
+        GpukillResponse::Scan(_) => "response scan",
+        GpukillResponse::RogueText(_) => "response rogue_text",
+        GpukillResponse::EditRogue(_) => "response edit_rogue",
     }
 }
 
@@ -187,6 +204,7 @@ pub(super) fn responses() -> Vec<GpukillResponse> {
         snapshot: snapshot(),
         next: Some(7),
         guard: guard::brief(),
+        suspected: rogue::suspected(),
     };
     vec![
         GpukillResponse::Snapshot(Ok(page.clone())),
@@ -222,5 +240,8 @@ pub(super) fn responses() -> Vec<GpukillResponse> {
         GpukillResponse::EditRules(Ok(guard::edited())),
         GpukillResponse::ReplayRules(Ok(guard::replayed())),
         GpukillResponse::Snooze(Ok(guard::snoozed())),
+        GpukillResponse::Scan(Ok(rogue::scanned())),
+        GpukillResponse::RogueText(Ok(guard::text())),
+        GpukillResponse::EditRogue(Ok(guard::edited())),
     ]
 }

@@ -1,7 +1,7 @@
 //! Who has devices open, with something in every field.
 
-use super::guard;
 use super::sample::{container, snapshot};
+use super::{guard, rogue};
 use gpukill_proto::holders::{
     Cause, EndedHolder, Explanation, Finding, HeldDevice, Holder, HoldersPage, HoldersReport,
     MayEnd, ProcessState, Remedy, Role,
@@ -113,6 +113,7 @@ pub(super) fn explanation() -> Explanation {
             never: Some("x".into()),
         },
         guard: Reading::Value(guard::ruled()),
+        rogue: Reading::Value(rogue::looked()),
     }
 }
 

@@ -8,6 +8,7 @@ mod audit;
 mod calls;
 mod guard;
 mod held;
+mod rogue;
 mod sample;
 
 use gpukill_proto::PROTOCOL_VERSION;
@@ -107,6 +108,7 @@ fn everything() -> Vec<(String, Vec<u8>)> {
     all.extend(variants("audit subject", audit_subjects()));
     all.extend(variants("process state", held::states()));
     all.extend(variants("role", held::roles()));
+    all.extend(variants("threat", rogue::THREATS));
     all.extend(variants("cause", held::CAUSES));
     all.extend(variants("remedy", held::remedies()));
     all.extend(variants("kill scope", acts::SCOPES));
@@ -283,6 +285,7 @@ fn status() -> Status {
             dropped: 0,
         },
         guard: guard::report(),
+        rogue: rogue::report(),
     }
 }
 

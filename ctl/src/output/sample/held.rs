@@ -294,6 +294,7 @@ pub(crate) fn explanations() -> [Explanation; 2] {
         findings: vec![],
         may_end: may_end("bob", false),
         guard: Value(ruled()),
+        rogue: Unsupported,
     };
     let worker = Explanation {
         at: NOW,
@@ -309,6 +310,7 @@ pub(crate) fn explanations() -> [Explanation; 2] {
         shared_with: Vec::new(),
         may_end: may_end("carol", true),
         guard: Unsupported,
+        rogue: Unsupported,
     };
     [notebook, worker]
 }
@@ -334,5 +336,6 @@ pub(crate) fn gone() -> Explanation {
             never: Some("there is no such process here".into()),
         },
         guard: Unsupported,
+        rogue: Unsupported,
     }
 }

@@ -4,6 +4,7 @@ use super::NOW;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::guard::{GuardMode, GuardReport, RulesRevision};
 use gpukill_proto::reading::Reading::{Unsupported, Value};
+use gpukill_proto::rogue::RogueReport;
 use gpukill_proto::snapshot::{BackendReport, BackendState, Fault};
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
 use gpukill_proto::units::{Bytes, Timestamp};
@@ -101,5 +102,6 @@ pub(crate) fn status() -> Status {
             warned_today: 3,
             ended_today: 1,
         },
+        rogue: RogueReport::default(),
     }
 }

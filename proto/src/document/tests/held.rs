@@ -120,6 +120,7 @@ pub(super) fn explained() -> Json {
             never: None,
         },
         guard: Value(super::page::ruled()),
+        rogue: Unsupported,
     };
     serde_json::to_value(ExplainDocument::from(&explanation)).unwrap()
 }

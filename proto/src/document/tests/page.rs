@@ -19,6 +19,7 @@ use crate::document::{
 };
 use crate::guard::{GuardMode, GuardReport};
 use crate::reading::Reading::{Unsupported, Value};
+use crate::rogue::RogueReport;
 use crate::snapshot::Snapshot;
 use crate::status::{AlertValue, CallerReport, PollingReport, Status, StoreReport};
 use crate::units::{Bytes, Celsius, Milliwatts, Percent};
@@ -283,6 +284,7 @@ fn status() -> StatusDocument {
             warned_today: 0,
             ended_today: 0,
         },
+        rogue: RogueReport::default(),
     })
 }
 

@@ -1,0 +1,118 @@
+//! What is said of rogues.
+
+use gpukill_proto::guard::{Person, RulesRevision};
+use gpukill_proto::rogue::{
+    AllowBy, Family, Finding, Looked, Risk, RogueEdit, RogueReport, ScanReport, Share, Sign,
+    Suspected, Threat, Verdict,
+};
+use gpukill_proto::snapshot::ProcessKey;
+use gpukill_proto::units::Timestamp;
+
+const AT: Timestamp = Timestamp(1_763_700_000_000);
+
+pub(super) const THREATS: [(Threat, Risk, Family); 4] = [
+    (Threat::CryptoMiner, Risk::Low, Family::A),
+    (Threat::SuspiciousProcess, Risk::Medium, Family::B),
+    (Threat::ResourceAbuser, Risk::High, Family::C),
+    (Threat::DataExfiltrator, Risk::Critical, Family::C),
+];
+
+const PROCESS: ProcessKey = ProcessKey {
+    pid: 60_990,
+    start_ticks: 300,
+};
+
+fn sign() -> Sign {
+    Sign {
+        kind: "pool_on_command_line".into(),
+        family: Family::A,
+        weight: Share::thousandths(800),
+        read: "stratum+tcp://x:4444".into(),
+    }
+}
+
+fn verdict() -> Verdict {
+    Verdict {
+        threat: Threat::CryptoMiner,
+        confidence: Share::thousandths(970),
+        score: Share::thousandths(970),
+        risk: Risk::Critical,
+        signs: vec![sign()],
+    }
+}
+
+pub(super) fn suspected() -> Vec<(ProcessKey, Suspected)> {
+    Suspected::worst(&[verdict()])
+        .into_iter()
+        .map(|it| (PROCESS, it))
+        .collect()
+}
+
+pub(super) fn looked() -> Looked {
+    Looked {
+        at: AT,
+        verdicts: vec![verdict()],
+        score: Share::thousandths(970),
+        signs: vec![sign()],
+        unseen: vec!["x".into()],
+    }
+}
+
+pub(super) fn scanned() -> ScanReport {
+    ScanReport {
+        since: Timestamp(AT.0 - 1),
+        until: AT,
+        judged: 300,
+        findings: vec![Finding {
+            process: PROCESS,
+            owner: Some(Person {
+                name: "eve".into(),
+                uid: Some(1004),
+            }),
+            uid: Some(1004),
+            name: Some("x".into()),
+            gpus: vec![2],
+            since: AT,
+            last_seen: AT,
+            is_present: true,
+            verdicts: vec![verdict()],
+        }],
+        more: 1,
+    }
+}
+
+pub(super) fn report() -> RogueReport {
+    RogueReport {
+        file: "/etc/gpukill/rogue.toml".into(),
+        revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
+        mistakes: vec!["x".into()],
+        watched: 300,
+        beyond: 1,
+        findings: 2,
+        worst: Some(Risk::High),
+    }
+}
+
+pub(super) fn edits() -> Vec<RogueEdit> {
+    let mut all = vec![
+        RogueEdit::SetKey {
+            path: "detection.max_memory_usage_gb".into(),
+            value: "8".into(),
+        },
+        RogueEdit::Replace("x".into()),
+    ];
+    for by in AllowBy::ALL {
+        all.push(RogueEdit::Allow(by, "a".into()));
+        all.push(RogueEdit::Disallow(by, "a".into()));
+    }
+    // No wildcard: a new one does not compile until it has its sample here.
+    for edit in &all {
+        match edit {
+            RogueEdit::SetKey { .. }
+            | RogueEdit::Replace(_)
+            | RogueEdit::Allow(..)
+            | RogueEdit::Disallow(..) => {}
+        }
+    }
+    all
+}
