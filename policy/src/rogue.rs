@@ -14,8 +14,16 @@ mod signs;
 
 mod verdict;
 
+pub mod loads;
+
+pub mod findings;
+
+pub mod refusals;
+
+pub mod scan;
+
 pub use signs::{Kind, kinds};
-pub use verdict::judge;
+pub use verdict::{Assessment, assess, judge};
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ mod words;
 use super::rules::Rules;
 use super::suspect::Suspect;
 use gpukill_proto::rogue::{Family, Threat};
+use gpukill_proto::text::visible;
 
 /// One kind of sign.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +45,7 @@ pub struct Kind {
 pub(super) struct Seen {
     /// In thousandths.
     pub(super) weight: u16,
-    /// What was read, of at most [`LONGEST`] bytes.
+    /// What was read, safe to print on one line, of at most [`LONGEST`] bytes.
     pub(super) read: String,
 }
 
@@ -53,11 +54,7 @@ const LONGEST: usize = 160;
 
 impl Seen {
     fn new(weight: u16, read: impl Into<String>) -> Self {
-        let mut read = read.into();
-        if read.len() > LONGEST {
-            read.truncate(read.floor_char_boundary(LONGEST));
-            read.push('…');
-        }
+        let read = visible(read.into().as_bytes(), LONGEST);
         Self { weight, read }
     }
 }
@@ -276,7 +273,9 @@ mod tests {
     #[test]
     fn what_a_process_says_is_cut() {
         for text in ["a".repeat(1_000), "ä".repeat(1_000), "😀".repeat(1_000)] {
-            assert!(Seen::new(1, text).read.len() <= LONGEST + '…'.len_utf8());
+            let read = Seen::new(1, text).read;
+            assert!(read.len() <= LONGEST && read.ends_with('…'), "{read}");
         }
+        assert_eq!(Seen::new(1, "a\x1b[2J\nb").read, "a\\x1b[2J\\x0ab");
     }
 }

@@ -1,7 +1,9 @@
 //! What is known of a process that uses a GPU. `None` is not known; what there is none of
 //! is empty. Every text in it is the process's own to choose.
 
+use crate::guard::about::About;
 use core::net::SocketAddr;
+use gpukill_proto::snapshot::{GpuProcess, Parent};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -93,6 +95,43 @@ pub struct Shares {
 const DELETED: &str = " (deleted)";
 
 impl Suspect {
+    /// What a poll tells of a process: neither what it has loaded nor whom it speaks with.
+    #[must_use]
+    pub fn of(process: &GpuProcess) -> Self {
+        let uid = || process.uid.last_known().map(u32::to_string);
+        let container = process.place.container.last_known();
+        let parents = process.parents.iter();
+        Self {
+            user: process.user.last_known().cloned().or_else(uid),
+            name: process.name.last_known().cloned(),
+            executable: process.executable.last_known().cloned(),
+            image: container.and_then(|container| match container {
+                None => Some(None),
+                Some(container) => container.image.last_known().cloned().map(Some),
+            }),
+            // Of a pid that no process has, nobody is known to have started it.
+            ancestors: process
+                .key()
+                .map(|_| parents.map(|Parent { name, .. }| name.clone()).collect()),
+            ..Self::default()
+        }
+    }
+
+    /// What the store tells of one.
+    #[must_use]
+    pub fn of_past(about: &About) -> Self {
+        let user = about.user.as_ref();
+        let words = |command: &String| command.split_whitespace().map(str::to_owned).collect();
+        Self {
+            user: user.map(|(name, uid)| name.clone().unwrap_or_else(|| uid.to_string())),
+            name: about.name.clone(),
+            executable: about.executable.clone(),
+            arguments: about.command.as_ref().map(words),
+            image: about.image.clone(),
+            ..Self::default()
+        }
+    }
+
     /// The path of its executable, without what the kernel adds.
     #[must_use]
     pub fn path(&self) -> Option<&str> {

@@ -10,17 +10,43 @@ use std::cmp::Reverse;
 /// risk, is not told.
 #[must_use]
 pub fn judge(suspect: &Suspect, rules: &Rules) -> Vec<Verdict> {
+    assess(suspect, rules).verdicts
+}
+
+/// What all that is known of a process comes to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Assessment {
+    /// As [`judge`] has them.
+    pub verdicts: Vec<Verdict>,
+    /// Of any threat the highest score, also where that is no verdict.
+    pub score: Share,
+    /// All that counts and was seen, the weightiest first.
+    pub signs: Vec<Sign>,
+}
+
+/// As [`judge`], with what comes to nothing.
+#[must_use]
+pub fn assess(suspect: &Suspect, rules: &Rules) -> Assessment {
     let counts = counts(suspect, rules);
     let seen: Vec<(&Kind, Sign)> = kinds()
         .iter()
         .filter(|kind| counts(kind.family))
         .filter_map(|kind| Some((kind, sign(kind, suspect, rules)?)))
         .collect();
-    let verdicts = Threat::ALL.into_iter();
-    let verdicts = verdicts.filter_map(|threat| verdict(threat, &seen, rules));
-    let mut verdicts: Vec<Verdict> = verdicts.collect();
+    let weighed = Threat::ALL.into_iter();
+    let weighed = weighed.filter_map(|threat| weigh(threat, &seen, rules));
+    let weighed: Vec<Weighed> = weighed.collect();
+    let score = weighed.iter().map(|it| it.score).max().unwrap_or_default();
+    let told = weighed.into_iter().filter_map(|it| it.told(rules));
+    let mut verdicts: Vec<Verdict> = told.collect();
     verdicts.sort_by_key(|it| (Reverse(it.score), it.threat));
-    verdicts
+    let mut signs: Vec<Sign> = seen.into_iter().map(|(_, sign)| sign).collect();
+    sort(&mut signs);
+    Assessment {
+        verdicts,
+        score,
+        signs,
+    }
 }
 
 fn sign(kind: &Kind, suspect: &Suspect, rules: &Rules) -> Option<Sign> {
@@ -55,21 +81,45 @@ fn is(allowed: &Allowed, suspect: &Suspect) -> bool {
     of_user && is_it
 }
 
-fn verdict(threat: Threat, seen: &[(&Kind, Sign)], rules: &Rules) -> Option<Verdict> {
+fn sort(signs: &mut [Sign]) {
+    signs.sort_by_key(|sign| (Reverse(sign.weight), sign.family));
+}
+
+/// What speaks for a threat, weighed.
+struct Weighed {
+    threat: Threat,
+    confidence: Share,
+    score: Share,
+    signs: Vec<Sign>,
+}
+
+impl Weighed {
+    /// As it is told; `None` where it is too little for that.
+    fn told(self, rules: &Rules) -> Option<Verdict> {
+        let risk = rules.risk(self.score)?;
+        let is_sure = self.confidence >= rules.detection.min_confidence;
+        is_sure.then_some(Verdict {
+            threat: self.threat,
+            confidence: self.confidence,
+            score: self.score,
+            risk,
+            signs: self.signs,
+        })
+    }
+}
+
+fn weigh(threat: Threat, seen: &[(&Kind, Sign)], rules: &Rules) -> Option<Weighed> {
     let speaks = |(kind, _): &&(&Kind, Sign)| kind.threats.contains(&threat);
     let corroborates = |(kind, _): &&(&Kind, Sign)| kind.corroborates.contains(&threat);
     seen.iter().find(speaks)?;
     let of_it = seen.iter().filter(|it| speaks(it) || corroborates(it));
     let mut signs: Vec<Sign> = of_it.map(|(_, sign)| sign.clone()).collect();
-    signs.sort_by_key(|sign| (Reverse(sign.weight), sign.family));
+    sort(&mut signs);
     let confidence = confidence(&signs);
-    let score = times(confidence, rules.weight(threat));
-    let risk = rules.risk(score)?;
-    (confidence >= rules.detection.min_confidence).then_some(Verdict {
+    Some(Weighed {
         threat,
         confidence,
-        score,
-        risk,
+        score: times(confidence, rules.weight(threat)),
         signs,
     })
 }

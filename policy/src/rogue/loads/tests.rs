@@ -1,0 +1,186 @@
+use super::*;
+use crate::usage::Gauge;
+use proptest::prelude::*;
+
+const SAMPLE: u64 = 10_000;
+const GIB: u64 = 1 << 30;
+
+fn key(pid: u32) -> ProcessKey {
+    ProcessKey {
+        pid,
+        start_ticks: 7,
+    }
+}
+
+fn usage(percent: Option<u64>, memory: Option<u64>) -> RunUsage {
+    let gauge = |value: Option<u64>| Gauge {
+        most: value,
+        known_ms: value.map_or(0, |_| SAMPLE),
+        total: value.map_or(0, |value| u128::from(value) * u128::from(SAMPLE)),
+        is_failed: value.is_none(),
+    };
+    RunUsage {
+        utilization: gauge(percent),
+        memory: gauge(memory),
+        ..RunUsage::default()
+    }
+}
+
+/// Adds samples of ten seconds, each of what one process did with each of its devices.
+fn add(loads: &mut Loads, from: usize, samples: &[Vec<(Option<u64>, Option<u64>)>]) {
+    for (at, devices) in samples.iter().enumerate() {
+        let usages: Vec<RunUsage> = devices.iter().map(|(p, m)| usage(*p, *m)).collect();
+        let until = Timestamp::default().plus_seconds(10 * i64::try_from(from + at + 1).unwrap());
+        let stretches = usages.iter().map(|usage| Stretch {
+            process: key(1),
+            held_since: Timestamp::default(),
+            usage,
+            host_cpu: Some(40),
+        });
+        loads.add(until, SAMPLE, stretches);
+    }
+}
+
+fn hour() -> Loads {
+    Loads::over(Duration::from_secs(3_600))
+}
+
+#[test]
+fn what_a_process_did_is_told_of_the_time_that_it_was_seen() {
+    let mut loads = hour();
+    assert_eq!(loads.of(key(1)), None);
+    let full = vec![(Some(97), Some(5 * GIB))];
+    let idle = vec![(Some(0), Some(5 * GIB))];
+    let samples = [vec![full; 90], vec![idle; 10]].concat();
+    add(&mut loads, 0, &samples);
+    let expected = Load {
+        held: Duration::from_secs(1_000),
+        seen: Duration::from_secs(1_000),
+        utilization: Some(Shares {
+            saturated: 900,
+            idle: 100,
+        }),
+        mean: Some(87),
+        memory: Some(Held {
+            least: 5 * GIB,
+            most: 5 * GIB,
+            steady: 1_000,
+        }),
+        host_cpu: Some(40),
+        bus: None,
+    };
+    assert_eq!(loads.of(key(1)), Some(expected));
+    loads.keep_only(|it| *it != key(1));
+    assert_eq!(loads.of(key(1)), None);
+}
+
+#[test]
+fn of_several_devices_the_busiest_counts_and_all_their_memory() {
+    let mut loads = hour();
+    let both = vec![(Some(3), Some(GIB)), (Some(95), Some(2 * GIB))];
+    add(&mut loads, 0, &vec![both; 10]);
+    let load = loads.of(key(1)).unwrap();
+    assert_eq!(load.mean, Some(95));
+    assert_eq!(load.memory.map(|it| it.most), Some(3 * GIB));
+    // What one of them holds is not known: nor is the sum.
+    let mut loads = hour();
+    add(&mut loads, 0, &[vec![(None, Some(GIB)), (Some(95), None)]]);
+    let load = loads.of(key(1)).unwrap();
+    assert_eq!((load.mean, load.memory), (Some(95), None));
+}
+
+#[test]
+fn utilisation_that_is_mostly_not_known_is_none() {
+    for (known, expected) in [(89, None), (90, Some(1_000))] {
+        let mut loads = hour();
+        let samples = (0..100).map(|at| vec![((at < known).then_some(99), Some(GIB))]);
+        add(&mut loads, 0, &samples.collect::<Vec<_>>());
+        let shares = loads.of(key(1)).unwrap().utilization;
+        assert_eq!(shares.map(|it| it.saturated), expected, "{known}");
+    }
+}
+
+#[test]
+fn only_the_last_hour_counts_and_how_long_it_is_held_all_the_same() {
+    let mut loads = hour();
+    add(&mut loads, 0, &vec![vec![(Some(0), Some(GIB))]; 1_000]);
+    add(
+        &mut loads,
+        1_000,
+        &vec![vec![(Some(99), Some(9 * GIB))]; 360],
+    );
+    let load = loads.of(key(1)).unwrap();
+    assert!(load.seen <= Duration::from_secs(3_600), "{:?}", load.seen);
+    assert!(load.seen >= Duration::from_secs(3_000), "{:?}", load.seen);
+    assert_eq!(load.utilization.unwrap().saturated, 1_000);
+    assert_eq!(load.memory.unwrap().least, 9 * GIB);
+    assert_eq!(load.held, Duration::from_secs(13_600));
+    // Over all of it nothing is forgotten.
+    let mut all = Loads::over_all();
+    add(&mut all, 0, &vec![vec![(Some(0), Some(GIB))]; 1_000]);
+    add(&mut all, 1_000, &vec![vec![(Some(99), Some(9 * GIB))]; 360]);
+    let load = all.of(key(1)).unwrap();
+    assert_eq!(load.seen, Duration::from_secs(13_600));
+    assert_eq!(load.memory.unwrap().least, GIB);
+}
+
+#[test]
+fn memory_is_steady_where_it_stays_about_the_same() {
+    let steady = |bytes: &dyn Fn(u64) -> u64| {
+        let mut loads = hour();
+        let samples = (0..200).map(|at| vec![(Some(50), Some(bytes(at)))]);
+        add(&mut loads, 0, &samples.collect::<Vec<_>>());
+        loads.of(key(1)).unwrap().memory.unwrap().steady
+    };
+    assert_eq!(steady(&|at| 4 * GIB + at % 2 * (50 << 20)), 1_000);
+    assert_eq!(steady(&|at| if at < 20 { GIB } else { 5 * GIB }), 900);
+    // It grows all the time: nowhere is it for long.
+    assert!(steady(&|at| GIB + at * (200 << 20)) < 100);
+    // Up and down.
+    assert_eq!(steady(&|at| GIB + at % 4 * GIB), 250);
+}
+
+#[test]
+fn who_there_is_no_room_for_is_not_followed() {
+    let mut loads = hour();
+    let usage = usage(Some(1), Some(1));
+    let pids = 0..u32::try_from(MOST).unwrap() + 1;
+    let stretches = pids.clone().map(|pid| Stretch {
+        process: key(pid),
+        held_since: Timestamp::default(),
+        usage: &usage,
+        host_cpu: None,
+    });
+    loads.add(Timestamp(10_000), SAMPLE, stretches);
+    assert_eq!(loads.processes().count(), MOST);
+    assert_eq!(loads.of(key(pids.end - 1)), None);
+}
+
+proptest! {
+    #[test]
+    fn shares_are_shares_whatever_is_added(
+        samples in proptest::collection::vec(
+            (any::<Option<u64>>(), any::<Option<u64>>(), any::<u64>(), any::<Option<u32>>()),
+            0..50,
+        )
+    ) {
+        let mut loads = Loads::over(Duration::from_secs(60));
+        for (percent, memory, seen_ms, host_cpu) in samples {
+            let usage = usage(percent, memory);
+            let stretch = Stretch {
+                process: key(1),
+                held_since: Timestamp(i64::MIN),
+                usage: &usage,
+                host_cpu,
+            };
+            loads.add(Timestamp(i64::MAX), seen_ms, [stretch]);
+        }
+        if let Some(load) = loads.of(key(1)) {
+            let shares = load.utilization.unwrap_or_default();
+            prop_assert!(shares.saturated <= 1_000 && shares.idle <= 1_000);
+            if let Some(held) = load.memory {
+                prop_assert!(held.least <= held.most && held.steady <= 1_000);
+            }
+        }
+    }
+}
