@@ -64,6 +64,8 @@ mod trouble;
 
 pub(crate) mod untrusted;
 
+mod findings;
+
 mod verdicts;
 
 mod writer;
@@ -83,6 +85,7 @@ use fault_log::FaultLog;
 use gpukill_proto::audit::{AuditFilter, AuditPage, AuditQuery, AuditSummary};
 use gpukill_proto::guard::GuardRecord;
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::rogue::Finding;
 use gpukill_proto::snapshot::GpuEvent;
 use gpukill_proto::status::StoreReport;
 use gpukill_proto::units::Timestamp;
@@ -125,6 +128,7 @@ enum Order {
     Devices(Vec<GpuEvent>),
     Faults(Vec<FaultChange>),
     Verdicts(Vec<GuardRecord>),
+    Findings(Vec<Finding>),
     Keep(Keep),
     /// Whether the wall clock can be relied on.
     Clock(oneshot::Sender<bool>),
@@ -302,6 +306,11 @@ impl Store {
     /// Records what the guard decided by one sample; true where it is handed over.
     pub(crate) fn decide(&self, records: Vec<GuardRecord>) -> bool {
         self.orders.try_send(Order::Verdicts(records)).is_ok()
+    }
+
+    /// Records who was found to be up to no good; true where it is handed over.
+    pub(crate) fn found(&self, findings: Vec<Finding>) -> bool {
+        self.orders.try_send(Order::Findings(findings)).is_ok()
     }
 
     /// Records what the daemon did. Waits while the queue is full, but not for

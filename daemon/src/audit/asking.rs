@@ -1,13 +1,14 @@
 //! Questions about the record of what was done.
 
-use super::database::{SAMPLES, open_for_reading};
+use super::database::{AUDIT, SAMPLES, open_for_reading};
 use super::query::{self, Verdicts, Whom};
-use super::{Inquiry, Store};
+use super::{Inquiry, Store, findings};
 use chrono::Local;
 use gpukill_policy::guard::bucket::Bucket;
 use gpukill_proto::audit::{ActionPage, ActionQuery};
 use gpukill_proto::guard::ViolationQuery;
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::rogue::Finding;
 use gpukill_proto::transport::MAX_DEADLINE;
 use gpukill_proto::units::Timestamp;
 use std::ops::ControlFlow;
@@ -46,6 +47,23 @@ impl Store {
     pub(crate) async fn verdicts(&self, query: ViolationQuery) -> Result<Verdicts, Refusal> {
         self.ask(Inquiry::Audit, move |file| query::verdicts(file, &query))
             .await
+    }
+
+    /// Who was found to be up to no good from this moment on, the newest first; of this
+    /// boot alone where one is named. Over a connection of its own. Waits for the disk.
+    ///
+    /// # Errors
+    /// When the record cannot be read, or it takes too long.
+    pub(crate) fn found_since(
+        &self,
+        since: Timestamp,
+        boot: Option<&str>,
+    ) -> Result<Vec<Finding>, Refusal> {
+        let opened = open_for_reading(&self.directory, &AUDIT);
+        let mut opened = opened.map_err(|fault| Refusal::Unavailable(fault.why))?;
+        query::within_time(&mut opened.connection, |file, deadline| {
+            findings::since(file, since, boot, deadline)
+        })
     }
 
     /// Tells of the past as rules see it, the oldest first: each stretch that began in

@@ -59,6 +59,7 @@ pub(super) const AUDIT: Kind = Kind {
         include_str!("audit.2.sql"),
         include_str!("audit.3.sql"),
         include_str!("audit.4.sql"),
+        include_str!("audit.5.sql"),
     ],
 };
 

@@ -85,7 +85,7 @@ impl Deadline {
 
     /// # Errors
     /// When it is over.
-    fn check(self) -> Result<(), Failure> {
+    pub(super) fn check(self) -> Result<(), Failure> {
         if self.is_over() {
             let what = Refusal::TooSlow("reading the history".into());
             return Err(Failure::Asked(what));

@@ -22,8 +22,9 @@ use super::retention::{Keep, delete_before, delete_unused, give_back, recorded_u
 use super::sample::Sample;
 use super::samples::Written;
 use super::steady::SteadyClock;
-use super::{Event, Order, Standing, lock, verdicts};
+use super::{Event, Order, Standing, findings, lock, verdicts};
 use gpukill_proto::guard::GuardRecord;
+use gpukill_proto::rogue::Finding;
 use gpukill_proto::units::Timestamp;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -60,6 +61,7 @@ enum Pending {
     Event(Timestamp, Event),
     Refused(Refused),
     Verdicts(Vec<GuardRecord>),
+    Findings(Vec<Finding>),
 }
 
 /// The writing thread's own.
@@ -176,6 +178,7 @@ impl Writer {
                     }
                 }
                 Ok(Order::Verdicts(records)) => self.push(Pending::Verdicts(records)),
+                Ok(Order::Findings(told)) => self.push(Pending::Findings(told)),
                 Ok(Order::Keep(length)) => self.keep = length,
                 Ok(Order::Clock(answer)) => self.tell_of_the_clock(answer),
                 Ok(Order::Prune(pruning)) => self.begin_pruning(pruning),
@@ -263,6 +266,7 @@ impl Writer {
                 }
                 Some(Pending::Refused(it)) => refuse(connection, &writer.daemon_run, it),
                 Some(Pending::Verdicts(records)) => verdicts::insert(connection, records),
+                Some(Pending::Findings(told)) => findings::insert(connection, &writer.boot, told),
                 None => Ok(()),
             });
             if written.is_none() {

@@ -31,14 +31,38 @@ const EVENT: Table = Table {
     end: &[],
 };
 
+const VERDICT: Table = Table {
+    name: "verdict",
+    same: &["at", "step", "rule", "owner", "uid", "record"],
+    end: &[],
+};
+
+const FINDING: Table = Table {
+    name: "finding",
+    same: &[
+        "at",
+        "boot",
+        "pid",
+        "start_ticks",
+        "uid",
+        "owner",
+        "threat",
+        "risk",
+        "record",
+    ],
+    end: &[],
+};
+
+/// All that is recorded.
+const TABLES: [&Table; 4] = [&ACTION, &EVENT, &VERDICT, &FINDING];
+
 /// How far the record of now is carried over.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Carried {
     /// So many entries the copy lacked.
     pub(super) entries: u64,
-    /// The last that was looked at.
-    action: i64,
-    event: i64,
+    /// The last of each table that was looked at.
+    last: [i64; TABLES.len()],
     /// What was under way then: its row, and the one in the copy.
     under_way: BTreeMap<i64, i64>,
 }
@@ -58,23 +82,21 @@ impl Entry {
 
 /// Carries over what there is, in one step.
 pub(super) fn carry_over(now: &Connection, copy: &mut Connection) -> rusqlite::Result<Carried> {
-    // One moment for both tables.
+    // One moment for all tables.
     let now = now.unchecked_transaction()?;
     let whole = copy.transaction()?;
     let mut carried = Carried::default();
-    let lacking = lacking(&now, &whole, &ACTION, &mut carried.under_way)?;
-    carried.entries += lacking.len() as u64;
-    let moved = append(&now, &whole, &ACTION, lacking)?;
-    for (row, there) in &moved {
-        if let Some(known) = carried.under_way.get_mut(row) {
-            *known = *there;
+    for (table, last) in TABLES.into_iter().zip(&mut carried.last) {
+        let mut under_way = BTreeMap::new();
+        let lacking = lacking(&now, &whole, table, &mut under_way)?;
+        carried.entries += lacking.len() as u64;
+        let moved = append(&now, &whole, table, lacking)?;
+        if !table.end.is_empty() {
+            let there = |(row, there)| (row, moved.get(&row).copied().unwrap_or(there));
+            carried.under_way.extend(under_way.into_iter().map(there));
         }
+        *last = last_id(&now, table)?;
     }
-    let lacking = self::lacking(&now, &whole, &EVENT, &mut BTreeMap::new())?;
-    carried.entries += lacking.len() as u64;
-    append(&now, &whole, &EVENT, lacking)?;
-    carried.action = last_id(&now, &ACTION)?;
-    carried.event = last_id(&now, &EVENT)?;
     whole.commit()?;
     Ok(carried)
 }
@@ -98,10 +120,10 @@ pub(super) fn carry_rest(
             settle(&whole, there, &entry)?;
         }
     }
-    for (table, after) in [(&ACTION, before.action), (&EVENT, before.event)] {
+    for (table, last) in TABLES.into_iter().zip(&mut before.last) {
         let select = format!("SELECT id FROM {} WHERE id > ?1 ORDER BY id", table.name);
         let mut statement = now.prepare_cached(&select)?;
-        let rows = statement.query_map([after], |row| row.get(0))?;
+        let rows = statement.query_map([*last], |row| row.get(0))?;
         let rows: BTreeSet<i64> = rows.collect::<rusqlite::Result<_>>()?;
         before.entries += rows.len() as u64;
         let moved = append(now, &whole, table, rows)?;
@@ -113,10 +135,9 @@ pub(super) fn carry_rest(
             }
         }
         number_on(&whole, table.name, last_given(now, table.name)?)?;
+        *last = last_id(now, table)?;
     }
     whole.commit()?;
-    before.action = last_id(now, &ACTION)?;
-    before.event = last_id(now, &EVENT)?;
     Ok(under_way)
 }
 
@@ -336,12 +357,15 @@ mod tests {
             VALUES (21, 'r', 'reset', NULL, '0', NULL, 22, 'refused', 'no', 5);
         INSERT INTO action (at, run, kind, uid, asked, plan) VALUES (30, 'r', 'kill', 7, '9', '{}');
         INSERT INTO event (at, kind, device, number) VALUES (9, 'xid', 'GPU-0', 79);
-        INSERT INTO event (at, kind, detail) VALUES (40, 'stopped', NULL);";
+        INSERT INTO event (at, kind, detail) VALUES (40, 'stopped', NULL);
+        INSERT INTO verdict (at, step, rule, record) VALUES (41, 'over', 'x', '{}');
+        INSERT INTO finding (at, boot, pid, start_ticks, threat, risk, record)
+            VALUES (42, 'b', 7, 8, 'crypto_miner', 'high', '{}');";
 
-    /// All of both tables, each row as one text.
+    /// All of all tables, each row as one text.
     fn all(file: &Connection) -> Vec<String> {
         let mut all = Vec::new();
-        for table in [&ACTION, &EVENT] {
+        for table in TABLES {
             let select = format!("SELECT {} FROM {} ORDER BY id", columns(table), table.name);
             let mut statement = file.prepare(&select).unwrap();
             let mut rows = statement.query([]).unwrap();
@@ -361,17 +385,18 @@ mod tests {
         }
         now.file.execute_batch(SINCE).unwrap();
         let mut carried = carry_over(&now.file, &mut copy.file).unwrap();
-        assert_eq!(carried.entries, 4);
+        assert_eq!(carried.entries, 6);
         assert_eq!(all(&copy.file), all(&now.file));
 
         // What comes meanwhile follows, and what was under way ends.
         let more = "UPDATE action SET finished_at = 50, word = 'done' WHERE id = 4;
             INSERT INTO event (at, kind) VALUES (41, 'started');
+            INSERT INTO verdict (at, step, rule, record) VALUES (43, 'over', 'x', '{}');
             INSERT INTO action (at, run, kind, asked) VALUES (42, 'r', 'restore', 'x');";
         now.file.execute_batch(more).unwrap();
         let under_way = carry_rest(&now.file, &copy.file, &mut carried).unwrap();
         assert_eq!(under_way, BTreeMap::from([(5, 5)]));
-        assert_eq!(carried.entries, 6);
+        assert_eq!(carried.entries, 9);
         assert_eq!(all(&copy.file), all(&now.file));
         // A copy of the same moment lacks nothing.
         let again = carry_over(&now.file, &mut copy.file).unwrap();

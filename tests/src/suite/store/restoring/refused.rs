@@ -114,7 +114,7 @@ fn what_is_no_copy_of_ours_is_refused_in_words_and_changes_nothing() {
                 let newer = apart.open("audit.db");
                 newer.pragma_update(None, "user_version", 99).unwrap();
             },
-            "its audit.db was made by a newer gpukilld (schema 99, this one knows 4): upgrade gpukilld",
+            "its audit.db was made by a newer gpukilld (schema 99, this one knows 5): upgrade gpukilld",
         ),
         (
             |apart| {
