@@ -87,6 +87,9 @@ kinds! {
     RuleChanged = "rule-changed", "52d4b9ffb58a4d88bd627b4b33033036", INFO,
         "the rules or the mode changed: who breaks a rule is judged anew",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid];
+    RogueFound = "rogue-found", "90aa5ad891c74190895ee40ff98fc227", WARN,
+        "a process may be up to no good",
+        [threat, risk, score, signs, owner, pid, uid, gpu_uuid];
     OwnerTold = "owner-told", "9755f6f010624c998b1b9f1388c9b8ba", INFO,
         "whoever breaks a rule is told on their terminals",
         [rule, subject, mode, uid, action, terminals, count];

@@ -22,7 +22,7 @@ pub mod refusals;
 
 pub mod scan;
 
-pub use signs::{Kind, kinds};
+pub use signs::{Kind, kinds, that_tell};
 pub use verdict::{Assessment, assess, judge};
 
 #[cfg(test)]

@@ -200,10 +200,10 @@ impl Suspected {
     }
 }
 
-/// A process as it was looked at last.
+/// What a process looks like.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Looked {
-    /// When.
+    /// Since when it looks so: it is looked at again and again.
     pub at: Timestamp,
     /// What it may be, the worst first.
     pub verdicts: Vec<Verdict>,

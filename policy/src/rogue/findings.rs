@@ -33,68 +33,92 @@ struct Known {
     told: Option<Risk>,
     /// Whether there is a verdict still.
     is_open: bool,
+    /// Since when it uses no device. It may come back.
+    gone_at: Option<Timestamp>,
+}
+
+impl Known {
+    fn worst(&self) -> Option<Risk> {
+        let verdicts = self.finding.verdicts.iter();
+        verdicts.map(|verdict| verdict.risk).max()
+    }
+
+    const fn is_here(&self) -> bool {
+        self.is_open && self.gone_at.is_none()
+    }
 }
 
 impl Findings {
-    /// Takes what a process was found to be, the worst first; whether that is to be told:
-    /// it is the first verdict of it, or a worse one than was told.
-    pub fn found(&mut self, who: Finding, verdicts: Vec<Verdict>) -> Option<&Finding> {
-        let process = who.process;
-        let worst = verdicts.iter().map(|verdict| verdict.risk).max();
+    /// Takes what a process was found to be, the worst first; nothing is a verdict that is
+    /// over.
+    pub fn found(&mut self, who: Finding, verdicts: Vec<Verdict>) {
         let is_full = self.known.len() >= MOST;
-        let Some(worst) = worst else {
-            if let Some(known) = self.known.get_mut(&process) {
-                known.is_open = false;
+        let known = self.known.get_mut(&who.process);
+        match known {
+            Some(known) if verdicts.is_empty() => known.is_open = false,
+            Some(known) => {
+                known.is_open = true;
+                known.gone_at = None;
+                known.finding = Finding {
+                    since: known.finding.since,
+                    verdicts,
+                    ..who
+                };
             }
-            return None;
-        };
-        if is_full && !self.known.contains_key(&process) {
-            self.beyond = self.beyond.saturating_add(1);
-            return None;
+            None if verdicts.is_empty() => {}
+            None if is_full => self.beyond = self.beyond.saturating_add(1),
+            None => {
+                let known = Known {
+                    finding: Finding { verdicts, ..who },
+                    told: None,
+                    is_open: true,
+                    gone_at: None,
+                };
+                self.known.insert(known.finding.process, known);
+            }
         }
-        let at = who.last_seen;
-        let known = self.known.entry(process).or_insert_with(|| Known {
-            finding: who.clone(),
-            told: None,
-            is_open: true,
-        });
-        known.is_open = true;
-        known.finding = Finding {
-            since: known.finding.since,
-            verdicts,
-            ..who
-        };
-        if known.told >= Some(worst) {
-            return None;
+    }
+
+    /// What is to be told now, the worst first: the first verdict of a process, or a worse
+    /// one than was told. Of whom there is too much, the rest is told later, if it is so
+    /// still.
+    pub fn to_tell(&mut self, now: Timestamp) -> Vec<Finding> {
+        let known = self.known.values_mut();
+        let untold = known.filter(|known| known.is_here() && known.told < known.worst());
+        let mut untold: Vec<&mut Known> = untold.collect();
+        untold.sort_by_key(|known| rank(&known.finding));
+        let mut telling = Vec::new();
+        for known in untold {
+            if may_tell(self.told.entry(known.finding.uid).or_default(), now) {
+                known.told = known.worst();
+                telling.push(known.finding.clone());
+            }
         }
-        // Whoever is told of no more is told of later, if it is still so then.
-        if !may_tell(self.told.entry(known.finding.uid).or_default(), at) {
-            return None;
-        }
-        known.told = Some(worst);
-        Some(&known.finding)
+        telling
     }
 
     /// That this was told before: the daemon was started anew.
     pub fn was_told(&mut self, finding: Finding) {
-        let worst = finding.verdicts.iter().map(|verdict| verdict.risk).max();
         if self.known.len() >= MOST {
             return;
         }
-        let known = self.known.entry(finding.process).or_insert(Known {
-            finding,
+        let told = Known {
             told: None,
             is_open: false,
-        });
+            gone_at: None,
+            finding,
+        };
+        let worst = told.worst();
+        let known = self.known.entry(told.finding.process).or_insert(told);
         known.told = known.told.max(worst);
     }
 
     /// Those of whom there is a verdict now, the worst first.
     #[must_use]
     pub fn open(&self) -> Vec<&Finding> {
-        let open = self.known.values().filter(|known| known.is_open);
+        let open = self.known.values().filter(|known| known.is_here());
         let mut open: Vec<&Finding> = open.map(|known| &known.finding).collect();
-        sort(&mut open);
+        open.sort_by_key(|finding| rank(finding));
         open
     }
 
@@ -104,19 +128,21 @@ impl Findings {
         self.beyond
     }
 
-    /// Forgets everybody but these.
-    pub fn keep_only(&mut self, is_kept: impl Fn(&ProcessKey) -> bool, now: Timestamp) {
-        self.known.retain(|process, _| is_kept(process));
+    /// Takes who is there. Who has been gone for an hour is forgotten.
+    pub fn follow(&mut self, is_here: impl Fn(&ProcessKey) -> bool, now: Timestamp) {
+        self.known.retain(|process, known| {
+            if is_here(process) {
+                known.gone_at = None;
+                return true;
+            }
+            let gone_at = *known.gone_at.get_or_insert(now);
+            gone_at <= now && now.since(gone_at) < WINDOW
+        });
         self.told.retain(|_, told| {
             forget_old(told, now);
             !told.is_empty()
         });
     }
-}
-
-/// The worst first; of equals whoever has the least number.
-pub fn sort(findings: &mut [&Finding]) {
-    findings.sort_by_key(|finding| rank(finding));
 }
 
 /// As findings are sorted: the smaller the worse.
@@ -189,10 +215,21 @@ mod tests {
         }]
     }
 
+    /// Finds this at that second; who is told of then.
+    fn find(findings: &mut Findings, who: Finding, verdicts: Vec<Verdict>) -> Vec<u32> {
+        let now = who.last_seen;
+        findings.found(who, verdicts);
+        let told = findings.to_tell(now).into_iter();
+        told.map(|it| it.process.pid).collect()
+    }
+
     #[test]
     fn it_is_told_once_and_again_only_when_it_gets_worse() {
         let mut findings = Findings::default();
-        let mut found = |second, verdicts| findings.found(who(1, 7, second), verdicts).is_some();
+        let mut found = |second, verdicts| {
+            let told = find(&mut findings, who(1, 7, second), verdicts);
+            !told.is_empty()
+        };
         assert!(!found(0, Vec::new()));
         assert!(found(1, of(Risk::Medium)));
         assert!(!found(2, of(Risk::Medium)));
@@ -213,51 +250,93 @@ mod tests {
         findings.found(who(1, 7, 1), of(Risk::High));
         findings.found(who(1, 7, 2), Vec::new());
         assert!(findings.open().is_empty());
+        assert!(findings.to_tell(Timestamp(3_000)).is_empty());
     }
 
     #[test]
     fn what_was_told_before_a_restart_is_not_told_again() {
         let mut findings = Findings::default();
-        let told = Finding {
-            verdicts: of(Risk::High),
-            ..who(1, 7, 1)
-        };
-        findings.was_told(told);
-        assert!(findings.open().is_empty());
-        assert!(findings.found(who(1, 7, 9), of(Risk::High)).is_none());
-        // It began before.
-        assert_eq!(findings.open()[0].since, Timestamp(1_000));
-        assert!(findings.found(who(1, 7, 9), of(Risk::Critical)).is_some());
-    }
-
-    #[test]
-    fn whoever_starts_many_is_told_of_often_enough() {
-        let mut findings = Findings::default();
-        let mut told = |uid, second, pids: std::ops::Range<u32>| {
-            let told = pids.filter(|pid| {
-                let found = findings.found(who(*pid, uid, second), of(Risk::High));
-                found.is_some()
+        for (risk, second) in [(Risk::High, 2), (Risk::Medium, 1)] {
+            findings.was_told(Finding {
+                verdicts: of(risk),
+                ..who(1, 7, second)
             });
-            told.count()
-        };
-        assert_eq!(told(7, 1, 0..1_000), MOST_TOLD);
-        // Nobody else is kept quiet by that, and an hour later they are told of again.
-        assert_eq!(told(8, 2, 1_000..1_010), 10);
-        assert_eq!(told(7, 3_600, 60..70), 0);
-        assert_eq!(told(7, 3_601, 60..70), 10);
+        }
+        assert!(findings.open().is_empty());
+        assert!(find(&mut findings, who(1, 7, 9), of(Risk::High)).is_empty());
+        // It began before.
+        assert_eq!(findings.open()[0].since, Timestamp(2_000));
+        assert_eq!(find(&mut findings, who(1, 7, 9), of(Risk::Critical)), [1]);
     }
 
     #[test]
-    fn those_who_are_gone_are_forgotten_and_make_room() {
+    fn whoever_starts_many_is_told_of_often_enough_and_of_the_worst_first() {
+        let mut findings = Findings::default();
+        for pid in 0..1_000 {
+            findings.found(who(pid, 7, 1), of(Risk::Low));
+        }
+        findings.found(who(5_000, 7, 1), of(Risk::High));
+        let told = findings.to_tell(Timestamp(1_000));
+        assert_eq!((told.len(), told[0].process.pid), (MOST_TOLD, 5_000));
+        // Nobody else is kept quiet by that, and an hour later the rest is told of.
+        assert_eq!(
+            find(&mut findings, who(6_000, 8, 2), of(Risk::Low)),
+            [6_000]
+        );
+        assert!(findings.to_tell(Timestamp(3_600_000)).is_empty());
+        assert_eq!(findings.to_tell(Timestamp(3_601_000)).len(), MOST_TOLD);
+    }
+
+    #[test]
+    fn whoever_is_away_for_a_moment_is_not_told_of_again() {
+        let mut findings = Findings::default();
+        assert_eq!(find(&mut findings, who(1, 7, 1), of(Risk::High)), [1]);
+        findings.follow(|_| false, Timestamp(2_000));
+        assert!(findings.open().is_empty());
+        assert!(find(&mut findings, who(1, 7, 3), of(Risk::High)).is_empty());
+        assert_eq!(findings.open().len(), 1);
+        findings.follow(|_| false, Timestamp(4_000));
+        findings.follow(|_| false, Timestamp(3_605_000));
+        assert_eq!(find(&mut findings, who(1, 7, 3_606), of(Risk::High)), [1]);
+    }
+
+    #[test]
+    fn those_who_are_gone_make_room() {
         let mut findings = Findings::default();
         let most = u32::try_from(MOST).unwrap();
         for pid in 0..=most {
             findings.found(who(pid, pid, 1), of(Risk::Low));
         }
         assert_eq!((findings.open().len(), findings.beyond()), (MOST, 1));
-        findings.keep_only(|process| process.pid == 3, Timestamp(2_000));
+        for second in [2, 3_602] {
+            findings.follow(|process| process.pid == 3, Timestamp(second * 1_000));
+        }
         assert_eq!(findings.open().len(), 1);
-        assert!(findings.found(who(most, most, 3), of(Risk::Low)).is_some());
+        findings.found(who(most, most, 3_603), of(Risk::Low));
+        assert_eq!(findings.open().len(), 2);
+    }
+
+    #[test]
+    fn of_two_looks_the_worse_counts_for_each_threat() {
+        let score = |threat, share| Verdict {
+            threat,
+            score: Share::thousandths(share),
+            ..of(Risk::High).remove(0)
+        };
+        let one = vec![
+            score(Threat::CryptoMiner, 500),
+            score(Threat::ResourceAbuser, 400),
+        ];
+        let other = vec![
+            score(Threat::CryptoMiner, 300),
+            score(Threat::ResourceAbuser, 600),
+        ];
+        let expected = [
+            score(Threat::ResourceAbuser, 600),
+            score(Threat::CryptoMiner, 500),
+        ];
+        assert_eq!(worse_of(one.clone(), other.clone()), expected);
+        assert_eq!(worse_of(other, one), expected);
     }
 
     #[test]

@@ -15,6 +15,9 @@ pub const MOST: usize = 4_096;
 /// So many parts the time that is looked back over has: when it is full the oldest goes.
 const PARTS: usize = 6;
 
+/// After so long somebody is forgotten.
+const FORGET: Duration = Duration::from_secs(3_600);
+
 /// So many amounts of memory are told apart in one part of that time.
 const LEVELS: usize = 8;
 
@@ -151,6 +154,13 @@ impl Loads {
     /// Forgets everybody but these.
     pub fn keep_only(&mut self, is_kept: impl Fn(&ProcessKey) -> bool) {
         self.processes.retain(|process, _| is_kept(process));
+    }
+
+    /// Forgets those of whom nothing was told for an hour: who let go of its device for a
+    /// moment is not new.
+    pub fn forget_old(&mut self, now: Timestamp) {
+        let is_old = |past: &Past| now.since(past.until) >= FORGET;
+        self.processes.retain(|_, past| !is_old(past));
     }
 }
 

@@ -22,6 +22,7 @@ use super::rules::Rules;
 use super::suspect::Suspect;
 use gpukill_proto::rogue::{Family, Threat};
 use gpukill_proto::text::visible;
+use std::collections::BTreeSet;
 
 /// One kind of sign.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +58,17 @@ impl Seen {
         let read = visible(read.into().as_bytes(), LONGEST);
         Self { weight, read }
     }
+}
+
+/// Of the libraries that a process has loaded those that a sign tells of, one for each: a
+/// process of PyTorch has hundreds. Of none that tell one stays, so that some are known.
+#[must_use]
+pub fn that_tell(libraries: &BTreeSet<String>) -> BTreeSet<String> {
+    let tells: [fn(&str) -> bool; 3] = [load::is_of_other_work, called::is_part, called::is_module];
+    let first = |tells: fn(&str) -> bool| libraries.iter().find(|name| tells(name));
+    let telling = tells.into_iter().filter_map(first);
+    let telling: BTreeSet<String> = telling.chain(libraries.first()).cloned().collect();
+    telling
 }
 
 use Family::{A, B, C};
@@ -250,7 +262,6 @@ static KINDS: [Kind; 22] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn every_kind_has_a_name_of_its_own_and_says_why_it_counts() {
@@ -267,6 +278,38 @@ mod tests {
         for kind in kinds() {
             let seen = (kind.look)(&Suspect::default(), &Rules::default());
             assert_eq!(seen, None, "{}", kind.name);
+        }
+    }
+
+    #[test]
+    fn few_libraries_tell_what_all_of_them_do() {
+        let known = [
+            "libc.so.6",
+            "libcuda.so.1",
+            "libtorch_cuda.so",
+            "_ssl.cpython-311-x86_64-linux-gnu.so",
+            "libxmrig-cuda.so",
+            "libpython3.11.so.1.0",
+        ];
+        for chosen in 0..1 << known.len() {
+            let is_chosen = |at: &usize| chosen >> at & 1 == 1;
+            let names = (0..known.len())
+                .filter(is_chosen)
+                .map(|at| known[at].into());
+            let all: BTreeSet<String> = names.collect();
+            let few = that_tell(&all);
+            assert!(few.len() <= 4 && few.is_subset(&all));
+            let seen = |libraries: &BTreeSet<String>| {
+                let suspect = Suspect {
+                    name: Some("python3".into()),
+                    libraries: Some(libraries.clone()),
+                    ..Suspect::default()
+                };
+                let looks = kinds().iter();
+                let seen = looks.map(|kind| (kind.look)(&suspect, &Rules::default()));
+                (seen.collect::<Vec<_>>(), load::has_libraries(&suspect))
+            };
+            assert_eq!(seen(&few), seen(&all), "{all:?}");
         }
     }
 

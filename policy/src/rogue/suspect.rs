@@ -117,6 +117,30 @@ impl Suspect {
         }
     }
 
+    /// Whether a poll tells the same of it, but for its executable.
+    #[must_use]
+    pub fn is_of(&self, process: &GpuProcess) -> bool {
+        let user = match (process.user.last_known(), process.uid.last_known()) {
+            (Some(name), _) => self.user.as_ref() == Some(name),
+            (None, Some(uid)) => self.user == Some(uid.to_string()),
+            (None, None) => self.user.is_none(),
+        };
+        let image = match process.place.container.last_known() {
+            None => self.image.is_none(),
+            Some(None) => self.image == Some(None),
+            Some(Some(container)) => {
+                let told = container.image.last_known();
+                self.image.as_ref().and_then(Option::as_ref) == told
+            }
+        };
+        let parents = process.parents.iter().map(|parent| &parent.name);
+        let ancestors = self.ancestors.iter().flatten();
+        user && image
+            && self.name.as_ref() == process.name.last_known()
+            && self.ancestors.is_some() == process.key().is_some()
+            && ancestors.eq(parents)
+    }
+
     /// What the store tells of one.
     #[must_use]
     pub fn of_past(about: &About) -> Self {

@@ -70,7 +70,9 @@ fn what_a_process_did_is_told_of_the_time_that_it_was_seen() {
         bus: None,
     };
     assert_eq!(loads.of(key(1)), Some(expected));
-    loads.keep_only(|it| *it != key(1));
+    loads.forget_old(Timestamp::default().plus_seconds(1_000 + 3_599));
+    assert!(loads.of(key(1)).is_some());
+    loads.forget_old(Timestamp::default().plus_seconds(1_000 + 3_600));
     assert_eq!(loads.of(key(1)), None);
 }
 

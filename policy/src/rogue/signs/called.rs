@@ -67,11 +67,15 @@ pub(super) fn by_hash(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
 /// Parts of miners that they load: xmrig's for CUDA and OpenCL.
 const PARTS: [&str; 2] = ["libxmrig-cuda", "libxmrig-cl"];
 
+/// Whether it is a part of a miner.
+pub(super) fn is_part(name: &str) -> bool {
+    PARTS.iter().any(|part| name.starts_with(part))
+}
+
 /// A part of a miner among what is mapped.
 pub(super) fn by_library(suspect: &Suspect, _: &Rules) -> Option<Seen> {
     let libraries = suspect.libraries.as_ref()?;
-    let is_part = |name: &&String| PARTS.iter().any(|part| name.starts_with(part));
-    let part = libraries.iter().find(is_part)?;
+    let part = libraries.iter().find(|name| is_part(name))?;
     Some(Seen::new(700, format!("it has loaded {part}")))
 }
 
@@ -138,18 +142,20 @@ pub(super) fn as_system(suspect: &Suspect, _: &Rules) -> Option<Seen> {
 pub(super) fn as_python(suspect: &Suspect, _: &Rules) -> Option<Seen> {
     let libraries = suspect.libraries.as_ref().filter(|it| !it.is_empty())?;
     let name = suspect.called().find(|name| is_python(name))?;
-    let is_module = |name: &String| {
-        [".cpython-", ".abi3.so", ".pypy", "libpython"]
-            .iter()
-            .any(|part| name.contains(part))
-    };
-    let is_none = !libraries.iter().any(is_module) && load::has_libraries(suspect) == Some(false);
+    let is_none = !libraries.iter().any(|name| is_module(name))
+        && load::has_libraries(suspect) == Some(false);
     is_none.then(|| {
         Seen::new(
             350,
             format!("it is called {name}, and has loaded no module of Python's"),
         )
     })
+}
+
+/// Whether it is a part of Python, or a module of it.
+pub(super) fn is_module(name: &str) -> bool {
+    let parts = [".cpython-", ".abi3.so", ".pypy", "libpython"];
+    parts.iter().any(|part| name.contains(part))
 }
 
 fn is_python(name: &str) -> bool {

@@ -64,8 +64,12 @@ const LIBRARIES: [&str; 44] = [
 /// Whether it has a library of other work; `None` where that is not known.
 pub(super) fn has_libraries(suspect: &Suspect) -> Option<bool> {
     let libraries = suspect.libraries.as_ref()?;
-    let is_one = |name: &String| LIBRARIES.iter().any(|known| name.starts_with(known));
-    Some(libraries.iter().any(is_one))
+    Some(libraries.iter().any(|name| is_of_other_work(name)))
+}
+
+/// Whether it is a library of other work.
+pub(super) fn is_of_other_work(name: &str) -> bool {
+    LIBRARIES.iter().any(|known| name.starts_with(known))
 }
 
 /// Full load, memory that does not change, and no library of other work.

@@ -1,0 +1,48 @@
+//! What a process leaves in `/proc` besides what a poll reads: a seam, so that the watch
+//! is tested without.
+
+use crate::host::connections::{Connections, Sockets};
+use crate::host::traces::{TraceReader, Traces};
+use gpukill_proto::snapshot::ProcessKey;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Reads it, on threads of its own. Never waits.
+pub(crate) trait Witness: Send {
+    /// What it has loaded and is called; asks for that where it was not read yet. With the
+    /// SHA-256 of its executable where that is wanted.
+    fn traces(&self, process: ProcessKey, hash: bool) -> Option<Arc<Traces>>;
+
+    /// Forgets that, so that it is read again.
+    fn forget(&self, process: ProcessKey);
+
+    /// Forgets everybody but these.
+    fn keep_only(&self, wanted: &BTreeSet<ProcessKey>);
+
+    /// On which ports it listens, and with whom it is connected.
+    fn sockets(&self, process: ProcessKey) -> Option<Sockets>;
+}
+
+/// The kernel's own word.
+pub(crate) struct OfProc {
+    pub(crate) traces: TraceReader,
+    pub(crate) connections: Arc<Connections>,
+}
+
+impl Witness for OfProc {
+    fn traces(&self, process: ProcessKey, hash: bool) -> Option<Arc<Traces>> {
+        self.traces.of(process, hash)
+    }
+
+    fn forget(&self, process: ProcessKey) {
+        self.traces.forget(process);
+    }
+
+    fn keep_only(&self, wanted: &BTreeSet<ProcessKey>) {
+        self.traces.keep_only(|process| wanted.contains(process));
+    }
+
+    fn sockets(&self, process: ProcessKey) -> Option<Sockets> {
+        self.connections.sockets_of(process)
+    }
+}
