@@ -1,6 +1,7 @@
-//! How many clients are connected to the TCP ports that a process listens on.
+//! How many clients are connected to the TCP ports that a process listens on, and with
+//! whom it is connected itself.
 //!
-//! A thread of its own looks: a table of sockets may be megabytes. What counts is
+//! A thread of its own looks: a table of sockets may be megabytes. As a client counts
 //! every established connection to a port on which the process has a listening
 //! socket open, whoever holds the connection: a server that forks serves through its
 //! children, and each that has the listening socket open tells of all of them.
@@ -15,6 +16,7 @@ pub mod measured;
 
 pub(crate) mod untrusted;
 
+use core::net::SocketAddr;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ProcessKey;
 use look::Look;
@@ -39,6 +41,25 @@ const MOST: usize = 4_096;
 /// The asking side of the thread that looks. Dropping it ends the thread.
 pub(crate) struct Connections(Arc<Shared>);
 
+/// What a look found of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Found {
+    /// How many are connected to it; unsupported where it listens on nothing.
+    clients: Reading<u32>,
+    /// `None` where that is not known.
+    sockets: Option<Sockets>,
+}
+
+/// The TCP sockets that a process has open in its own network namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Sockets {
+    /// The ports on which it listens: the 64 lowest of them.
+    pub(crate) listens: BTreeSet<u16>,
+    /// The far ends of its established connections, those of who connected to it too:
+    /// 256 of them, and those of this very box only as far as there is room.
+    pub(crate) peers: BTreeSet<SocketAddr>,
+}
+
 #[derive(Default)]
 struct Shared {
     known: Mutex<Known>,
@@ -48,7 +69,7 @@ struct Shared {
 #[derive(Default)]
 struct Known {
     wanted: BTreeSet<ProcessKey>,
-    counts: BTreeMap<ProcessKey, (Reading<u32>, Instant)>,
+    found: BTreeMap<ProcessKey, (Found, Instant)>,
     /// Since when it looks.
     since: Option<Instant>,
     ended: bool,
@@ -74,7 +95,7 @@ impl Connections {
         if known.wanted == processes {
             return;
         }
-        known.counts.retain(|key, _| processes.contains(key));
+        known.found.retain(|key, _| processes.contains(key));
         known.wanted = processes;
         self.0.changed.notify_all();
     }
@@ -97,14 +118,27 @@ impl Connections {
     /// where it listens on nothing.
     pub(crate) fn of(&self, process: ProcessKey) -> Reading<u32> {
         let known = self.0.lock();
-        match known.counts.get(&process) {
-            Some((count, at)) if at.elapsed() > OLD => {
+        match known.found.get(&process) {
+            Some((found, at)) if at.elapsed() > OLD => {
                 let seconds = u32::try_from(at.elapsed().as_secs()).unwrap_or(u32::MAX);
-                count.clone().aged(seconds)
+                found.clients.clone().aged(seconds)
             }
-            Some((count, _)) => count.clone(),
+            Some((found, _)) => found.clients.clone(),
             None => Reading::Failed("not looked at yet".into()),
         }
+    }
+
+    /// The sockets of a process, by the last look at it; `None` where it was not looked
+    /// at, they could not be told, or that is too long ago.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "verdicts on rogues will ask for them")
+    )]
+    pub(crate) fn sockets_of(&self, process: ProcessKey) -> Option<Sockets> {
+        let known = self.0.lock();
+        let (found, at) = known.found.get(&process)?;
+        let sockets = found.sockets.as_ref().filter(|_| at.elapsed() <= OLD);
+        sockets.cloned()
     }
 }
 
@@ -119,14 +153,14 @@ impl Known {
     fn is_worth_waiting(&self) -> bool {
         let is_slow = self.since.is_some_and(|since| since.elapsed() > SLOW);
         let mut wanted = self.wanted.iter().take(MOST);
-        !is_slow && wanted.any(|key| !self.counts.contains_key(key))
+        !is_slow && wanted.any(|key| !self.found.contains_key(key))
     }
 
     /// Those that are new, or were looked at too long ago.
     fn due(&self) -> Vec<ProcessKey> {
         let is_due = |key: &&ProcessKey| {
-            let count = self.counts.get(key);
-            count.is_none_or(|(_, at)| at.elapsed() >= EVERY)
+            let found = self.found.get(key);
+            found.is_none_or(|(_, at)| at.elapsed() >= EVERY)
         };
         let wanted = self.wanted.iter().take(MOST);
         wanted.filter(is_due).copied().collect()
@@ -134,7 +168,7 @@ impl Known {
 
     /// How long until somebody is due.
     fn wait(&self) -> Duration {
-        let looked_at = self.counts.values().map(|(_, at)| at.elapsed());
+        let looked_at = self.found.values().map(|(_, at)| at.elapsed());
         let oldest = looked_at.max().unwrap_or_default();
         EVERY.saturating_sub(oldest)
     }
@@ -149,13 +183,13 @@ impl Shared {
 
     fn look_again_and_again(&self, mut look: Look) {
         while let Some(due) = self.next() {
-            let counts = look.at(&due);
+            let found = look.at(&due);
             let now = Instant::now();
             let mut known = self.lock();
             known.since = None;
-            for (key, count) in counts {
+            for (key, found) in found {
                 if known.wanted.contains(&key) {
-                    known.counts.insert(key, (count, now));
+                    known.found.insert(key, (found, now));
                 }
             }
             self.changed.notify_all();

@@ -29,6 +29,8 @@ mod guard;
 
 mod rogue;
 
+mod sockets;
+
 mod store;
 
 mod wire;

@@ -1,12 +1,13 @@
 //! One look at the sockets of some processes.
 
 use super::table::{Broken, Table};
-use super::{EVERY, MOST};
+use super::{EVERY, Found, MOST, Sockets};
 use crate::procfs::file::failed;
 use crate::procfs::stat::Stat;
+use core::net::SocketAddr;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ProcessKey;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, read_dir, read_link};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,12 @@ use std::time::Instant;
 
 /// So many descriptors of a process are looked at.
 const DESCRIPTORS: usize = 65_536;
+
+/// So many ports of a process are told.
+const PORTS: usize = 64;
+
+/// So many far ends of a process are told.
+const PEERS: usize = 256;
 
 /// What is remembered from one look to the next.
 pub(super) struct Look {
@@ -25,9 +32,9 @@ pub(super) struct Look {
 /// Of IPv4 and of IPv6; a kernel without the latter has none.
 type Tables = Result<Vec<Table>, Broken>;
 
-/// The sockets that a process has open.
+/// The sockets that a process has open, by inode.
 #[derive(Debug, PartialEq, Eq)]
-struct Sockets(Vec<u64>);
+struct Open(Vec<u64>);
 
 impl Look {
     pub(super) fn below(root: PathBuf) -> Self {
@@ -37,28 +44,31 @@ impl Look {
         }
     }
 
-    /// How many are connected to each of these.
-    pub(super) fn at(&mut self, processes: &[ProcessKey]) -> Vec<(ProcessKey, Reading<u32>)> {
+    /// Looks at each of these.
+    pub(super) fn at(&mut self, processes: &[ProcessKey]) -> Vec<(ProcessKey, Found)> {
         self.tables
             .retain(|_, (read_at, _)| read_at.elapsed() < EVERY);
-        let counts = processes.iter().take(MOST);
-        counts.map(|key| (*key, self.one(*key))).collect()
+        let found = processes.iter().take(MOST);
+        found.map(|key| (*key, self.one(*key))).collect()
     }
 
-    fn one(&mut self, key: ProcessKey) -> Reading<u32> {
+    fn one(&mut self, key: ProcessKey) -> Found {
         let directory = self.root.join(key.pid.to_string());
-        match self.connections(&directory) {
+        match self.found(&directory) {
             // All this was read by the pid, which may be another's by now.
-            Ok(_) if !is_still(&directory, key) => failed(io::Error::from(io::ErrorKind::NotFound)),
-            Ok(count) => count,
-            Err(error) => failed(error),
+            Ok(_) if !is_still(&directory, key) => {
+                let ended = io::Error::from(io::ErrorKind::NotFound);
+                Found::nothing(failed(ended))
+            }
+            Ok(found) => found,
+            Err(error) => Found::nothing(failed(error)),
         }
     }
 
-    fn connections(&mut self, directory: &Path) -> io::Result<Reading<u32>> {
-        let sockets = Sockets::of(directory)?;
-        if sockets.0.is_empty() {
-            return Ok(Reading::Unsupported);
+    fn found(&mut self, directory: &Path) -> io::Result<Found> {
+        let open = Open::of(directory)?;
+        if open.0.is_empty() {
+            return Ok(Found::from_tables(&open, &[]));
         }
         let namespace = read_link(directory.join("ns/net"))?;
         let tables = match self.tables.get(&namespace) {
@@ -70,13 +80,30 @@ impl Look {
             }
         };
         Ok(match tables {
-            Ok(tables) => sockets.connections(tables),
-            Err(broken) => Reading::Failed(broken.words()),
+            Ok(tables) => Found::from_tables(&open, tables),
+            Err(broken) => Found::nothing(Reading::Failed(broken.words())),
         })
     }
 }
 
-impl Sockets {
+impl Found {
+    /// Of a process whose sockets are not known.
+    fn nothing(why: Reading<u32>) -> Self {
+        Self {
+            clients: why,
+            sockets: None,
+        }
+    }
+
+    fn from_tables(open: &Open, tables: &[Table]) -> Self {
+        Self {
+            clients: open.connections(tables),
+            sockets: Some(open.sockets(tables)),
+        }
+    }
+}
+
+impl Open {
     /// Of the process whose directory this is.
     fn of(directory: &Path) -> io::Result<Self> {
         let mut inodes = Vec::new();
@@ -107,6 +134,25 @@ impl Sockets {
             Reading::Value(count)
         } else {
             Reading::Unsupported
+        }
+    }
+
+    /// Where these listen, and with whom they are connected.
+    fn sockets(&self, tables: &[Table]) -> Sockets {
+        let listening = tables.iter().flat_map(|table| table.listening(&self.0));
+        let ports: BTreeSet<u16> = listening.map(|local| local.port).collect();
+        let peers = tables.iter().flat_map(|table| table.peers(&self.0));
+        // Those of this box last: whoever connects to itself often must not thereby hide
+        // the others.
+        let peers: BTreeSet<(bool, SocketAddr)> =
+            peers.map(|peer| (peer.ip().is_loopback(), peer)).collect();
+        Sockets {
+            listens: ports.into_iter().take(PORTS).collect(),
+            peers: peers
+                .into_iter()
+                .take(PEERS)
+                .map(|(_, peer)| peer)
+                .collect(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The TCP sockets of a network namespace, as the kernel lists them
 //! (`/proc/PID/net/tcp`, `tcp6`; Documentation/networking/proc_net_tcp.rst).
 
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Read as _};
 
@@ -18,7 +19,7 @@ const LISTEN: u8 = 10;
 /// One side of a socket: its port, and its address as the kernel writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Local {
-    port: u16,
+    pub(super) port: u16,
     address: u128,
 }
 
@@ -29,13 +30,17 @@ pub(super) struct Table {
     listening: BTreeMap<u64, Local>,
     /// How many connections there are to what listens.
     established: BTreeMap<Local, u32>,
+    /// Of each connection that is open in a process its inode and its far end, by inode.
+    peers: Vec<(u64, SocketAddr)>,
 }
 
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Socket {
     pub(super) local: Local,
+    pub(super) peer: SocketAddr,
     pub(super) state: u8,
+    /// 0 where no process has it open.
     pub(super) inode: u64,
 }
 
@@ -85,6 +90,8 @@ impl Table {
             return Err(Broken::NotSockets);
         }
         table.forget_clients();
+        table.peers.sort_unstable();
+        table.peers.shrink_to_fit();
         Ok(table)
     }
 
@@ -96,6 +103,9 @@ impl Table {
             ESTABLISHED => {
                 let count = self.established.entry(socket.local).or_default();
                 *count = count.saturating_add(1);
+                if socket.inode != 0 {
+                    self.peers.push((socket.inode, socket.peer));
+                }
             }
             // On its way up or down: nobody is served over it.
             _ => {}
@@ -113,6 +123,17 @@ impl Table {
     pub(super) fn listening(&self, inodes: &[u64]) -> BTreeSet<Local> {
         let listening = inodes.iter().filter_map(|inode| self.listening.get(inode));
         listening.copied().collect()
+    }
+
+    /// With whom these sockets are connected, those of them that are.
+    pub(super) fn peers(&self, inodes: &[u64]) -> impl Iterator<Item = SocketAddr> {
+        inodes
+            .iter()
+            .filter_map(|inode| {
+                let place = self.peers.binary_search_by_key(inode, |(inode, _)| *inode);
+                place.ok().and_then(|place| self.peers.get(place))
+            })
+            .map(|(_, peer)| *peer)
     }
 
     /// How many connections there are to these.
@@ -139,7 +160,7 @@ impl Socket {
         let number = field()?.strip_suffix(':')?;
         let _: u64 = decimal(number)?;
         let local = local(field()?)?;
-        local_of_the_far_side(field()?)?;
+        let peer = peer(field()?)?;
         let state = u8::try_from(hex(field()?, 2)?).ok()?;
         // Queues, timers, retransmissions.
         for _ in 0..3 {
@@ -150,6 +171,7 @@ impl Socket {
         let inode = decimal(field()?)?;
         Some(Self {
             local,
+            peer,
             state,
             inode,
         })
@@ -164,8 +186,29 @@ fn local(text: &str) -> Option<Local> {
     })
 }
 
-fn local_of_the_far_side(text: &str) -> Option<()> {
-    local(text).map(|_| ())
+/// The far side. An address of IPv4 within IPv6 is told as what it is.
+fn peer(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::try_from(hex(port, 4)?).ok()?;
+    Some(SocketAddr::new(ip(address)?, port))
+}
+
+/// An address lies in memory in the order of the network. The kernel writes its words of
+/// 32 bits as numbers of the processor (`get_tcp4_sock` in `net/ipv4/tcp_ipv4.c`,
+/// `get_tcp6_sock` in `net/ipv6/tcp_ipv6.c`).
+fn ip(text: &str) -> Option<IpAddr> {
+    let word = |text: &str| u32::try_from(hex(text, 8)?).ok().map(u32::to_ne_bytes);
+    if text.len() == 8 {
+        return word(text).map(|octets| Ipv4Addr::from(octets).into());
+    }
+    let mut octets = [0; 16];
+    if text.len() != 32 {
+        return None;
+    }
+    for (place, at) in octets.chunks_exact_mut(4).zip((0..).step_by(8)) {
+        place.copy_from_slice(&word(text.get(at..at + 8)?)?);
+    }
+    Some(IpAddr::from(octets).to_canonical())
 }
 
 /// A number of so many digits.
@@ -247,6 +290,46 @@ mod tests {
         let mapped = "0000000000000000FFFF00000100007F:1F90";
         let table = read(&[line(&any, "0A", 1), line(mapped, "01", 2)]);
         assert_eq!(table.connections(&table.listening(&[1])), 1);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_far_end_is_read_as_the_kernel_writes_it() {
+        for (text, expected) in [
+            ("0100007F:1F90", "127.0.0.1:8080"),
+            ("077100CB:115C", "203.0.113.7:4444"),
+            ("00000000000000000000000001000000:0016", "[::1]:22"),
+            (
+                "B80D0120000000000000000067452301:FFFF",
+                "[2001:db8::123:4567]:65535",
+            ),
+            // One of IPv4 in a socket of IPv6.
+            ("0000000000000000FFFF0000077100CB:0001", "203.0.113.7:1"),
+        ] {
+            assert_eq!(peer(text), expected.parse().ok(), "{text}");
+        }
+        for text in [
+            "0100007F",
+            "0100007:1F90",
+            "é100007F:1F90",
+            ":",
+            "0100007F:1F90:",
+        ] {
+            assert_eq!(peer(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn far_ends_are_found_by_the_sockets_that_have_them() {
+        let table = read(&[
+            line("0100007F:1F90", "01", 30),
+            line("0100007F:1F90", "0A", 20),
+            line("0100007F:1F90", "01", 10),
+            line("0100007F:1F90", "01", 0),
+        ]);
+        let count = |inodes: &[u64]| table.peers(inodes).count();
+        assert_eq!(count(&[10, 20, 30, 40, 0]), 2);
+        assert_eq!((count(&[0]), count(&[])), (0, 0));
     }
 
     #[test]

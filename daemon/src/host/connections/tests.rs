@@ -10,8 +10,13 @@ const HEADER: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr 
                       retrnsmt   uid  timeout inode\n";
 
 fn line(port: u16, state: u8, inode: u64) -> String {
+    to("0100007F:FFFF", port, state, inode)
+}
+
+/// A socket with this far end.
+fn to(peer: &str, port: u16, state: u8, inode: u64) -> String {
     format!(
-        "   0: 0100007F:{port:04X} 0100007F:FFFF {state:02X} 00000000:00000000 00:00000000 \
+        "   0: 0100007F:{port:04X} {peer} {state:02X} 00000000:00000000 00:00000000 \
          00000000     0        0 {inode} 1\n"
     )
 }
@@ -102,9 +107,15 @@ fn whoever_has_the_pid_of_another_is_not_it() {
         pid: 1,
         start_ticks: 99,
     };
-    let counts = Look::below(tree.root().to_owned()).at(&[other, key(1)]);
+    let found = Look::below(tree.root().to_owned()).at(&[other, key(1)]);
+    let clients: Vec<_> = found
+        .iter()
+        .map(|(key, it)| (*key, it.clients.clone()))
+        .collect();
     let ended = Reading::Failed("the process has ended".into());
-    assert_eq!(counts, [(other, ended), (key(1), Reading::Value(0))]);
+    assert_eq!(clients, [(other, ended), (key(1), Reading::Value(0))]);
+    let is_known: Vec<bool> = found.iter().map(|(_, it)| it.sockets.is_some()).collect();
+    assert_eq!(is_known, [false, true]);
 }
 
 #[test]
@@ -118,9 +129,13 @@ fn those_who_are_known_are_looked_at_again_after_a_while_and_new_ones_at_once() 
         eprintln!("skipped: the box has just booted");
         return;
     };
-    known.counts = [
-        (key(1), (Reading::Value(1), then)),
-        (key(2), (Reading::Value(1), Instant::now())),
+    let found = Found {
+        clients: Reading::Value(1),
+        sockets: None,
+    };
+    known.found = [
+        (key(1), (found.clone(), then)),
+        (key(2), (found, Instant::now())),
     ]
     .into();
     assert_eq!(known.due(), [key(1), key(3)]);
@@ -128,4 +143,78 @@ fn those_who_are_known_are_looked_at_again_after_a_while_and_new_ones_at_once() 
     // A look that takes long is not waited for.
     known.since = Some(then);
     assert!(!known.is_worth_waiting());
+}
+
+fn sockets(listens: &[u16], peers: &[&str]) -> Sockets {
+    Sockets {
+        listens: listens.iter().copied().collect(),
+        peers: peers.iter().map(|it| it.parse().unwrap()).collect(),
+    }
+}
+
+#[test]
+fn each_process_is_told_where_it_listens_and_with_whom_it_is_connected() {
+    let tree = Tree::new();
+    let first = [
+        line(8000, 10, 5),
+        line(22, 10, 6),
+        // 203.0.113.7:4444, twice; 10.0.0.2:443.
+        to("077100CB:115C", 40000, 1, 7),
+        to("077100CB:115C", 40001, 1, 8),
+        to("0200000A:01BB", 40002, 1, 9),
+        // Not established, and not accepted yet.
+        to("077100CB:115D", 40003, 2, 10),
+        to("077100CB:115E", 8000, 1, 0),
+    ]
+    .concat();
+    tree.process(1, 1, &[5, 7, 8, 10], &first);
+    tree.process(2, 1, &[6, 5, 9], "");
+    // No sockets, and none in this table.
+    tree.process(3, 1, &[], "");
+    tree.process(4, 1, &[99], "");
+    tree.process(5, 2, &[7], "no list\n");
+    let connections = Connections::start(tree.root().to_owned()).unwrap();
+    let all = [1, 2, 3, 4, 5, 6];
+    assert_eq!(connections.sockets_of(key(1)), None);
+    connections.want(all.map(key).into());
+    connections.settle(Instant::now() + Duration::from_secs(10));
+    let expected = [
+        Some(sockets(&[8000], &["203.0.113.7:4444"])),
+        Some(sockets(&[22, 8000], &["10.0.0.2:443"])),
+        Some(sockets(&[], &[])),
+        Some(sockets(&[], &[])),
+        None,
+        None,
+    ];
+    assert_eq!(all.map(|pid| connections.sockets_of(key(pid))), expected);
+    // What is too old is not told.
+    let Some(then) = Instant::now().checked_sub(OLD + EVERY) else {
+        eprintln!("skipped: the box has just booted");
+        return;
+    };
+    connections.0.lock().wanted.clear();
+    connections.0.lock().found.get_mut(&key(1)).unwrap().1 = then;
+    assert_eq!(connections.sockets_of(key(1)), None);
+}
+
+#[test]
+fn who_has_many_connections_tells_of_some_and_of_those_to_elsewhere_first() {
+    let tree = Tree::new();
+    let inodes: Vec<u64> = (1..=900).collect();
+    let table: String = inodes
+        .iter()
+        .map(|inode| match inode {
+            1..=100 => line(u16::try_from(*inode).unwrap(), 10, *inode),
+            // By its number, 127.0.0.1 comes before 203.0.113.7.
+            101..=800 => to(&format!("0100007F:{inode:04X}"), 9, 1, *inode),
+            _ => to(&format!("077100CB:{inode:04X}"), 9, 1, *inode),
+        })
+        .collect();
+    tree.process(1, 1, &inodes, &table);
+    let found = Look::below(tree.root().to_owned()).at(&[key(1)]);
+    let sockets = found[0].1.sockets.clone().unwrap();
+    assert_eq!(sockets.listens, (1..=64).collect());
+    let is_elsewhere = |peer: &&SocketAddr| !peer.ip().is_loopback();
+    let elsewhere = sockets.peers.iter().filter(is_elsewhere).count();
+    assert_eq!((sockets.peers.len(), elsewhere), (256, 100));
 }

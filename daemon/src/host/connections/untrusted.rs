@@ -16,5 +16,7 @@ pub fn sockets(bytes: &[u8]) {
     let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
     let connections = usize::try_from(table.connections(&listening)).expect("64 bits");
     assert!(listening.len() + connections < lines.max(1));
-    assert!(table.listening(&[]).is_empty());
+    let mut peers = table.peers(&inodes);
+    assert!(peers.all(|peer| peer.ip() == peer.ip().to_canonical()));
+    assert!(table.listening(&[]).is_empty() && table.peers(&[0]).next().is_none());
 }
