@@ -7,6 +7,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::gather::{Gatherer, Poll};
 use crate::guard::Guard;
+use crate::rogue::Rogue;
 use crate::state::{Published, Publisher, Wanted, whole_milliseconds};
 use crate::systemd;
 use crate::tick::{Ticked, Ticker};
@@ -43,6 +44,7 @@ pub(crate) struct Poller {
     pub(crate) publisher: Publisher,
     pub(crate) store: Store,
     pub(crate) guard: Guard,
+    pub(crate) rogue: Rogue,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Arc<Config>,
     pub(crate) wanted: Wanted,
@@ -69,6 +71,7 @@ impl Poller {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     if let Some(sample) = self.gatherer.rest() {
                         self.guard.sample(&sample);
+                        self.rogue.sample(&sample);
                         self.store.sample(sample);
                     }
                     return;
@@ -96,6 +99,8 @@ impl Poller {
             .map(|fault| ("store".to_owned(), fault));
         let rules = self.guard.faults().into_iter();
         let rules = rules.map(|fault| ("guard".to_owned(), fault));
+        let watch = self.rogue.faults().into_iter();
+        let rules = rules.chain(watch.map(|fault| ("rogue".to_owned(), fault)));
         let patience = (interval / 2).min(LONGEST_PATIENCE);
         // Both of the same moment: a poll may take a while.
         let (now, at) = (self.clock.now(), self.clock.steady());
@@ -135,6 +140,7 @@ impl Poller {
             holders: held,
             polling,
         });
+        self.rogue.poll(&snapshot, self.guard.standing());
         let poll = Poll {
             snapshot: &snapshot,
             groups: &groups,
@@ -145,6 +151,7 @@ impl Poller {
         };
         for sample in self.gatherer.add(&poll) {
             self.guard.sample(&sample);
+            self.rogue.sample(&sample);
             self.store.sample(sample);
         }
     }

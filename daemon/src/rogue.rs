@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch as channel;
 use watch::{Order, Watch};
-pub(crate) use witness::Witness;
+pub(crate) use witness::{OfProc, Witness};
 
 /// So many polls and samples may wait: the next poll tells what one that is dropped did.
 const QUEUE: usize = 4;

@@ -20,12 +20,14 @@ use crate::host::containers::Containers;
 use crate::host::crowd::Crowds;
 use crate::host::namespace::has_the_hosts_pids;
 use crate::host::process::Processes;
+use crate::host::traces::TraceReader;
 use crate::host::users::{System, Users};
 use crate::logging::{self, Log};
 use crate::look::look;
 use crate::poller::{Event, Poller};
 use crate::quiesce::Quiesce;
 use crate::reset::Resetter;
+use crate::rogue::{self, OfProc, Rogue};
 use crate::server::listener::{Listening, listen, lock};
 use crate::server::{Replays, Shared, Turns, serve};
 use crate::state::Wanted;
@@ -176,7 +178,7 @@ impl Running {
         let guard = Guard::start(
             config.guard.clone(),
             state_dir.clone(),
-            boot,
+            boot.clone(),
             Box::new(crate::procfs::stat::lives(procfs)),
             store.clone(),
         )
@@ -225,6 +227,15 @@ impl Running {
                 let _ = hurry.send(Event::Hurry);
             },
         );
+        let connections = Connections::start(procfs.clone()).map_err(&thread)?;
+        let connections = Arc::new(connections);
+        let witness = OfProc {
+            traces: TraceReader::start(procfs.clone()).map_err(&thread)?,
+            connections: Arc::clone(&connections),
+        };
+        let rules = rogue::rules::Keeper::start(config.rogue.rules.clone(), store.clone());
+        let rogue = Rogue::start(rules, Box::new(witness), store.clone(), boot.clone());
+        let rogue = rogue.map_err(&thread)?;
         let poller = Poller {
             ticker: Ticker::new(
                 readers,
@@ -232,13 +243,14 @@ impl Running {
                 roots,
                 Processes::new(procfs.clone(), commands, containers, accounts),
                 users.clone(),
-                Connections::start(procfs.clone()).map_err(&thread)?,
+                connections,
                 Arc::clone(&published.borrow().snapshot),
             ),
             gatherer: Gatherer::new(procfs.clone()),
             publisher,
             store: store.clone(),
             guard: guard.clone(),
+            rogue: rogue.clone(),
             clock: Arc::clone(&clock),
             config: Arc::clone(config),
             wanted,
@@ -285,6 +297,7 @@ impl Running {
             resetter,
             store: store.clone(),
             guard,
+            rogue,
             quiesce,
             look,
             turns: Turns::default(),
@@ -355,6 +368,7 @@ impl Running {
             tracing::warn!("the poll under way did not end in time");
         }
         self.shared.guard.stop();
+        self.shared.rogue.stop();
         self.store.record(Recorded::Stopped);
         self.store.close();
     }

@@ -49,7 +49,7 @@ pub(crate) struct Ticker {
     procfs: PathBuf,
     processes: Processes,
     users: Users,
-    connections: Connections,
+    connections: Arc<Connections>,
     memberships: Memberships,
     memory: Memory,
     past: Past,
@@ -89,7 +89,7 @@ impl Ticker {
         roots: Roots,
         processes: Processes,
         users: Users,
-        connections: Connections,
+        connections: Arc<Connections>,
         before: Arc<Snapshot>,
     ) -> Self {
         let Roots { sysfs, procfs, .. } = roots;

@@ -285,3 +285,6 @@ fn log(finding: &Finding, snapshot: &Snapshot) {
         "a process may be a {words}"
     );
 }
+
+#[cfg(test)]
+mod tests;

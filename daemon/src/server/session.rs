@@ -10,6 +10,10 @@ mod guarding;
 
 mod looking;
 
+mod past;
+
+mod suspecting;
+
 mod quiescing;
 
 mod resetting;
@@ -147,6 +151,7 @@ impl Gpukill for Session {
             let snapshot = Arc::clone(&state.borrow().snapshot);
             let mut page = page(&snapshot, 0, &self.caller, &self.shared.roles());
             page.guard = self.brief(&snapshot);
+            page.suspected = self.suspected(&snapshot);
             // Kept only while there is more to ask for.
             self.keep(page.next.map(|_| snapshot));
             Ok(page)
@@ -340,8 +345,8 @@ impl Gpukill for Session {
         whole(self.change_rules(edit, expected, is_dry_run)).await
     }
 
-    async fn scan(self, _: Context, _: u32) -> Result<ScanReport, Refusal> {
-        Err(Refusal::Internal)
+    async fn scan(self, _: Context, hours: u32) -> Result<ScanReport, Refusal> {
+        whole(self.scan_past(hours)).await
     }
 
     async fn rogue_text(self, _: Context, _: u64) -> Result<RulesText, Refusal> {

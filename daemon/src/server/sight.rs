@@ -36,6 +36,11 @@ impl Sight<'_> {
         )
     }
 
+    /// Whether what this user does is none; of one who is not known, whether nobody's is.
+    pub(super) fn of_user(&self, uid: Option<u32>) -> bool {
+        self.reads(uid, None)
+    }
+
     /// Whether nobody's doings are.
     fn of_everybody(&self) -> bool {
         self.reads(None, None)

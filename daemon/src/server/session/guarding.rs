@@ -19,24 +19,10 @@ use gpukill_proto::guard::{
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{LONGEST_PART, LONGEST_RULES};
 use gpukill_proto::snapshot::{Job, Snapshot};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// So many violations that go on are told at once.
 const MOST_OPEN: usize = 1_000;
-
-/// The longest that a replay waits for others.
-const REPLAY_PATIENCE: Duration = Duration::from_secs(30);
-
-/// Whoever asked still waits, as long as it is not dropped.
-struct Waits(Arc<AtomicBool>);
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
-}
 
 /// The rules that a connection offers. They go with it.
 #[derive(Clone, Default)]
@@ -246,37 +232,20 @@ impl Session {
         edited.await.map_err(|_| Refusal::Internal)?
     }
 
-    /// What rules would have done. One replay at a time: each keeps a core busy.
+    /// What rules would have done.
     pub(super) async fn replay(&self, request: ReplayRequest) -> Result<ReplayReport, Refusal> {
         self.may_read_rules()?;
-        let turn = tokio::time::timeout(REPLAY_PATIENCE, self.turn_to_replay());
-        let turn = turn.await.map_err(|_| Refusal::Busy)?;
         let (guard, store) = (self.shared.guard.clone(), self.shared.store.clone());
         let offered = self.offered.clone();
-        let is_wanted = Arc::new(AtomicBool::new(true));
-        // Goes with this call: when it is over, when whoever asked has gone, and when
-        // they do not want to wait any longer.
-        let _waits = Waits(Arc::clone(&is_wanted));
-        let replayed = self.shared.replays.run(move || {
-            // Until it has ended, whether or not whoever asked still waits.
-            let _turn = turn;
+        self.look_back(move |is_wanted| {
             let rules = match request.rules {
                 RulesFrom::Force => guard.in_force().rules().clone(),
                 // Some megabytes of patterns take seconds to read.
                 RulesFrom::Offered => offered.rules()?,
             };
-            replay(&store, rules, request.since, request.until, &|| {
-                is_wanted.load(Ordering::Relaxed)
-            })
-        });
-        replayed.await.ok_or(Refusal::Internal)?
-    }
-
-    /// Of a plain user one replay waits for this, and those who run the box wait for
-    /// few.
-    async fn turn_to_replay(&self) -> impl Send + use<> {
-        let replays = &self.shared.replays;
-        replays.only(self.turn_of(&replays.turns).await).await
+            replay(&store, rules, request.since, request.until, is_wanted)
+        })
+        .await
     }
 
     pub(super) fn may_edit_rules(&self) -> Result<(), Refusal> {

@@ -9,6 +9,7 @@ use crate::look::{Since, looked};
 use crate::state::Published;
 use gpukill_policy::access::{Operation, Person, Ruling, check};
 use gpukill_proto::holders::{Explanation, HoldersPage};
+use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::text::visible;
@@ -100,6 +101,15 @@ impl Session {
                 people.borrow_mut().push(uid);
             }
             self.called(person)
+        });
+        let explained = explained.map(|explained| {
+            let uses = published.snapshot.processes.iter();
+            let mut its = uses.filter(|process| process.pid == pid);
+            let rogue = its.next().map(|process| self.looked_like(process));
+            Explanation {
+                rogue: rogue.unwrap_or(Reading::Unsupported),
+                ..explained
+            }
         });
         (explained, people.into_inner())
     }

@@ -6,7 +6,6 @@ use gpukill_policy::access::rights;
 use gpukill_policy::alert::values;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::guard::GuardReport;
-use gpukill_proto::rogue::RogueReport;
 use gpukill_proto::status::{CallerReport, Status};
 use std::time::Duration;
 
@@ -50,7 +49,7 @@ impl Session {
             polling: published.polling,
             store: shared.store.report(),
             guard: self.guard_report(is_file_changed),
-            rogue: RogueReport::default(),
+            rogue: self.rogue_report(&published.snapshot),
         }
     }
 
