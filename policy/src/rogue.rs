@@ -6,6 +6,10 @@
 
 pub mod read;
 
+pub mod edit;
+
+pub mod odd;
+
 pub mod rules;
 
 pub mod suspect;
