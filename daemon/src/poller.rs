@@ -7,6 +7,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::gather::{Gatherer, Poll};
 use crate::guard::Guard;
+use crate::rogue::Rogue;
 use crate::state::{Published, Publisher, Wanted, whole_milliseconds};
 use crate::systemd;
 use crate::tick::{Ticked, Ticker};
@@ -43,6 +44,7 @@ pub(crate) struct Poller {
     pub(crate) publisher: Publisher,
     pub(crate) store: Store,
     pub(crate) guard: Guard,
+    pub(crate) rogue: Rogue,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Arc<Config>,
     pub(crate) wanted: Wanted,
@@ -96,6 +98,8 @@ impl Poller {
             .map(|fault| ("store".to_owned(), fault));
         let rules = self.guard.faults().into_iter();
         let rules = rules.map(|fault| ("guard".to_owned(), fault));
+        let rogue = self.rogue.faults().into_iter();
+        let rogue = rogue.map(|fault| ("rogue".to_owned(), fault));
         let patience = (interval / 2).min(LONGEST_PATIENCE);
         // Both of the same moment: a poll may take a while.
         let (now, at) = (self.clock.now(), self.clock.steady());
@@ -109,7 +113,7 @@ impl Poller {
         } = self.ticker.tick(
             patience,
             now,
-            others.chain(rules).collect(),
+            others.chain(rules).chain(rogue).collect(),
             &self.config.alerts,
             self.wanted.is_wanted(),
         );

@@ -32,6 +32,7 @@ use crate::guard::Guard;
 use crate::look::Look;
 use crate::quiesce::Quiesce;
 use crate::reset::Resetter;
+use crate::rogue::Rogue;
 use crate::state;
 use gpukill_policy::access::{Caller, Roles, rights};
 use gpukill_proto::status::Right;
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     pub(crate) resetter: Resetter,
     pub(crate) store: Store,
     pub(crate) guard: Guard,
+    pub(crate) rogue: Rogue,
     pub(crate) quiesce: Quiesce,
     pub(crate) look: Look,
     pub(crate) turns: Turns,

@@ -26,6 +26,7 @@ use crate::look::look;
 use crate::poller::{Event, Poller};
 use crate::quiesce::Quiesce;
 use crate::reset::Resetter;
+use crate::rogue::Rogue;
 use crate::server::listener::{Listening, listen, lock};
 use crate::server::{Replays, Shared, Turns, serve};
 use crate::state::Wanted;
@@ -181,6 +182,7 @@ impl Running {
             store.clone(),
         )
         .map_err(&thread)?;
+        let rogue = Rogue::start(config.rogue.rules.clone(), store.clone());
         let (publisher, published) = state::channel(host, config.daemon.poll_interval);
         let commands = Commands::start().map_err(&thread)?;
         let accounts = Accounts::start().map_err(&thread)?;
@@ -239,6 +241,7 @@ impl Running {
             publisher,
             store: store.clone(),
             guard: guard.clone(),
+            rogue: rogue.clone(),
             clock: Arc::clone(&clock),
             config: Arc::clone(config),
             wanted,
@@ -285,6 +288,7 @@ impl Running {
             resetter,
             store: store.clone(),
             guard,
+            rogue,
             quiesce,
             look,
             turns: Turns::default(),
@@ -310,13 +314,14 @@ impl Running {
             self.settings.clone(),
             self.events.clone(),
         );
-        let guard = self.shared.guard.clone();
+        let (guard, rogue) = (self.shared.guard.clone(), self.shared.rogue.clone());
         let handle_signals = move || {
             for signal in signals.forever() {
                 match signal {
                     SIGHUP => {
                         reload(&args, &settings, &events, &store);
                         guard.reload();
+                        rogue.keeper.reload();
                     }
                     // SIGTERM and SIGINT; no other was asked for.
                     _ => break,

@@ -5,6 +5,8 @@ pub(crate) mod list;
 
 pub(crate) mod typed;
 
+pub(crate) mod json;
+
 mod ends;
 
 use toml_edit::{Decor, DocumentMut, Item, RawString, Table, TableLike, Value};

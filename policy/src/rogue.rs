@@ -10,6 +10,8 @@ pub mod edit;
 
 pub mod odd;
 
+pub mod import;
+
 pub mod rules;
 
 pub mod suspect;

@@ -5,7 +5,7 @@ use super::read::{self, KEYS};
 use crate::document::{Text, existing_table, list, remove_key, set_value, table, typed};
 use gpukill_proto::guard::edit;
 use gpukill_proto::rogue::{AllowBy, RogueEdit};
-use gpukill_proto::settings::{Mistake, nearest};
+use gpukill_proto::settings::{Key, Mistake, nearest};
 use gpukill_proto::units::Timestamp;
 use toml_edit::{Array, DocumentMut, Item, Value};
 
@@ -101,13 +101,11 @@ fn key(typed: &str) -> Result<(&'static str, &'static str), EditError> {
     if let Some(key) = found {
         return Ok((key.section, key.name));
     }
-    let paths: Vec<String> = KEYS.iter().map(|key| key.path()).collect();
+    let paths: Vec<String> = KEYS.iter().map(Key::path).collect();
     let near = nearest(typed, paths.iter().map(String::as_str));
     let near_name = || {
         let near = nearest(typed, KEYS.iter().map(|key| key.name))?;
-        KEYS.iter()
-            .find(|key| key.name == near)
-            .map(|key| key.path())
+        KEYS.iter().find(|key| key.name == near).map(Key::path)
     };
     Err(EditError::NoSuch {
         what: format!("key {typed:?}"),

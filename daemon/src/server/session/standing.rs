@@ -1,7 +1,7 @@
 //! How the daemon stands, and what this caller may do.
 
 use super::Session;
-use crate::guard::Wrong;
+use crate::rules_file::Wrong;
 use gpukill_policy::access::rights;
 use gpukill_policy::alert::values;
 use gpukill_proto::PROTOCOL_VERSION;
@@ -50,7 +50,7 @@ impl Session {
             polling: published.polling,
             store: shared.store.report(),
             guard: self.guard_report(is_file_changed),
-            rogue: RogueReport::default(),
+            rogue: self.rogue_report(),
         }
     }
 
@@ -73,6 +73,22 @@ impl Session {
             ended_today: today.ended,
             is_file_changed,
             ..report
+        }
+    }
+
+    /// How the watch for rogues stands.
+    fn rogue_report(&self) -> RogueReport {
+        let in_force = self.shared.rogue.in_force();
+        let wrong = in_force.mistakes.iter();
+        let mistakes = match self.may_edit_rogue() {
+            Ok(()) => wrong.map(ToString::to_string).collect(),
+            Err(_) => wrong.map(Wrong::place).collect(),
+        };
+        RogueReport {
+            file: self.shared.rogue.keeper.path().display().to_string(),
+            revision: in_force.revision,
+            mistakes,
+            ..RogueReport::default()
         }
     }
 

@@ -17,6 +17,7 @@ use crate::host::containers::Containers;
 use crate::host::process::Processes;
 use crate::host::users::Users;
 use crate::poller::{Event, Poller};
+use crate::rogue::Rogue;
 use crate::state::{self, Wanted};
 use crate::tick::Ticker;
 use futures::executor::block_on;
@@ -142,6 +143,7 @@ impl Stage {
                 store.clone(),
             )
             .unwrap(),
+            rogue: Rogue::start(root("rogue.toml"), store.clone()),
             store: store.clone(),
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             config: Arc::new(Config {
