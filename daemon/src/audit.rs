@@ -77,7 +77,7 @@ pub(crate) use measured::Recording;
 pub(crate) use query::{Chosen, Whom};
 pub(crate) use restore::Taken;
 pub(crate) use retention::Keep;
-pub(crate) use sample::{Accounts, Departed, Departure, Groups, Sample, about};
+pub(crate) use sample::{Accounts, Departed, Departure, Groups, Sample, Suspicions, about};
 
 use crate::catalogue::{About, tell};
 use acts::End;
@@ -146,9 +146,10 @@ pub(crate) enum Event {
     Stopped,
     /// The settings that are in force from now on, as JSON.
     Settings(String),
-    /// The guard's rules that are in force from now on: what names them, where they
+    /// The rules that are in force from now on: whose, what names them, where they
     /// are written, and their text.
     Rules {
+        of: RulesOf,
         revision: Option<String>,
         text: String,
     },
@@ -162,6 +163,33 @@ pub(crate) enum Event {
     Resumed(u32),
     /// A file of the store was broken and is set aside: as what, and why.
     SetAside(String, String),
+}
+
+/// Which rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RulesOf {
+    /// Those by which the guard judges.
+    Guard,
+    /// Those by which rogues are known.
+    Rogues,
+}
+
+impl RulesOf {
+    /// The kind of event that they are recorded as.
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Guard => "rules",
+            Self::Rogues => "rogue_rules",
+        }
+    }
+
+    /// What stands before a change of them in the record.
+    pub(crate) const fn prefix(self) -> &'static str {
+        match self {
+            Self::Guard => "",
+            Self::Rogues => "rogue: ",
+        }
+    }
 }
 
 /// What a person has the daemon do, before it is done.
@@ -187,7 +215,7 @@ pub(crate) enum ActKind {
     Backup,
     /// A copy was put in the store's place.
     Restore,
-    /// The guard's rules were changed.
+    /// Rules were changed.
     EditRules,
 }
 

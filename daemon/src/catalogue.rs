@@ -95,6 +95,8 @@ kinds! {
         [rule, subject, mode, uid, action, terminals, count];
     RulesInForce = "rules-in-force", "0b683b7de1864d3bb780cc33da8aeb06", INFO,
         "rules are in force", [mode, policies, revision];
+    RogueRulesInForce = "rogue-rules-in-force", "a50e8d4d9f2d42d6bdbf76d025b1ef40", INFO,
+        "rules on rogues are in force", [revision];
     RulesRefused = "rules-refused", "e383ee22538540cc9c7d2a9299372369", ERROR,
         "rules not read, the old ones hold", [file, mistake];
     ActBegins = "act-begins", "3caee72719f0479ab305c1c3bf63c7b1", INFO, "an act begins",

@@ -33,6 +33,8 @@ pub struct Config {
     pub reset: Reset,
     /// What is judged.
     pub guard: Guard,
+    /// What is taken for a rogue.
+    pub rogue: Rogue,
     /// What of a device is told when it is high.
     pub alerts: Thresholds,
     /// What nobody ends.
@@ -117,6 +119,13 @@ pub struct Guard {
     pub rules: PathBuf,
     /// Where the terminals lie on which people are warned; `None` where they are on none.
     pub terminals: Option<PathBuf>,
+}
+
+/// What is taken for a rogue.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rogue {
+    /// The file of rules.
+    pub rules: PathBuf,
 }
 
 /// How devices are reset.
@@ -247,8 +256,9 @@ fn defaults(scope: Scope, environment: &[(String, String)]) -> (Config, Vec<Mist
             config.daemon.socket = personal_socket(environment);
             config.daemon.state_dir =
                 base(environment, "XDG_STATE_HOME", ".local/state").join("gpukill");
-            config.guard.rules =
-                base(environment, "XDG_CONFIG_HOME", ".config").join("gpukill/guard.toml");
+            let settings = base(environment, "XDG_CONFIG_HOME", ".config").join("gpukill");
+            config.guard.rules = settings.join("guard.toml");
+            config.rogue.rules = settings.join("rogue.toml");
         }
     }
     (config, mistakes)
@@ -350,6 +360,9 @@ mod tests {
             guard: Guard {
                 rules: "/etc/gpukill/guard.toml".into(),
                 terminals: Some("/dev".into()),
+            },
+            rogue: Rogue {
+                rules: "/etc/gpukill/rogue.toml".into(),
             },
             reset: Reset {
                 helper: "/run/gpukill/reset.sock".into(),
@@ -570,6 +583,9 @@ mod tests {
                 let terminals = c.guard.terminals.as_ref();
                 terminals.map_or_else(String::new, |it| it.display().to_string())
             }),
+            ("GPUKILLD_ROGUE_RULES", "/x/rogue.toml", |c| {
+                c.rogue.rules.display().to_string()
+            }),
             ("GPUKILLD_RESET_HELPER", "/x/reset.sock", |c| {
                 c.reset.helper.display().to_string()
             }),
@@ -617,6 +633,13 @@ mod tests {
         assert_eq!(
             config.daemon.state_dir,
             Path::new("/home/ann/.local/state/gpukill")
+        );
+        assert_eq!(
+            (config.guard.rules, config.rogue.rules),
+            (
+                "/home/ann/.config/gpukill/guard.toml".into(),
+                "/home/ann/.config/gpukill/rogue.toml".into()
+            )
         );
         let without = load(
             None,

@@ -7,8 +7,6 @@
 
 pub(crate) mod bucket;
 
-mod file;
-
 mod rules;
 
 mod remembered;
@@ -26,6 +24,7 @@ pub(crate) mod replay;
 use crate::audit::{Sample, Store};
 use crate::civil::civil;
 use crate::enforce::Enforcer;
+use crate::rules_file::Edited;
 pub(crate) use acting::Asked;
 use acting::{Armed, SnoozeOrder};
 use chrono::Local;
@@ -39,8 +38,8 @@ use gpukill_proto::guard::{
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use judging::{Judging, Lives, Order};
-use rules::{Edited, Keeper};
-pub(crate) use rules::{InForce, Wrong};
+pub(crate) use rules::InForce;
+use rules::Keeper;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -208,7 +207,8 @@ impl Guard {
     ) -> Result<EditReport, Refusal> {
         let open = &self.standing().open;
         let keeper = &self.keeper;
-        let Edited { mut report, mode } = keeper.edit(uid, edit, expected, is_dry_run, open)?;
+        let Edited { mut report, rules } = keeper.edit(uid, edit, expected, is_dry_run, open)?;
+        let mode = rules.book.rules().mode;
         let is_of_mode = matches!(edit, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
         let acts = is_of_mode && mode > GuardMode::DryRun;
         if acts && self.standing().tripped_at.is_some() {
@@ -275,24 +275,8 @@ impl Guard {
             "what it remembers cannot be written down: it ends nobody, and a restart begins anew"
                 .to_owned()
         });
-        let wrong = self.mistaken().into_iter();
+        let wrong = self.keeper.fault().into_iter();
         wrong.chain(stopped).chain(unkept).collect()
-    }
-
-    /// That the file has mistakes.
-    fn mistaken(&self) -> Option<String> {
-        let in_force = self.in_force.borrow();
-        // Everybody sees faults, and what a mistake quotes is for whoever may change
-        // the file.
-        let first = in_force.mistakes.first()?.place();
-        let more = match in_force.mistakes.len() {
-            1 => String::new(),
-            several => format!(", and {} more", several - 1),
-        };
-        let file = self.keeper.path().display();
-        Some(format!(
-            "{file}: {first}{more}: the rules of before hold; see gpukillctl guard check {file}"
-        ))
     }
 
     /// How it stands, but for what only the disk knows.

@@ -74,7 +74,11 @@ mod reset;
 
 mod terminals;
 
+mod rules_file;
+
 mod guard;
+
+mod rogue;
 
 mod server;
 

@@ -99,8 +99,8 @@ impl Poller {
             .map(|fault| ("store".to_owned(), fault));
         let rules = self.guard.faults().into_iter();
         let rules = rules.map(|fault| ("guard".to_owned(), fault));
-        let watch = self.rogue.faults().into_iter();
-        let rules = rules.chain(watch.map(|fault| ("rogue".to_owned(), fault)));
+        let rogue = self.rogue.faults().into_iter();
+        let rogue = rogue.map(|fault| ("rogue".to_owned(), fault));
         let patience = (interval / 2).min(LONGEST_PATIENCE);
         // Both of the same moment: a poll may take a while.
         let (now, at) = (self.clock.now(), self.clock.steady());
@@ -114,7 +114,7 @@ impl Poller {
         } = self.ticker.tick(
             patience,
             now,
-            others.chain(rules).collect(),
+            others.chain(rules).chain(rogue).collect(),
             &self.config.alerts,
             self.wanted.is_wanted(),
         );

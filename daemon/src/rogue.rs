@@ -18,13 +18,15 @@ use crate::audit::{Sample, Store, Suspicions};
 use crate::guard;
 use gpukill_proto::rogue::{Finding, Looked};
 use gpukill_proto::snapshot::{ProcessKey, Snapshot};
-use rules::Keeper;
+use rules::{InForce, Keeper};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch as channel;
 use watch::{Order, Watch};
+#[cfg(test)]
+pub(crate) use witness::Blind;
 pub(crate) use witness::{OfProc, Witness};
 
 /// So many polls and samples may wait: the next poll tells what one that is dropped did.
@@ -102,6 +104,11 @@ impl Rogue {
             .try_send(Order::Sample(Box::new(sample.clone())));
     }
 
+    /// The rules in force.
+    pub(crate) fn in_force(&self) -> InForce {
+        self.keeper.subscribe().borrow().clone()
+    }
+
     /// What is known now.
     pub(crate) fn standing(&self) -> Arc<Standing> {
         Arc::clone(&self.standing.borrow())
@@ -116,7 +123,9 @@ impl Rogue {
     pub(crate) fn faults(&self) -> Vec<String> {
         let beyond = match self.standing.borrow().beyond {
             0 => None,
-            more => Some(format!("{more} processes are not watched: there are too many")),
+            more => Some(format!(
+                "{more} processes are not watched: there are too many"
+            )),
         };
         self.keeper.fault().into_iter().chain(beyond).collect()
     }

@@ -2,6 +2,8 @@
 
 mod settings;
 
+mod watching;
+
 use crate::args::Args;
 use crate::audit::{Event as Recorded, Store};
 use crate::authority::Authority;
@@ -15,19 +17,16 @@ use crate::guard::Guard;
 use crate::holders::Holders;
 use crate::host::accounts::Accounts;
 use crate::host::commands::Commands;
-use crate::host::connections::Connections;
 use crate::host::containers::Containers;
 use crate::host::crowd::Crowds;
 use crate::host::namespace::has_the_hosts_pids;
 use crate::host::process::Processes;
-use crate::host::traces::TraceReader;
 use crate::host::users::{System, Users};
 use crate::logging::{self, Log};
 use crate::look::look;
 use crate::poller::{Event, Poller};
 use crate::quiesce::Quiesce;
 use crate::reset::Resetter;
-use crate::rogue::{self, OfProc, Rogue};
 use crate::server::listener::{Listening, listen, lock};
 use crate::server::{Replays, Shared, Turns, serve};
 use crate::state::Wanted;
@@ -183,6 +182,7 @@ impl Running {
             store.clone(),
         )
         .map_err(&thread)?;
+        let (rogue, connections) = watching::start(config, &store, boot).map_err(&thread)?;
         let (publisher, published) = state::channel(host, config.daemon.poll_interval);
         let commands = Commands::start().map_err(&thread)?;
         let accounts = Accounts::start().map_err(&thread)?;
@@ -227,15 +227,6 @@ impl Running {
                 let _ = hurry.send(Event::Hurry);
             },
         );
-        let connections = Connections::start(procfs.clone()).map_err(&thread)?;
-        let connections = Arc::new(connections);
-        let witness = OfProc {
-            traces: TraceReader::start(procfs.clone()).map_err(&thread)?,
-            connections: Arc::clone(&connections),
-        };
-        let rules = rogue::rules::Keeper::start(config.rogue.rules.clone(), store.clone());
-        let rogue = Rogue::start(rules, Box::new(witness), store.clone(), boot.clone());
-        let rogue = rogue.map_err(&thread)?;
         let poller = Poller {
             ticker: Ticker::new(
                 readers,
@@ -323,13 +314,14 @@ impl Running {
             self.settings.clone(),
             self.events.clone(),
         );
-        let guard = self.shared.guard.clone();
+        let (guard, rogue) = (self.shared.guard.clone(), self.shared.rogue.clone());
         let handle_signals = move || {
             for signal in signals.forever() {
                 match signal {
                     SIGHUP => {
                         reload(&args, &settings, &events, &store);
                         guard.reload();
+                        rogue.keeper.reload();
                     }
                     // SIGTERM and SIGINT; no other was asked for.
                     _ => break,

@@ -45,5 +45,7 @@ pub mod xid;
 
 pub mod alert;
 
+mod document;
+
 #[cfg(test)]
 mod golden;

@@ -6,6 +6,12 @@
 
 pub mod read;
 
+pub mod edit;
+
+pub mod odd;
+
+pub mod import;
+
 pub mod rules;
 
 pub mod suspect;

@@ -26,7 +26,9 @@ pub struct Key<C: 'static> {
 }
 
 impl<C> Key<C> {
-    fn path(&self) -> String {
+    /// Where it stands: `audit.keep_samples`
+    #[must_use]
+    pub fn path(&self) -> String {
         if self.section.is_empty() {
             self.name.to_owned()
         } else {

@@ -9,13 +9,14 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::json;
 
 /// Every kind of event.
-pub(super) const KINDS: [&str; 12] = [
+pub(super) const KINDS: [&str; 13] = [
     "broken",
     "started",
     "stopped",
     "booted",
     "settings",
     "rules",
+    "rogue_rules",
     "fault",
     "fault_over",
     "xid",
@@ -152,12 +153,12 @@ impl EventRow {
                 content: Some(cut::json(settings.clone(), cut::MOST_JSON)),
                 ..row("settings")
             },
-            Event::Rules { revision, text } => {
+            Event::Rules { of, revision, text } => {
                 let content = json!({ "revision": revision, "text": text });
                 Self {
                     detail: Some(revision.clone().unwrap_or_else(|| "built-in".into())),
                     content: Some(content.to_string()),
-                    ..row("rules")
+                    ..row(of.kind())
                 }
             }
             Event::Fault(change) => {

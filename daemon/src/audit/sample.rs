@@ -2,6 +2,7 @@
 
 use gpukill_policy::guard::about::About;
 use gpukill_policy::usage::{Run, Usage};
+use gpukill_proto::rogue::Suspected;
 use gpukill_proto::snapshot::{DeviceId, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
@@ -64,6 +65,9 @@ pub(crate) fn about(process: &GpuProcess, groups: &Groups, accounts: &Accounts) 
 
 /// The names of users' groups, by uid.
 pub(crate) type Groups = BTreeMap<u32, Vec<String>>;
+
+/// What the watch for rogues says of processes; nothing of one that has no verdict.
+pub(crate) type Suspicions = BTreeMap<ProcessKey, Option<Suspected>>;
 
 /// The accounts that processes name.
 pub(crate) type Accounts = BTreeMap<ProcessKey, String>;

@@ -1,6 +1,6 @@
 //! The settings in force, as the record has them: with the names of their keys.
 
-use super::{Access, Audit, Backends, Config, Daemon, ForeignPids, Guard, Protect, Reset};
+use super::{Access, Audit, Backends, Config, Daemon, ForeignPids, Guard, Protect, Reset, Rogue};
 use gpukill_policy::alert::Thresholds;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -16,6 +16,7 @@ impl Config {
             backends,
             audit,
             guard,
+            rogue,
             alerts,
             reset,
             protect,
@@ -28,6 +29,7 @@ impl Config {
             "backends": of_backends(backends),
             "audit": of_audit(audit),
             "guard": of_guard(guard),
+            "rogue": of_rogue(rogue),
             "alerts": of_alerts(alerts),
             "reset": of_reset(reset),
             "protect": of_protect(protect),
@@ -105,6 +107,10 @@ fn of_guard(Guard { rules, terminals }: &Guard) -> Value {
         "rules": rules.display().to_string(),
         "terminals": terminals.map_or_else(String::new, |it| it.display().to_string()),
     })
+}
+
+fn of_rogue(Rogue { rules }: &Rogue) -> Value {
+    json!({"rules": rules.display().to_string()})
 }
 
 /// What is not set is null.

@@ -180,6 +180,14 @@ pub const KEYS: &[Key<Config>] = &[
         set: |config, v| absolute_or_none(v).map(|path| config.guard.terminals = path),
     },
     Key {
+        section: "rogue",
+        name: "rules",
+        variable: "GPUKILLD_ROGUE_RULES",
+        default: "\"/etc/gpukill/rogue.toml\"",
+        help: "What is taken for a rogue, which gpukillctl rogue edits. Without the file the\nbuilt-in rules hold: gpukillctl rogue reference. Needs a restart.",
+        set: |config, v| absolute(v).map(|path| config.rogue.rules = path),
+    },
+    Key {
         section: "alerts",
         name: "temp_threshold_celsius",
         variable: "GPUKILLD_ALERTS_TEMP_THRESHOLD_CELSIUS",

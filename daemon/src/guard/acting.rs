@@ -78,7 +78,7 @@ impl Judging {
             rule: ending.record.rule.to_string(),
             job: victim.job.clone(),
             processes: ending.processes.clone(),
-            rules: Arc::clone(&self.in_force.borrow().book),
+            rules: Arc::clone(&self.in_force.borrow().rules.book),
         };
         let waiting = Waiting {
             ending: Box::new(ending),
@@ -91,7 +91,7 @@ impl Judging {
     /// are sent is written down.
     pub(super) fn begins(&mut self, ending: &Ending) -> bool {
         // Who was chosen before it stopped, is one of as many as may be ended.
-        let book = Arc::clone(&self.in_force.borrow_and_update().book);
+        let book = Arc::clone(&self.in_force.borrow_and_update().rules.book);
         if !self.remembered.memory.may_begin(&book, ending) {
             return false;
         }

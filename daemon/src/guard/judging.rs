@@ -140,8 +140,8 @@ impl Judging {
     pub(super) fn book(&mut self) -> Arc<Rulebook> {
         let in_force = self.in_force.borrow_and_update();
         match self.remembered.memory.tripped_at() {
-            Some(_) => Arc::clone(&in_force.rehearsing),
-            None => Arc::clone(&in_force.book),
+            Some(_) => Arc::clone(&in_force.rules.rehearsing),
+            None => Arc::clone(&in_force.rules.book),
         }
     }
 

@@ -2,8 +2,8 @@
 //! it was. It is of one boot of the box alone, in which a process has one name.
 
 use super::bucket::{Facts, Seen};
-use super::file;
 use super::today::Today;
+use crate::rules_file::file;
 use gpukill_policy::guard::Memory;
 use gpukill_proto::guard::JudgedRun;
 use gpukill_proto::snapshot::DeviceId;

@@ -108,7 +108,10 @@ impl Known {
             // What tells is kept here.
             witness.forget(self.key);
         }
-        if self.sockets_at.is_none_or(|last| at.duration_since(last) >= SOCKETS) {
+        if self
+            .sockets_at
+            .is_none_or(|last| at.duration_since(last) >= SOCKETS)
+        {
             let sockets = witness.sockets(self.key);
             // One that was not looked at yet is soon.
             self.sockets_at = sockets.as_ref().map(|_| at);
@@ -125,7 +128,10 @@ impl Known {
     fn take(&mut self, traces: &Traces) {
         let sent = self.sent(&traces.sent);
         let read = Suspect {
-            executable: traces.executable.clone().or_else(|| self.executable.clone()),
+            executable: traces
+                .executable
+                .clone()
+                .or_else(|| self.executable.clone()),
             arguments: traces.arguments.clone(),
             libraries: traces.libraries.as_ref().map(that_tell),
             sha256: traces.sha256.clone(),
@@ -147,7 +153,9 @@ impl Known {
                     // One that went elsewhere, or whose counter began anew, begins anew.
                     *known == namespace && *before <= bytes
                 });
-                let (_, before) = *self.sent_before.insert(before.unwrap_or((namespace, bytes)));
+                let (_, before) = *self
+                    .sent_before
+                    .insert(before.unwrap_or((namespace, bytes)));
                 Sent::Own(bytes - before)
             }
         }
@@ -155,7 +163,10 @@ impl Known {
 
     /// Takes how it uses its devices, where it is time to ask.
     pub(super) fn load(&mut self, load: impl FnOnce() -> Option<Load>, at: Instant) {
-        if self.load_at.is_some_and(|last| at.duration_since(last) < LOAD) {
+        if self
+            .load_at
+            .is_some_and(|last| at.duration_since(last) < LOAD)
+        {
             return;
         }
         self.load_at = Some(at);
@@ -194,8 +205,17 @@ impl Known {
             unseen: self.unseen(),
         };
         let is_as_before = |before: &Arc<Looked>| {
-            (&before.verdicts, before.score, &before.signs, &before.unseen)
-                == (&looked.verdicts, looked.score, &looked.signs, &looked.unseen)
+            (
+                &before.verdicts,
+                before.score,
+                &before.signs,
+                &before.unseen,
+            ) == (
+                &looked.verdicts,
+                looked.score,
+                &looked.signs,
+                &looked.unseen,
+            )
         };
         if self.looked.as_ref().is_some_and(is_as_before) {
             return None;

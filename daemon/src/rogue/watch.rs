@@ -1,9 +1,9 @@
 //! The thread that watches: one poll after the other, by the rules as they are then.
 
+use super::Standing;
 use super::known::Known;
 use super::rules::InForce;
 use super::witness::Witness;
-use super::Standing;
 use crate::audit::{Sample, Store, Suspicions};
 use crate::catalogue::{About, tell};
 use crate::guard;
@@ -126,7 +126,10 @@ impl Watch {
                 process: key(run)?,
                 held_since: process.first_seen,
                 usage: used,
-                host_cpu: process.cpu.known().map(|percent| percent.0.saturating_mul(10)),
+                host_cpu: process
+                    .cpu
+                    .known()
+                    .map(|percent| percent.0.saturating_mul(10)),
             })
         });
         self.loads.add(usage.until, usage.seen_ms, stretches);

@@ -46,3 +46,22 @@ impl Witness for OfProc {
         self.connections.sockets_of(process)
     }
 }
+
+/// One that sees nothing.
+#[cfg(test)]
+pub(crate) struct Blind;
+
+#[cfg(test)]
+impl Witness for Blind {
+    fn traces(&self, _: ProcessKey, _: bool) -> Option<Arc<Traces>> {
+        None
+    }
+
+    fn forget(&self, _: ProcessKey) {}
+
+    fn keep_only(&self, _: &BTreeSet<ProcessKey>) {}
+
+    fn sockets(&self, _: ProcessKey) -> Option<Sockets> {
+        None
+    }
+}

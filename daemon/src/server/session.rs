@@ -18,6 +18,8 @@ mod quiescing;
 
 mod resetting;
 
+mod rogues;
+
 mod standing;
 
 use super::holder_pages::Answer;
@@ -165,23 +167,7 @@ impl Gpukill for Session {
         tick: u64,
         start: u32,
     ) -> Result<SnapshotPage, Refusal> {
-        whole(async {
-            let kept = self
-                .asked_last
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone();
-            let snapshot = kept
-                .filter(|snapshot| snapshot.tick == tick)
-                .ok_or(Refusal::Expired)?;
-            Ok(page(
-                &snapshot,
-                start as usize,
-                &self.caller,
-                &self.shared.roles(),
-            ))
-        })
-        .await
+        whole(async { self.rest_of_snapshot(tick, start) }).await
     }
 
     async fn status(self, _: Context) -> Result<Status, Refusal> {
@@ -349,18 +335,18 @@ impl Gpukill for Session {
         whole(self.scan_past(hours)).await
     }
 
-    async fn rogue_text(self, _: Context, _: u64) -> Result<RulesText, Refusal> {
-        Err(Refusal::Internal)
+    async fn rogue_text(self, _: Context, offset: u64) -> Result<RulesText, Refusal> {
+        whole(self.part_of_rogue(offset)).await
     }
 
     async fn edit_rogue(
         self,
         _: Context,
-        _: Option<RogueEdit>,
-        _: Option<RulesRevision>,
-        _: bool,
+        edit: Option<RogueEdit>,
+        expected: Option<RulesRevision>,
+        is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
-        Err(Refusal::Internal)
+        whole(self.change_rogue(edit, expected, is_dry_run)).await
     }
 
     async fn replay_rules(

@@ -26,6 +26,7 @@ pub(super) fn reload(
                 || before.daemon.state_dir != new.daemon.state_dir
                 || before.backends != new.backends
                 || before.guard != new.guard
+                || before.rogue != new.rogue
                 || before.access.owner_label != new.access.owner_label
                 || before.foreign_pids != new.foreign_pids
             {

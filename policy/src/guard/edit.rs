@@ -3,26 +3,17 @@
 
 mod policies;
 
-mod typed;
-
-mod document;
-
-mod ends;
-
 use super::read::field::key;
 use super::read::{self, Section};
-use document::{remove_key, set_value};
+use crate::document::{Text, remove_key, set_value, typed};
 use gpukill_proto::guard::GuardMode;
 use gpukill_proto::guard::edit::{EditError, GuardEdit, PolicyKind};
 use gpukill_proto::settings::nearest;
-use toml_edit::{DocumentMut, Item, Key, Table, TableLike};
+use toml_edit::{DocumentMut, Item, Key, TableLike, Value};
 
 /// What a file of rules begins with when there was none.
 const HEADER: &str =
     "# Rules of gpukill's guard. What is wrong with them, gpukillctl guard check FILE says.\n\n";
-
-/// The byte order mark.
-const MARK: &str = "\u{feff}";
 
 /// What a text of rules becomes by a change. A file that is not there is an empty
 /// text.
@@ -34,29 +25,23 @@ pub fn edit(text: &str, edit: &GuardEdit) -> Result<String, EditError> {
         return checked(new.clone());
     }
     read::read(text).map_err(EditError::Broken)?;
-    // A mark of some editors, which the document does not keep.
-    let (mark, text) = match text.strip_prefix(MARK) {
-        Some(rest) => (MARK, rest),
-        None => ("", text),
-    };
     // What is read without mistakes is TOML.
-    let mut document: DocumentMut = text.parse().map_err(|_| EditError::Broken(Vec::new()))?;
+    let mut text = Text::open(text).ok_or_else(|| EditError::Broken(Vec::new()))?;
+    let document = &mut text.document;
     match edit {
         GuardEdit::SetPolicy { kind, name, fields } => {
-            policies::set(&mut document, *kind, name, fields)?;
+            policies::set(document, *kind, name, fields)?;
         }
-        GuardEdit::RemovePolicy { kind, name } => policies::remove(&mut document, *kind, name)?,
-        GuardEdit::SetKey { path, value } => set_key(&mut document, path, value)?,
-        GuardEdit::SetMode(mode) => set_mode(&mut document, *mode)?,
+        GuardEdit::RemovePolicy { kind, name } => policies::remove(document, *kind, name)?,
+        GuardEdit::SetKey { path, value } => set_key(document, path, value)?,
+        GuardEdit::SetMode(mode) => set_mode(document, *mode)?,
         GuardEdit::ToggleDryRun => {
-            let is_dry = switch(&document, "global", "dry_run").unwrap_or(true);
-            set_switch(&mut document, "global", "dry_run", !is_dry)?;
+            let is_dry = switch(document, "global", "dry_run").unwrap_or(true);
+            set_switch(document, "global", "dry_run", !is_dry)?;
         }
         GuardEdit::Replace(_) => {}
     }
-    let header = if text.trim().is_empty() { HEADER } else { "" };
-    let after = ends::restored(text, &format!("{header}{document}"));
-    checked(format!("{mark}{after}"))
+    checked(text.written(HEADER))
 }
 
 /// A text, if nothing is wrong with it.
@@ -117,10 +102,18 @@ fn set_key(document: &mut DocumentMut, path: &str, value: &str) -> Result<(), Ed
         };
     }
     let at = format!("{section}.{}", key(name));
-    let frame = |value: &str| format!("[{section}]\n{} = {value}\n", key(name));
-    let value = typed::value(value, &at, frame);
+    let frame = |value: &Value| format!("[{section}]\n{} = {value}\n", key(name));
+    let value = typed::value(value, |value| is_right(&frame(value), &at));
     set_value(table(document, section)?, name, value);
     Ok(())
+}
+
+/// Whether nothing is wrong with what this text says at this path.
+fn is_right(text: &str, path: &str) -> bool {
+    match read::read(text) {
+        Ok(_) => true,
+        Err(mistakes) => !mistakes.iter().any(|it| it.path.starts_with(path)),
+    }
 }
 
 /// A table there is one of, made where there is none.
@@ -128,12 +121,8 @@ fn table<'a>(
     document: &'a mut DocumentMut,
     name: &str,
 ) -> Result<&'a mut dyn TableLike, EditError> {
-    let item = document
-        .entry(name)
-        .or_insert_with(|| Item::Table(Table::new()));
     // What was read without mistakes has a table there.
-    item.as_table_like_mut()
-        .ok_or_else(|| EditError::Broken(Vec::new()))
+    crate::document::table(document, name).ok_or_else(|| EditError::Broken(Vec::new()))
 }
 
 fn set_mode(document: &mut DocumentMut, mode: GuardMode) -> Result<(), EditError> {

@@ -157,13 +157,13 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Why rules were not changed.
+/// Why rules were not changed, whose mistakes are told so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EditError {
+pub enum EditError<M = Mistake> {
     /// They have mistakes as they are: what is not understood is not changed.
-    Broken(Vec<Mistake>),
+    Broken(Vec<M>),
     /// They would have these mistakes.
-    Refused(Vec<Mistake>),
+    Refused(Vec<M>),
     /// What is to be changed or removed is not there.
     NoSuch {
         /// What there is none of: `user policy "alcie"`.
@@ -171,9 +171,11 @@ pub enum EditError {
         /// What is there and was probably meant.
         near: Option<String>,
     },
+    /// They say so already: `process "hashcat" is allowed`.
+    Already(String),
 }
 
-impl fmt::Display for EditError {
+impl<M: fmt::Display> fmt::Display for EditError<M> {
     /// Mistakes have a line each.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, mistakes) = match self {
@@ -186,6 +188,7 @@ impl fmt::Display for EditError {
                     None => Ok(()),
                 };
             }
+            Self::Already(what) => return write!(f, "{what} already"),
         };
         f.write_str(what)?;
         for mistake in mistakes {
@@ -195,4 +198,4 @@ impl fmt::Display for EditError {
     }
 }
 
-impl std::error::Error for EditError {}
+impl<M: fmt::Debug + fmt::Display> std::error::Error for EditError<M> {}

@@ -249,8 +249,9 @@ fn of_event(row: &Row<'_>, may_read: MayRead<'_>) -> rusqlite::Result<ActionReco
     let until: Option<i64> = row.get("number")?;
     let until = until.filter(|_| kind == "quiesced");
     let until = until.map(|until| format!("until {}", Timestamp(until).to_rfc3339()));
-    // Settings name users and units that are protected: they are nobody's act.
-    let plan = if kind != "settings" || may_read(None) {
+    // Settings and rules name people and what is protected: they are nobody's act.
+    let names_people = matches!(kind.as_str(), "settings" | "rules" | "rogue_rules");
+    let plan = if !names_people || may_read(None) {
         document(row.get("content")?)
     } else {
         Reading::Withheld

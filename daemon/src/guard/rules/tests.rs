@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::audit::Keep;
+use crate::rules_file::file::Kept;
+use crate::rules_file::{revision, understood};
 use gpukill_policy::guard::rules::Rehearsed;
 use gpukill_proto::guard::{
-    Evidence, GuardAction, Person, RuleKind, RuleName, RuleSource, Subject,
+    EditReport, Evidence, GuardAction, Person, RuleKind, RuleName, RuleSource, Subject,
 };
 use gpukill_proto::units::Timestamp;
 use std::path::Path;
@@ -12,7 +14,7 @@ use std::time::Duration;
 
 #[test]
 fn without_a_file_the_built_in_defaults_hold_and_limit_nobody() {
-    let rules = understood(None).unwrap();
+    let rules = understood::<OfGuard>(None).unwrap();
     assert_eq!(rules.revision, None);
     assert_eq!(rules.rules().policies(), 0);
     assert_eq!(rules.rules().mode, GuardMode::DryRun);
@@ -21,9 +23,9 @@ fn without_a_file_the_built_in_defaults_hold_and_limit_nobody() {
 #[test]
 fn rules_that_end_somebody_can_be_rehearsed_too() {
     let text = "[global]\nenabled = true\ndry_run = false\n";
-    let rules = understood(Some(text.into())).unwrap();
+    let rules = understood::<OfGuard>(Some(text.into())).unwrap();
     assert_eq!(rules.rules().mode, GuardMode::Soft);
-    let rehearsed = rules.rehearsing.rules();
+    let rehearsed = rules.rules.rehearsing.rules();
     assert_eq!(
         (rehearsed.mode, rehearsed.rehearsed),
         (GuardMode::DryRun, Rehearsed::Soft)
@@ -35,7 +37,7 @@ fn rules_that_end_somebody_can_be_rehearsed_too() {
 #[test]
 fn every_mistake_is_told() {
     let text = "[global]\nenabeld = true\ndry_run = 3\n";
-    let mistakes = understood(Some(text.into())).unwrap_err();
+    let mistakes = understood::<OfGuard>(Some(text.into())).unwrap_err();
     assert_eq!(mistakes.len(), 2, "{mistakes:?}");
 }
 
@@ -101,7 +103,7 @@ fn an_edit_tells_of_the_hand_edit_that_comes_into_force_with_it() {
     assert_eq!(planned.before, Some(revision(by_hand)));
     let made = edited(&keeper, &limit("bob", "4"), false);
     assert_eq!(made, planned);
-    assert_eq!(keeper.in_force.borrow().revision, Some(made.after));
+    assert_eq!(keeper.subscribe().borrow().revision, Some(made.after));
     assert!(!keeper.is_changed());
     // Once it is in force it is told no more.
     let next = edited(&keeper, &limit("bob", "5"), true);
@@ -124,7 +126,7 @@ fn an_edit_that_says_what_was_written_by_hand_puts_it_in_force() {
         made.difference
             .ends_with("+[user_policies.alice]\n+memory_limit_gb = 16\n")
     );
-    assert_eq!(&*keeper.in_force.borrow().text, by_hand);
+    assert_eq!(&*keeper.subscribe().borrow().text, by_hand);
     // And what replaces all of it says so.
     std::fs::write(keeper.path(), "[global]\nenabled = false\n").unwrap();
     let replaced = edited(&keeper, &GuardEdit::Replace(by_hand.into()), false);
@@ -209,7 +211,7 @@ fn an_edit_that_a_power_cut_may_undo_is_made_and_says_so() {
              survive a power cut: no room"
         )]
     );
-    assert_eq!(keeper.in_force.borrow().revision, Some(made.after));
+    assert_eq!(keeper.subscribe().borrow().revision, Some(made.after));
     assert!(!keeper.is_changed());
 }
 
@@ -221,7 +223,7 @@ fn a_file_with_mistakes_has_changed_only_when_it_says_something_else_again() {
     std::fs::write(keeper.path(), "[global]\nenabeld = true\n").unwrap();
     assert!(keeper.is_changed());
     keeper.reload();
-    assert_eq!(keeper.in_force.borrow().mistakes.len(), 1);
+    assert_eq!(keeper.subscribe().borrow().mistakes.len(), 1);
     assert!(!keeper.is_changed());
     let refused = keeper.edit(0, &limit("bob", "4"), None, true, &[]);
     assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");

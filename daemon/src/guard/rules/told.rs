@@ -1,30 +1,6 @@
-//! What whoever edits rules is told besides the difference.
+//! What whoever edits the guard's rules is told besides what whoever edits any is.
 
 use gpukill_policy::guard::rules::Rules;
-use gpukill_proto::guard::edit::{GuardEdit, Mistake};
-
-/// What an edit does to what was written by hand and is not in force yet.
-pub(super) fn unread(
-    name: &str,
-    (held, written, new): (&str, &str, &str),
-    asked: &GuardEdit,
-) -> Option<String> {
-    if held == written {
-        return None;
-    }
-    let becomes = match asked {
-        GuardEdit::Replace(_) if written != new => "these rules replace them too",
-        GuardEdit::Replace(_)
-        | GuardEdit::SetPolicy { .. }
-        | GuardEdit::RemovePolicy { .. }
-        | GuardEdit::SetKey { .. }
-        | GuardEdit::SetMode(_)
-        | GuardEdit::ToggleDryRun => "they come into force with this edit",
-    };
-    Some(format!(
-        "{name} has changes that were not read yet: {becomes}"
-    ))
-}
 
 /// That an edit takes away the last rule.
 pub(super) fn limits_nobody(held: &Rules, new: &Rules) -> Option<String> {
@@ -46,17 +22,4 @@ pub(super) fn anew(count: usize) -> Option<String> {
     Some(format!(
         "{violations} anew, as far as the new rules are broken still: {grace} again"
     ))
-}
-
-/// That an edit was made, and a power cut may undo it.
-pub(super) fn unsafe_on_disk(name: &str, error: &std::io::Error) -> String {
-    format!(
-        "{name} is changed and in force, but not known to be on the disk, and may not survive a \
-         power cut: {error}"
-    )
-}
-
-/// Every mistake on a line.
-pub(super) fn told(mistakes: &[Mistake]) -> Vec<String> {
-    mistakes.iter().map(ToString::to_string).collect()
 }

@@ -151,7 +151,12 @@ fn key_of(pid: u32) -> ProcessKey {
     }
 }
 
-const POOL: [&str; 3] = ["python3", "-o", "stratum+tcp://pool.example:4444"];
+const POOL: [&str; 4] = [
+    "python3",
+    "--nicehash",
+    "-o",
+    "stratum+tcp://pool.example:4444",
+];
 
 #[test]
 fn a_miner_is_known_by_its_name_at_first_sight_and_by_more_once_it_was_read() {
@@ -211,7 +216,12 @@ fn who_executes_something_else_is_read_at_once() {
     }
     let before = stage.reads(1);
     stage.says(1, &POOL);
-    assert!(stage.poll(600, &[process(1, "python3")]).findings.is_empty());
+    assert!(
+        stage
+            .poll(600, &[process(1, "python3")])
+            .findings
+            .is_empty()
+    );
     let other = GpuProcess {
         executable: Reading::Value("/tmp/python3".into()),
         ..process(1, "python3")

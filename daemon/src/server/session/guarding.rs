@@ -178,7 +178,7 @@ impl Session {
         let roles = self.shared.roles();
         let sight = self.sight(&roles);
         let in_force = self.shared.guard.in_force();
-        let seen = violations.filter_map(|open| sight.open(open, &in_force.book));
+        let seen = violations.filter_map(|open| sight.open(open, &in_force.rules.book));
         // Of what they see: else whoever asks by name learns who else is in it.
         let asked = seen.filter(|open| user.is_none_or(|user| is_about(open, user)));
         asked.take(MOST_OPEN).collect()
@@ -189,7 +189,7 @@ impl Session {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
         let (in_force, standing) = (guard.in_force(), guard.standing());
         self.sight(&roles)
-            .brief(&in_force.book, &standing, snapshot)
+            .brief(&in_force.rules.book, &standing, snapshot)
     }
 
     /// What this caller may see of others' doings.
@@ -253,13 +253,17 @@ impl Session {
         self.may(Operation::EditRules, "change the guard's rules", &admins)
     }
 
+    fn may_read_rules(&self) -> Result<(), Refusal> {
+        self.may_read_those("read the guard's rules: hide_other_users is set")
+    }
+
     /// Rules name people: where others' doings are hidden, so are these.
-    pub(super) fn may_read_rules(&self) -> Result<(), Refusal> {
+    pub(super) fn may_read_those(&self, asked: &str) -> Result<(), Refusal> {
         let by_nobody = Operation::ReadAct { by: None };
         match check(&self.caller, by_nobody, &self.shared.roles()) {
             Ruling::Allow => Ok(()),
             Ruling::Deny(_) => Err(Refusal::Denied {
-                asked: "read the guard's rules: hide_other_users is set".into(),
+                asked: asked.to_owned(),
                 ask: format!("someone in group {}", self.shared.authority.operators()),
             }),
         }

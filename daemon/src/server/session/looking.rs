@@ -3,6 +3,7 @@
 
 use super::super::explanation::{Asker, Judged, explain, nothing_of};
 use super::super::holder_pages::Answer;
+use super::super::snapshot_pages;
 use super::Session;
 use crate::guard::civil_of;
 use crate::look::{Since, looked};
@@ -11,6 +12,7 @@ use gpukill_policy::access::{Operation, Person, Ruling, check};
 use gpukill_proto::holders::{Explanation, HoldersPage};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::service::SnapshotPage;
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::text::visible;
 use std::cell::RefCell;
@@ -18,6 +20,25 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 impl Session {
+    /// More processes of the snapshot that this connection asked for last.
+    pub(super) fn rest_of_snapshot(&self, tick: u64, start: u32) -> Result<SnapshotPage, Refusal> {
+        let kept = self
+            .asked_last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let snapshot = kept
+            .filter(|snapshot| snapshot.tick == tick)
+            .ok_or(Refusal::Expired)?;
+        let roles = self.shared.roles();
+        Ok(snapshot_pages::page(
+            &snapshot,
+            start as usize,
+            &self.caller,
+            &roles,
+        ))
+    }
+
     /// One page of the holders of this device, or of all.
     pub(super) async fn holders_page(
         &self,
@@ -87,7 +108,7 @@ impl Session {
             will_not_act: self.shared.will_not_act.as_deref(),
             protected,
             judged: Judged {
-                book: &in_force.book,
+                book: &in_force.rules.book,
                 open: &standing.open,
                 ghosts: &standing.ghosts,
                 civil: civil_of(now),

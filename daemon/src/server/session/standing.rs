@@ -1,7 +1,7 @@
 //! How the daemon stands, and what this caller may do.
 
 use super::Session;
-use crate::guard::Wrong;
+use crate::rules_file::Wrong;
 use gpukill_policy::access::rights;
 use gpukill_policy::alert::values;
 use gpukill_proto::PROTOCOL_VERSION;

@@ -74,7 +74,7 @@ impl Session {
         let rogue = &self.shared.rogue;
         let (in_force, standing) = (rogue.in_force(), rogue.standing());
         let suspected = self.suspected(snapshot);
-        let may_edit = self.may_edit_rules().is_ok();
+        let may_edit = self.may_edit_rogue().is_ok();
         let mistakes = in_force.mistakes.iter().map(|wrong| match may_edit {
             true => wrong.to_string(),
             false => Wrong::place(wrong),
@@ -99,11 +99,7 @@ fn here(snapshot: &Snapshot) -> BTreeMap<ProcessKey, &GpuProcess> {
 }
 
 /// Whether somebody sees this: whoever sees what the process does.
-fn is_seen(
-    finding: &Finding,
-    here: &BTreeMap<ProcessKey, &GpuProcess>,
-    sight: Sight<'_>,
-) -> bool {
+fn is_seen(finding: &Finding, here: &BTreeMap<ProcessKey, &GpuProcess>, sight: Sight<'_>) -> bool {
     match here.get(&finding.process) {
         Some(process) => sight.of_process(process),
         None => sight.of_user(finding.uid),

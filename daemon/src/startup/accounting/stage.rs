@@ -17,6 +17,8 @@ use crate::host::containers::Containers;
 use crate::host::process::Processes;
 use crate::host::users::Users;
 use crate::poller::{Event, Poller};
+use crate::rogue::rules::Keeper;
+use crate::rogue::{Blind, Rogue};
 use crate::state::{self, Wanted};
 use crate::tick::Ticker;
 use futures::executor::block_on;
@@ -127,7 +129,7 @@ impl Stage {
                 roots.clone(),
                 processes,
                 Users::start(Numbers).unwrap(),
-                Connections::start(procfs()).unwrap(),
+                Arc::new(Connections::start(procfs()).unwrap()),
                 Arc::clone(&published.borrow().snapshot),
             ),
             publisher,
@@ -140,6 +142,13 @@ impl Stage {
                 "boot".into(),
                 Box::new(|_, _| false),
                 store.clone(),
+            )
+            .unwrap(),
+            rogue: Rogue::start(
+                Keeper::start(root("rogue.toml"), store.clone()),
+                Box::new(Blind),
+                store.clone(),
+                "boot".into(),
             )
             .unwrap(),
             store: store.clone(),

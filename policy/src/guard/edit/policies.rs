@@ -1,8 +1,8 @@
 //! Policies in a document: tables by their names, or a list of tables with their
 //! names in them.
 
-use super::document::{loose, put_above, remove_key, set_value};
-use super::{no_such, typed};
+use super::{is_right, no_such};
+use crate::document::{loose, put_above, remove_key, set_value, typed};
 use crate::guard::read::field::key;
 use gpukill_proto::guard::edit::{EditError, PolicyKind};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value};
@@ -29,8 +29,9 @@ pub(super) fn set(
             true => format!("[[{}]]\nname = {}\n", kind.table(), Value::from(name)),
             false => format!("[{}.{}]\n", kind.table(), Value::from(name)),
         };
-        let frame = |value: &str| format!("{header}{} = {value}\n", key(field));
-        set_value(table, field, typed::value(typed, &at, frame));
+        let frame = |value: &Value| format!("{header}{} = {value}\n", key(field));
+        let value = typed::value(typed, |value| is_right(&frame(value), &at));
+        set_value(table, field, value);
     }
     Ok(())
 }

@@ -1,19 +1,14 @@
 //! What was typed for a key, as TOML would have it: `alice,bob` for a list, `90m` for
 //! a text, `8` for a number. Which it is, whoever reads the key says.
 
-use crate::guard::read;
 use toml_edit::{Array, Value};
 
-/// The first way to write it that is right for the key at this path, or else the one
-/// that was most likely meant. `frame` makes a file of rules of a value.
-pub(super) fn value(typed: &str, path: &str, frame: impl Fn(&str) -> String) -> Value {
+/// The first way to write it that is right for its key, or else the one that was most
+/// likely meant.
+pub(crate) fn value(typed: &str, is_right: impl Fn(&Value) -> bool) -> Value {
     let typed = typed.trim();
     let ways = ways(typed);
-    let is_right = |value: &&Value| match read::read(&frame(&value.to_string())) {
-        Ok(_) => true,
-        Err(mistakes) => !mistakes.iter().any(|it| it.path.starts_with(path)),
-    };
-    let right = ways.iter().find(is_right).cloned();
+    let right = ways.iter().find(|way| is_right(way)).cloned();
     let is_list = typed.contains(',');
     right
         .or_else(|| if is_list { ways.last() } else { ways.first() }.cloned())

@@ -1,0 +1,429 @@
+//! Changes of the rules on rogues: what becomes of the text, and what is refused.
+
+use super::*;
+use crate::rogue::rules::Rules;
+use proptest::prelude::*;
+
+/// 2026-11-22T17:40:00Z
+const NOW: Timestamp = Timestamp(1_795_369_200_000);
+
+const BEFORE: &str = include_str!("tests/before.toml");
+
+fn set(path: &str, value: &str) -> RogueEdit {
+    RogueEdit::SetKey {
+        path: path.to_owned(),
+        value: value.to_owned(),
+    }
+}
+
+fn allow(by: AllowBy, what: &str) -> RogueEdit {
+    RogueEdit::Allow(by, what.to_owned())
+}
+
+fn disallow(by: AllowBy, what: &str) -> RogueEdit {
+    RogueEdit::Disallow(by, what.to_owned())
+}
+
+fn done(text: &str, change: &RogueEdit) -> String {
+    edit(text, change, NOW).unwrap_or_else(|error| panic!("{change:?}: {error}"))
+}
+
+/// The lines that a change takes and adds, but for the moment of it.
+fn changed(text: &str, change: &RogueEdit) -> Vec<String> {
+    let after = done(text, change);
+    let moment = "last_modified = \"2026-11-22T17:40:00.000Z\"";
+    assert!(
+        after.lines().any(|line| line.starts_with(moment)),
+        "{after}"
+    );
+    let lines = |text: &str| -> Vec<String> {
+        let lines = text
+            .lines()
+            .filter(|line| !line.starts_with("last_modified"));
+        lines.map(str::to_owned).collect()
+    };
+    let (before, after) = (lines(text), lines(&after));
+    let difference = similar::TextDiff::from_slices(
+        &before.iter().map(String::as_str).collect::<Vec<_>>(),
+        &after.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
+    let changes = difference.iter_all_changes();
+    let changes = changes.filter(|it| it.tag() != similar::ChangeTag::Equal);
+    changes
+        .map(|it| format!("{}{}", it.tag(), it.value()))
+        .collect()
+}
+
+fn refused(text: &str, change: &RogueEdit) -> String {
+    match edit(text, change, NOW) {
+        Ok(text) => panic!("{change:?} makes\n{text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_change_leaves_all_else_as_it_is_written() {
+    use AllowBy::{Executable, Image, Process, User};
+    let cases: &[(RogueEdit, &[&str])] = &[
+        (
+            set("detection.max_memory_usage_gb", "20"),
+            &[
+                "-max_memory_usage_gb   = 16.5   # since May",
+                "+max_memory_usage_gb   = 20   # since May",
+            ],
+        ),
+        (
+            set("min_confidence_threshold", "0.7"),
+            &["+min_confidence_threshold = 0.7"],
+        ),
+        (
+            set("detection.max_memory_usage_gb", ""),
+            &[
+                "-# As much as one card has.",
+                "-max_memory_usage_gb   = 16.5   # since May",
+            ],
+        ),
+        (
+            set("patterns.crypto_miner_patterns", "--wallet, kawpow"),
+            &["+crypto_miner_patterns = [\"--wallet\", \"kawpow\"]"],
+        ),
+        (
+            set("suspicious_process_names", "1001"),
+            &["+suspicious_process_names = [\"1001\"]"],
+        ),
+        (
+            set("patterns.pool_ports", "3333,4444"),
+            &["-pool_ports = [3333]", "+pool_ports = [3333, 4444]"],
+        ),
+        (
+            set("scoring.threat_weights.resource_abuser", "0"),
+            &["+[scoring.threat_weights]", "+resource_abuser = 0", "+"],
+        ),
+        (
+            set("scoring.risk_thresholds.low", "0.4"),
+            &["-low = 0.3", "+low = 0.4"],
+        ),
+        (
+            allow(User, "eve"),
+            &[
+                "-user_whitelist = [ \"bob\" ] # on leave",
+                "+user_whitelist = [ \"bob\", \"eve\" ] # on leave",
+            ],
+        ),
+        (
+            allow(Process, "nanominer@eve"),
+            &["+    \"nanominer@eve\","],
+        ),
+        (
+            allow(Executable, "/opt/a b"),
+            &["+executable_whitelist = [\"/opt/a b\"]"],
+        ),
+        (
+            allow(Image, "img:1"),
+            &["-image_whitelist = []", "+image_whitelist = [\"img:1\"]"],
+        ),
+        (
+            disallow(Process, "hashcat"),
+            &["-    # Ours.", "-    \"hashcat\", # for audits"],
+        ),
+        (
+            disallow(Process, "crack@bob"),
+            &["-    \"crack@bob\", # his"],
+        ),
+        (
+            disallow(User, "bob"),
+            &[
+                "-user_whitelist = [ \"bob\" ] # on leave",
+                "+user_whitelist = [ ] # on leave",
+            ],
+        ),
+    ];
+    for (change, expected) in cases {
+        assert_eq!(changed(BEFORE, change), *expected, "{change:?}");
+    }
+}
+
+#[test]
+fn comments_in_a_list_stay_with_what_they_are_about() {
+    let list = |items: &str| format!("[patterns]\nuser_whitelist = [{items}]\n");
+    let users = |text: &str| {
+        let from = text.find('=').unwrap() + 2;
+        text[from..text.find("\n\n[metadata]").unwrap()].to_owned()
+    };
+    for (before, change, after) in [
+        ("'a'", allow(AllowBy::User, "b"), "['a', \"b\"]"),
+        (
+            "'a', # of a\n",
+            allow(AllowBy::User, "b"),
+            "['a', # of a\n\"b\",\n]",
+        ),
+        (
+            "\n  'a' # of a\n",
+            allow(AllowBy::User, "b"),
+            "[\n  'a', # of a\n  \"b\"\n]",
+        ),
+        (
+            "\n  # x\n  'a',\n  # end\n",
+            allow(AllowBy::User, "b"),
+            "[\n  # x\n  'a',\n  \"b\",\n  # end\n]",
+        ),
+        ("'a', 'b'", disallow(AllowBy::User, "a"), "['b']"),
+        ("'a', 'b'", disallow(AllowBy::User, "b"), "['a']"),
+        ("'a', 'b', 'a'", disallow(AllowBy::User, "a"), "['b']"),
+        (
+            "\n 'a', # of a\n 'b', # of b\n",
+            disallow(AllowBy::User, "a"),
+            "[\n 'b', # of b\n]",
+        ),
+        (
+            "\n 'a', # of a\n 'b', # of b\n",
+            disallow(AllowBy::User, "b"),
+            "[\n 'a', # of a\n]",
+        ),
+        (
+            "\n 'a', # of a\n 'b' # of b\n",
+            disallow(AllowBy::User, "b"),
+            "[\n 'a' # of a\n]",
+        ),
+        (
+            "\n 'a', # of a\n 'b']#",
+            disallow(AllowBy::User, "b"),
+            "[\n 'a' # of a\n]#]",
+        ),
+        (
+            "\n 'a', 'b',\n 'c'\n",
+            disallow(AllowBy::User, "a"),
+            "[\n 'b',\n 'c'\n]",
+        ),
+        (
+            "\n 'a', 'b',\n 'c'\n",
+            disallow(AllowBy::User, "b"),
+            "[\n 'a',\n 'c'\n]",
+        ),
+        ("\n 'a',\n", disallow(AllowBy::User, "a"), "[\n]"),
+        (
+            " # none yet\n",
+            allow(AllowBy::User, "a"),
+            "[ # none yet\n\"a\"\n]",
+        ),
+        (
+            " # none yet\n'a'\n",
+            disallow(AllowBy::User, "a"),
+            "[ # none yet\n]",
+        ),
+    ] {
+        let text = done(&list(before), &change);
+        assert_eq!(users(&text), after, "{before:?}, {change:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_made_and_says_when() {
+    let after = done("", &allow(AllowBy::Process, "hashcat@bob"));
+    let expected = format!(
+        "{HEADER}[patterns]\nprocess_whitelist = [\"hashcat@bob\"]\n\n\
+         [metadata]\nversion = \"1\"\nlast_modified = \"2026-11-22T17:40:00.000Z\"\n"
+    );
+    assert_eq!(after, expected);
+    let later = edit(&after, &set("patterns.pool_ports", "3333"), Timestamp(0)).unwrap();
+    assert!(
+        later.contains("last_modified = \"1970-01-01T00:00:00.000Z\"\n"),
+        "{later}"
+    );
+}
+
+#[test]
+fn what_changes_nothing_leaves_the_moment_of_the_last_change() {
+    let before = done("", &set("detection.max_sent_gb", "5"));
+    let later = Timestamp(NOW.0 + 1_000);
+    let same = |change: &RogueEdit| edit(&before, change, later).unwrap();
+    assert_eq!(same(&set("detection.max_sent_gb", "5")), before);
+    assert_eq!(same(&RogueEdit::Replace(before.clone())), before);
+    // What was exported before, or is written without a moment, is the same too.
+    let elsewhere = before.replace("17:40", "10:20");
+    assert_eq!(same(&RogueEdit::Replace(elsewhere)), before);
+    let bare = before.split("\n[metadata]").next().unwrap();
+    assert_eq!(same(&RogueEdit::Replace(bare.to_owned())), before);
+    assert_ne!(same(&set("detection.max_sent_gb", "6")), before);
+}
+
+#[test]
+fn lines_and_a_mark_of_an_editor_stay() {
+    let text = "\u{feff}# a\r\n[patterns]\r\nuser_whitelist = [\r\n  'a', # of a\r\n]\r\n";
+    let after = done(text, &allow(AllowBy::User, "b"));
+    assert_eq!(
+        after,
+        "\u{feff}# a\r\n[patterns]\r\nuser_whitelist = [\r\n  'a', # of a\r\n  \"b\",\r\n]\r\n\r\n\
+         [metadata]\r\nversion = \"1\"\r\nlast_modified = \"2026-11-22T17:40:00.000Z\"\r\n"
+    );
+}
+
+#[test]
+fn tables_in_lines_are_changed_as_well() {
+    let text =
+        "scoring = { threat_weights = { crypto_miner = 0.9 } }\npatterns.user_whitelist = ['a']\n";
+    let after = done(text, &set("scoring.threat_weights.data_exfiltrator", "0.5"));
+    let after = done(&after, &set("scoring.risk_thresholds.low", "0.2"));
+    let after = done(&after, &allow(AllowBy::Image, "img"));
+    let rules = read::read(&after).unwrap();
+    assert_eq!(
+        rules.weights.map(gpukill_proto::rogue::Share::get),
+        [900, 800, 600, 500]
+    );
+    assert_eq!((rules.thresholds[0].get(), rules.allowed.len()), (200, 2));
+}
+
+#[test]
+fn what_would_be_wrong_is_refused() {
+    use AllowBy::{Executable, Process, User};
+    for (change, expected) in [
+        (
+            set("detection.max_utilization_pct", "101"),
+            "the rules would have mistakes\nline 6: detection.max_utilization_pct: 101 is not a \
+             number from 0 to 100",
+        ),
+        (
+            set("scoring.risk_thresholds.low", "0.8"),
+            "the rules would have mistakes\nscoring.risk_thresholds: low, medium, high and \
+             critical rise in this order",
+        ),
+        (
+            set("detection.max_utilisation_pct", "90"),
+            "there is no key \"detection.max_utilisation_pct\"; did you mean \
+             detection.max_utilization_pct?",
+        ),
+        (
+            set("pool_port", "90"),
+            "there is no key \"pool_port\"; did you mean patterns.pool_ports?",
+        ),
+        (set("scoring", "1"), "there is no key \"scoring\""),
+        (
+            set("detection.max_sent_gb", ""),
+            "there is no key \"detection.max_sent_gb\" in the file",
+        ),
+        (
+            allow(Process, "hashcat"),
+            "process \"hashcat\" is allowed already",
+        ),
+        (
+            allow(Executable, "hashcat"),
+            "the rules would have mistakes\nline 18: patterns.executable_whitelist: \"hashcat\" \
+             is no path: it begins with /",
+        ),
+        (
+            allow(User, ""),
+            "the rules would have mistakes\nline 12: patterns.user_whitelist: is empty",
+        ),
+        (
+            disallow(Process, "hashcta"),
+            "there is no allowed process \"hashcta\"; did you mean hashcat?",
+        ),
+        (
+            disallow(Executable, "/x"),
+            "there is no allowed executable \"/x\"",
+        ),
+        (
+            RogueEdit::Replace("[detection]\nmax = 1\n".into()),
+            "the rules would have mistakes\nline 2: unknown key detection.max",
+        ),
+    ] {
+        assert_eq!(refused(BEFORE, &change), expected, "{change:?}");
+    }
+    assert_eq!(
+        refused("[detection]\nmax = 1\n", &allow(User, "a")),
+        "the rules have mistakes as they are\nline 2: unknown key detection.max"
+    );
+    // Broken rules are mended by whole ones.
+    let mended = done("max =", &RogueEdit::Replace(BEFORE.into()));
+    assert_eq!(read::read(&mended), read::read(BEFORE));
+}
+
+/// What a file says, whatever the order of its lists of whom it allows.
+fn said(text: &str) -> Rules {
+    let mut rules = read::read(text).unwrap();
+    rules.allowed.sort_by_key(|it| format!("{it:?}"));
+    rules
+}
+
+fn any_edit() -> impl Strategy<Value = RogueEdit> {
+    let by = prop::sample::select(AllowBy::ALL.to_vec());
+    let what = prop::sample::select(vec![
+        "hashcat",
+        "crack@bob",
+        "bob",
+        "/opt/x",
+        "/opt/x@eve",
+        "é",
+        "a\"b",
+        "a # b",
+        "a\nb",
+        "img@sha256:0",
+    ]);
+    let key = prop::sample::select(vec![
+        ("detection.max_memory_usage_gb", "8"),
+        ("detection.max_memory_usage_gb", ""),
+        ("max_duration_hours", "0.5"),
+        ("patterns.pool_ports", "1,2"),
+        ("patterns.user_whitelist", "x, y"),
+        ("patterns.process_whitelist", ""),
+        ("scoring.risk_thresholds.high", "0.75"),
+        ("scoring.risk_thresholds.high", "0.1"),
+        ("metadata.version", "1.0"),
+        ("metadata.last_modified", ""),
+    ]);
+    (by, what, key, 0..4).prop_map(|(by, what, (path, value), which)| match which {
+        0 => set(path, value),
+        1 => disallow(by, what),
+        _ => allow(by, what),
+    })
+}
+
+/// Files in various forms.
+fn any_file() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "",
+        BEFORE,
+        "patterns = { user_whitelist = ['x'] }\n",
+        "[patterns]\nuser_whitelist = ['x' # c\n , 'bob']\nprocess_whitelist = [\n'hashcat', # h\n# i\n]",
+        "patterns.process_whitelist = [ # none\n]\n[scoring]\nrisk_thresholds.low = 0.1\n",
+    ])
+}
+
+proptest! {
+    #[test]
+    fn a_change_of_a_good_file_gives_a_good_file(
+        file in any_file(),
+        edits in prop::collection::vec(any_edit(), 1..8),
+    ) {
+        let mut text = file.to_owned();
+        for change in edits {
+            let Ok(after) = edit(&text, &change, NOW) else {
+                continue;
+            };
+            prop_assert!(read::read(&after).is_ok(), "{:?}: {}", change, after);
+            prop_assert!(edit(&after, &set("detection.max_sent_gb", "7"), NOW).is_ok());
+            text = after;
+        }
+    }
+
+    #[test]
+    fn who_is_allowed_and_then_is_not_leaves_the_rules_as_they_were(
+        file in any_file(),
+        edits in prop::collection::vec(any_edit(), 0..4),
+        by in prop::sample::select(AllowBy::ALL.to_vec()),
+        what in "/[ -~é]{1,12}",
+    ) {
+        let mut text = file.to_owned();
+        for change in edits {
+            text = edit(&text, &change, NOW).unwrap_or(text);
+        }
+        let before = said(&text);
+        let comments = |text: &str| text.matches('#').count();
+        if let Ok(allowed) = edit(&text, &allow(by, &what), NOW) {
+            prop_assert_eq!(said(&allowed).allowed.len(), before.allowed.len() + 1);
+            let after = edit(&allowed, &disallow(by, &what), NOW).unwrap();
+            prop_assert_eq!(said(&after), before, "{}", after);
+            prop_assert!(comments(&after) >= comments(&text), "{} {}", text, after);
+        }
+    }
+}
