@@ -11,6 +11,8 @@ mod kill;
 
 mod reset;
 
+mod rogue;
+
 mod number;
 
 use crate::settings::{Colors, Format, LogLevel, bounds};
@@ -26,6 +28,7 @@ pub use guard::{
 pub use kill::{Kill, ScopeChoice, SignalChoice};
 use number::{pid, whole};
 pub use reset::Reset;
+pub use rogue::{AllowChoice, Allowing, Rogue, RogueCommand, SetRogueKey};
 use std::path::PathBuf;
 
 /// Who uses the GPUs of this box.
@@ -90,6 +93,8 @@ pub enum Command {
     Audit(Audit),
     /// Who breaks the admin's rules, and the rules themselves
     Guard(Guard),
+    /// Who may be up to no good, and the rules for that
+    Rogue(Rogue),
     /// Let go of the NVIDIA driver, so that it can be unloaded, updated or reset,
     /// or MIG changed by hand; resumes by itself
     Quiesce(Quiesce),

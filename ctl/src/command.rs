@@ -13,6 +13,10 @@ pub(crate) mod explain;
 
 pub(crate) mod guard;
 
+pub(crate) mod rogue;
+
+mod rules;
+
 pub(crate) mod holders;
 
 pub(crate) mod kill;
@@ -54,6 +58,7 @@ pub(crate) fn run(
             Command::Reset(wanted) => reset::run(wanted, settings, messages).await,
             Command::Audit(audit) => audit::run(audit, settings, messages).await,
             Command::Guard(wanted) => guard::run(wanted, settings, messages).await,
+            Command::Rogue(wanted) => rogue::run(wanted, settings, messages).await,
             Command::Quiesce(wanted) => quiesce::run(wanted, settings, messages).await,
             Command::Resume => resume::run(settings, messages).await,
             Command::Completions(wanted) => completions::run(wanted),

@@ -12,10 +12,13 @@ mod copying;
 
 mod guarding;
 
+mod rules;
+
 mod resetting;
 
 pub(crate) use acting::is_over;
 pub(crate) use copying::Doing;
 pub(crate) use daemon::{Daemon, Sight};
 pub(crate) use patience::Patience;
+pub(crate) use rules::{Change, RulesOf};
 pub(crate) use socket::choose;

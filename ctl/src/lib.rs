@@ -7,7 +7,7 @@
 //! - `connect`: which socket, how long to wait, when to try again.
 //! - `command`: one file for each command.
 //! - `moment`: the times that people type.
-//! - [`guard_files`]: rules from JSON and YAML, and to them.
+//! - [`rules_files`]: rules from JSON and YAML, and to them.
 //! - `output`: every word on the screen. Nothing else prints.
 //!
 //! The client opens no GPU, no file of another user and no database.
@@ -27,7 +27,7 @@ mod moment;
 
 mod output;
 
-pub mod guard_files;
+pub mod rules_files;
 
 use args::{Cli, Command};
 use clap::Parser as _;

@@ -12,9 +12,9 @@ mod snooze;
 
 mod violations;
 
-use super::{confirm, connect, now};
+use super::{connect, now, rules};
 use crate::args::{Guard, GuardCommand, PolicyCommand};
-use crate::connect::Patience;
+use crate::connect::{Patience, RulesOf};
 use crate::exit::{Exit, Failure};
 use crate::output::look::Look;
 use crate::output::message::Messages;
@@ -38,7 +38,7 @@ pub(crate) async fn run(
         GuardCommand::Test(wanted) => replay::test(wanted, settings, messages).await,
         GuardCommand::Replay(wanted) => replay::run(wanted, settings, messages).await,
         GuardCommand::Check(wanted) => files::check(wanted, settings, messages).await,
-        GuardCommand::Config => config(settings, messages).await,
+        GuardCommand::Config => rules::config(RulesOf::Guard, settings, messages).await,
         GuardCommand::Reference => files::reference(),
         GuardCommand::Enable(how) => change(set("global.enabled", "true"), how).await,
         GuardCommand::Disable(how) => change(GuardEdit::SetMode(GuardMode::Disabled), how).await,
@@ -110,20 +110,6 @@ async fn status(settings: &Settings, messages: Messages) -> Result<Exit, Failure
             let look = Look::of_stdout(settings);
             print_lines(&guard::status(&status.guard, status.now, &look), &look)?;
         }
-    }
-    Ok(Exit::Done)
-}
-
-async fn config(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
-    let (file, revision, text) = daemon.rules(Patience::lasting(settings.timeout)).await?;
-    if revision.is_none() {
-        messages.warn(&format!("there is no {file}: nobody is limited"));
-    }
-    guard::print_rules(&text)?;
-    let status = daemon.status(Patience::lasting(settings.timeout)).await?;
-    if status.guard.revision != revision {
-        messages.warn("this is not in force as it is: see gpukillctl guard status");
     }
     Ok(Exit::Done)
 }

@@ -18,24 +18,20 @@ use turned::turned;
 pub(crate) use turned::{Turn, Was};
 
 use super::line::{Line, Tone, shown, wrap};
-use super::look::{Look, is_terminal};
+use super::look::Look;
 use super::mark::WOULD_HAVE_ENDED;
-use super::print;
+use super::rules::{self, is_nothing};
 use super::status::labelled;
 use super::value::{clock, counted, minute};
 use crate::connect::Doing;
-use crate::exit::Failure;
-use gpukill_policy::guard::rules::Rules;
-use gpukill_proto::guard::edit::{Mistake, Warning};
 use gpukill_proto::guard::{EditReport, GuardMode, GuardReport, Snoozed};
-use gpukill_proto::text::visible;
 use gpukill_proto::units::Timestamp;
 
 /// The lines of `gpukillctl guard status`.
 pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<Line> {
     let mut rows = vec![
         ("guard", mode(report), Tone::Plain),
-        ("rules", rules(report), Tone::Plain),
+        ("rules", written(report), Tone::Plain),
     ];
     let judged = match report.judged_at {
         None => "no sample yet".to_owned(),
@@ -131,7 +127,7 @@ fn mode(report: &GuardReport) -> String {
     }
 }
 
-fn rules(report: &GuardReport) -> String {
+fn written(report: &GuardReport) -> String {
     let rules = counted(report.rules as usize, "rule");
     match &report.revision {
         None => format!("there is no {}: nobody is limited", report.file),
@@ -187,109 +183,8 @@ pub(crate) fn edited(
     let mut lines = match turn.map(|turn| turn.was) {
         // That it ends jobs again is a change.
         Some(Was::Stopped) if is_nothing(report) => Vec::new(),
-        Some(Was::Stopped | Was::Other | Was::Same) | None => difference(report, doing, look),
+        Some(Was::Stopped | Was::Other | Was::Same) | None => rules::edited(report, doing, look),
     };
     lines.extend(turned.into_iter().flatten());
     lines
-}
-
-fn difference(report: &EditReport, doing: Doing, look: &Look) -> Vec<Line> {
-    if is_nothing(report) {
-        return vec![Line::plain("nothing changes: the rules say so already")];
-    }
-    let mut lines: Vec<Line> = report
-        .difference
-        .lines()
-        .map(|line| {
-            let tone = match line.as_bytes().first() {
-                Some(b'+') => Tone::Strong,
-                Some(b'-') => Tone::Faint,
-                Some(_) | None => Tone::Plain,
-            };
-            Line::toned(shown(line, look.symbols), tone)
-        })
-        .collect();
-    lines.push(match doing {
-        Doing::Saying => Line::plain("nothing is changed yet"),
-        Doing::Doing => in_force(report),
-    });
-    lines
-}
-
-/// Whether an edit neither writes anything nor puts anything in force.
-pub(crate) fn is_nothing(report: &EditReport) -> bool {
-    report.difference.is_empty() && report.before.as_ref() == Some(&report.after)
-}
-
-/// What holds now.
-pub(crate) fn in_force(report: &EditReport) -> Line {
-    Line::plain(format!("in force: revision {}", report.after.0))
-}
-
-/// What is wrong in a file, one mistake a line.
-pub(crate) fn mistakes(file: &str, mistakes: &[Mistake], look: &Look) -> Vec<Line> {
-    let file = shown(file, look.symbols);
-    let mut lines: Vec<Line> = mistakes
-        .iter()
-        .flat_map(|mistake| {
-            let text = shown(&mistake.to_string(), look.symbols);
-            let texts = wrap(&text, 0, 2, look.width);
-            texts
-                .into_iter()
-                .map(|text| Line::toned(text, Tone::Broken))
-        })
-        .collect();
-    let count = counted(mistakes.len(), "mistake");
-    lines.push(Line::plain(format!("{file}: {count}")));
-    lines
-}
-
-/// That a file is right, and what is odd about it.
-pub(crate) fn checked(file: &str, rules: &Rules, odd: &[Warning], look: &Look) -> Vec<Line> {
-    let mut lines: Vec<Line> = odd
-        .iter()
-        .flat_map(|warning| {
-            let text = shown(&warning.to_string(), look.symbols);
-            let texts = wrap(&text, 0, 2, look.width);
-            texts
-                .into_iter()
-                .map(|text| Line::toned(text, Tone::Doubtful))
-        })
-        .collect();
-    let file = shown(file, look.symbols);
-    let policies = counted(rules.count(), "rule");
-    let odd = match odd.len() {
-        0 => "no mistake".to_owned(),
-        several => format!("no mistake, {}", counted(several, "warning")),
-    };
-    lines.push(Line::plain(format!(
-        "{file}: {policies}, {}; {odd}",
-        rules.mode.name()
-    )));
-    lines
-}
-
-/// A text of rules: as it is for a file or a program, and [`printable`] for a terminal.
-pub(crate) fn print_rules(text: &str) -> Result<(), Failure> {
-    if is_terminal() {
-        print(&printable(text))
-    } else {
-        print(text)
-    }
-}
-
-/// A text of rules for a terminal: what could steer it is made visible.
-pub(super) fn printable(text: &str) -> String {
-    let piece = |piece: &str| visible(piece.as_bytes(), usize::MAX);
-    let line = |line: &str| {
-        // As lines end elsewhere.
-        let (line, end) = match line.strip_suffix('\r') {
-            Some(line) => (line, "\r"),
-            None => (line, ""),
-        };
-        let pieces: Vec<String> = line.split('\t').map(piece).collect();
-        pieces.join("\t") + end
-    };
-    let lines: Vec<String> = text.split('\n').map(line).collect();
-    lines.join("\n")
 }

@@ -11,6 +11,8 @@ mod kill;
 
 mod reset;
 
+mod rogue_rules;
+
 mod unlisted;
 
 use super::csv::Header;

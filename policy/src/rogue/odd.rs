@@ -3,7 +3,8 @@
 
 use super::rules::{Allowed, AllowedBy, Rules};
 use gpukill_proto::guard::edit::Warning;
-use gpukill_proto::rogue::{Share, Threat};
+use gpukill_proto::rogue::{AllowBy, Share, Threat};
+use std::collections::BTreeSet;
 
 /// Programs that run what others wrote: by their names they are anybody's.
 const INTERPRETERS: [&str; 16] = [
@@ -144,6 +145,30 @@ fn hides(allowed: &Allowed) -> Option<Warning> {
     }
 }
 
+/// The users whom rules name.
+#[must_use]
+pub fn users(rules: &Rules) -> BTreeSet<&str> {
+    let users = rules.allowed.iter().filter_map(|it| it.user.as_deref());
+    users.collect()
+}
+
+/// What is said of these users though a box knows none who is called so.
+#[must_use]
+pub fn nobodys(rules: &Rules, strangers: &BTreeSet<String>) -> Vec<Warning> {
+    let of_strangers = rules.allowed.iter().filter_map(|allowed| {
+        let user = allowed.user.as_ref().filter(|it| strangers.contains(*it))?;
+        let by = match allowed.by {
+            AllowedBy::User => AllowBy::User,
+            AllowedBy::Process(_) => AllowBy::Process,
+            AllowedBy::Executable(_) => AllowBy::Executable,
+            AllowedBy::Image(_) => AllowBy::Image,
+        };
+        let path = format!("patterns.{}", by.key());
+        Some(warning(&path, format!("this box knows no user {user}")))
+    });
+    of_strangers.collect()
+}
+
 /// The threats whose score is below a low risk however sure they are. A weight of 0 says
 /// so on purpose.
 fn never(rules: &Rules) -> Vec<Warning> {
@@ -185,6 +210,21 @@ mod tests {
             [scoring.threat_weights]\ndata_exfiltrator = 0\n";
         assert_eq!(told(text), Vec::<String>::new());
         assert_eq!(told(""), Vec::<String>::new());
+    }
+
+    #[test]
+    fn who_is_nobody_on_a_box_is_told_where_they_are_named() {
+        let text = "[patterns]\nuser_whitelist = ['eve', 'bob']\nprocess_whitelist = ['x@eve']\n";
+        let rules = read(text).unwrap();
+        assert_eq!(users(&rules), ["bob", "eve"].into());
+        let told = nobodys(&rules, &["eve".to_owned()].into());
+        let told: Vec<String> = told.iter().map(ToString::to_string).collect();
+        let expected = [
+            "patterns.process_whitelist: this box knows no user eve",
+            "patterns.user_whitelist: this box knows no user eve",
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(nobodys(&rules, &BTreeSet::new()), []);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use super::{connect, here, now};
 use crate::args::Edit;
-use crate::connect::{Daemon, Doing, Patience};
+use crate::command::rules::without_its_line;
+use crate::connect::{Change, Daemon, Doing, Patience, RulesOf};
 use crate::exit::{Exit, Failure};
 use crate::output::guard::{Turn, Was};
 use crate::output::look::Look;
@@ -35,7 +36,7 @@ pub(super) async fn run(
         false => None,
     };
     let report = daemon
-        .edit_rules(Some(&asked), None, doing, patience)
+        .edit_rules(Change::Guard(Some(&asked)), None, doing, patience)
         .await?;
     let look = Look::of_stdout(settings);
     let turn = match &before {
@@ -50,7 +51,7 @@ pub(super) async fn run(
         messages.warn(warning);
     }
     for warning in here::about_edit(&asked, &daemon, patience).await {
-        messages.warn(&here::without_its_line(warning).to_string());
+        messages.warn(&without_its_line(warning).to_string());
     }
     Ok(Exit::Done)
 }
@@ -74,7 +75,7 @@ async fn turn(
     daemon: &Daemon,
     patience: Patience,
 ) -> Option<Turn> {
-    let (_, _, text) = daemon.rules(patience).await.ok()?;
+    let (_, _, text) = daemon.rules(RulesOf::Guard, patience).await.ok()?;
     let text = match doing {
         Doing::Doing => text,
         Doing::Saying => edit(&text, asked).ok()?,

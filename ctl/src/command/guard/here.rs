@@ -53,11 +53,3 @@ fn about(rules: &Rules, devices: &[DeviceName<'_>]) -> Vec<Warning> {
     };
     warnings(rules, &here)
 }
-
-/// A warning of a text whose lines nobody saw.
-pub(super) fn without_its_line(warning: Warning) -> Warning {
-    Warning {
-        place: None,
-        ..warning
-    }
-}

@@ -2,7 +2,7 @@
 
 use super::{connect, files, now};
 use crate::args::{ReplayRules, TestRules};
-use crate::connect::{Daemon, Patience};
+use crate::connect::{Daemon, Patience, RulesOf};
 use crate::exit::{Exit, Failure};
 use crate::moment;
 use crate::output::guard::Spared;
@@ -74,7 +74,9 @@ pub(super) async fn test(
         None => {
             let patience = Patience::lasting(settings.timeout);
             let daemon = connect(settings, patience, messages).await?;
-            let (_, _, text) = daemon.rules(Patience::lasting(settings.timeout)).await?;
+            let (_, _, text) = daemon
+                .rules(RulesOf::Guard, Patience::lasting(settings.timeout))
+                .await?;
             judged(&text)
         }
     };
@@ -133,7 +135,9 @@ async fn replay(
     let text = match text {
         Some(text) => text.to_owned(),
         None => {
-            let (_, _, text) = daemon.rules(Patience::lasting(settings.timeout)).await?;
+            let (_, _, text) = daemon
+                .rules(RulesOf::Guard, Patience::lasting(settings.timeout))
+                .await?;
             text
         }
     };

@@ -5,6 +5,7 @@ mod stands;
 use super::*;
 use crate::connect::Doing;
 use crate::output::guard::Spared;
+use crate::output::rules::of_guard;
 use crate::output::sample::{
     edited, explanations, guard_report, mistakes, replayed, violations, warnings,
 };
@@ -29,7 +30,7 @@ fn looks() -> [(&'static str, Look); 3] {
 }
 
 /// The same screen at every look.
-fn check_all(name: &str, screen: impl Fn(&Look) -> Vec<Line>) {
+pub(super) fn check_all(name: &str, screen: impl Fn(&Look) -> Vec<Line>) {
     for (called, look) in looks() {
         let shown = text(&screen(&look), &look);
         let most = look.width.unwrap_or(usize::MAX);
@@ -235,11 +236,11 @@ fn an_edit_is_shown_as_the_lines_that_differ() {
 #[test]
 fn a_check_names_every_mistake_and_what_is_odd() {
     check_all("guard-mistakes", |look| {
-        super::super::guard::mistakes("draft.toml", &mistakes(), look)
+        rules::mistakes("draft.toml", &mistakes(), look)
     });
     let rules = read("[global]\ndefault_memory_limit_gb = 8\n").expect("they are right");
     check_all("guard-checked", |look| {
-        super::super::guard::checked("draft.toml", &rules, &warnings(), look)
+        rules::checked("draft.toml", &of_guard(&rules), &warnings(), look)
     });
 }
 
@@ -277,8 +278,8 @@ fn nothing_that_rules_and_processes_are_called_can_steer_the_terminal() {
         super::super::guard::replay(&replayed, HOSTILE, &spared, &look),
         super::super::guard::tested(&replayed, &spared, NOW, &look),
         super::super::guard::edited(&edit, Doing::Saying, None, NOW, &look),
-        super::super::guard::mistakes(HOSTILE, &wrong, &look),
-        super::super::guard::checked(HOSTILE, &rules, &odd, &look),
+        rules::mistakes(HOSTILE, &wrong, &look),
+        rules::checked(HOSTILE, &of_guard(&rules), &odd, &look),
         explain::lines(&notebook, &look),
     ];
     for screen in screens {
@@ -293,7 +294,7 @@ fn nothing_that_rules_and_processes_are_called_can_steer_the_terminal() {
     for document in documents {
         assert_steers_nothing(&document.expect("texts"));
     }
-    assert_steers_nothing(&super::super::guard::printable(
+    assert_steers_nothing(&rules::printable(
         "a\x1b[2J\u{9b}31m\u{7f}\n\u{202e}\u{200b}b",
     ));
 }
@@ -301,9 +302,9 @@ fn nothing_that_rules_and_processes_are_called_can_steer_the_terminal() {
 #[test]
 fn rules_are_printed_as_they_are_written_but_for_what_steers() {
     let rules = "# Für uns: cafe\u{301}\n[user_policies.alice]\n\tmemory_limit_gb = 8\n";
-    assert_eq!(super::super::guard::printable(rules), rules);
+    assert_eq!(rules::printable(rules), rules);
     let long = rules.replace('\n', "\r\n");
-    assert_eq!(super::super::guard::printable(&long), long);
-    let hostile = super::super::guard::printable("a\x1b[2J\rb\u{202e}\n");
+    assert_eq!(rules::printable(&long), long);
+    let hostile = rules::printable("a\x1b[2J\rb\u{202e}\n");
     assert_eq!(hostile, "a\\x1b[2J\\x0db\\u{202e}\n");
 }

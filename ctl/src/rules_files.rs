@@ -2,13 +2,42 @@
 
 mod strict;
 
-use gpukill_policy::guard::import::{Imported, from_json, to_json};
-use gpukill_policy::guard::read::{self, LARGEST};
+use gpukill_policy::guard::import::Imported;
+use gpukill_policy::{guard, rogue};
 use gpukill_proto::guard::edit::Mistake;
+use gpukill_proto::settings;
 use serde_json::Value;
 use std::fmt;
 use std::path::Path;
 use strict::Strict;
+
+/// How the rules of one kind are read and said otherwise, and their mistakes told.
+#[derive(Debug)]
+pub struct Language<M> {
+    /// Every mistake in a text.
+    read: fn(&str) -> Result<(), Vec<M>>,
+    from_json: fn(&Value) -> Result<Imported, Vec<M>>,
+    to_json: fn(&str) -> Result<Value, Vec<M>>,
+}
+
+/// The guard's.
+pub const GUARD: &Language<Mistake> = &Language {
+    read: |text| guard::read::read(text).map(drop),
+    from_json: guard::import::from_json,
+    to_json: guard::import::to_json,
+};
+
+/// Those on rogues.
+pub const ROGUES: &Language<settings::Mistake> = &Language {
+    read: |text| rogue::read::read(text).map(drop),
+    from_json: rogue::import::from_json,
+    to_json: rogue::import::to_json,
+};
+
+/// The largest file, in bytes.
+pub const LARGEST: usize = 1 << 20;
+
+const _: () = assert!(LARGEST == guard::read::LARGEST && LARGEST == rogue::read::LARGEST);
 
 /// How a file of rules is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +106,7 @@ impl Format {
 
 /// Why a file is not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoRules {
+pub enum NoRules<M = Mistake> {
     /// It is not what its name says.
     Unreadable {
         /// What it should be.
@@ -86,10 +115,10 @@ pub enum NoRules {
         why: String,
     },
     /// Its rules have mistakes. Where the file is not TOML, they have no lines.
-    Mistakes(Vec<Mistake>),
+    Mistakes(Vec<M>),
 }
 
-impl fmt::Display for NoRules {
+impl<M: fmt::Display> fmt::Display for NoRules<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { format, why } => write!(f, "is no {}: {why}", format.name()),
@@ -101,13 +130,17 @@ impl fmt::Display for NoRules {
     }
 }
 
-impl std::error::Error for NoRules {}
+impl<M: fmt::Debug + fmt::Display> std::error::Error for NoRules<M> {}
 
 /// Rules of a file, as they are kept.
 ///
 /// # Errors
 /// It cannot be read as what it is, or its rules have mistakes.
-pub fn import(text: &str, format: Format) -> Result<Imported, NoRules> {
+pub fn import<M>(
+    language: &Language<M>,
+    text: &str,
+    format: Format,
+) -> Result<Imported, NoRules<M>> {
     let unreadable = |why: String| {
         let why = why.lines().next().unwrap_or_default().to_owned();
         NoRules::Unreadable { format, why }
@@ -116,7 +149,7 @@ pub fn import(text: &str, format: Format) -> Result<Imported, NoRules> {
         return Err(unreadable(format!("more than {LARGEST} bytes")));
     }
     let json: Value = match format {
-        Format::Toml => return import_toml(text),
+        Format::Toml => return import_toml(language, text),
         Format::Json => {
             let Strict(json) =
                 serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?;
@@ -126,12 +159,12 @@ pub fn import(text: &str, format: Format) -> Result<Imported, NoRules> {
             serde_saphyr::from_str(text).map_err(|error| unreadable(error.to_string()))?
         }
     };
-    from_json(&json).map_err(NoRules::Mistakes)
+    (language.from_json)(&json).map_err(NoRules::Mistakes)
 }
 
 /// Ours is taken as it is, with its comments; gpu-kill keeps its own in TOML too.
-fn import_toml(text: &str) -> Result<Imported, NoRules> {
-    let Err(mistakes) = read::read(text) else {
+fn import_toml<M>(language: &Language<M>, text: &str) -> Result<Imported, NoRules<M>> {
+    let Err(mistakes) = (language.read)(text) else {
         return Ok(Imported {
             text: text.to_owned(),
             notices: Vec::new(),
@@ -139,7 +172,7 @@ fn import_toml(text: &str) -> Result<Imported, NoRules> {
     };
     let table = text.parse::<toml::Table>().ok();
     let json = table.and_then(|table| serde_json::to_value(table).ok());
-    match json.as_ref().map(from_json) {
+    match json.as_ref().map(language.from_json) {
         Some(Ok(imported)) if !imported.notices.is_empty() => Ok(imported),
         // The lines of the file itself say more.
         Some(Ok(_) | Err(_)) | None => Err(NoRules::Mistakes(mistakes)),
@@ -150,8 +183,8 @@ fn import_toml(text: &str) -> Result<Imported, NoRules> {
 ///
 /// # Errors
 /// They have mistakes.
-pub fn export(text: &str, format: Format) -> Result<String, NoRules> {
-    let json = to_json(text).map_err(NoRules::Mistakes)?;
+pub fn export<M>(language: &Language<M>, text: &str, format: Format) -> Result<String, NoRules<M>> {
+    let json = (language.to_json)(text).map_err(NoRules::Mistakes)?;
     let unwritable = |why: String| NoRules::Unreadable { format, why };
     match format {
         Format::Toml => Ok(text.to_owned()),
@@ -168,6 +201,7 @@ pub fn export(text: &str, format: Format) -> Result<String, NoRules> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpukill_policy::guard::import::to_json;
 
     const RULES: &str = "# Ours.\n[global]\ndefault_memory_limit_gb = 0.5\n\n[user_policies.\"on: {x}\"]\nallowed_gpus = [0, \"1-2\", \"*H100*\"]\nmessage = \"yes: # no\"\n\n[gpu_policies.0]\nmaintenance_window = { start_time = \"02:00\", end_time = \"04:00\", days_of_week = [\"Sun\"] }\n\n[[rules]]\nname = \"null\"\ncommand = \"^a|b\\\\.c$\"\nidle_limit_minutes = \"90m\"\n";
 
@@ -175,14 +209,15 @@ mod tests {
     fn every_format_says_the_same() {
         let same = to_json(RULES).unwrap();
         for format in [Format::Toml, Format::Json, Format::Yaml] {
-            let exported = export(RULES, format).unwrap();
+            let exported = export(GUARD, RULES, format).unwrap();
             let imported =
-                import(&exported, format).unwrap_or_else(|why| panic!("{why}\n{exported}"));
+                import(GUARD, &exported, format).unwrap_or_else(|why| panic!("{why}\n{exported}"));
             assert_eq!(imported.notices, Vec::<String>::new());
             assert_eq!(to_json(&imported.text).unwrap(), same, "{exported}");
         }
-        assert_eq!(export(RULES, Format::Toml).unwrap(), RULES);
+        assert_eq!(export(GUARD, RULES, Format::Toml).unwrap(), RULES);
         let yaml = export(
+            GUARD,
             "[global]\nenabled = true\n[protect]\nusers = ['a']\n",
             Format::Yaml,
         );
@@ -197,12 +232,12 @@ mod tests {
         let text = "# ours\nuser_policies:\n  alice:\n    memory_limit_gb: 8.0\n    allowed_gpus: [0, 1]\n    message: |\n      ask us\n";
         // A text of several lines is none that a terminal gets.
         assert!(matches!(
-            import(text, Format::Yaml),
+            import(GUARD, text, Format::Yaml),
             Err(NoRules::Mistakes(_))
         ));
         let text = text.replace("|\n      ask us", "ask us");
         assert_eq!(
-            import(&text, Format::Yaml).unwrap().text,
+            import(GUARD, &text, Format::Yaml).unwrap().text,
             "[user_policies.alice]\nallowed_gpus = [\n    0,\n    1,\n]\nmemory_limit_gb = 8\nmessage = \"ask us\"\n"
         );
     }
@@ -210,7 +245,7 @@ mod tests {
     #[test]
     fn what_gpu_kill_keeps_itself_is_taken_too() {
         let text = "[global]\nenabled = true\ncheck_interval_seconds = 60\ndry_run = true\n\n[metadata]\nversion = \"1.0.0\"\n";
-        let imported = import(text, Format::Toml).unwrap();
+        let imported = import(GUARD, text, Format::Toml).unwrap();
         assert_eq!(imported.text, "[global]\ndry_run = true\nenabled = true\n");
         assert_eq!(imported.notices.len(), 4);
     }
@@ -244,20 +279,23 @@ mod tests {
                 "user_policies.alice.memory_limit: unknown key; did you mean memory_limit_gb?",
             ),
         ] {
-            assert_eq!(import(text, format).unwrap_err().to_string(), expected);
+            assert_eq!(
+                import(GUARD, text, format).unwrap_err().to_string(),
+                expected
+            );
         }
         for text in ["a: [", "a: 1\na: 2", "a: &a [*a]", "\tx: 1", "- 1", "x"] {
-            assert!(import(text, Format::Yaml).is_err(), "{text}");
+            assert!(import(GUARD, text, Format::Yaml).is_err(), "{text}");
         }
         let large = " ".repeat(LARGEST + 1);
-        assert!(import(&large, Format::Yaml).is_err());
+        assert!(import(GUARD, &large, Format::Yaml).is_err());
         // Aliases of aliases grow without end.
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for n in 1..12 {
             let item = format!("*a{}", n - 1);
             bomb += &format!("a{n}: &a{n} [{}]\n", vec![item; 10].join(", "));
         }
-        assert!(import(&bomb, Format::Yaml).is_err());
+        assert!(import(GUARD, &bomb, Format::Yaml).is_err());
     }
 
     #[test]
@@ -294,7 +332,38 @@ mod tests {
         }
         // Whatever is exported is known again.
         for format in [Format::Toml, Format::Json, Format::Yaml] {
-            assert_eq!(Format::of_text(&export(RULES, format).unwrap()), format);
+            assert_eq!(
+                Format::of_text(&export(GUARD, RULES, format).unwrap()),
+                format
+            );
+        }
+    }
+
+    #[test]
+    fn rules_on_rogues_have_every_form_too() {
+        let text = "# Ours.\n[detection]\nmax_memory_usage_gb = 0.5\n\n[patterns]\n\
+            user_whitelist = [\"on: {x}\"]\n";
+        for format in [Format::Toml, Format::Json, Format::Yaml] {
+            let exported = export(ROGUES, text, format).unwrap();
+            assert_eq!(Format::of_text(&exported), format);
+            let imported = import(ROGUES, &exported, format).unwrap();
+            assert_eq!(imported.notices, Vec::<String>::new());
+            let read = |text: &str| rogue::read::read(text).unwrap();
+            assert_eq!(read(&imported.text), read(text));
+        }
+        assert_eq!(export(ROGUES, text, Format::Toml).unwrap(), text);
+        // gpu-kill keeps its own in TOML.
+        let theirs = "[detection]\nmax_memory_usage_gb = 20.0\n[detection.enabled_detections]\n\
+            crypto_miners = true\n[alerts]\nenabled = true\n";
+        let imported = import(ROGUES, theirs, Format::Toml).unwrap();
+        assert_eq!(imported.notices.len(), 1);
+        assert_eq!(imported.text, "[detection]\nmax_memory_usage_gb = 20\n");
+        for (text, format, expected) in [
+            ("max = 1", Format::Toml, "line 1: unknown key max"),
+            ("{\"max\": 1}", Format::Json, "unknown key max"),
+        ] {
+            let why = import(ROGUES, text, format).unwrap_err();
+            assert_eq!(why.to_string(), expected);
         }
     }
 }

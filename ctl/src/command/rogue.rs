@@ -1,0 +1,130 @@
+//! `rogue`: whom the daemon takes for a rogue, and the rules for that.
+
+use super::rules::{self, Checked};
+use super::{connect, list};
+use crate::args::{Allowing, CheckRules, Edit, ImportRules, Rogue, RogueCommand};
+use crate::connect::{Change, Daemon, Doing, Patience, RulesOf};
+use crate::exit::{Exit, Failure};
+use crate::output::look::Look;
+use crate::output::message::Messages;
+use crate::output::print_lines;
+use crate::output::rules::{edited, of_rogues, print_rules};
+use crate::rules_files::ROGUES;
+use crate::settings::Settings;
+use gpukill_policy::rogue::odd::{nobodys, users, warnings};
+use gpukill_policy::rogue::read::{print_defaults, read};
+use gpukill_policy::rogue::rules::Rules;
+use gpukill_proto::guard::edit::Warning;
+use gpukill_proto::rogue::RogueEdit;
+
+/// Does what is asked.
+pub(crate) async fn run(
+    wanted: &Rogue,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    let change = |edit, how| change(edit, how, settings, messages);
+    match &wanted.command {
+        RogueCommand::Config => rules::config(RulesOf::Rogues, settings, messages).await,
+        RogueCommand::Reference => reference(),
+        RogueCommand::Check(wanted) => check(wanted, settings, messages).await,
+        RogueCommand::Set(wanted) => {
+            let edit = RogueEdit::SetKey {
+                path: wanted.key.clone(),
+                value: wanted.value.clone(),
+            };
+            change(edit, &wanted.edit).await
+        }
+        RogueCommand::Allow(Allowing { by, name, edit }) => {
+            change(RogueEdit::Allow((*by).into(), name.clone()), edit).await
+        }
+        RogueCommand::Disallow(Allowing { by, name, edit }) => {
+            change(RogueEdit::Disallow((*by).into(), name.clone()), edit).await
+        }
+        RogueCommand::Export(wanted) => {
+            rules::export(RulesOf::Rogues, ROGUES, wanted, settings, messages).await
+        }
+        RogueCommand::Import(wanted) => import(wanted, settings, messages).await,
+    }
+}
+
+/// Makes one edit, or says what it would change.
+async fn change(
+    asked: RogueEdit,
+    how: &Edit,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    let patience = || Patience::lasting(settings.timeout);
+    let daemon = connect(settings, patience(), messages).await?;
+    let doing = match how.dry_run {
+        true => Doing::Saying,
+        false => Doing::Doing,
+    };
+    let report = daemon
+        .edit_rules(Change::Rogues(Some(&asked)), None, doing, patience())
+        .await?;
+    let look = Look::of_stdout(settings);
+    print_lines(&edited(&report, doing, &look), &look)?;
+    for warning in &report.warnings {
+        messages.warn(warning);
+    }
+    for warning in about_edit(&asked) {
+        messages.warn(&warning.to_string());
+    }
+    Ok(Exit::Done)
+}
+
+/// Whom an edit allows though nobody on this box is called so.
+fn about_edit(asked: &RogueEdit) -> Vec<Warning> {
+    let now = super::now();
+    match gpukill_policy::rogue::edit::edit("", asked, now) {
+        Ok(text) => about_text(&text),
+        // What is taken away was there.
+        Err(_) => Vec::new(),
+    }
+}
+
+/// The same of a text that is right.
+fn about_text(text: &str) -> Vec<Warning> {
+    read(text).map_or_else(|_| Vec::new(), |rules| about_users(&rules))
+}
+
+fn about_users(rules: &Rules) -> Vec<Warning> {
+    nobodys(rules, &list::person::strangers(users(rules)))
+}
+
+/// Every mistake in a file, and what of it is hardly meant. Asks no daemon.
+async fn check(
+    wanted: &CheckRules,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    rules::check(ROGUES, wanted, settings, messages, async |text: &str| {
+        // It was read without a mistake.
+        let rules = read(text).unwrap_or_default();
+        let odd = warnings(&rules).into_iter();
+        Checked {
+            comes_to: of_rogues(&rules),
+            odd: odd.chain(about_users(&rules)).collect(),
+        }
+    })
+    .await
+}
+
+/// Puts the rules of a file in the place of all, after it was shown what changes.
+async fn import(
+    wanted: &ImportRules,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    let text = rules::read(ROGUES, &wanted.file, wanted.format, messages)?;
+    let here = async |text: &str, _: &Daemon, _: Patience| about_text(text);
+    rules::import(RulesOf::Rogues, &text, wanted, settings, messages, here).await
+}
+
+/// Every key with its default, in a file to begin with. Asks no daemon.
+fn reference() -> Result<Exit, Failure> {
+    print_rules(&print_defaults())?;
+    Ok(Exit::Done)
+}
