@@ -14,6 +14,8 @@ mod signs;
 
 mod verdict;
 
+pub mod advice;
+
 pub use signs::{Kind, kinds};
 pub use verdict::judge;
 
