@@ -11,6 +11,8 @@ mod kill;
 
 mod reset;
 
+mod rogue;
+
 mod number;
 
 use crate::settings::{Colors, Format, LogLevel, bounds};
@@ -26,6 +28,7 @@ pub use guard::{
 pub use kill::{Kill, ScopeChoice, SignalChoice};
 use number::{pid, whole};
 pub use reset::Reset;
+pub use rogue::{Rogue, RogueCommand, Scan};
 use std::path::PathBuf;
 
 /// Who uses the GPUs of this box.
@@ -90,6 +93,8 @@ pub enum Command {
     Audit(Audit),
     /// Who breaks the admin's rules, and the rules themselves
     Guard(Guard),
+    /// Who may be up to no good: miners, hidden processes, abusers of what all share
+    Rogue(Rogue),
     /// Let go of the NVIDIA driver, so that it can be unloaded, updated or reset,
     /// or MIG changed by hand; resumes by itself
     Quiesce(Quiesce),
@@ -345,6 +350,11 @@ mod tests {
             "gpukillctl audit --hours 4294967296",
             "gpukillctl audit --hours 1 --since 2026-11-20",
             "gpukillctl audit --hours 1 --until 2026-11-20",
+            "gpukillctl rogue",
+            "gpukillctl rogue scan --hours 0",
+            "gpukillctl rogue scan --hours 745",
+            "gpukillctl rogue scan -o csv",
+            "gpukillctl rogue scan 6",
             "gpukillctl quiesce --minutes 0",
             "gpukillctl quiesce --minutes 1441",
             "gpukillctl resume now",
@@ -386,5 +396,6 @@ mod tests {
     #[test]
     fn the_longest_time_that_fits_is_taken() {
         assert!(parse("gpukillctl audit --hours 4294967295").is_ok());
+        assert!(parse("gpukillctl rogue scan --hours 744").is_ok());
     }
 }

@@ -25,6 +25,8 @@ pub(crate) mod quiesce;
 
 pub(crate) mod resume;
 
+pub(crate) mod rogue;
+
 pub(crate) mod status;
 
 use crate::args::Command;
@@ -54,6 +56,7 @@ pub(crate) fn run(
             Command::Reset(wanted) => reset::run(wanted, settings, messages).await,
             Command::Audit(audit) => audit::run(audit, settings, messages).await,
             Command::Guard(wanted) => guard::run(wanted, settings, messages).await,
+            Command::Rogue(wanted) => rogue::run(wanted, settings, messages).await,
             Command::Quiesce(wanted) => quiesce::run(wanted, settings, messages).await,
             Command::Resume => resume::run(settings, messages).await,
             Command::Completions(wanted) => completions::run(wanted),

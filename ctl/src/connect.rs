@@ -14,6 +14,8 @@ mod guarding;
 
 mod resetting;
 
+mod suspecting;
+
 pub(crate) use acting::is_over;
 pub(crate) use copying::Doing;
 pub(crate) use daemon::{Daemon, Sight};

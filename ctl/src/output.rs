@@ -10,6 +10,7 @@
 //! - [`kill`]: who is meant, and what became of each.
 //! - [`reset`]: what stands in the way of a reset, and what became of it.
 //! - [`guard`]: who breaks rules, and what rules would have done.
+//! - [`rogue`]: who may be up to no good, and what to do about it.
 //! - [`status`], [`history`], [`actions`], [`summary`]: the other answers, for
 //!   people.
 //! - [`json`], [`csv`]: the same for programs.
@@ -53,6 +54,8 @@ pub(crate) mod kill;
 pub(crate) mod reset;
 
 pub(crate) mod guard;
+
+pub(crate) mod rogue;
 
 pub(crate) mod status;
 

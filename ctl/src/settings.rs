@@ -267,6 +267,7 @@ impl From<&Cli> for Flags {
             Command::Guard(guard) => {
                 flags.output_format = guard.output().map(Format::from);
             }
+            Command::Rogue(rogue) => flags.output_format = rogue.output().map(Format::from),
             Command::Quiesce(_) | Command::Resume | Command::Completions(_) => {}
         }
         flags

@@ -110,8 +110,7 @@ fn ask(finding: &Finding) -> Option<Advice> {
 
 /// How long is too long only the admin knows.
 fn limit(finding: &Finding) -> Advice {
-    let user = user(finding).and_then(shell_word);
-    let user = user.unwrap_or_else(|| "USER".to_owned());
+    let user = or_to_fill_in(user(finding), "USER");
     Advice {
         what: What::Limit,
         text: format!("gpukillctl guard user set {user} --idle-limit MINUTES"),
@@ -133,18 +132,28 @@ fn allow(finding: &Finding) -> Advice {
         AllowBy::User | AllowBy::Image => None,
     };
     let what = what.filter(|what| is_whole(what));
-    let of_user = what.zip(user(finding));
-    let word = of_user.and_then(|(what, user)| shell_word(&format!("{what}@{user}")));
+    let user = user(finding);
     let command = |word: &str| format!("gpukillctl rogue allow {} {word}", by.name());
-    let to_fill_in = match by {
-        AllowBy::Executable | AllowBy::Image => "PATH@USER",
-        AllowBy::Process | AllowBy::User => "NAME@USER",
+    let of_user = what.zip(user);
+    let word = of_user.and_then(|(what, user)| shell_word(&format!("{what}@{user}")));
+    let missing = match by {
+        AllowBy::Executable | AllowBy::Image => "PATH",
+        AllowBy::Process | AllowBy::User => "NAME",
     };
     Advice {
         what: What::Allow,
-        text: command(word.as_deref().unwrap_or(to_fill_in)),
+        text: command(&word.clone().unwrap_or_else(|| {
+            let (what, user) = (or_to_fill_in(what, missing), or_to_fill_in(user, "USER"));
+            format!("{what}@{user}")
+        })),
         command: word.as_deref().map(command),
     }
+}
+
+/// A word of a command, or what has to be filled in where it is not known.
+fn or_to_fill_in(word: Option<&str>, missing: &str) -> String {
+    let word = word.and_then(shell_word);
+    word.unwrap_or_else(|| missing.to_owned())
 }
 
 fn signs(finding: &Finding) -> impl Iterator<Item = &Sign> {

@@ -6,7 +6,7 @@ use super::*;
 use crate::connect::Doing;
 use crate::output::guard::Spared;
 use crate::output::sample::{
-    edited, explanations, guard_report, mistakes, replayed, violations, warnings,
+    edited, explanations, guard_report, hostile, mistakes, replayed, violations, warnings,
 };
 use gpukill_policy::guard::read::read;
 use gpukill_proto::document::{ExplainDocument, ReplayDocument, ViolationsDocument};
@@ -46,6 +46,7 @@ fn sight() -> Sight {
     Sight {
         snapshot: snapshot(),
         guard: brief(),
+        suspected: Vec::new(),
     }
 }
 

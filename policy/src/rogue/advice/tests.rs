@@ -66,7 +66,7 @@ const KILL: &str = "gpukillctl kill 60990 --scope job";
 const EXPLAIN: &str = "gpukillctl explain 60990";
 const ASK: &str = "ask eve what it is for";
 const ALLOW_NAME: &str = "gpukillctl rogue allow process python3@eve";
-const ALLOW_ANY_PATH: &str = "gpukillctl rogue allow executable PATH@USER";
+const ALLOW_ANY_PATH: &str = "gpukillctl rogue allow executable PATH@eve";
 const LIMIT: &str = "gpukillctl guard user set eve --idle-limit MINUTES";
 
 #[test]
@@ -134,8 +134,8 @@ fn what_has_ended_is_neither_ended_nor_explained() {
         is_present: false,
         ..finding(vec![idle])
     };
-    let anybodys_name = "gpukillctl rogue allow process NAME@USER";
-    assert_eq!(told(&nobodys), [anybodys_name]);
+    let of_whom = "gpukillctl rogue allow process python3@USER";
+    assert_eq!(told(&nobodys), [of_whom]);
 }
 
 #[test]
@@ -199,7 +199,8 @@ fn no_command_is_made_of_what_is_not_whole_or_nobodys() {
         },
     ];
     for stranger in strangers {
-        assert_eq!(of(read, stranger), to_fill_in);
+        let of_whom = "gpukillctl rogue allow executable /dev/shm/x@USER";
+        assert_eq!(of(read, stranger), (of_whom.to_owned(), false));
     }
     // Anybody can be called so.
     let name = "gpukillctl rogue allow process python3@eve".to_owned();
