@@ -28,7 +28,7 @@ pub use guard::{
 pub use kill::{Kill, ScopeChoice, SignalChoice};
 use number::{pid, whole};
 pub use reset::Reset;
-pub use rogue::{AllowChoice, Allowing, Rogue, RogueCommand, SetRogueKey};
+pub use rogue::{AllowChoice, Allowing, Rogue, RogueCommand, Scan, SetRogueKey};
 use std::path::PathBuf;
 
 /// Who uses the GPUs of this box.
@@ -350,6 +350,11 @@ mod tests {
             "gpukillctl audit --hours 4294967296",
             "gpukillctl audit --hours 1 --since 2026-11-20",
             "gpukillctl audit --hours 1 --until 2026-11-20",
+            "gpukillctl rogue",
+            "gpukillctl rogue scan --hours 0",
+            "gpukillctl rogue scan --hours 745",
+            "gpukillctl rogue scan -o csv",
+            "gpukillctl rogue scan 6",
             "gpukillctl quiesce --minutes 0",
             "gpukillctl quiesce --minutes 1441",
             "gpukillctl resume now",
@@ -391,5 +396,6 @@ mod tests {
     #[test]
     fn the_longest_time_that_fits_is_taken() {
         assert!(parse("gpukillctl audit --hours 4294967295").is_ok());
+        assert!(parse("gpukillctl rogue scan --hours 744").is_ok());
     }
 }

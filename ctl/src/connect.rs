@@ -16,6 +16,8 @@ mod rules;
 
 mod resetting;
 
+mod suspecting;
+
 pub(crate) use acting::is_over;
 pub(crate) use copying::Doing;
 pub(crate) use daemon::{Daemon, Sight};

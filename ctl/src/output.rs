@@ -11,6 +11,7 @@
 //! - [`reset`]: what stands in the way of a reset, and what became of it.
 //! - [`guard`]: who breaks rules, and what rules would have done.
 //! - [`rules`]: what an edit of rules changes, and what is wrong in a file of them.
+//! - [`rogue`]: who may be up to no good, and what to do about it.
 //! - [`status`], [`history`], [`actions`], [`summary`]: the other answers, for
 //!   people.
 //! - [`json`], [`csv`]: the same for programs.
@@ -55,6 +56,7 @@ pub(crate) mod reset;
 
 pub(crate) mod guard;
 
+pub(crate) mod rogue;
 pub(crate) mod rules;
 
 pub(crate) mod status;

@@ -20,6 +20,8 @@ mod signs;
 
 mod verdict;
 
+pub mod advice;
+
 pub mod loads;
 
 pub mod findings;

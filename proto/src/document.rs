@@ -34,6 +34,8 @@ mod ruled;
 
 mod replay;
 
+mod rogue;
+
 mod prune;
 
 pub use actions::ActionDocument;
@@ -58,6 +60,10 @@ pub use reset::{
     BlockerDocument, ResetOutcomeDocument, ResetPlanDocument, ResetReportDocument,
     ResetTargetDocument,
 };
+pub use rogue::{
+    LookedDocument, RecommendationDocument, RogueDocument, ScanDocument, SignDocument,
+    SuspectDocument, SuspectedDocument, VerdictDocument,
+};
 pub use ruled::{GuardBriefDocument, LimitDocument, MarkDocument, ReplacedDocument, RuledDocument};
 pub use status::{BackendDocument, StatusDocument};
 pub use summary::{
@@ -65,8 +71,9 @@ pub use summary::{
     SummaryDocument, UsedGpuDocument, WeekDocument, WeeklyDocument,
 };
 
-use crate::guard::GuardBrief;
-use crate::snapshot::{Fault, Snapshot};
+use crate::guard::{GuardBrief, Marked};
+use crate::rogue::Suspected;
+use crate::snapshot::{Fault, ProcessKey, Snapshot};
 use serde::Serialize;
 
 /// The version of this shape. It grows when a field changes its meaning.
@@ -95,6 +102,15 @@ pub struct ListDocument {
     pub guard: GuardBriefDocument,
 }
 
+/// What is said of processes besides what is read of them.
+#[derive(Debug, Clone, Copy)]
+struct Marks<'a> {
+    /// The rules that they break.
+    rules: &'a [Marked],
+    /// Who may be a rogue.
+    suspected: &'a [(ProcessKey, Suspected)],
+}
+
 /// Something that is broken now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "the names are the documented JSON fields")]
@@ -105,11 +121,19 @@ pub struct FaultDocument {
 }
 
 impl ListDocument {
-    /// A snapshot, and what the guard says of who is in it.
+    /// A snapshot, what the guard says of who is in it, and who of them may be a rogue.
     #[must_use]
-    pub fn new(snapshot: &Snapshot, guard: &GuardBrief) -> Self {
-        let gpu = |device| GpuDocument::new(snapshot, device, &guard.marked);
-        let proc = |process| ProcessDocument::of(snapshot, process, &guard.marked);
+    pub fn new(
+        snapshot: &Snapshot,
+        guard: &GuardBrief,
+        suspected: &[(ProcessKey, Suspected)],
+    ) -> Self {
+        let marks = Marks {
+            rules: &guard.marked,
+            suspected,
+        };
+        let gpu = |device| GpuDocument::new(snapshot, device, marks);
+        let proc = |process| ProcessDocument::of(snapshot, process, marks);
         Self {
             schema: SCHEMA,
             host: snapshot.host.clone(),

@@ -2,7 +2,7 @@
 //! and who carries data away. A verdict is never a proof; it comes with all it rests on.
 
 use crate::guard::{Person, RulesRevision};
-use crate::snapshot::ProcessKey;
+use crate::snapshot::{GpuProcess, ProcessKey};
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -197,6 +197,17 @@ impl Suspected {
             may_be_acted_on: verdict.may_be_acted_on(),
         });
         all.max_by_key(|it| (it.risk, it.may_be_acted_on))
+    }
+
+    /// What is told of a process, among what is told of all.
+    #[must_use]
+    pub fn of(process: &GpuProcess, all: &[(ProcessKey, Self)]) -> Option<Self> {
+        let key = ProcessKey {
+            pid: process.pid,
+            start_ticks: *process.start_ticks.last_known()?,
+        };
+        let its = all.iter().find(|(process, _)| *process == key);
+        its.map(|(_, suspected)| *suspected)
     }
 }
 

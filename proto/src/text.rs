@@ -104,11 +104,43 @@ pub fn duration(length: std::time::Duration) -> String {
     }
 }
 
+/// A text as one word of a shell; `None` for one that cannot be shown as it is, or that a
+/// program would take for an option.
+#[must_use]
+pub fn shell_word(text: &str) -> Option<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:@%+=,-".contains(c);
+    if text.is_empty() || text.starts_with('-') || visible(text.as_bytes(), usize::MAX) != text {
+        None
+    } else if text.chars().all(is_plain) {
+        Some(text.to_owned())
+    } else {
+        Some(format!("'{}'", text.replace('\'', r"'\''")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::time::Duration;
+
+    #[test]
+    fn a_text_stays_one_word_in_a_shell_and_is_no_option() {
+        for (text, expected) in [
+            ("/dev/shm/x@eve", Some("/dev/shm/x@eve")),
+            ("slurm 1234.0", Some("'slurm 1234.0'")),
+            ("a;rm -rf ~", Some("'a;rm -rf ~'")),
+            ("$(x)`y`\\x2d", Some("'$(x)`y`\\x2d'")),
+            ("it's", Some(r"'it'\''s'")),
+            ("", None),
+            ("-H", None),
+            ("a\nb", None),
+            ("a\x1b[2J", None),
+            ("a\u{202e}b", None),
+        ] {
+            assert_eq!(shell_word(text).as_deref(), expected, "{text}");
+        }
+    }
 
     #[test]
     fn controls_and_reordering_characters_become_visible() {

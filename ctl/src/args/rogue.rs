@@ -1,9 +1,10 @@
 //! What `rogue` takes.
 
 use super::guard::{CheckRules, Edit, ExportRules, ImportRules};
-use super::{StatusFormat, text};
+use super::{StatusFormat, text, whole};
 use clap::{Args, Subcommand, ValueEnum};
 use gpukill_proto::rogue::AllowBy;
+use gpukill_proto::service::LONGEST_SCAN;
 
 /// `rogue`
 #[derive(Debug, Args)]
@@ -18,6 +19,7 @@ impl Rogue {
     #[must_use]
     pub fn output(&self) -> Option<StatusFormat> {
         match &self.command {
+            RogueCommand::Scan(wanted) => wanted.output,
             RogueCommand::Config
             | RogueCommand::Reference
             | RogueCommand::Check(_)
@@ -33,6 +35,8 @@ impl Rogue {
 /// What is asked about rogues.
 #[derive(Debug, Subcommand)]
 pub enum RogueCommand {
+    /// Who may be up to no good, by which signs, and what to do about it
+    Scan(Scan),
     /// The rules as they are written
     Config,
     /// Every key that rules have, with its default, as a file to begin with
@@ -50,6 +54,17 @@ pub enum RogueCommand {
     Export(ExportRules),
     /// The rules from a file, in place of all, for admins
     Import(ImportRules),
+}
+
+/// `rogue scan`
+#[derive(Debug, Args)]
+pub struct Scan {
+    /// Of those too that used a GPU in the last so many hours
+    #[arg(long, value_name = "H", default_value_t = 24, value_parser = whole(1..=LONGEST_SCAN, 24))]
+    pub hours: u32,
+    /// The form of the output [default: table]
+    #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
+    pub output: Option<StatusFormat>,
 }
 
 /// `rogue set`

@@ -41,9 +41,17 @@ pub(crate) async fn run(
     }
     let patience = Patience::lasting(settings.timeout);
     let daemon = connect(settings, patience, messages).await?;
-    let Sight { snapshot, guard } = first(&daemon, patience).await?;
+    let Sight {
+        snapshot,
+        guard,
+        suspected,
+    } = first(&daemon, patience).await?;
     let Answer { snapshot, verdict } = answer(snapshot, &wanted.selection, &person::may_be);
-    let sight = Sight { snapshot, guard };
+    let sight = Sight {
+        snapshot,
+        guard,
+        suspected,
+    };
     match (wanted.format, verdict) {
         (Format::Table, Some(failure)) if !is_worth_showing(&sight.snapshot, &failure) => {
             Err(failure)
@@ -148,7 +156,7 @@ async fn first(daemon: &Daemon, patience: Patience) -> Result<Sight, Failure> {
 
 /// A snapshot for programs.
 fn document(sight: &Sight, wanted: &Wanted, header: Header) -> Result<String, Failure> {
-    let list = ListDocument::new(&sight.snapshot, &sight.guard);
+    let list = ListDocument::new(&sight.snapshot, &sight.guard, &sight.suspected);
     match (wanted.format, wanted.view.rows) {
         (Format::Ndjson, _) => json::on_one_line(&list),
         (Format::Csv, Rows::Gpus) => csv::gpus(&list, header),

@@ -1,7 +1,9 @@
 //! `rogue`: whom the daemon takes for a rogue, and the rules for that.
 
+mod scan;
+
 use super::rules::{self, Checked};
-use super::{connect, list};
+use super::{connect, list, now};
 use crate::args::{Allowing, CheckRules, Edit, ImportRules, Rogue, RogueCommand};
 use crate::connect::{Change, Daemon, Doing, Patience, RulesOf};
 use crate::exit::{Exit, Failure};
@@ -25,6 +27,7 @@ pub(crate) async fn run(
 ) -> Result<Exit, Failure> {
     let change = |edit, how| change(edit, how, settings, messages);
     match &wanted.command {
+        RogueCommand::Scan(wanted) => scan::run(wanted, settings, messages).await,
         RogueCommand::Config => rules::config(RulesOf::Rogues, settings, messages).await,
         RogueCommand::Reference => reference(),
         RogueCommand::Check(wanted) => check(wanted, settings, messages).await,
@@ -77,7 +80,7 @@ async fn change(
 
 /// Whom an edit allows though nobody on this box is called so.
 fn about_edit(asked: &RogueEdit) -> Vec<Warning> {
-    let now = super::now();
+    let now = now();
     match gpukill_policy::rogue::edit::edit("", asked, now) {
         Ok(text) => about_text(&text),
         // What is taken away was there.

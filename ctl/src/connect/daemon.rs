@@ -10,8 +10,9 @@ use gpukill_proto::audit::{
 use gpukill_proto::guard::GuardBrief;
 use gpukill_proto::holders::{Explanation, HoldersReport};
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::rogue::Suspected;
 use gpukill_proto::service::{GpukillClient, SnapshotPage};
-use gpukill_proto::snapshot::{DeviceId, Snapshot};
+use gpukill_proto::snapshot::{DeviceId, ProcessKey, Snapshot};
 use gpukill_proto::status::Status;
 use gpukill_proto::transport::{ConnectError, connect};
 use gpukill_proto::units::Timestamp;
@@ -19,13 +20,15 @@ use std::path::Path;
 use tarpc::client::RpcError;
 use tarpc::context::{self, Context};
 
-/// A whole snapshot, and what the guard says of who is in it.
+/// A whole snapshot, what the guard says of who is in it, and who of them may be a rogue.
 #[derive(Debug)]
 pub(crate) struct Sight {
     /// The devices and who uses them.
     pub snapshot: Snapshot,
     /// Who breaks rules.
     pub guard: GuardBrief,
+    /// Who may be a rogue, the worst first.
+    pub suspected: Vec<(ProcessKey, Suspected)>,
 }
 
 /// A connection to the daemon.
@@ -93,7 +96,7 @@ impl Daemon {
             mut snapshot,
             mut next,
             guard,
-            suspected: _,
+            suspected,
         } = self
             .ask(patience, async |context| {
                 self.client.snapshot(context, after).await
@@ -119,8 +122,12 @@ impl Daemon {
             snapshot.processes.extend(page.snapshot.processes);
             next = page.next;
         }
-        // The first page has it of the whole.
-        Ok(Some(Sight { snapshot, guard }))
+        // The first page has both of the whole.
+        Ok(Some(Sight {
+            snapshot,
+            guard,
+            suspected,
+        }))
     }
 
     /// Who has a device open, or all devices: all pages of one answer, and when it

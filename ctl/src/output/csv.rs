@@ -60,6 +60,10 @@ const PROCESS_PARTS: &[Parts] = &[
             ("rule_sole", "/0/sole"),
         ],
     ),
+    (
+        "rogue",
+        &[("rogue_risk", "/risk"), ("rogue_threat", "/threat")],
+    ),
 ];
 
 /// A column: its name, its field, and the place of its value within that.
@@ -204,7 +208,7 @@ mod tests {
 
     #[test]
     fn no_column_holds_an_object_but_the_reasons() {
-        let list = ListDocument::new(&sample::snapshot(), &sample::brief());
+        let list = ListDocument::new(&sample::snapshot(), &sample::brief(), &sample::suspected());
         let gpus = columns(GpuDocument::FIELDS, GPU_PARTS);
         assert_eq!(with_objects(&gpus, &list.gpus), ["reasons"]);
         let processes = columns(ProcessDocument::FIELDS, PROCESS_PARTS);

@@ -6,6 +6,7 @@ use super::holders::{holds, what};
 use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, Symbols};
 use super::processes::command;
+use super::rogue;
 use super::status::labelled;
 use super::value::{clock, gpu, reading, size};
 use super::whose::{holder_owner, owner, place};
@@ -87,6 +88,9 @@ fn rows(explained: &Explanation, look: &Look) -> Vec<(String, String)> {
         row("holds", opened(label, holder, *role, explained.at, look));
     }
     for (name, what) in guard::ruled(&explained.guard, explained.at, look) {
+        row(&name, what);
+    }
+    for (name, what) in rogue::looked(&explained.rogue, look) {
         row(&name, what);
     }
     // What is never ended frees nothing.

@@ -6,6 +6,7 @@ use super::line::{Line, Tone, shown};
 use super::look::{Look, Symbols};
 use super::loss::lost;
 use super::mark::RuleColumn;
+use super::rogue::RogueColumn;
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::value::{gpu, reading, size};
 use super::view::{View, has_a_row};
@@ -19,11 +20,13 @@ use std::cmp::Reverse;
 
 /// The table of the processes.
 pub(super) fn table(sight: &Sight, view: &View, now: Timestamp, look: &Look) -> Vec<Line> {
-    let Sight { snapshot, guard } = sight;
+    let Sight {
+        snapshot, guard, ..
+    } = sight;
     let processes = snapshot.processes.iter();
     let age_column = AgeColumn::for_ages(processes.flat_map(|process| ages(process, view)));
     let rule_column = RuleColumn::of(guard, &snapshot.processes);
-    let columns_besides = (age_column, rule_column);
+    let columns_besides = (age_column, rule_column, RogueColumn::of(sight));
     let mut table = Table::new(columns(view, columns_besides));
     let mut is_empty = true;
     for device in &snapshot.devices {
@@ -47,9 +50,9 @@ pub(super) fn table(sight: &Sight, view: &View, now: Timestamp, look: &Look) -> 
 }
 
 /// The columns that are there only where they say something.
-type Besides<'a> = (AgeColumn, RuleColumn<'a>);
+type Besides<'a> = (AgeColumn, RuleColumn<'a>, RogueColumn<'a>);
 
-fn columns(view: &View, (age_column, rule_column): Besides<'_>) -> Vec<Column> {
+fn columns(view: &View, (age_column, rule_column, rogue_column): Besides<'_>) -> Vec<Column> {
     let place = if view.containers {
         Column::left("CONTAINER", WhenNarrow::Stays)
     } else {
@@ -67,11 +70,16 @@ fn columns(view: &View, (age_column, rule_column): Besides<'_>) -> Vec<Column> {
     ];
     columns.extend(age_column.column());
     columns.extend(rule_column.column());
+    columns.extend(rogue_column.column(rule_column));
     columns.push(place);
     // Enough for a program and the beginning of its arguments; for the program alone
-    // where rules need the room.
-    let least = if rule_column.is_needed() { 12 } else { 20 };
-    columns.push(Column::left("COMMAND", WhenNarrow::Shrinks(least)));
+    // where marks need the room. Where both do, a pid has to be enough.
+    let when_narrow = match (rule_column.is_needed(), rogue_column.is_needed()) {
+        (true, true) => WhenNarrow::ShrinksThenGoes(8, 4),
+        (true, false) | (false, true) => WhenNarrow::Shrinks(12),
+        (false, false) => WhenNarrow::Shrinks(20),
+    };
+    columns.push(Column::left("COMMAND", when_narrow));
     columns
 }
 
@@ -125,7 +133,7 @@ fn row(
     device: &Device,
     process: &GpuProcess,
     view: &View,
-    (age_column, rule_column): Besides<'_>,
+    (age_column, rule_column, rogue_column): Besides<'_>,
     taken_at: Timestamp,
     look: &Look,
 ) -> Row {
@@ -141,6 +149,7 @@ fn row(
     ];
     cells.extend(age_column.cell(ages(process, view), symbols));
     cells.extend(rule_column.cell(process, taken_at, look));
+    cells.extend(rogue_column.cell(process, symbols));
     cells.push(reading(&place, |place| {
         let place = place.as_deref().map(|place| shown(place, symbols));
         place.unwrap_or_else(|| symbols.none().to_owned())
@@ -153,7 +162,7 @@ fn row(
 /// The row for memory that no listed process explains, where there is some.
 fn unattributed(
     device: &Device,
-    (age_column, rule_column): Besides<'_>,
+    (age_column, rule_column, rogue_column): Besides<'_>,
     symbols: Symbols,
 ) -> Option<Row> {
     let memory = &device.memory_unattributed;
@@ -169,6 +178,7 @@ fn unattributed(
     ];
     cells.extend(age_column.cell([age(memory)], symbols));
     cells.extend(rule_column.none(symbols));
+    cells.extend(rogue_column.none(symbols));
     cells.push(Cell::toned("unattributed", Tone::Doubtful));
     let who = format!("holders --gpu {}", device.index);
     cells.push(Cell::toned(who, Tone::Doubtful));

@@ -12,6 +12,8 @@ mod reset;
 
 mod guard;
 
+mod rogue;
+
 pub(crate) use guard::{
     brief, edited, guard_report, hostile, mistakes, replayed, ruled, violations, warnings,
 };
@@ -19,6 +21,7 @@ pub(crate) use held::{explanations, free, gone, held};
 pub(crate) use kill::{interrupted, one_target, plan, report};
 pub(crate) use past::{actions, older_records, records, summary};
 pub(crate) use reset::{held_by_one, reset_plan, reset_report};
+pub(crate) use rogue::{hidden, looked, rogue_report, scan, suspected};
 pub(crate) use state::status;
 
 use super::look::{Look, Symbols, Zone};

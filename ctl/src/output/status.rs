@@ -48,6 +48,7 @@ pub(crate) fn lines(status: &Status, look: &Look) -> Vec<Line> {
     let plain = |name: &str, what| (name.to_owned(), what, Tone::Plain);
     rows.push(plain("polling", polling(&status.polling, status.now)));
     rows.push(plain("guard", super::guard::brief(&status.guard)));
+    rows.extend(super::rogue::brief(&status.rogue));
     rows.push(plain("store", store(&status.store, status.now)));
 
     let mut lines = vec![];

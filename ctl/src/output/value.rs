@@ -78,6 +78,26 @@ pub(crate) fn gpu(index: u32, instance: Option<InstanceId>) -> String {
     }
 }
 
+/// Several GPUs by their indices: `0`, `0-3`, `0,2`.
+pub(crate) fn gpus(indices: impl IntoIterator<Item = u32>) -> String {
+    let mut indices: Vec<u32> = indices.into_iter().collect();
+    indices.sort_unstable();
+    indices.dedup();
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for index in indices {
+        match parts.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(index) => *last = index,
+            Some(_) | None => parts.push((index, index)),
+        }
+    }
+    let parts = parts.into_iter().map(|(first, last)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first},{last}"),
+        _ => format!("{first}-{last}"),
+    });
+    parts.collect::<Vec<_>>().join(",")
+}
+
 /// How full something is, in ten characters.
 pub(crate) fn bar(used: u64, total: u64, symbols: Symbols) -> String {
     const CELLS: u64 = 10;

@@ -3,6 +3,7 @@
 use super::line::{Line, Tone, shown, wrap};
 use super::look::Look;
 use super::mark::WOULD_HAVE_ENDED;
+use super::rogue::marked;
 use super::value::{clock, counted, minute};
 use super::{gpus, processes};
 use crate::connect::Sight;
@@ -40,7 +41,9 @@ const OLD: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// The lines of one snapshot.
 pub(crate) fn lines(sight: &Sight, view: &View, now: Timestamp, look: &Look) -> Vec<Line> {
-    let Sight { snapshot, guard } = sight;
+    let Sight {
+        snapshot, guard, ..
+    } = sight;
     let mut heading = heading(snapshot, view, now, look);
     heading.append(of_guard(guard, look));
     let heading = heading.cut(look.width, look.symbols);
@@ -66,7 +69,11 @@ pub(crate) fn lines(sight: &Sight, view: &View, now: Timestamp, look: &Look) -> 
 
 /// What should be looked at next.
 fn below(sight: &Sight, view: &View) -> Vec<Line> {
-    let Sight { snapshot, guard } = sight;
+    let Sight {
+        snapshot,
+        guard,
+        suspected,
+    } = sight;
     let mut lines = Vec::new();
     let unattributed = snapshot.devices.iter().filter(|device| {
         let known = device.memory_unattributed.last_known();
@@ -81,6 +88,15 @@ fn below(sight: &Sight, view: &View) -> Vec<Line> {
         && let Some(found) = found(guard)
     {
         let text = format!("{found}: gpukillctl guard violations");
+        lines.push(Line::toned(text, Tone::Doubtful));
+    }
+    let rogues = marked(suspected);
+    if view.only.is_none() && rogues > 0 {
+        let rogues = match rogues {
+            1 => "1 process may be a rogue".to_owned(),
+            several => format!("{several} processes may be rogues"),
+        };
+        let text = format!("{rogues}: gpukillctl rogue scan");
         lines.push(Line::toned(text, Tone::Doubtful));
     }
     let faults = snapshot.faults.iter();

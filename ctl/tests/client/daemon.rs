@@ -2,12 +2,14 @@
 //! that a test writes down.
 
 use crate::held;
-use crate::killed::Killed;
 use crate::past;
 use crate::resets::Resets;
 use crate::sample::{device, process};
+pub(crate) use crate::script::{NOW, Script, backend, take_one};
 pub(crate) use crate::serving::Daemon;
+use crate::suspects;
 use crate::verdicts;
+use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
     PruneReport, RestoreReport,
@@ -17,90 +19,21 @@ use gpukill_proto::guard::{
     EditReport, GuardBrief, GuardMode, GuardReport, ReplayReport, ReplayRequest, RulesRevision,
     RulesText, Snoozed, ViolationPage, ViolationQuery,
 };
-use gpukill_proto::holders::{Explanation, HeldDevice, HoldersPage};
+use gpukill_proto::holders::{Explanation, HoldersPage};
 use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
 use gpukill_proto::rogue::{RogueEdit, RogueReport, ScanReport};
 use gpukill_proto::service::{Gpukill, SnapshotPage};
-use gpukill_proto::snapshot::{BackendReport, BackendState, DeviceId, Snapshot};
+use gpukill_proto::snapshot::{DeviceId, Snapshot};
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
 use gpukill_proto::units::{Bytes, Timestamp};
-use gpukill_proto::{PROTOCOL_VERSION, ProtocolVersion};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tarpc::context::Context;
 use tokio::sync::Notify;
-
-/// 2026-11-21 14:02:31.250 UTC.
-pub(crate) const NOW: Timestamp = Timestamp(1_795_269_751_250);
-
-/// What the daemon does next, changed by tests while it runs.
-pub(crate) struct Script {
-    pub tick: AtomicU64,
-    pub processes: AtomicU32,
-    /// Connections that are told "busy" before one is welcome.
-    pub busy_connections: AtomicU32,
-    /// Calls that are told "busy" before one is answered.
-    pub busy_calls: AtomicU32,
-    /// Pages that have expired before one has not.
-    pub expired_pages: AtomicU32,
-    pub backends: Mutex<Vec<BackendReport>>,
-    pub has_devices: bool,
-    /// The devices with their holders.
-    pub held: Mutex<Vec<HeldDevice>>,
-    pub caller_is_operator: bool,
-    /// What it plans and carries out.
-    pub killed: Killed,
-    /// What it resets.
-    pub resets: Resets,
-    /// How long the driver takes to be let go.
-    pub letting_go: Duration,
-    /// Until when the driver is let go.
-    pub quiesced: Mutex<Option<Timestamp>>,
-    pub version: ProtocolVersion,
-}
-
-impl Default for Script {
-    fn default() -> Self {
-        Self {
-            tick: AtomicU64::new(1),
-            processes: AtomicU32::new(3),
-            busy_connections: AtomicU32::new(0),
-            busy_calls: AtomicU32::new(0),
-            expired_pages: AtomicU32::new(0),
-            backends: Mutex::new(vec![backend(BackendState::Ready)]),
-            has_devices: true,
-            held: Mutex::new(Vec::new()),
-            caller_is_operator: true,
-            killed: Killed::default(),
-            resets: Resets::default(),
-            letting_go: Duration::ZERO,
-            quiesced: Mutex::new(None),
-            version: PROTOCOL_VERSION,
-        }
-    }
-}
-
-pub(crate) fn backend(state: BackendState) -> BackendReport {
-    BackendReport {
-        name: "nvidia".into(),
-        state,
-        since: NOW,
-        devices: 1,
-        driver: Reading::Value("580.65.06".into()),
-        cuda: Reading::Value("13.0".into()),
-        poll_cost_us: 4_100,
-    }
-}
-
-pub(crate) fn take_one(counter: &AtomicU32) -> bool {
-    counter
-        .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
-        .is_ok()
-}
 
 /// What is asked on one connection, and how to end that.
 #[derive(Clone)]
@@ -132,7 +65,11 @@ impl Session {
             snapshot,
             next: (end < all).then_some(end),
             guard: GuardBrief::default(),
-            suspected: Vec::new(),
+            // The first page has those of the whole.
+            suspected: match script.marks_a_rogue && start == 0 {
+                true => suspects::listed(),
+                false => Vec::new(),
+            },
         }
     }
 }
@@ -388,8 +325,8 @@ impl Gpukill for Session {
         Err(Refusal::Internal)
     }
 
-    async fn scan(self, _: Context, _: u32) -> Result<ScanReport, Refusal> {
-        Err(Refusal::Internal)
+    async fn scan(self, _: Context, hours: u32) -> Result<ScanReport, Refusal> {
+        Ok(suspects::scan(hours))
     }
 
     async fn rogue_text(self, _: Context, _: u64) -> Result<RulesText, Refusal> {

@@ -7,6 +7,7 @@
 //! - `holding`: `holders` and `explain`; `held` is what they are answered.
 //! - `remembering`: `audit`; `past` is what it is answered.
 //! - `guarding`: `guard violations`; `verdicts` is what it is answered.
+//! - `suspecting`: `rogue scan`; `suspects` is what it is answered.
 //! - `quiescing`: `quiesce` and `resume`.
 //! - `resetting`: `reset`.
 //! - `waiting`: busy, silent, absent and foreign daemons.
@@ -44,7 +45,13 @@ mod resetting;
 
 mod sample;
 
+mod script;
+
 mod serving;
+
+mod suspecting;
+
+mod suspects;
 
 mod terminal;
 

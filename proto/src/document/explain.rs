@@ -1,9 +1,13 @@
 //! The JSON of `gpukillctl explain`.
 
 use super::fields::{bytes, document, part};
-use super::{FindingDocument, HolderDocument, ProcessDocument, RuledDocument, SCHEMA};
+use super::{
+    FindingDocument, HolderDocument, LookedDocument, Marks, ProcessDocument, RuledDocument, SCHEMA,
+};
 use crate::guard::Marked;
 use crate::holders::{DeviceLabel, Explanation, Finding, Holder, Role};
+use crate::rogue::Suspected;
+use crate::snapshot::{GpuProcess, ProcessKey};
 use serde::Serialize;
 
 document! {
@@ -18,7 +22,12 @@ document! {
             .uses
             .iter()
             .map(|(label, process)| {
-                ProcessDocument::new(label.index, explained.at, process, &marks(explained))
+                let (rules, suspected) = (rules(explained), suspected(explained, process));
+                let marks = Marks {
+                    rules: &rules,
+                    suspected: &suspected,
+                };
+                ProcessDocument::new(label.index, explained.at, process, marks)
             })
             .collect::<Vec<_>>(),
         /// The devices that it has open.
@@ -44,6 +53,8 @@ document! {
         never_ended: Option<String> = explained.may_end.never.clone(),
         /// What the guard says of it.
         guard: Option<RuledDocument> = part(&explained.guard, RuledDocument::of),
+        /// What it may be, by which signs.
+        rogue: Option<LookedDocument> = part(&explained.rogue, LookedDocument::of),
     }
 }
 
@@ -54,10 +65,22 @@ impl From<&Explanation> for ExplainDocument {
 }
 
 /// The rules that it breaks, as in `list`.
-fn marks(explained: &Explanation) -> Vec<Marked> {
+fn rules(explained: &Explanation) -> Vec<Marked> {
     let ruled = explained.guard.last_known();
     let violations = ruled.map_or(&[][..], |ruled| &ruled.violations);
     violations.iter().flat_map(Marked::all_of).collect()
+}
+
+/// What it may be, as in `list`.
+fn suspected(explained: &Explanation, process: &GpuProcess) -> Vec<(ProcessKey, Suspected)> {
+    let start_ticks = process.start_ticks.last_known();
+    let key = start_ticks.map(|start_ticks| ProcessKey {
+        pid: process.pid,
+        start_ticks: *start_ticks,
+    });
+    let looked = explained.rogue.last_known();
+    let worst = looked.and_then(|looked| Suspected::worst(&looked.verdicts));
+    key.zip(worst).into_iter().collect()
 }
 
 /// One device that a process has open, and what it is to that.

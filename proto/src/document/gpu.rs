@@ -1,9 +1,8 @@
 //! The JSON of a device and of its parts.
 
-use super::ProcessDocument;
 use super::fields::{bytes, celsius, document, megahertz, mib, part, percent, watts};
 use super::process::top_process;
-use crate::guard::Marked;
+use super::{Marks, ProcessDocument};
 use crate::reading::Reading;
 use crate::snapshot::{
     Device, GpuEvent, Instance, RemappedRows, RetiredPages, Snapshot, ThrottleReasons, Vitals,
@@ -12,7 +11,7 @@ use serde::Serialize;
 
 document! {
     /// One device.
-    GpuDocument(snapshot: &Snapshot, device: &Device, marked: &[Marked]) {
+    GpuDocument(snapshot: &Snapshot, device: &Device, marks: Marks<'_>) {
         gpu_index: u32 = device.index,
         /// The UUID (NVIDIA) or the PCI address: the name that lasts.
         id: String = device.id.0.clone(),
@@ -93,7 +92,7 @@ document! {
         /// The one that holds the most memory.
         top_proc: Option<ProcessDocument> =
             top_process(snapshot.processes.iter().filter(|process| process.device == device.id))
-                .map(|process| ProcessDocument::of(snapshot, process, marked)),
+                .map(|process| ProcessDocument::of(snapshot, process, marks)),
     }
 }
 

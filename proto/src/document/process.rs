@@ -1,9 +1,10 @@
 //! The JSON of a process on a device.
 
-use super::MarkDocument;
 use super::fields::{bytes, document, mib, part, percent, within};
-use crate::guard::{Marked, of_process};
+use super::{MarkDocument, Marks, SuspectedDocument};
+use crate::guard::of_process;
 use crate::reading::Reading;
+use crate::rogue::Suspected;
 use crate::snapshot::{
     Container, GpuProcess, Job, OwnerKind, Parent, Pod, SchedulerJob, Snapshot, Unit, Use,
 };
@@ -18,7 +19,7 @@ document! {
         gpu_index: u32,
         taken_at: Timestamp,
         process: &GpuProcess,
-        marked: &[Marked]
+        marks: Marks<'_>
     ) {
         gpu_index: u32 = gpu_index,
         gpu_id: String = process.device.0.clone(),
@@ -102,10 +103,14 @@ document! {
             process.parents.iter().map(ParentDocument::from).collect::<Vec<_>>(),
         /// The rules that it breaks, or is part of what does; the one that ends a job
         /// first comes first.
-        rules: Vec<MarkDocument> = of_process(process, marked)
+        rules: Vec<MarkDocument> = of_process(process, marks.rules)
             .into_iter()
             .map(MarkDocument::from)
             .collect::<Vec<_>>(),
+        /// What it may be; `null` without a reason where there is no verdict of it.
+        rogue: Option<SuspectedDocument> = part(&process.start_ticks, |_| {
+            Suspected::of(process, marks.suspected).map(SuspectedDocument::from)
+        }),
     }
 }
 
@@ -147,9 +152,9 @@ pub fn top_process<'a>(
 
 impl ProcessDocument {
     /// One process of a snapshot.
-    pub(super) fn of(snapshot: &Snapshot, process: &GpuProcess, marked: &[Marked]) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, process: &GpuProcess, marks: Marks<'_>) -> Self {
         let index = gpu_index(snapshot, process);
-        Self::new(index, snapshot.taken_at, process, marked)
+        Self::new(index, snapshot.taken_at, process, marks)
     }
 }
 

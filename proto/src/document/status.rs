@@ -2,7 +2,7 @@
 //! added.
 
 use super::fields::{Field as _, Reasons};
-use super::{FaultDocument, GuardDocument, SCHEMA};
+use super::{FaultDocument, GuardDocument, RogueDocument, SCHEMA};
 use crate::reading::Reading;
 use crate::snapshot::{BackendReport, BackendState};
 use crate::status::{AlertValue, Right, Status};
@@ -50,6 +50,7 @@ pub struct StatusDocument {
     pub store_written_at: Option<String>,
     pub store_dropped: u64,
     pub guard: GuardDocument,
+    pub rogue: RogueDocument,
     /// Why a field is `null`, as in `list`.
     pub reasons: BTreeMap<&'static str, String>,
 }
@@ -123,7 +124,7 @@ impl From<&Status> for StatusDocument {
             polling,
             store,
             guard,
-            rogue: _,
+            rogue,
         } = status;
         let mut reasons = Reasons::default();
         Self {
@@ -153,6 +154,7 @@ impl From<&Status> for StatusDocument {
             store_written_at: store.written_at.map(Timestamp::to_rfc3339),
             store_dropped: store.dropped,
             guard: GuardDocument::from(guard),
+            rogue: RogueDocument::from(rogue),
             reasons: reasons.0,
         }
     }

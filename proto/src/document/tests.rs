@@ -210,7 +210,11 @@ fn snapshot(device: Device, process: GpuProcess) -> Snapshot {
 }
 
 fn listed(device: Device, process: GpuProcess) -> Json {
-    let list = ListDocument::new(&snapshot(device, process), &page::brief());
+    let list = ListDocument::new(
+        &snapshot(device, process),
+        &page::brief(),
+        &page::suspected(),
+    );
     serde_json::to_value(list).unwrap()
 }
 
@@ -285,7 +289,8 @@ fn every_value_of_a_process_has_its_field() {
     "unit": "train.service", "unit_manager_uid": 1003, "session": "3", "terminal": "pts/4",
     "scheduler": "slurm", "scheduler_job": "1234", "scheduler_step": "0",
     "job": "tree 48000", "job_id": "tree 48000 7000", "job_kind": "tree",
-    "parents": [{ "pid": 48000, "start_ticks": 7000, "name": "torchrun" }], "rules": [{
+    "parents": [{ "pid": 48000, "start_ticks": 7000, "name": "torchrun" }],
+    "rogue": { "risk": "critical", "threat": "crypto_miner" }, "rules": [{
         "rule": "user alice: memory", "source": "user alice", "kind": "memory",
         "mode": "dry-run", "deadline": "1970-01-01T00:10:00.000Z",
         "would_have_ended_at": null, "sole": true }], "reasons": {}

@@ -1,7 +1,7 @@
 //! Violations in words: who, what, how much.
 
 use crate::output::mark::ends;
-use crate::output::value::size;
+use crate::output::value::{self, size};
 use gpukill_proto::guard::{
     Acted, Evidence, GuardMode, GuardRecord, GuardStep, Measured, Milder, OpenViolation, RuleKind,
     Subject, Told, jobs,
@@ -26,22 +26,7 @@ pub(super) fn who(subject: &Subject, evidence: &Evidence) -> String {
 
 /// The indices of the devices it is about: `0`, `0-3`, `0,2`.
 pub(super) fn gpus(runs: &[Told]) -> String {
-    let mut indices: Vec<u32> = runs.iter().map(|told| told.gpu_index).collect();
-    indices.sort_unstable();
-    indices.dedup();
-    let mut parts: Vec<(u32, u32)> = Vec::new();
-    for index in indices {
-        match parts.last_mut() {
-            Some((_, last)) if *last + 1 == index => *last = index,
-            Some(_) | None => parts.push((index, index)),
-        }
-    }
-    let parts = parts.into_iter().map(|(first, last)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first},{last}"),
-        _ => format!("{first}-{last}"),
-    });
-    parts.collect::<Vec<_>>().join(",")
+    value::gpus(runs.iter().map(|told| told.gpu_index))
 }
 
 /// The processes: the first by name, and how many there are more.

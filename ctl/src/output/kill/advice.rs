@@ -3,6 +3,7 @@
 
 use super::super::line::{Line, Tone, shown, width, wrap};
 use super::super::look::{Look, Symbols};
+use gpukill_proto::text::shell_word;
 
 /// A sentence.
 pub(super) fn sentence(words: &str, tone: Tone, look: &Look) -> Vec<Line> {
@@ -27,14 +28,7 @@ pub(super) fn with_command(words: &str, command: &str, tone: Tone, look: &Look) 
 /// A name as one word of a shell; `None` for one that cannot be shown as it is,
 /// or that a program would take for an option.
 pub(super) fn word(name: &str, symbols: Symbols) -> Option<String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:@%+=,-".contains(c);
-    if name.is_empty() || name.starts_with('-') || shown(name, symbols) != name {
-        None
-    } else if name.chars().all(is_plain) {
-        Some(name.to_owned())
-    } else {
-        Some(format!("'{}'", name.replace('\'', r"'\''")))
-    }
+    shell_word(name).filter(|_| shown(name, symbols) == name)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::connect::Doing;
 use crate::output::guard::Spared;
 use crate::output::rules::of_guard;
 use crate::output::sample::{
-    edited, explanations, guard_report, mistakes, replayed, violations, warnings,
+    edited, explanations, guard_report, hostile, mistakes, replayed, violations, warnings,
 };
 use gpukill_policy::guard::read::read;
 use gpukill_proto::document::{ExplainDocument, ReplayDocument, ViolationsDocument};
@@ -47,6 +47,7 @@ fn sight() -> Sight {
     Sight {
         snapshot: snapshot(),
         guard: brief(),
+        suspected: Vec::new(),
     }
 }
 

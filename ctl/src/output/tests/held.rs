@@ -1,5 +1,6 @@
 //! The screens of `holders` and `explain`.
 
+use super::hostile::make_hostile;
 use super::*;
 use crate::output::holders::Shown;
 use crate::output::sample::{explanations, free, gone, held};

@@ -120,7 +120,7 @@ pub(super) fn explained() -> Json {
             never: None,
         },
         guard: Value(super::page::ruled()),
-        rogue: Unsupported,
+        rogue: Value(super::page::looked()),
     };
     serde_json::to_value(ExplainDocument::from(&explanation)).unwrap()
 }
@@ -230,7 +230,7 @@ fn an_explanation_has_what_list_and_holders_have() {
         .as_object()
         .unwrap()
         .iter()
-        .filter(|(field, _)| !["procs", "holds", "guard"].contains(&field.as_str()))
+        .filter(|(field, _)| !["procs", "holds", "guard", "rogue"].contains(&field.as_str()))
         .map(|(field, value)| (field.as_str(), value))
         .collect();
     let expected = parsed(

@@ -2,7 +2,10 @@
 
 mod guard;
 
+mod rogue;
+
 pub(super) use guard::{brief, ruled, violations};
+pub(super) use rogue::{looked, suspected};
 
 use super::held::{explained, holders};
 use super::{NOW, device, listed, process, snapshot};
@@ -70,7 +73,7 @@ fn fields(document: &Json) -> BTreeSet<String> {
             (
                 "gpus" | "procs" | "backends" | "faults" | "held_gpus" | "holders" | "findings"
                 | "targets" | "outcomes" | "memory" | "used_gpus" | "owners" | "processes"
-                | "weeks" | "open" | "would_have_ended" | "records",
+                | "weeks" | "open" | "would_have_ended" | "records" | "verdicts" | "signs",
                 Json::Array(_),
             ) => {
                 names.insert(format!("{field}[]"));
@@ -118,6 +121,8 @@ fn the_page_describes_every_field_and_no_other() {
     assert_eq!(of_weekly, ["schema", "since", "until", "weeks"]);
     let violations = violations();
     let replay = guard::replay();
+    let scan = rogue::scan();
+    let suspect = &scan["findings"][0];
     let documents = [
         ("document", list.clone()),
         ("gpus[]", list["gpus"][0].clone()),
@@ -157,6 +162,10 @@ fn the_page_describes_every_field_and_no_other() {
         ("victim", violations["records"][0]["victim"].clone()),
         ("replay", replay.clone()),
         ("outcomes[] of a replay", replay["outcomes"][0].clone()),
+        ("rogue scan", scan.clone()),
+        ("findings[] of a scan", suspect.clone()),
+        ("verdicts[]", suspect["verdicts"][0].clone()),
+        ("signs[]", suspect["verdicts"][0]["signs"][0].clone()),
     ];
     let documents = documents.map(|(title, json)| (title.to_owned(), fields(&json)));
     assert_eq!(documented(), BTreeMap::from(documents));

@@ -81,7 +81,11 @@ impl<'a> Sheet<'a> {
     }
 
     fn show(&mut self, sight: Sight) -> Result<(), Failure> {
-        let Sight { snapshot, guard } = sight;
+        let Sight {
+            snapshot,
+            guard,
+            suspected,
+        } = sight;
         let is_first = self.sight.is_none();
         // Frames go on whoever comes; only the first says what it lacks.
         let may_be = |user: &str| !is_first || person::may_be(user);
@@ -92,7 +96,11 @@ impl<'a> Sheet<'a> {
             Some(failure @ Failure::NoSuchDevice(_)) if is_first => return Err(failure),
             verdict => verdict,
         };
-        let sight = Sight { snapshot, guard };
+        let sight = Sight {
+            snapshot,
+            guard,
+            suspected,
+        };
         if let Place::Stream(header) = &mut self.place {
             let text = match self.wanted.format {
                 Format::Table => None,

@@ -1,0 +1,70 @@
+//! Who may be up to no good, for people: what a scan found, what is said of one process,
+//! the mark of those in lists, and how the watch for them stands.
+
+mod looked;
+
+mod marked;
+
+mod scanned;
+
+pub(super) use looked::rows as looked;
+pub(super) use marked::{RogueColumn, marked};
+pub(crate) use scanned::{document, scanned};
+
+use super::line::Tone;
+use super::value::counted;
+use gpukill_proto::rogue::{Risk, RogueReport};
+
+/// One line for `status`, and one for each mistake in the rules.
+pub(super) fn brief(report: &RogueReport) -> Vec<(String, String, Tone)> {
+    let (found, tone) = match report.findings {
+        0 => ("watching, no findings".to_owned(), Tone::Plain),
+        found => {
+            let worst = report
+                .worst
+                .map_or_else(String::new, |risk| format!(", the worst {}", risk.name()));
+            let found = counted(found as usize, "finding");
+            let found = format!("{found}{worst}: gpukillctl rogue scan");
+            (found, report.worst.map_or(Tone::Doubtful, tone))
+        }
+    };
+    let beyond = match report.beyond {
+        0 => String::new(),
+        beyond => format!("; {} more than can be watched", processes(beyond as usize)),
+    };
+    let mistakes = match report.mistakes.len() {
+        0 => String::new(),
+        several => {
+            let several = counted(several, "mistake");
+            format!(
+                "; what held before still holds: {several} in {}",
+                report.file
+            )
+        }
+    };
+    let row = (
+        "rogue".to_owned(),
+        format!("{found}{beyond}{mistakes}"),
+        tone,
+    );
+    let mistakes = report.mistakes.iter();
+    let mistakes = mistakes.map(|it| ("mistake".to_owned(), it.clone(), Tone::Broken));
+    std::iter::once(row).chain(mistakes).collect()
+}
+
+/// `1 process`, `300 processes`
+pub(super) fn processes(number: usize) -> String {
+    match number {
+        1 => "1 process".to_owned(),
+        several => format!("{several} processes"),
+    }
+}
+
+/// How a risk looks; its name says the same.
+const fn tone(risk: Risk) -> Tone {
+    match risk {
+        Risk::Low => Tone::Plain,
+        Risk::Medium => Tone::Doubtful,
+        Risk::High | Risk::Critical => Tone::Broken,
+    }
+}

@@ -1,0 +1,57 @@
+//! What is said of one process: its score, a line for each sign, and what could not be
+//! seen.
+
+use crate::output::look::Look;
+use crate::output::value::reading;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::rogue::{Looked, Sign, Verdict};
+
+/// Each with its name, which the first of several has.
+pub(in crate::output) fn rows(looked: &Reading<Looked>, look: &Look) -> Vec<(String, String)> {
+    let (known, about) = match looked {
+        Reading::Value(known) => (known, ""),
+        Reading::Stale(known, _) => (known, "~"),
+        // Nobody watches it.
+        Reading::Unsupported => return Vec::new(),
+        Reading::Failed(_) | Reading::Withheld => {
+            let why = reading(looked, |_| String::new()).text;
+            return vec![("score".to_owned(), why)];
+        }
+    };
+    let dot = look.symbols.dot();
+    let scores = match known.verdicts.as_slice() {
+        [] => vec![nothing(known, about, dot)],
+        verdicts => {
+            let verdicts = verdicts.iter().map(|it| format!("{about}{}", verdict(it)));
+            let signs = known.signs.iter();
+            let signs = signs.map(|sign| format!("{} {}", weighed(sign), sign.read));
+            verdicts.chain(signs).collect()
+        }
+    };
+    [("score", scores), ("unseen", known.unseen.clone())]
+        .into_iter()
+        .flat_map(|(name, lines)| {
+            let names = std::iter::once(name).chain(std::iter::repeat(""));
+            names.map(str::to_owned).zip(lines)
+        })
+        .collect()
+}
+
+/// `0.05 none · C held long at nothing`
+fn nothing(looked: &Looked, about: &str, dot: &str) -> String {
+    let signs = looked.signs.iter();
+    let signs = signs.map(|sign| format!("{dot}{} {}", sign.family.name(), sign.read));
+    let signs: String = signs.collect();
+    format!("{about}{} none{signs}", looked.score)
+}
+
+/// `0.97 critical crypto miner`
+fn verdict(verdict: &Verdict) -> String {
+    let (risk, threat) = (verdict.risk.name(), verdict.threat.words());
+    format!("{} {risk} {threat}", verdict.score)
+}
+
+/// `A 0.80`
+pub(super) fn weighed(sign: &Sign) -> String {
+    format!("{} {}", sign.family.name(), sign.weight)
+}

@@ -1,0 +1,283 @@
+//! The screens of the watch for rogues, and what other screens show of it.
+
+use super::*;
+use crate::output::rogue::{document, scanned};
+use crate::output::sample::{explanations, hidden, looked, rogue_report, scan};
+use gpukill_proto::document::ExplainDocument;
+use gpukill_proto::rogue::{RogueReport, ScanReport};
+
+/// The widest, the narrowest that must be readable, and one that knows letters alone.
+fn looks() -> [(&'static str, Look); 3] {
+    let ascii = Look {
+        symbols: Symbols::Ascii,
+        ..look(Some(100))
+    };
+    [
+        ("120", look(Some(120))),
+        ("80", look(Some(80))),
+        ("ascii", ascii),
+    ]
+}
+
+/// The same screen at every look. Commands are not wrapped, so that they can be copied.
+fn check_all(name: &str, screen: impl Fn(&Look) -> Vec<Line>) {
+    for (called, look) in looks() {
+        let shown = text(&screen(&look), &look);
+        let most = look.width.unwrap_or(usize::MAX);
+        let mut lines = shown.lines().filter(|line| !line.contains("rogue allow"));
+        assert!(lines.all(|line| line::width(line) <= most), "{shown}");
+        assert!(
+            look.symbols != Symbols::Ascii || shown.is_ascii(),
+            "{shown}"
+        );
+        check(&format!("{name}-{called}.txt"), &shown);
+    }
+}
+
+#[test]
+fn a_scan_says_who_it_is_by_which_signs_and_what_to_do() {
+    check_all("rogue-scan", |look| scanned(&scan(), NOW, look));
+    let document = json::pretty(&document(&scan())).expect("plain values");
+    check("rogue-scan.json", &document);
+}
+
+#[test]
+fn where_nothing_is_found_one_line_says_among_how_many() {
+    let look = look(Some(80));
+    let told = |judged, seconds: i64| {
+        let report = ScanReport {
+            since: NOW.plus_seconds(-seconds),
+            judged,
+            findings: Vec::new(),
+            more: 0,
+            ..scan()
+        };
+        text(&scanned(&report, NOW, &look), &look)
+    };
+    let cases = [
+        (312, 86_400, "312 processes of the last 24 h"),
+        (1, 3_600, "1 process of the last 1 h"),
+        (0, 1_800, "0 processes of the last 30m"),
+        (2, 5_400, "2 processes of the last 1h 30m"),
+    ];
+    for (judged, seconds, expected) in cases {
+        let expected = format!("nothing found: {expected} judged\n");
+        assert_eq!(told(judged, seconds), expected);
+    }
+}
+
+#[test]
+fn a_command_that_this_terminal_cannot_show_is_not_shown() {
+    let mut report = scan();
+    report.findings.truncate(1);
+    for sign in &mut report.findings[0].verdicts[0].signs {
+        sign.read = sign.read.replace("/dev/shm/.x", "/dev/shm/.ü");
+    }
+    let honest = |symbols| {
+        let look = Look {
+            symbols,
+            ..look(None)
+        };
+        let shown = text(&scanned(&report, NOW, &look), &look);
+        let line = shown.lines().find(|line| line.contains("honest"));
+        line.unwrap_or_default().to_owned()
+    };
+    assert_eq!(
+        honest(Symbols::Unicode),
+        "    honest  gpukillctl rogue allow executable '/dev/shm/.ü/python3 (deleted)@eve'"
+    );
+    assert_eq!(
+        honest(Symbols::Ascii),
+        "    honest  a command that cannot be shown here: -o json has it"
+    );
+}
+
+fn sight(guard: GuardBrief) -> Sight {
+    Sight {
+        snapshot: snapshot(),
+        guard,
+        suspected: suspected(),
+    }
+}
+
+#[test]
+fn a_list_marks_who_may_be_a_rogue_and_leaves_low_risks_to_documents() {
+    let details = view(Rows::Processes);
+    let alone = sight(GuardBrief::default());
+    check_all("details-rogue", |look| {
+        view::lines(&alone, &details, NOW, look)
+    });
+    let with_rules = sight(brief());
+    check_all("details-rogue-guard", |look| {
+        view::lines(&with_rules, &details, NOW, look)
+    });
+    let look = look(Some(100));
+    let last = |sight: &Sight| {
+        let lines = view::lines(sight, &view(Rows::Gpus), NOW, &look);
+        let mut texts = lines.iter().map(Line::text);
+        texts.find(|text| text.contains("rogue"))
+    };
+    let expected = "2 processes may be rogues: gpukillctl rogue scan";
+    assert_eq!(last(&alone).as_deref(), Some(expected));
+    let mut one = alone;
+    one.suspected.remove(0);
+    let expected = "1 process may be a rogue: gpukillctl rogue scan";
+    assert_eq!(last(&one).as_deref(), Some(expected));
+    // What is of low risk is not worth a column.
+    one.suspected.remove(0);
+    assert_eq!(last(&one), None);
+    let without = listed(&one.snapshot, &details, &look);
+    assert_eq!(
+        text(&view::lines(&one, &details, NOW, &look), &look),
+        without
+    );
+}
+
+#[test]
+fn a_mark_is_of_the_process_and_not_of_its_number() {
+    let mut sight = sight(GuardBrief::default());
+    for (key, _) in &mut sight.suspected {
+        key.start_ticks += 1;
+    }
+    let look = look(Some(120));
+    let shown = text(
+        &view::lines(&sight, &view(Rows::Processes), NOW, &look),
+        &look,
+    );
+    assert!(!shown.contains("ROGUE"), "{shown}");
+}
+
+#[test]
+fn explain_says_what_a_process_may_be_and_what_was_not_seen() {
+    let [mut notebook, mut worker] = explanations();
+    notebook.rogue = Reading::Value(hidden());
+    worker.rogue = Reading::Value(looked());
+    check_all("explain-rogue", |look| {
+        let mut lines = explain::lines(&notebook, look);
+        lines.push(Line::default());
+        lines.extend(explain::lines(&worker, look));
+        lines
+    });
+    let look = look(None);
+    for (rogue, expected) in [
+        (Reading::Withheld, Some(" score    hidden")),
+        (Reading::Failed("x".into()), Some(" score    ?")),
+        (Reading::Unsupported, None),
+    ] {
+        notebook.rogue = rogue;
+        let shown = text(&explain::lines(&notebook, &look), &look);
+        let told = shown.lines().find(|line| line.starts_with(" score"));
+        assert_eq!(told, expected);
+    }
+}
+
+#[test]
+fn status_says_what_was_found_and_what_is_wrong_with_the_rules() {
+    let rows = |report: RogueReport| {
+        let mut status = status();
+        status.rogue = report;
+        let look = look(Some(200));
+        let shown = text(&status::lines(&status, &look), &look);
+        let rows = shown.lines().skip_while(|line| !line.starts_with(" rogue"));
+        let rows = rows.take_while(|line| !line.starts_with(" store"));
+        rows.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        rows(RogueReport::default()),
+        [" rogue    watching, no findings"]
+    );
+    let found = RogueReport {
+        beyond: 0,
+        mistakes: Vec::new(),
+        ..rogue_report()
+    };
+    assert_eq!(
+        rows(found.clone()),
+        [" rogue    2 findings, the worst critical: gpukillctl rogue scan"]
+    );
+    let one = RogueReport {
+        findings: 1,
+        beyond: 1,
+        ..found
+    };
+    assert_eq!(
+        rows(one),
+        [
+            " rogue    1 finding, the worst critical: gpukillctl rogue scan; 1 process more than \
+             can be watched"
+        ]
+    );
+    let wrong = RogueReport {
+        findings: 0,
+        worst: None,
+        beyond: 0,
+        ..rogue_report()
+    };
+    assert_eq!(
+        rows(wrong),
+        [
+            " rogue    watching, no findings; what held before still holds: 2 mistakes in \
+             /etc/gpukill/rogue.toml",
+            " mistake  line 3: detection.max_memory_usage_gb: \"much\" is no number",
+            " mistake  line 9: patterns.minerz: there is no such key",
+        ]
+    );
+}
+
+#[test]
+fn nothing_that_a_rogue_is_called_can_steer_the_terminal_or_a_shell() {
+    let mut report = scan();
+    for finding in &mut report.findings {
+        finding.name = Some(HOSTILE.into());
+        if let Some(owner) = &mut finding.owner {
+            owner.name = HOSTILE.into();
+        }
+        for sign in finding.verdicts.iter_mut().flat_map(|it| &mut it.signs) {
+            sign.read = format!("executable in shared memory: /dev/shm/{HOSTILE}");
+        }
+    }
+    let [mut notebook, mut worker] = explanations();
+    let hostile_of = |mut looked: gpukill_proto::rogue::Looked| {
+        looked.unseen = vec![HOSTILE.into()];
+        let verdicts = looked.verdicts.iter_mut().flat_map(|it| &mut it.signs);
+        for sign in verdicts.chain(&mut looked.signs) {
+            sign.read = HOSTILE.into();
+        }
+        Reading::Value(looked)
+    };
+    notebook.rogue = hostile_of(hidden());
+    worker.rogue = hostile_of(looked());
+    let mut state = status();
+    state.rogue = RogueReport {
+        file: HOSTILE.into(),
+        mistakes: vec![HOSTILE.into()],
+        ..rogue_report()
+    };
+    for symbols in [Symbols::Unicode, Symbols::Ascii] {
+        let look = Look {
+            symbols,
+            ..look(None)
+        };
+        let scanned = text(&scanned(&report, NOW, &look), &look);
+        for command in scanned.lines().filter(|it| it.contains("gpukillctl")) {
+            assert!(!command.contains("31m"), "{command}");
+        }
+        let screens = [
+            scanned,
+            text(&explain::lines(&notebook, &look), &look),
+            text(&explain::lines(&worker, &look), &look),
+            text(&status::lines(&state, &look), &look),
+        ];
+        screens
+            .iter()
+            .for_each(|screen| assert_steers_nothing(screen));
+    }
+    let documents = [
+        json::pretty(&document(&report)),
+        json::pretty(&ExplainDocument::from(&notebook)),
+        json::pretty(&StatusDocument::from(&state)),
+    ];
+    for document in documents {
+        assert_steers_nothing(&document.expect("texts"));
+    }
+}

@@ -1,0 +1,68 @@
+//! `rogue scan`, and what `list` shows of whom it finds.
+
+use crate::daemon::{Daemon, Script};
+use crate::{run, stderr, stdout};
+use serde_json::{Value, json};
+
+#[test]
+fn a_scan_prints_what_was_found_and_ends_well_and_nothing_steers_the_terminal() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    let found = " RISK      SCORE  PID  USER  GPU  VERDICT       PROCESS
+ critical   0.97  102  eve     0  crypto miner  \\x1b]0;x\\x07
+    A 0.65  command line names a pool: \\x1b[2Jpool:4444
+    do      gpukillctl kill 102 --scope job
+    honest  gpukillctl rogue allow executable PATH@eve
+
+1 finding: 3 processes of the last 24 h judged
+";
+    for (arguments, expected) in [
+        ("rogue scan", found),
+        ("rogue scan --hours 24", found),
+        (
+            "rogue scan --hours 1",
+            "nothing found: 3 processes of the last 1 h judged\n",
+        ),
+    ] {
+        let output = run(&daemon.socket, arguments);
+        let (said, warned) = (stdout(&output), stderr(&output));
+        let told = (output.status.code(), said.as_str(), warned.as_str());
+        assert_eq!(told, (Some(0), expected, ""), "{arguments}");
+    }
+}
+
+#[test]
+fn a_scan_for_programs_has_the_recommendations_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), Script::default());
+    let output = run(&daemon.socket, "rogue scan -o json --hours 744");
+    let text = stdout(&output);
+    assert!(text.is_ascii() && !text.contains('\x1b'), "{text}");
+    let document: Value = serde_json::from_str(&text).expect("it is JSON");
+    assert_eq!(document["since"], json!("2026-10-21T14:02:31.250Z"));
+    let finding = &document["findings"][0];
+    assert_eq!(finding["proc_name"], json!("\\x1b]0;x\\x07"));
+    assert_eq!(finding["verdicts"][0]["score"], json!(0.973));
+    let whats = [0, 1].map(|at| finding["recommendations"][at]["what"].clone());
+    assert_eq!(whats, [json!("end"), json!("allow")]);
+}
+
+#[test]
+fn a_list_marks_processes_of_all_its_pages() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = Script {
+        marks_a_rogue: true,
+        ..Script::default()
+    };
+    let daemon = Daemon::start(directory.path(), script);
+    let output = run(&daemon.socket, "list -o json");
+    let document: Value = serde_json::from_str(&stdout(&output)).expect("it is JSON");
+    let marks = [0, 1, 2].map(|at| document["procs"][at]["rogue"].clone());
+    let critical = json!({"risk": "critical", "threat": "crypto_miner"});
+    assert_eq!(marks, [Value::Null, Value::Null, critical]);
+    let details = stdout(&run(&daemon.socket, "list --details"));
+    let marked = details
+        .lines()
+        .filter(|it| it.contains("critical crypto miner"));
+    assert_eq!(marked.count(), 1, "{details}");
+}
