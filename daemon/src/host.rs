@@ -3,7 +3,8 @@
 //!
 //! In reading order: what is read at once (`status` to `namespace`), what may hang
 //! and is asked for (`asked` to `containers`), and who a pid is, put together from
-//! both (`family` to `crowd`); and who is connected to it (`connections`).
+//! both (`family` to `crowd`); who is connected to it (`connections`), and what it leaves
+//! for verdicts on rogues (`traces`).
 
 mod status;
 
@@ -36,5 +37,11 @@ pub(crate) mod process;
 pub(crate) mod crowd;
 
 pub(crate) mod connections;
+
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "verdicts on rogues will ask for them")
+)]
+pub(crate) mod traces;
 
 pub(crate) mod untrusted;

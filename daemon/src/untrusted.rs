@@ -14,6 +14,7 @@ pub use crate::backend::apple::untrusted::ioreg;
 pub use crate::backend::drm::amd::untrusted::{gpu_metrics, hwmon, ids, kfd};
 pub use crate::backend::drm::fdinfo::untrusted::fdinfo;
 pub use crate::host::connections::untrusted::sockets;
+pub use crate::host::traces::untrusted::{mappings, sent};
 pub use crate::host::untrusted::{cgroup, command, container, login_uid, stat, status};
 
 /// The body of a sensor's answer: as it is, and as changes of a true one, each

@@ -6,6 +6,7 @@ use super::cgroup::{Contained, Group, View};
 use super::commands;
 use super::containers::format::{Format, Told};
 use super::status::{Status, parse_login_uid};
+use super::traces::untrusted::arguments;
 use crate::procfs::stat::{Stat, terminal};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::COMMAND_MAX;
@@ -41,6 +42,7 @@ pub fn login_uid(bytes: &[u8]) {
 pub fn command(bytes: &[u8]) {
     let account = accounts::account(bytes).unwrap_or_default();
     assert_shown(&account, 255);
+    arguments(bytes);
     match commands::parse(bytes) {
         Reading::Value(command) => assert_shown(&command, COMMAND_MAX),
         // Nothing but the NUL bytes that end arguments.

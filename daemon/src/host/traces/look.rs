@@ -1,0 +1,117 @@
+//! One look at the traces of a process.
+
+use super::mapped::{self, Broken};
+use super::{Traces, network};
+use crate::procfs::file::read_at_most;
+use crate::procfs::stat::Stat;
+use gpukill_proto::snapshot::ProcessKey;
+use gpukill_proto::text::visible;
+use std::collections::BTreeSet;
+use std::fs::{File, read_link};
+use std::io::{self, BufReader};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+/// The kernel gives no more of a link: `PATH_MAX`.
+const EXECUTABLE_MAX: usize = 4 << 10;
+
+/// So many bytes of a command line are read, and kept.
+const CMDLINE_MAX: usize = 32 << 10;
+
+/// So many arguments are kept.
+const ARGUMENTS_MAX: usize = 1_024;
+
+/// Reads what is to be known of a process, whose directory lies below this root.
+///
+/// # Errors
+/// When it is another process by now, or executes something else than it did before.
+pub(super) fn read(process: ProcessKey, hash: bool, root: &Path) -> Result<Traces, String> {
+    let directory = root.join(process.pid.to_string());
+    let before = stat(&directory, process)?;
+    let mut unseen = Vec::new();
+    let executable = told("its executable", executable(&directory), &mut unseen);
+    let arguments = told("its arguments", arguments(&directory), &mut unseen);
+    let libraries = told("its libraries", libraries(&directory), &mut unseen);
+    let sent = network::sending(root, &directory);
+    if hash {
+        unseen.push("the hash of its executable: gpukilld computes none".to_owned());
+    }
+    // All this was read by the pid, one after the other.
+    let after = stat(&directory, process)?;
+    // It begins elsewhere after each exec.
+    if before.stack != after.stack {
+        return Err("it executes something else".to_owned());
+    }
+    Ok(Traces {
+        executable,
+        arguments,
+        libraries,
+        sha256: None,
+        sent,
+        unseen,
+    })
+}
+
+fn stat(directory: &Path, process: ProcessKey) -> Result<Stat, String> {
+    match Stat::read(directory) {
+        Ok(stat) if stat.start_ticks == process.start_ticks => Ok(stat),
+        Ok(_) => Err("it has ended".to_owned()),
+        Err(error) => Err(why(&error)),
+    }
+}
+
+fn told<T>(what: &str, read: Result<T, String>, unseen: &mut Vec<String>) -> Option<T> {
+    read.map_err(|why| unseen.push(format!("{what}: {why}")))
+        .ok()
+}
+
+/// Why something of a process that is there still could not be read.
+pub(super) fn why(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "not permitted".to_owned(),
+        io::ErrorKind::NotFound => "there is none".to_owned(),
+        _ => visible(error.to_string().as_bytes(), 80),
+    }
+}
+
+/// What the link says, which nobody follows.
+fn executable(directory: &Path) -> Result<String, String> {
+    let link = read_link(directory.join("exe")).map_err(|error| why(&error))?;
+    let bytes = link.as_os_str().as_bytes();
+    if bytes.len() > EXECUTABLE_MAX {
+        return Err("its path is too long".to_owned());
+    }
+    Ok(String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn arguments(directory: &Path) -> Result<Vec<String>, String> {
+    let cmdline = read_at_most(&directory.join("cmdline"), CMDLINE_MAX as u64);
+    cmdline
+        .map(|bytes| split(&bytes))
+        .map_err(|error| why(&error))
+}
+
+/// The arguments of a command line, each as it was given, as far as there is room for
+/// them. They are separated by NUL bytes; who rewrites its title may pad it with many.
+pub(super) fn split(cmdline: &[u8]) -> Vec<String> {
+    let end = cmdline.iter().rposition(|byte| *byte != 0);
+    let Some(written) = end.and_then(|last| cmdline.get(..=last)) else {
+        return Vec::new();
+    };
+    let mut room = CMDLINE_MAX;
+    written
+        .split(|byte| *byte == 0)
+        .take(ARGUMENTS_MAX)
+        .map(|argument| String::from_utf8_lossy(argument).into_owned())
+        // What is no UTF-8 grows.
+        .map_while(|argument| {
+            room = room.checked_sub(argument.len())?;
+            Some(argument)
+        })
+        .collect()
+}
+
+fn libraries(directory: &Path) -> Result<BTreeSet<String>, String> {
+    let file = File::open(directory.join("maps")).map_err(|error| why(&error))?;
+    mapped::libraries(BufReader::new(file)).map_err(Broken::words)
+}

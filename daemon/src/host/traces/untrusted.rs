@@ -1,0 +1,39 @@
+//! The lists of traces as fuzzing calls their parsers, and what must hold whatever they
+//! are.
+
+use super::{look, mapped, network};
+
+/// `/proc/PID/maps`.
+pub fn mappings(bytes: &[u8]) {
+    let Ok(names) = mapped::libraries(bytes) else {
+        return;
+    };
+    let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+    assert!(names.len() <= lines.min(1_024) && lines > 0);
+    assert!(names.iter().map(String::len).sum::<usize>() <= 64 << 10);
+    let text = String::from_utf8_lossy(bytes);
+    for name in &names {
+        assert!(
+            name.contains(".so") && !name.contains(['/', '\n']),
+            "{name:?}"
+        );
+        assert!(text.contains(name.as_str()), "{name:?}");
+    }
+}
+
+/// `/proc/PID/net/dev`.
+pub fn sent(bytes: &[u8]) {
+    if network::sent(bytes).is_some_and(|sent| sent > 0) {
+        assert!(bytes.ends_with(b"\n") && bytes.contains(&b':'));
+    }
+}
+
+/// `/proc/PID/cmdline`, each argument by itself.
+pub(crate) fn arguments(bytes: &[u8]) {
+    let arguments = look::split(bytes);
+    assert!(arguments.len() <= 1_024);
+    assert!(arguments.iter().map(String::len).sum::<usize>() <= 32 << 10);
+    assert!(arguments.iter().all(|argument| !argument.contains('\0')));
+    let is_written = bytes.iter().any(|byte| *byte != 0);
+    assert!(is_written || arguments.is_empty());
+}
