@@ -23,7 +23,7 @@ use tarpc::{ClientMessage, Response};
 
 pub use gpukilld::untrusted::{
     cgroup, command, container, copy, driver_files, fdinfo, gpu_metrics, hwmon, ids, ioreg, kfd,
-    login_uid, reset_answer, reset_request, sensor, sockets, stat, status,
+    login_uid, mappings, reset_answer, reset_request, sensor, sent, sockets, stat, status,
 };
 
 /// Reads bytes of any kind, and panics where it must not.
@@ -62,6 +62,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("reset_request", reset_request),
     ("reset_answer", reset_answer),
     ("sockets", sockets),
+    ("mappings", mappings),
+    ("sent", sent),
     ("copy", copy),
 ];
 

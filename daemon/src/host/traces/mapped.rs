@@ -5,15 +5,14 @@ use super::look::why;
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Read as _};
 
-/// More is not read: some 80,000 mappings. A process may have 65,530 of them unless
-/// `vm.max_map_count` says otherwise, and Python with PyTorch has two thousand.
-const MOST_BYTES: u64 = 8 << 20;
+/// More is not read. A process may have 65,530 mappings (`vm.max_map_count`, as the kernel
+/// sets it): of 256 bytes each.
+const MOST_BYTES: u64 = 16 << 20;
 
 /// A path has 4,096 bytes at most, in which the kernel writes a line feed as four.
 const MOST_LINE: u64 = 20 << 10;
 
-/// So many names are kept. Python with PyTorch and what is used beside it loads some five
-/// hundred shared objects.
+/// So many names are kept. Python with all modules of its standard library has 120.
 const MOST_NAMES: usize = 1_024;
 
 /// So many bytes of names.

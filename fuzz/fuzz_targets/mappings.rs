@@ -1,0 +1,4 @@
+//! Fuzzes `targets.rs`'s `mappings`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::mappings(bytes));

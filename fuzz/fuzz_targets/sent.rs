@@ -1,0 +1,4 @@
+//! Fuzzes `targets.rs`'s `sent`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gpukill_fuzz::sent(bytes));
