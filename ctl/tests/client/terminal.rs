@@ -16,7 +16,10 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn open() -> (Self, File) {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        // A client that had it too would keep its own terminal open, and outlive a test that
+        // fails.
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).expect("a terminal");
         grantpt(&master).expect("granted");
         unlockpt(&master).expect("unlocked");
         let name = ptsname(&master, Vec::new()).expect("it has a name");

@@ -2,7 +2,9 @@
 //! them. Shares are numbers from 0 to 1 with three decimals at most.
 
 use super::SCHEMA;
-use crate::rogue::{Finding, Looked, RogueReport, ScanReport, Share, Sign, Suspected, Verdict};
+use crate::rogue::{
+    Finding, Looked, Risk, RogueReport, ScanReport, Share, Sign, Suspected, Verdict,
+};
 use crate::text::visible;
 use serde::Serialize;
 
@@ -268,7 +270,7 @@ impl From<&RogueReport> for RogueDocument {
             watched: *watched,
             beyond: *beyond,
             findings: *findings,
-            worst: worst.map(|risk| risk.name()),
+            worst: worst.map(Risk::name),
         }
     }
 }
