@@ -11,8 +11,6 @@ mod kill;
 
 mod reset;
 
-mod rogue_rules;
-
 mod unlisted;
 
 use super::csv::Header;

@@ -29,6 +29,8 @@ mod guard;
 
 mod rogue;
 
+mod rogue_rules;
+
 mod store;
 
 mod wire;
