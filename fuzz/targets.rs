@@ -12,11 +12,13 @@ use gpukill_policy::guard::{check, diff, edit, import, read};
 use gpukill_policy::rogue;
 use gpukill_policy::select::{self, DeviceName};
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
+use gpukill_proto::rogue::{AllowBy, RogueEdit};
 use gpukill_proto::service::GpukillResponse;
 use gpukill_proto::settings::{self, Mistake, value::parse_duration};
 use gpukill_proto::text::{duration, visible};
 use gpukill_proto::transport::preface::{LENGTH, Preface};
 use gpukill_proto::transport::{MAX_DEADLINE, codec};
+use gpukill_proto::units::Timestamp;
 use gpukilld::config::{Config, KEYS};
 use std::time::{Duration, Instant};
 use tarpc::{ClientMessage, Response};
@@ -86,9 +88,34 @@ pub fn rogue_rules(bytes: &[u8]) {
                 assert!(!verdict.signs.is_empty() && verdict.score <= verdict.confidence);
                 assert!(verdict.signs.iter().all(|sign| sign.read.len() < 400));
             }
+            for warning in rogue::odd::warnings(&rules) {
+                assert!(!warning.to_string().is_empty());
+            }
+            allowed_and_not(&text, &rules);
         }
         Err(mistakes) => assert!(!mistakes.is_empty()),
     }
+}
+
+/// Whoever is allowed and then is not leaves the rules as they were.
+fn allowed_and_not(text: &str, rules: &rogue::rules::Rules) {
+    let edited = |text: &str, change| rogue::edit::edit(text, &change, Timestamp(0));
+    for by in AllowBy::ALL {
+        let what = "/fuzzed@somebody".to_owned();
+        let Ok(allowed) = edited(text, RogueEdit::Allow(by, what.clone())) else {
+            continue;
+        };
+        let without = edited(&allowed, RogueEdit::Disallow(by, what));
+        let without = without.expect("it is allowed");
+        let again = rogue::read::read(&without).expect("an edit is right");
+        assert_eq!(sorted(again), sorted(rules.clone()));
+    }
+}
+
+/// With those who are allowed in one order.
+fn sorted(mut rules: rogue::rules::Rules) -> rogue::rules::Rules {
+    rules.allowed.sort_by_key(|it| format!("{it:?}"));
+    rules
 }
 
 /// What either side says first.

@@ -89,7 +89,7 @@ pub struct Actions {
     /// Only what this user asked for, by name or number
     #[arg(long, value_name = "USER", value_parser = text())]
     pub user: Option<String>,
-    /// Only of these kinds, as kill,reset: kill, reset, prune, backup, restore, rules_edit, rules, settings, broken, fault, fault_over, xid, device, quiesced, resumed, started, stopped, booted
+    /// Only of these kinds, as kill,reset: kill, reset, prune, backup, restore, rules_edit, rules, rogue_rules, settings, broken, fault, fault_over, xid, device, quiesced, resumed, started, stopped, booted
     #[arg(long, value_name = "KIND", value_parser = text())]
     pub kind: Option<String>,
     /// Only what happened to these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *

@@ -14,7 +14,6 @@ mod kill;
 mod reset;
 
 mod rogue;
-mod rogue_rules;
 
 mod unlisted;
 

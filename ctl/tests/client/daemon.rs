@@ -16,8 +16,8 @@ use gpukill_proto::audit::{
 };
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
-    EditReport, GuardBrief, GuardMode, GuardReport, ReplayReport, ReplayRequest, RulesRevision,
-    RulesText, Snoozed, ViolationPage, ViolationQuery,
+    EditReport, GuardBrief, ReplayReport, ReplayRequest, RulesRevision, RulesText, Snoozed,
+    ViolationPage, ViolationQuery,
 };
 use gpukill_proto::holders::{Explanation, HoldersPage};
 use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
@@ -135,23 +135,7 @@ impl Gpukill for Session {
                 written_at: None,
                 dropped: 0,
             },
-            guard: GuardReport {
-                mode: GuardMode::DryRun,
-                rehearses: GuardMode::Soft,
-                rules: 0,
-                file: "/etc/gpukill/guard.toml".into(),
-                revision: None,
-                mistakes: Vec::new(),
-                is_file_changed: Some(false),
-                judged_at: None,
-                dropped: 0,
-                beyond: 0,
-                tripped_at: None,
-                open: 0,
-                would_have_ended: 0,
-                warned_today: 0,
-                ended_today: 0,
-            },
+            guard: verdicts::standing(),
             rogue: RogueReport::default(),
         })
     }

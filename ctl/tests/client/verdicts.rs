@@ -2,8 +2,8 @@
 
 use crate::daemon::NOW;
 use gpukill_proto::guard::{
-    Evidence, GuardMode, GuardRecord, GuardStep, Person, RuleKind, RuleName, RuleSource, Subject,
-    ViolationPage, ViolationQuery,
+    Evidence, GuardMode, GuardRecord, GuardReport, GuardStep, Person, RuleKind, RuleName,
+    RuleSource, Subject, ViolationPage, ViolationQuery,
 };
 
 /// One page. Those of whom nothing may be seen leave pages without a record, behind
@@ -45,5 +45,26 @@ fn record() -> GuardRecord {
         },
         message: None,
         is_rehearsed: false,
+    }
+}
+
+/// How the guard stands: without a file, in a dry run.
+pub(crate) fn standing() -> GuardReport {
+    GuardReport {
+        mode: GuardMode::DryRun,
+        rehearses: GuardMode::Soft,
+        rules: 0,
+        file: "/etc/gpukill/guard.toml".into(),
+        revision: None,
+        mistakes: Vec::new(),
+        is_file_changed: Some(false),
+        judged_at: None,
+        dropped: 0,
+        beyond: 0,
+        tripped_at: None,
+        open: 0,
+        would_have_ended: 0,
+        warned_today: 0,
+        ended_today: 0,
     }
 }

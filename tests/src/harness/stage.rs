@@ -94,7 +94,7 @@ impl Stage {
     /// Writes the daemon's settings: fast polls, leave to end processes where the
     /// tests have pids of their own, and these lines of TOML after
     /// them. A line that sets a section's key again needs `{section}` order, so
-    /// give whole sections that are not `[daemon]`, `[backends]`, `[guard]` or `[audit]`,
+    /// give whole sections that are not `[daemon]`, `[backends]`, `[guard]`, `[rogue]` or `[audit]`,
     /// or override single keys with the environment.
     ///
     /// # Panics
@@ -102,12 +102,13 @@ impl Stage {
     pub fn configure(&self, more: &str) {
         let text = format!(
             "[daemon]\nsocket = {:?}\nstate_dir = {:?}\npoll_interval = \"100ms\"\n\
-             foreign_pids = true\n[backends]\nnvidia_library = {:?}\nsysfs_root = {:?}\n[guard]\nrules = {:?}\nterminals = \"\"\n[audit]\nsample_interval = \"1s\"\n{more}\n",
+             foreign_pids = true\n[backends]\nnvidia_library = {:?}\nsysfs_root = {:?}\n[guard]\nrules = {:?}\nterminals = \"\"\n[rogue]\nrules = {:?}\n[audit]\nsample_interval = \"1s\"\n{more}\n",
             self.socket(),
             self.path("state"),
             self.library(),
             self.path("sys"),
-            self.path("guard.toml")
+            self.path("guard.toml"),
+            self.path("rogue.toml")
         );
         let file = self.path("gpukilld.toml");
         std::fs::write(&file, text).expect("a settings file");

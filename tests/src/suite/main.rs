@@ -31,6 +31,8 @@ mod rogue;
 
 mod rogue_watch;
 
+mod rogue_rules;
+
 mod sockets;
 
 mod store;

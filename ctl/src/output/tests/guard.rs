@@ -1,5 +1,7 @@
 //! The screens of the guard, and what other screens show of it.
 
+mod rogue_rules;
+
 mod stands;
 
 use super::*;
@@ -30,7 +32,7 @@ fn looks() -> [(&'static str, Look); 3] {
 }
 
 /// The same screen at every look.
-pub(super) fn check_all(name: &str, screen: impl Fn(&Look) -> Vec<Line>) {
+fn check_all(name: &str, screen: impl Fn(&Look) -> Vec<Line>) {
     for (called, look) in looks() {
         let shown = text(&screen(&look), &look);
         let most = look.width.unwrap_or(usize::MAX);

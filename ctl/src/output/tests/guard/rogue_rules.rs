@@ -1,6 +1,5 @@
 //! The screens of the rules on rogues.
 
-use super::guard::check_all;
 use super::*;
 use crate::connect::Doing;
 use crate::output::rules::{checked, edited, mistakes, of_rogues};
