@@ -102,6 +102,23 @@ impl Risk {
             Self::Critical => "critical",
         }
     }
+
+    /// As a number: from 1 for low to 4 for critical.
+    #[must_use]
+    pub const fn level(self) -> u64 {
+        match self {
+            Self::Low => 1,
+            Self::Medium => 2,
+            Self::High => 3,
+            Self::Critical => 4,
+        }
+    }
+
+    /// The one of this number, if any.
+    #[must_use]
+    pub fn of_level(level: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|risk| risk.level() == level)
+    }
 }
 
 /// A share of one, in thousandths: a confidence, a weight, a score.
