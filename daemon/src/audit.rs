@@ -75,7 +75,7 @@ pub(crate) use measured::Recording;
 pub(crate) use query::{Chosen, Whom};
 pub(crate) use restore::Taken;
 pub(crate) use retention::Keep;
-pub(crate) use sample::{Accounts, Departed, Departure, Groups, Sample, about};
+pub(crate) use sample::{Accounts, Departed, Departure, Groups, Sample, Suspicions, about};
 
 use crate::catalogue::{About, tell};
 use acts::End;

@@ -1,7 +1,7 @@
 //! The thread that polls: one tick at each interval, and nothing that a client,
 //! a disk or a name service does can delay it.
 
-use crate::audit::Store;
+use crate::audit::{Store, Suspicions};
 use crate::catalogue::tell;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -16,6 +16,7 @@ use gpukill_proto::status::PollingReport;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// What can happen to the poller, besides its time.
 pub(crate) enum Event {
@@ -46,6 +47,8 @@ pub(crate) struct Poller {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Arc<Config>,
     pub(crate) wanted: Wanted,
+    /// What the watch for rogues said last.
+    pub(crate) suspected: watch::Receiver<Arc<Suspicions>>,
 }
 
 impl Poller {
@@ -135,10 +138,12 @@ impl Poller {
             holders: held,
             polling,
         });
+        let suspected = Arc::clone(&self.suspected.borrow());
         let poll = Poll {
             snapshot: &snapshot,
             groups: &groups,
             accounts: &accounts,
+            suspected: &suspected,
             at,
             interval,
             sample_interval: self.config.audit.sample_interval,

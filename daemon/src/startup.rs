@@ -242,6 +242,7 @@ impl Running {
             clock: Arc::clone(&clock),
             config: Arc::clone(config),
             wanted,
+            suspected: watch::channel(Arc::default()).1,
         };
         let (ended, polling_ended) = mpsc::channel();
         std::thread::Builder::new()

@@ -2,6 +2,7 @@
 
 use gpukill_policy::guard::about::About;
 use gpukill_policy::usage::{Run, Usage};
+use gpukill_proto::rogue::Suspected;
 use gpukill_proto::snapshot::{DeviceId, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ pub(crate) struct Sample {
     pub(crate) groups: Arc<Groups>,
     /// What jobs of Slurm are charged to, as their processes say.
     pub(crate) accounts: Arc<Accounts>,
+    /// What the watch for rogues says of each process that it has looked at.
+    pub(crate) suspected: Arc<Suspicions>,
 }
 
 impl Sample {
@@ -49,14 +52,17 @@ impl Sample {
             .collect();
         last.into_iter()
             .map(|(key, process)| {
-                let about = about(process, &self.groups, &self.accounts);
+                let about = About {
+                    suspected: self.suspected.get(&key).copied(),
+                    ..about(process, &self.groups, &self.accounts)
+                };
                 (key, Arc::new(about))
             })
             .collect()
     }
 }
 
-/// What rules may know of a process.
+/// What rules may know of a process, but for what it is taken for.
 pub(crate) fn about(process: &GpuProcess, groups: &Groups, accounts: &Accounts) -> About {
     let account = process.key().and_then(|key| accounts.get(&key));
     About::of(process, groups).charged_to(account.map(String::as_str))
@@ -67,6 +73,10 @@ pub(crate) type Groups = BTreeMap<u32, Vec<String>>;
 
 /// The accounts that processes name.
 pub(crate) type Accounts = BTreeMap<ProcessKey, String>;
+
+/// Verdicts on processes: `None` of one that was looked at and is taken for nothing; of
+/// one that is not in it nothing is known.
+pub(crate) type Suspicions = BTreeMap<ProcessKey, Option<Suspected>>;
 
 /// A process that does not use a device any more.
 #[derive(Debug, Clone)]

@@ -156,6 +156,7 @@ impl Stage {
                 ..Config::default()
             }),
             wanted: Wanted::default(),
+            suspected: tokio::sync::watch::channel(Arc::default()).1,
         };
         let (events, received) = channel();
         let thread = std::thread::spawn(move || poller.run(&received));
