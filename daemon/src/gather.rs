@@ -3,10 +3,10 @@
 #[doc(hidden)]
 pub mod measured;
 
-use crate::audit::{Accounts, Departed, Departure, Groups, Sample};
+use crate::audit::{Accounts, Departed, Departure, Groups, Sample, Suspicions};
 use crate::procfs::stat::Stat;
 use gpukill_policy::usage::{Run, Usage, seen};
-use gpukill_proto::snapshot::{DeviceId, GpuProcess, Snapshot};
+use gpukill_proto::snapshot::{DeviceId, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -32,6 +32,7 @@ struct Last {
     snapshot: Arc<Snapshot>,
     groups: Arc<Groups>,
     accounts: Arc<Accounts>,
+    suspected: Arc<Suspicions>,
     /// By the steady clock.
     at: Duration,
     /// How soon there should be another.
@@ -43,6 +44,8 @@ struct Gathering {
     departed: BTreeMap<Run, Departed>,
     /// Of those that departed.
     accounts: Accounts,
+    /// Of those that departed.
+    suspected: Suspicions,
 }
 
 /// One poll, and how often there should be one, and a sample.
@@ -50,6 +53,8 @@ pub(crate) struct Poll<'a> {
     pub(crate) snapshot: &'a Arc<Snapshot>,
     pub(crate) groups: &'a Arc<Groups>,
     pub(crate) accounts: &'a Arc<Accounts>,
+    /// What the watch for rogues says of each process that it has looked at.
+    pub(crate) suspected: &'a Arc<Suspicions>,
     /// By a clock that never jumps.
     pub(crate) at: Duration,
     pub(crate) interval: Duration,
@@ -93,12 +98,12 @@ impl Gatherer {
             usage: Usage::starting(step.from),
             departed: BTreeMap::new(),
             accounts: Accounts::new(),
+            suspected: Suspicions::new(),
         });
-        for (_, gone) in &departed {
-            let before = self.last.as_ref().map(|last| &last.accounts);
-            let known = gone.process.key().zip(before);
-            let known = known.and_then(|(key, before)| Some((key, before.get(&key)?.clone())));
-            gathering.accounts.extend(known);
+        if let Some(last) = &self.last {
+            let gone = || departed.iter().filter_map(|(_, gone)| gone.process.key());
+            gathering.accounts.extend(told(&last.accounts, gone()));
+            gathering.suspected.extend(told(&last.suspected, gone()));
         }
         gathering.usage.add(poll.snapshot, step.seen);
         for process in &unlisted {
@@ -159,6 +164,7 @@ impl Gatherer {
             snapshot: Arc::clone(poll.snapshot),
             groups: Arc::clone(poll.groups),
             accounts: Arc::clone(poll.accounts),
+            suspected: Arc::clone(poll.suspected),
             at: poll.at,
             interval: poll.interval,
         };
@@ -171,12 +177,9 @@ impl Gatherer {
         for (uid, names) in last.groups.iter() {
             groups.entry(*uid).or_insert_with(|| names.clone());
         }
-        let accounts = Arc::make_mut(&mut seen.accounts);
-        for key in unlisted.iter().filter_map(GpuProcess::key) {
-            if let Some(account) = last.accounts.get(&key) {
-                accounts.entry(key).or_insert_with(|| account.clone());
-            }
-        }
+        let keys = || unlisted.iter().filter_map(GpuProcess::key);
+        fill(&mut seen.accounts, told(&last.accounts, keys()));
+        fill(&mut seen.suspected, told(&last.suspected, keys()));
         seen
     }
 
@@ -216,16 +219,14 @@ impl Gatherer {
         let Gathering {
             usage,
             departed,
-            accounts: of_departed,
+            accounts: accounts_of_departed,
+            suspected: suspected_of_departed,
         } = self.gathering.take()?;
         let mut accounts = Arc::clone(&last.accounts);
-        if !of_departed.is_empty() {
-            // One of one device may be there on another, and may be known better now.
-            let known = Arc::make_mut(&mut accounts);
-            for (process, account) in of_departed {
-                known.entry(process).or_insert(account);
-            }
-        }
+        let mut suspected = Arc::clone(&last.suspected);
+        // One of one device may be there on another, and may be known better now.
+        fill(&mut accounts, accounts_of_departed);
+        fill(&mut suspected, suspected_of_departed);
         let present = present(&last.snapshot);
         let departed = departed
             .into_iter()
@@ -238,6 +239,7 @@ impl Gatherer {
             departed: departed.collect(),
             groups: Arc::clone(&last.groups),
             accounts,
+            suspected,
         })
     }
 
@@ -270,6 +272,29 @@ impl Gatherer {
         match process.key() {
             Some(key) if start_ticks == Some(key.start_ticks) => Departure::Left,
             Some(_) | None => Departure::Ended,
+        }
+    }
+}
+
+/// What is told of these processes.
+fn told<V: Clone>(
+    of: &BTreeMap<ProcessKey, V>,
+    processes: impl Iterator<Item = ProcessKey>,
+) -> impl Iterator<Item = (ProcessKey, V)> {
+    processes.filter_map(|key| Some((key, of.get(&key)?.clone())))
+}
+
+/// Adds what is told of processes of which nothing is known.
+fn fill<V: Clone>(
+    known: &mut Arc<BTreeMap<ProcessKey, V>>,
+    told: impl IntoIterator<Item = (ProcessKey, V)>,
+) {
+    let mut told = told.into_iter().peekable();
+    // Mostly there is nothing to add, and no copy to make.
+    if told.peek().is_some() {
+        let known = Arc::make_mut(known);
+        for (process, value) in told {
+            known.entry(process).or_insert(value);
         }
     }
 }

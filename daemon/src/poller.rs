@@ -145,6 +145,7 @@ impl Poller {
             snapshot: &snapshot,
             groups: &groups,
             accounts: &accounts,
+            suspected: &self.rogue.suspicions(),
             at,
             interval,
             sample_interval: self.config.audit.sample_interval,

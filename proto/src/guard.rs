@@ -21,6 +21,7 @@ pub use replay::{NotJudged, ReplayReport, ReplayRequest, RuleOutcome};
 pub use rule::{RuleKind, RuleName, RuleSource};
 pub use ruled::{HeldTo, JudgedAs, MOST_RULED, Ruled};
 
+use crate::rogue::Threat;
 use crate::snapshot::{DeviceId, InstanceId};
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -168,6 +169,9 @@ pub struct Evidence {
     pub count: u32,
     /// Of how many of these something is not known that would add to the number.
     pub unknown: u32,
+    /// What it is taken for, where that is what breaks the rule.
+    #[serde(default)]
+    pub threat: Option<Threat>,
 }
 
 /// So many processes are told of in one record.

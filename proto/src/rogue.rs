@@ -102,6 +102,23 @@ impl Risk {
             Self::Critical => "critical",
         }
     }
+
+    /// As a number: from 1 for low to 4 for critical.
+    #[must_use]
+    pub const fn level(self) -> u64 {
+        match self {
+            Self::Low => 1,
+            Self::Medium => 2,
+            Self::High => 3,
+            Self::Critical => 4,
+        }
+    }
+
+    /// The one of this number, if any.
+    #[must_use]
+    pub fn of_level(level: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|risk| risk.level() == level)
+    }
 }
 
 /// A share of one, in thousandths: a confidence, a weight, a score.
@@ -191,12 +208,24 @@ impl Suspected {
     /// The worst of these; of equals the one that may be acted on.
     #[must_use]
     pub fn worst(verdicts: &[Verdict]) -> Option<Self> {
-        let all = verdicts.iter().map(|verdict| Self {
+        let all = verdicts.iter().map(Self::by);
+        all.max_by_key(|it| (it.risk, it.may_be_acted_on))
+    }
+
+    /// What the guard goes by: the worst that may be acted on, else the worst. A miner
+    /// that holds too much besides is a miner.
+    #[must_use]
+    pub fn to_act_on(verdicts: &[Verdict]) -> Option<Self> {
+        let all = verdicts.iter().map(Self::by);
+        all.max_by_key(|it| (it.may_be_acted_on, it.risk))
+    }
+
+    fn by(verdict: &Verdict) -> Self {
+        Self {
             risk: verdict.risk,
             threat: verdict.threat,
             may_be_acted_on: verdict.may_be_acted_on(),
-        });
-        all.max_by_key(|it| (it.risk, it.may_be_acted_on))
+        }
     }
 
     /// What is told of a process, among what is told of all.

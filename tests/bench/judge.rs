@@ -121,6 +121,7 @@ fn about(pid: u32, crowd: &Crowd) -> About {
         account: Some(None),
         job: Some((format!("tree {}", pid / 4), format!("tree {}", pid / 4))),
         is_orphaned: Some(false),
+        suspected: Some(None),
     }
 }
 

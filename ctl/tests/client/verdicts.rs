@@ -42,6 +42,7 @@ fn record() -> GuardRecord {
             runs: Vec::new(),
             count: 1,
             unknown: 0,
+            threat: None,
         },
         message: None,
         is_rehearsed: false,

@@ -8,16 +8,19 @@ use rusqlite::{OptionalExtension as _, Transaction, params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The fourth form. The first said nothing of who has no name, neither it nor the second
-/// what is known of who logged in, and none of the three whether it is in a container.
-const VERSION: u8 = 4;
+/// The fifth form. The first said nothing of who has no name, neither it nor the second
+/// what is known of who logged in, none of the three whether it is in a container, and
+/// none of the four what it is taken for.
+const VERSION: u8 = 5;
 
 /// How postcard writes that there is none of something, as often as older forms lack it.
-const OF_FIRST: &[u8] = &[0, 0, 0, 0];
+const OF_FIRST: &[u8] = &[0, 0, 0, 0, 0];
 
-const OF_SECOND: &[u8] = &[0, 0, 0];
+const OF_SECOND: &[u8] = &[0, 0, 0, 0];
 
-const OF_THIRD: &[u8] = &[0];
+const OF_THIRD: &[u8] = &[0, 0];
+
+const OF_FOURTH: &[u8] = &[0];
 
 /// As it is stored.
 fn pack(about: &About) -> Vec<u8> {
@@ -29,6 +32,7 @@ fn pack(about: &About) -> Vec<u8> {
 pub(super) fn unpack(blob: &[u8]) -> About {
     let about = match blob {
         [VERSION, packed @ ..] => postcard::from_bytes(packed).ok(),
+        [4, packed @ ..] => postcard::from_bytes(&[packed, OF_FOURTH].concat()).ok(),
         [3, packed @ ..] => postcard::from_bytes(&[packed, OF_THIRD].concat()).ok(),
         [2, packed @ ..] => postcard::from_bytes(&[packed, OF_SECOND].concat()).ok(),
         [1, packed @ ..] => postcard::from_bytes(&[packed, OF_FIRST].concat()).ok(),
@@ -80,7 +84,14 @@ impl Abouts {
 mod tests {
     use super::*;
     use gpukill_proto::guard::Person;
+    use gpukill_proto::rogue::{Risk, Suspected, Threat};
     use gpukill_proto::snapshot::Scheduler;
+
+    const MINER: Suspected = Suspected {
+        risk: Risk::High,
+        threat: Threat::CryptoMiner,
+        may_be_acted_on: true,
+    };
 
     #[test]
     fn what_was_stored_in_older_forms_is_read_for_ever() {
@@ -120,7 +131,9 @@ mod tests {
             assert_eq!(unpack(&third), about(account), "{account:?}");
             let fourth = [b"\x04", &third[1..], b"\x00"].concat();
             assert_eq!(unpack(&fourth), about(account), "{account:?}");
-            assert_eq!(pack(&about(account)), fourth, "{account:?}");
+            let fifth = [b"\x05", &fourth[1..], b"\x00"].concat();
+            assert_eq!(unpack(&fifth), about(account), "{account:?}");
+            assert_eq!(pack(&about(account)), fifth, "{account:?}");
         }
     }
 
@@ -144,8 +157,20 @@ mod tests {
             ..about
         };
         let fourth = [b"\x04", &third[1..], b"\x01\x01"].concat();
-        assert_eq!(pack(&about), fourth);
         assert_eq!(unpack(&fourth), about);
+        for (suspected, written) in [
+            (None, &b"\x00"[..]),
+            (Some(None), b"\x01\x00"),
+            (Some(Some(MINER)), b"\x01\x01\x02\x00\x01"),
+        ] {
+            let about = About {
+                suspected,
+                ..about.clone()
+            };
+            let fifth = [b"\x05", &fourth[1..], written].concat();
+            assert_eq!(pack(&about), fifth, "{suspected:?}");
+            assert_eq!(unpack(&fifth), about, "{suspected:?}");
+        }
     }
 
     #[test]
@@ -153,6 +178,7 @@ mod tests {
         for blob in [
             &b""[..],
             b"\x00",
+            b"\x05\x01",
             b"\x04\x01",
             b"\x03\x01",
             b"\x02\x01",

@@ -21,6 +21,8 @@ pub(crate) struct Sample {
     pub(crate) groups: Arc<Groups>,
     /// What jobs of Slurm are charged to, as their processes say.
     pub(crate) accounts: Arc<Accounts>,
+    /// What the watch for rogues says of each process that it has looked at.
+    pub(crate) suspected: Arc<Suspicions>,
 }
 
 impl Sample {
@@ -50,14 +52,17 @@ impl Sample {
             .collect();
         last.into_iter()
             .map(|(key, process)| {
-                let about = about(process, &self.groups, &self.accounts);
+                let about = About {
+                    suspected: self.suspected.get(&key).copied(),
+                    ..about(process, &self.groups, &self.accounts)
+                };
                 (key, Arc::new(about))
             })
             .collect()
     }
 }
 
-/// What rules may know of a process.
+/// What rules may know of a process, but for what it is taken for.
 pub(crate) fn about(process: &GpuProcess, groups: &Groups, accounts: &Accounts) -> About {
     let account = process.key().and_then(|key| accounts.get(&key));
     About::of(process, groups).charged_to(account.map(String::as_str))
@@ -66,7 +71,8 @@ pub(crate) fn about(process: &GpuProcess, groups: &Groups, accounts: &Accounts) 
 /// The names of users' groups, by uid.
 pub(crate) type Groups = BTreeMap<u32, Vec<String>>;
 
-/// What the watch for rogues says of processes; nothing of one that has no verdict.
+/// What the watch for rogues says of processes: nothing of whom it has not looked at, and
+/// `None` of whom there is no verdict.
 pub(crate) type Suspicions = BTreeMap<ProcessKey, Option<Suspected>>;
 
 /// The accounts that processes name.

@@ -36,6 +36,7 @@ impl Measured {
             snapshot,
             groups: &Arc::default(),
             accounts: &Arc::default(),
+            suspected: &Arc::default(),
             at,
             interval: Duration::from_secs(2),
             sample_interval: Duration::from_secs(10),

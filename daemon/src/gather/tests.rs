@@ -2,6 +2,7 @@
 
 use super::*;
 use gpukill_proto::reading::Reading;
+use gpukill_proto::rogue::{Risk, Suspected, Threat};
 use gpukill_proto::snapshot::{Device, ProcessKey, Vendor};
 use tempfile::TempDir;
 
@@ -15,6 +16,7 @@ struct Scene {
     /// How far the wall clock is from the steady one.
     wall: i64,
     accounts: Arc<Accounts>,
+    suspected: Arc<Suspicions>,
     /// How many use the device, as it tells itself.
     count: Reading<u32>,
 }
@@ -41,6 +43,7 @@ impl Scene {
             at: 1_000,
             wall: 0,
             accounts: Arc::default(),
+            suspected: Arc::default(),
             count: Reading::Value(1),
         }
     }
@@ -75,6 +78,7 @@ impl Scene {
             snapshot: &snapshot,
             groups: &Arc::default(),
             accounts: &self.accounts,
+            suspected: &self.suspected,
             at: SECOND * u32::try_from(self.at).unwrap(),
             interval: 2 * SECOND,
             sample_interval: 10 * SECOND,
@@ -233,6 +237,41 @@ fn what_is_known_of_the_departed_is_kept_to_the_end_of_the_sample() {
     let samples = scene.samples(2, &[7]);
     let known: Vec<&Accounts> = samples.iter().map(|it| &*it.accounts).collect();
     assert_eq!(known, [&said(&[8, 9])]);
+}
+
+#[test]
+fn what_the_departed_were_taken_for_is_kept_to_the_end_of_the_sample() {
+    let of = |pid: u32| ProcessKey {
+        pid,
+        start_ticks: 100,
+    };
+    let miner = Suspected {
+        risk: Risk::High,
+        threat: Threat::CryptoMiner,
+        may_be_acted_on: true,
+    };
+    let mut scene = Scene::new();
+    scene.suspected = Arc::new([(of(7), None), (of(8), Some(miner)), (of(9), None)].into());
+    scene.poll(0, &[7, 8, 9]);
+    scene.poll(2, &[7, 8, 9]);
+    // The verdicts on the gone may go with them; of who is back the last one counts.
+    scene.suspected = Arc::new([(of(7), Some(miner))].into());
+    scene.poll(2, &[]);
+    scene.poll(2, &[7]);
+    scene.poll(2, &[7]);
+    let samples = scene.samples(2, &[7]);
+    let known: Vec<&Suspicions> = samples.iter().map(|it| &*it.suspected).collect();
+    let expected = [(of(7), Some(miner)), (of(8), Some(miner)), (of(9), None)].into();
+    assert_eq!(known, [&expected]);
+    // Whose device has told of nobody since is taken for what it was.
+    scene.count = Reading::Failed("unknown error".into());
+    scene.suspected = Arc::default();
+    for _ in 0..4 {
+        scene.poll(2, &[]);
+    }
+    let samples = scene.samples(2, &[]);
+    let known: Vec<&Suspicions> = samples.iter().map(|it| &*it.suspected).collect();
+    assert_eq!(known, [&[(of(7), Some(miner))].into()]);
 }
 
 #[test]

@@ -140,6 +140,7 @@ mod tests {
                 runs: Vec::new(),
                 count: 0,
                 unknown: 0,
+                threat: None,
             },
             message: None,
             is_rehearsed: false,

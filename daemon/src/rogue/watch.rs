@@ -200,7 +200,7 @@ impl Watch {
             .collect();
         let suspicions: Suspicions = looked
             .iter()
-            .map(|(key, looked)| (*key, Suspected::worst(&looked.verdicts)))
+            .map(|(key, looked)| (*key, Suspected::to_act_on(&looked.verdicts)))
             .collect();
         self.standing.send_replace(Arc::new(Standing {
             looked,

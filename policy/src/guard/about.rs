@@ -4,6 +4,7 @@
 use super::rules::PersonBy;
 use gpukill_proto::guard::Person;
 use gpukill_proto::reading::Reading;
+use gpukill_proto::rogue::Suspected;
 use gpukill_proto::snapshot::{Device, GpuProcess, Place, Scheduler};
 use gpukill_proto::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,9 @@ pub struct About {
     pub login_groups: Option<Vec<String>>,
     /// Whether it is in a container, of whatever image.
     pub is_contained: Option<bool>,
+    /// What the watch for rogues says of it. Not known where it was not looked at yet;
+    /// `Some(None)` where it was, and there is no verdict.
+    pub suspected: Option<Option<Suspected>>,
 }
 
 impl About {

@@ -284,6 +284,7 @@ const fn is_told_at_once(kind: RuleKind) -> bool {
         | RuleKind::TotalMemory
         | RuleKind::TotalProcesses
         | RuleKind::ProcessMemory
-        | RuleKind::ReservedMemory => false,
+        | RuleKind::ReservedMemory
+        | RuleKind::Rogue => false,
     }
 }

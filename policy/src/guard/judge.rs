@@ -41,6 +41,8 @@ mod runaway;
 
 mod growth;
 
+mod rogue;
+
 mod steps;
 
 pub use book::Rulebook;
@@ -193,6 +195,13 @@ fn look_at(scene: &Scene<'_>, memory: &mut Memory, concern: &Concern, findings: 
             let terms = growth::Terms { by, within };
             let memory = remembered(scene, memory, concern);
             growth::judge(scene, memory, concern, terms, findings);
+        }
+        Conduct::Rogue { from, threats } => {
+            let terms = rogue::Terms {
+                from,
+                threats: &threats,
+            };
+            rogue::judge(scene, concern, terms, findings);
         }
     }
 }

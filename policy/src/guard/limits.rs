@@ -333,7 +333,8 @@ pub(crate) fn value(limits: &Limits, kind: RuleKind) -> Option<u64> {
         | RuleKind::Hours
         | RuleKind::Waste
         | RuleKind::Runaway
-        | RuleKind::Growth => None,
+        | RuleKind::Growth
+        | RuleKind::Rogue => None,
     }
 }
 

@@ -135,7 +135,7 @@ impl Notice<'_> {
     /// `rule      user bob: idle for at most 2h 0m, now 2h 5m`
     fn rule(&self) -> String {
         let rule = &self.record.rule;
-        let said = said(rule.kind, self.record.evidence.measured);
+        let said = said(rule.kind, &self.record.evidence);
         let room = (ROOM - ": ".len()).saturating_sub(said.len());
         let source = cut(&rule.source.to_string(), room.max(SOURCE));
         labelled("rule", &format!("{source}: {said}"))

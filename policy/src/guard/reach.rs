@@ -19,7 +19,7 @@ pub fn reach(rules: &Rules) -> Duration {
         .chain([&rules.defaults]);
     let idle = limits.filter_map(|limits: &Limits| limits.idle);
     let conducts = rules.behaviours.iter().map(|it| match &it.conduct {
-        Conduct::Duration(_) => Duration::ZERO,
+        Conduct::Duration(_) | Conduct::Rogue { .. } => Duration::ZERO,
         Conduct::Idle { limit, .. } | Conduct::Runaway { limit, .. } => *limit,
         Conduct::Waste { hours, .. } => *hours,
         Conduct::Growth { within, .. } => *within,

@@ -1,10 +1,13 @@
 //! What the admin's file of rules says, once it is understood. How that is written,
 //! `read` knows.
 
+mod conduct;
+
 mod enforcement;
 
 use super::read::at::Places;
 use super::schedule::Hours;
+pub use conduct::Conduct;
 pub use enforcement::Enforcement;
 use gpukill_proto::guard::{GuardAction, GuardMode};
 use gpukill_proto::units::{Bytes, Percent};
@@ -314,47 +317,6 @@ pub struct Behaviour {
     pub conduct: Conduct,
     /// What comes of it.
     pub measures: Measures,
-}
-
-/// What a process must not do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Conduct {
-    /// Hold a device for longer.
-    Duration(Duration),
-    /// Do nothing for so long.
-    Idle {
-        /// For so long.
-        limit: Duration,
-        /// While it holds so much.
-        min_memory: Bytes,
-        /// Also where clients are connected to it: a loaded server waits for work.
-        with_connections: bool,
-    },
-    /// Hold much for long, and do little with it.
-    Waste {
-        /// A mean utilisation under this.
-        below: Percent,
-        /// While it holds so much.
-        min_memory: Bytes,
-        /// For so long.
-        hours: Duration,
-    },
-    /// Be at work without end.
-    Runaway {
-        /// A utilisation over this, while its memory does not fall.
-        above: Percent,
-        /// For so long.
-        limit: Duration,
-        /// Only one whose parent has ended.
-        orphaned: bool,
-    },
-    /// Hold more and more.
-    Growth {
-        /// By so much.
-        by: Bytes,
-        /// In so long, and more in each quarter of it.
-        within: Duration,
-    },
 }
 
 /// A device, as it is typed: an index, a UUID or the beginning of one, a PCI

@@ -7,6 +7,7 @@ use super::rules::Rules;
 use super::schedule::{Civil, Day};
 use crate::usage::{DeviceUsage, Gauge, RunUsage};
 use gpukill_proto::guard::{GuardRecord, JudgedRun, Person};
+use gpukill_proto::rogue::Suspected;
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::BTreeMap;
@@ -117,6 +118,7 @@ pub(crate) fn about(owner: &str) -> About {
         login_name: None,
         login_groups: None,
         is_contained: Some(false),
+        suspected: Some(None),
     }
 }
 
@@ -274,6 +276,11 @@ impl Process {
 
     pub(crate) fn job(&mut self, job: &str) -> &mut Self {
         self.about.job = Some((job.to_owned(), job.to_owned()));
+        self
+    }
+
+    pub(crate) fn suspected(&mut self, suspected: Option<Option<Suspected>>) -> &mut Self {
+        self.about.suspected = suspected;
         self
     }
 

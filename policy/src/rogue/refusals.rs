@@ -105,6 +105,7 @@ mod tests {
             ended_at: None,
             evidence: Evidence {
                 measured: None,
+                threat: None,
                 since: Timestamp(0),
                 runs: vec![Told {
                     run,

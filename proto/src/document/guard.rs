@@ -5,6 +5,7 @@ use crate::guard::{
     Acted, Evidence, GuardRecord, GuardReport, GuardStep, Milder, OpenViolation, Person, Subject,
     Told, Victim, ViolationPage,
 };
+use crate::rogue::Threat;
 use crate::units::Timestamp;
 use serde::Serialize;
 
@@ -279,9 +280,12 @@ impl From<&OpenViolation> for OpenViolationDocument {
     reason = "the names are the documented JSON fields; units are in them"
 )]
 pub struct EvidenceDocument {
-    /// In the unit of the rule's kind: bytes, percent, milliseconds, processes.
+    /// In the unit of the rule's kind: bytes, percent, milliseconds, processes; a risk
+    /// from 1 for low to 4 for critical.
     pub value: Option<u64>,
     pub limit: Option<u64>,
+    /// What it is taken for: `crypto_miner`; `null` where the rule is about another thing.
+    pub threat: Option<&'static str>,
     pub since: String,
     /// How many processes it is about; not all are told of.
     pub count: u32,
@@ -295,6 +299,7 @@ impl From<&Evidence> for EvidenceDocument {
         Self {
             value: evidence.measured.map(|it| it.value),
             limit: evidence.measured.map(|it| it.limit),
+            threat: evidence.threat.map(Threat::name),
             since: evidence.since.to_rfc3339(),
             count: evidence.count,
             unknown: evidence.unknown,

@@ -285,6 +285,7 @@ mod tests {
                 runs,
                 count,
                 unknown: 0,
+                threat: None,
             },
             message: None,
         }

@@ -75,6 +75,10 @@ pub enum RuleKind {
     Runaway,
     /// How much more memory a process holds than it did, in bytes.
     Growth,
+    /// How much of a threat a process is taken for, as [`Risk::level`] tells it.
+    ///
+    /// [`Risk::level`]: crate::rogue::Risk::level
+    Rogue,
 }
 
 impl RuleKind {
@@ -96,7 +100,8 @@ impl RuleKind {
             | Self::Idle
             | Self::Waste
             | Self::Runaway
-            | Self::Growth => false,
+            | Self::Growth
+            | Self::Rogue => false,
         }
     }
 
@@ -123,6 +128,7 @@ impl RuleKind {
             Self::Waste => "waste",
             Self::Runaway => "runaway",
             Self::Growth => "growth",
+            Self::Rogue => "rogue",
         }
     }
 }

@@ -9,12 +9,13 @@ use gpukill_proto::guard::{
     RuleSource, Ruled, RulesFrom, RulesRevision, RulesText, Snoozed, Subject, Told, Victim,
     ViolationPage, ViolationQuery,
 };
+use gpukill_proto::rogue::Threat;
 use gpukill_proto::snapshot::{DeviceId, InstanceId};
 use gpukill_proto::units::Timestamp;
 
 const AT: Timestamp = Timestamp(1_763_700_000_000);
 
-const KINDS: [RuleKind; 19] = [
+const KINDS: [RuleKind; 20] = [
     RuleKind::Memory,
     RuleKind::Utilization,
     RuleKind::Duration,
@@ -34,6 +35,7 @@ const KINDS: [RuleKind; 19] = [
     RuleKind::Waste,
     RuleKind::Runaway,
     RuleKind::Growth,
+    RuleKind::Rogue,
 ];
 
 fn sources() -> [RuleSource; 6] {
@@ -110,6 +112,7 @@ fn evidence() -> Evidence {
         runs: vec![told()],
         count: 70_000,
         unknown: 1,
+        threat: Some(Threat::SuspiciousProcess),
     }
 }
 

@@ -31,6 +31,9 @@ dry-run  it is only recorded what would be done
 soft     it warns, and ends when the grace is over
 enforce  it ends without a warning";
 
+const ROGUE_RISK: &str = "Whoever is taken for a threat of this risk or a greater one:
+low, medium, high or critical";
+
 /// `guard user set`
 #[derive(Debug, Args)]
 pub struct SetPolicy {
@@ -91,6 +94,12 @@ pub struct SetPolicy {
     /// Within so long [default: 1]
     #[arg(long, value_name = "HOURS")]
     pub growth_hours: Option<String>,
+    /// Whoever is taken for a threat of this risk or a greater one
+    #[arg(long, value_name = "RISK", help = ROGUE_RISK)]
+    pub rogue_risk: Option<String>,
+    /// Only for these threats [default: crypto_miner,suspicious_process]
+    #[arg(long, value_name = "THREATS")]
+    pub rogue_threats: Option<String>,
     /// Who is ended first: the lowest
     #[arg(long, value_name = "N")]
     pub priority: Option<String>,
@@ -251,6 +260,8 @@ options! {
     "--runaway-orphaned" runaway_orphaned,
     "--growth" growth,
     "--growth-hours" growth_hours,
+    "--rogue-risk" rogue_risk,
+    "--rogue-threats" rogue_threats,
     "--priority" priority,
     "--allowed-gpus" allowed_gpus,
     "--blocked-gpus" blocked_gpus,
@@ -347,6 +358,8 @@ fn key(kind: PolicyKind, option: &str) -> Option<&'static str> {
         ("--runaway-orphaned", Rule) => "runaway_orphaned",
         ("--growth", Rule) => "growth_gb",
         ("--growth-hours", Rule) => "growth_hours",
+        ("--rogue-risk", Rule) => "rogue_risk",
+        ("--rogue-threats", Rule) => "rogue_threats",
         ("--priority", User | Group) => "priority",
         ("--allowed-gpus", User | Group) => "allowed_gpus",
         ("--blocked-gpus", User | Group) => "blocked_gpus",

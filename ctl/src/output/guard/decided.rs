@@ -126,10 +126,7 @@ pub(super) fn going_on(
                 &processes(&evidence.runs, evidence.count),
                 look.symbols,
             )),
-            Cell::toned(
-                measured(violation.rule.kind, evidence.measured),
-                Tone::Doubtful,
-            ),
+            Cell::toned(measured(violation.rule.kind, evidence), Tone::Doubtful),
         ]));
     }
     lines.extend(table.lines(look));
@@ -286,7 +283,7 @@ fn row(record: &GuardRecord, what: String, now: Timestamp, look: &Look) -> Vec<C
         text(&what),
         Cell::plain(pid(runs)),
         text(&names(runs, count)),
-        Cell::plain(measured(record.rule.kind, evidence.measured)),
+        Cell::plain(measured(record.rule.kind, evidence)),
     ]
 }
 

@@ -177,7 +177,7 @@ fn row(
     look: &Look,
 ) -> Vec<Cell> {
     let text = |text: &str| Cell::plain(shown(text, look.symbols));
-    let mut at_the_end = measured(record.rule.kind, record.evidence.measured);
+    let mut at_the_end = measured(record.rule.kind, &record.evidence);
     // What others end is theirs to look at.
     let tone = match (own, &victim.leave_to, victim.is_busy) {
         (Some(own), _, _) => {

@@ -74,7 +74,7 @@ fn violation(open: &OpenViolation, is: Is, now: Timestamp, look: &Look) -> Strin
     };
     let mut parts = vec![format!(
         "{} since {}",
-        measured(open.rule.kind, evidence.measured),
+        measured(open.rule.kind, evidence),
         clock(evidence.since, now, look)
     )];
     if let Some(at) = open.warned_at {

@@ -6,6 +6,7 @@ use gpukill_proto::guard::{
     Acted, Evidence, GuardMode, GuardRecord, GuardStep, Measured, Milder, OpenViolation, RuleKind,
     Subject, Told, jobs,
 };
+use gpukill_proto::rogue::Risk;
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Bytes;
 use std::time::Duration;
@@ -56,14 +57,18 @@ pub(super) fn pid(runs: &[Told]) -> String {
 }
 
 /// The number and its limit: `61.0 GiB of 40.0 GiB`; what is wrong, where it is not about
-/// a number.
-pub(super) fn measured(kind: RuleKind, measured: Option<Measured>) -> String {
-    let Some(Measured { value, limit }) = measured else {
+/// a number: `crypto miner, critical`.
+pub(super) fn measured(kind: RuleKind, evidence: &Evidence) -> String {
+    let Some(Measured { value, limit }) = evidence.measured else {
         return unallowed(kind).to_owned();
     };
     let text = |number| amount(kind, number);
     match kind {
         RuleKind::Waste => format!("{}, under {}", text(value), text(limit)),
+        RuleKind::Rogue => match evidence.threat {
+            Some(threat) => format!("{}, {}", threat.words(), text(value)),
+            None => text(value),
+        },
         RuleKind::Memory
         | RuleKind::Utilization
         | RuleKind::Duration
@@ -105,7 +110,8 @@ const fn unallowed(kind: RuleKind) -> &'static str {
         | RuleKind::Idle
         | RuleKind::Waste
         | RuleKind::Runaway
-        | RuleKind::Growth => "not allowed",
+        | RuleKind::Growth
+        | RuleKind::Rogue => "not allowed",
     }
 }
 
@@ -123,6 +129,10 @@ pub(super) fn amount(kind: RuleKind, number: u64) -> String {
         RuleKind::Duration | RuleKind::Idle | RuleKind::Runaway => {
             duration(Duration::from_millis(number))
         }
+        RuleKind::Rogue => match Risk::of_level(number) {
+            Some(risk) => risk.name().to_owned(),
+            None => number.to_string(),
+        },
         RuleKind::Processes
         | RuleKind::TotalProcesses
         | RuleKind::Gpu
@@ -191,5 +201,40 @@ pub(super) fn step(record: &GuardRecord) -> String {
         GuardStep::Over if record.is_rehearsed => "would be over".to_owned(),
         GuardStep::Over => "over".to_owned(),
         GuardStep::Outdated => "the rule changed".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpukill_proto::rogue::Threat;
+    use gpukill_proto::units::Timestamp;
+
+    #[test]
+    fn who_is_taken_for_a_threat_is_told_for_which_and_how_much_of_one() {
+        let said = |threat: Option<Threat>, value: u64| {
+            let evidence = Evidence {
+                measured: Some(Measured { value, limit: 3 }),
+                since: Timestamp(0),
+                runs: Vec::new(),
+                count: 1,
+                unknown: 0,
+                threat,
+            };
+            measured(RuleKind::Rogue, &evidence)
+        };
+        assert_eq!(
+            said(Some(Threat::CryptoMiner), Risk::Critical.level()),
+            "crypto miner, critical"
+        );
+        assert_eq!(
+            said(Some(Threat::SuspiciousProcess), Risk::High.level()),
+            "suspicious process, high"
+        );
+        assert_eq!(said(None, 2), "medium");
+        // From a daemon that knows more of them.
+        assert_eq!(said(None, 7), "7");
+        let levels = Risk::ALL.map(|risk| amount(RuleKind::Rogue, risk.level()));
+        assert_eq!(levels, ["low", "medium", "high", "critical"]);
     }
 }

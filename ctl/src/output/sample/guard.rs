@@ -97,6 +97,7 @@ fn idle() -> OpenViolation {
             runs: vec![notebook],
             count: 1,
             unknown: 0,
+            threat: None,
         },
         message: Some("please close notebooks that you do not use".into()),
     }
@@ -135,6 +136,7 @@ fn too_much() -> OpenViolation {
             count: 13,
             runs,
             unknown: 1,
+            threat: None,
         },
         message: None,
     }
@@ -165,6 +167,7 @@ fn not_allowed() -> OpenViolation {
             runs: vec![notebook],
             count: 1,
             unknown: 0,
+            threat: None,
         },
         message: None,
     }
@@ -191,6 +194,7 @@ fn gone() -> OpenViolation {
             runs: vec![program],
             count: 1,
             unknown: 0,
+            threat: None,
         },
         ..idle()
     }

@@ -42,6 +42,7 @@ fn polled(at: i64, seconds: u64, processes: &[GpuProcess]) -> Sample {
         departed: Vec::new(),
         groups: Arc::default(),
         accounts: Arc::default(),
+        suspected: Arc::default(),
     }
 }
 

@@ -4,6 +4,8 @@ mod charged;
 
 mod stream;
 
+mod taken;
+
 use super::*;
 use crate::audit::{Departed, Departure, Recording, told};
 use chrono::Utc;
@@ -112,6 +114,7 @@ fn sample(at: i64, processes: Vec<GpuProcess>, gone: Vec<GpuProcess>, memory: u6
         departed: departed.collect(),
         groups: Arc::new([(1000, vec!["ml".to_owned()])].into()),
         accounts: Arc::default(),
+        suspected: Arc::default(),
     }
 }
 

@@ -167,6 +167,7 @@ fn open(name: &str) -> OpenViolation {
             runs: Vec::new(),
             count: 1,
             unknown: 0,
+            threat: None,
         },
         message: None,
     }

@@ -50,6 +50,7 @@ fn record(mode: GuardMode, step: GuardStep, uids: &[u32]) -> GuardRecord {
             runs: uids.iter().map(|uid| seen(*uid, *uid)).collect(),
             count: u32::try_from(uids.len()).unwrap(),
             unknown: 0,
+            threat: None,
         },
         message: None,
         is_rehearsed: false,

@@ -120,6 +120,7 @@ fn too_much(told: &[(u32, u32)]) -> OpenViolation {
             runs: runs.collect(),
             count: u32::try_from(told.len()).unwrap(),
             unknown: 0,
+            threat: None,
         },
         message: None,
     }

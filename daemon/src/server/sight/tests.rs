@@ -66,6 +66,7 @@ fn open(subject: Subject, runs: Vec<Told>) -> OpenViolation {
             count: u32::try_from(runs.len()).unwrap(),
             runs,
             unknown: 0,
+            threat: None,
         },
         message: None,
     }

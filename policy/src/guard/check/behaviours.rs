@@ -2,7 +2,9 @@
 
 use super::{Odd, is_same_user, path};
 use crate::guard::rules::{Behaviour, Conduct, Members};
+use gpukill_proto::guard::GuardAction;
 use gpukill_proto::guard::edit::PolicyKind;
+use gpukill_proto::rogue::Risk;
 use gpukill_proto::units::{Bytes, Percent};
 use std::time::Duration;
 
@@ -11,13 +13,13 @@ pub(super) fn check(odd: &mut Odd<'_>) {
     for rule in &rules.behaviours {
         let at = path(PolicyKind::Rule, &rule.name);
         odd.measures(&at, &rule.measures);
-        check_conduct(odd, &at, &rule.conduct);
+        check_conduct(odd, &at, rule);
         check_members(odd, &at, rule);
     }
 }
 
-fn check_conduct(odd: &mut Odd<'_>, at: &str, conduct: &Conduct) {
-    let (key, what) = match conduct {
+fn check_conduct(odd: &mut Odd<'_>, at: &str, rule: &Behaviour) {
+    let (key, what) = match &rule.conduct {
         Conduct::Duration(Duration::ZERO) => (
             "duration_limit_hours",
             "whatever it is about may not use any GPU",
@@ -39,11 +41,21 @@ fn check_conduct(odd: &mut Odd<'_>, at: &str, conduct: &Conduct) {
             "growth_gb",
             "any growth at all breaks it, and programs do grow",
         ),
+        Conduct::Rogue { threats, .. } if threats.is_empty() => {
+            ("rogue_threats", "names none, so this never holds")
+        }
+        Conduct::Rogue {
+            from: Risk::Low, ..
+        } if rule.measures.action != Some(GuardAction::Warn) => (
+            "rogue_risk",
+            "a verdict of a low risk is the least sure, and jobs are ended for it",
+        ),
         Conduct::Duration(_)
         | Conduct::Idle { .. }
         | Conduct::Waste { .. }
         | Conduct::Runaway { .. }
-        | Conduct::Growth { .. } => return,
+        | Conduct::Growth { .. }
+        | Conduct::Rogue { .. } => return,
     };
     odd.warn(&format!("{at}.{key}"), what);
 }

@@ -189,7 +189,7 @@ fn what_is_hardly_meant_is_warned_of() {
             ],
         ),
         (
-            "rules = [\n{ name = 'a', duration_limit_hours = 8, users = ['x'] },\n{ name = 'b', duration_limit_hours = 8 },\n{ name = 'c', duration_limit_hours = 8 },\n{ name = 'd', runaway_above_pct = 90, runaway_minutes = 60 },\n{ name = 'e', runaway_above_pct = 95, runaway_minutes = 60, runaway_orphaned = true },\n{ name = 'f', idle_limit_minutes = 30 },\n{ name = 'g', idle_limit_minutes = 30, idle_min_memory_gb = 8 },\n{ name = 'h', growth_gb = 8, growth_hours = 2 },\n{ name = 'i', growth_gb = 9, growth_hours = 2 },\n{ name = 'w', waste_below_pct = 20 },\n{ name = 'x', waste_below_pct = 10 }]",
+            "rules = [\n{ name = 'a', duration_limit_hours = 8, users = ['x'] },\n{ name = 'b', duration_limit_hours = 8 },\n{ name = 'c', duration_limit_hours = 8 },\n{ name = 'd', runaway_above_pct = 90, runaway_minutes = 60 },\n{ name = 'e', runaway_above_pct = 95, runaway_minutes = 60, runaway_orphaned = true },\n{ name = 'f', idle_limit_minutes = 30 },\n{ name = 'g', idle_limit_minutes = 30, idle_min_memory_gb = 8 },\n{ name = 'h', growth_gb = 8, growth_hours = 2 },\n{ name = 'i', growth_gb = 9, growth_hours = 2 },\n{ name = 'w', waste_below_pct = 20 },\n{ name = 'x', waste_below_pct = 10 },\n{ name = 'y', rogue_risk = 'high', rogue_threats = ['crypto_miner'] },\n{ name = 'z', rogue_risk = 'medium' },\n{ name = 'zz', rogue_risk = 'medium', rogue_threats = ['resource_abuser'] }]",
             &[
                 "line 2: rules.a: rules.b is broken whenever this is, and does the same: this adds nothing",
                 "line 4: rules.c: rules.b is broken whenever this is, and does the same: this adds nothing",
@@ -197,6 +197,7 @@ fn what_is_hardly_meant_is_warned_of() {
                 "line 8: rules.g: rules.f is broken whenever this is, and does the same: this adds nothing",
                 "line 10: rules.i: rules.h is broken whenever this is, and does the same: this adds nothing",
                 "line 12: rules.x: rules.w is broken whenever this is, and does the same: this adds nothing",
+                "line 13: rules.y: rules.z is broken whenever this is, and does the same: this adds nothing",
             ],
         ),
         (
@@ -210,7 +211,7 @@ fn what_is_hardly_meant_is_warned_of() {
             ],
         ),
         (
-            "protect.users = ['b']\nrules = [\n{ name = 'd', duration_limit_hours = 0 },\n{ name = 'w', waste_below_pct = 0 },\n{ name = 'r', runaway_above_pct = 100 },\n{ name = 'g', growth_gb = 0, mode = 'enforce' },\n{ name = 'n', growth_gb = 1, users = ['a', 'b'], except_users = ['a'] }]",
+            "protect.users = ['b']\nrules = [\n{ name = 'd', duration_limit_hours = 0 },\n{ name = 'w', waste_below_pct = 0 },\n{ name = 'r', runaway_above_pct = 100 },\n{ name = 'g', growth_gb = 0, mode = 'enforce' },\n{ name = 'n', growth_gb = 1, users = ['a', 'b'], except_users = ['a'] },\n{ name = 's', rogue_risk = 'low' },\n{ name = 't', rogue_risk = 'low', action = 'warn' },\n{ name = 'u', rogue_risk = 'critical', rogue_threats = [], grace = '1m' }]",
             &[
                 "line 3: rules.d.duration_limit_hours: whatever it is about may not use any GPU",
                 "line 4: rules.w.waste_below_pct: utilisation is never below 0, so this never holds",
@@ -218,6 +219,8 @@ fn what_is_hardly_meant_is_warned_of() {
                 "line 6: rules.g.growth_gb: any growth at all breaks it, and programs do grow",
                 "line 6: rules.g.mode: \"enforce\" goes further than the whole, which is soft: that counts",
                 "line 7: rules.n.users: all of them are in except_users or in [protect], so this never holds",
+                "line 8: rules.s.rogue_risk: a verdict of a low risk is the least sure, and jobs are ended for it",
+                "line 10: rules.u.rogue_threats: names none, so this never holds",
             ],
         ),
     ];

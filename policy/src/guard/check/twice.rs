@@ -222,11 +222,19 @@ fn is_stricter(this: &Conduct, other: &Conduct) -> bool {
             },
         ) => within == other_within && by <= other_by,
         (
+            Conduct::Rogue { from, threats },
+            Conduct::Rogue {
+                from: other_from,
+                threats: others,
+            },
+        ) => from <= other_from && others.iter().all(|it| threats.contains(it)),
+        (
             Conduct::Duration(_)
             | Conduct::Idle { .. }
             | Conduct::Waste { .. }
             | Conduct::Runaway { .. }
-            | Conduct::Growth { .. },
+            | Conduct::Growth { .. }
+            | Conduct::Rogue { .. },
             _,
         ) => false,
     }

@@ -169,6 +169,20 @@ fn a_change_leaves_all_else_as_it_is_written() {
             ],
         ),
         (
+            set(
+                Rule,
+                "miners",
+                &[("rogue_threats", "crypto_miner"), ("rogue_risk", "high")],
+            ),
+            &[
+                "+",
+                "+[[rules]]",
+                "+name = \"miners\"",
+                "+rogue_threats = [\"crypto_miner\"]",
+                "+rogue_risk = \"high\"",
+            ],
+        ),
+        (
             remove(User, "bob"),
             &[
                 "-# Bob is on leave.",

@@ -40,6 +40,7 @@ fn memory(scene: &Scene<'_>, kind: RuleKind, scope: Scope, findings: &mut Findin
             runs,
             unknown,
             excess: Excess::Bytes(value - scope.limit),
+            threat: None,
         };
         findings.holds_unless((scope.policy, scope.doubt), kind, scope.whom, held);
     } else if unknown > 0 {
@@ -82,6 +83,7 @@ fn processes(scene: &Scene<'_>, kind: RuleKind, scope: Scope, findings: &mut Fin
             runs,
             unknown: scope.doubtful,
             excess: Excess::Processes(value - scope.limit),
+            threat: None,
         };
         findings.holds_unless((scope.policy, scope.doubt), kind, scope.whom, held);
     } else if value.saturating_add(doubtful) > scope.limit {
@@ -128,6 +130,7 @@ fn of_each_process(scene: &Scene<'_>, findings: &mut Findings) {
                     runs: vec![position],
                     unknown: u32::from(!is_known),
                     excess: Excess::All,
+                    threat: None,
                 };
                 findings.holds(*policy, kind, whom, held);
             } else if is_known {
@@ -185,6 +188,7 @@ fn left_on_devices(scene: &Scene<'_>, findings: &mut Findings) {
                     runs: (0..scene.runs.len()).filter(on_it).collect(),
                     unknown: u32::from(!used.is_known),
                     excess: Excess::Bytes(reserved.0 - left),
+                    threat: None,
                 };
                 findings.holds(policy, kind, whom, held);
             } else if !used.is_known {

@@ -253,7 +253,8 @@ const fn action(kind: RuleKind) -> GuardAction {
         | RuleKind::Idle
         | RuleKind::Waste
         | RuleKind::Runaway
-        | RuleKind::Growth => GuardAction::Terminate,
+        | RuleKind::Growth
+        | RuleKind::Rogue => GuardAction::Terminate,
     }
 }
 
@@ -266,6 +267,7 @@ impl Conduct {
             }
             Self::Waste { below, .. } => u64::from(below.0),
             Self::Growth { by, .. } => by.0,
+            Self::Rogue { from, .. } => from.level(),
         }
     }
 
@@ -277,6 +279,7 @@ impl Conduct {
             Self::Waste { .. } => RuleKind::Waste,
             Self::Runaway { .. } => RuleKind::Runaway,
             Self::Growth { .. } => RuleKind::Growth,
+            Self::Rogue { .. } => RuleKind::Rogue,
         }
     }
 }

@@ -30,7 +30,7 @@ impl Concern {
         match self.conduct {
             Conduct::Waste { .. } => self.ends.len(),
             Conduct::Runaway { .. } | Conduct::Growth { .. } => self.runs.len(),
-            Conduct::Duration(_) | Conduct::Idle { .. } => 0,
+            Conduct::Duration(_) | Conduct::Idle { .. } | Conduct::Rogue { .. } => 0,
         }
     }
 

@@ -33,6 +33,7 @@ pub(crate) fn judge(
                 runs: runs.to_vec(),
                 unknown: 0,
                 excess: Excess::All,
+                threat: None,
             };
             let rule = (concern.policy, concern.doubt);
             if !runs

@@ -5,6 +5,7 @@ use super::super::memory::proof::{Proof, Seen};
 use super::book::Policy;
 use super::scene::Scene;
 use gpukill_proto::guard::{MOST_TOLD, Measured, RuleKind};
+use gpukill_proto::rogue::Threat;
 use gpukill_proto::units::Timestamp;
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -52,6 +53,8 @@ pub(crate) struct Held {
     pub(crate) unknown: u32,
     /// What would have to go.
     pub(crate) excess: Excess,
+    /// What it is taken for, where that is what is wrong.
+    pub(crate) threat: Option<Threat>,
 }
 
 /// What would have to go so that a condition no longer holds.
@@ -145,6 +148,7 @@ impl Held {
             runs: run,
             unknown: 0,
             excess: Excess::All,
+            threat: None,
         }
     }
 
@@ -155,6 +159,7 @@ impl Held {
             runs: seen(scene, &self.runs),
             count: u32::try_from(self.runs.len()).unwrap_or(u32::MAX),
             unknown: self.unknown,
+            threat: self.threat,
         }
     }
 }

@@ -65,6 +65,7 @@ pub(crate) fn judge(
                 runs: vec![position],
                 unknown: 0,
                 excess: Excess::All,
+                threat: None,
             };
             findings.holds(concern.policy, RuleKind::Growth, whom, held);
         }

@@ -133,6 +133,7 @@ pub(crate) fn judge(scene: &Scene<'_>, concern: &Concern, terms: Terms, findings
                     runs: job.runs.clone(),
                     unknown: 0,
                     excess: Excess::All,
+                    threat: None,
                 };
                 findings.holds_unless((concern.policy, concern.doubt), kind, whom, held);
             }

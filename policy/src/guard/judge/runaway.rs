@@ -68,6 +68,7 @@ pub(crate) fn judge(
                 runs: vec![position],
                 unknown: 0,
                 excess: Excess::All,
+                threat: None,
             };
             findings.holds(concern.policy, RuleKind::Runaway, whom, held);
         }

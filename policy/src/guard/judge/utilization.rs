@@ -169,6 +169,7 @@ const fn too_busy(value: u64, limit: u64, runs: Vec<usize>, unknown: u32) -> Hel
         runs,
         unknown,
         excess: Excess::Percent(value.saturating_sub(limit)),
+        threat: None,
     }
 }
 

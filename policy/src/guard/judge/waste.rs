@@ -50,6 +50,7 @@ pub(crate) fn judge(
                     runs: runs.to_vec(),
                     unknown: 0,
                     excess: Excess::All,
+                    threat: None,
                 };
                 findings.holds(concern.policy, RuleKind::Waste, whom, held);
             }

@@ -3,6 +3,7 @@
 
 use super::super::bucket::About;
 use gpukill_proto::guard::{Evidence, JudgedRun, Measured, Told};
+use gpukill_proto::rogue::Threat;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub(crate) struct Proof {
     pub(crate) runs: Vec<Seen>,
     pub(crate) count: u32,
     pub(crate) unknown: u32,
+    pub(crate) threat: Option<Threat>,
 }
 
 /// One process in it.
@@ -39,6 +41,7 @@ impl Proof {
             runs: self.runs.iter().map(Seen::told).collect(),
             count: self.count,
             unknown: self.unknown,
+            threat: self.threat,
         }
     }
 }
@@ -73,6 +76,7 @@ impl From<Evidence> for Proof {
             runs: evidence.runs.into_iter().map(Seen::from).collect(),
             count: evidence.count,
             unknown: evidence.unknown,
+            threat: evidence.threat,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::golden::compare;
 use gpukill_proto::guard::{
     Evidence, JudgedJob, JudgedRun, Measured, Reader, RuleKind, RuleName, RuleSource,
 };
+use gpukill_proto::rogue::Threat;
 use gpukill_proto::snapshot::DeviceId;
 
 const MINUTE: i64 = 60_000;
@@ -69,6 +70,7 @@ fn warned(source: RuleSource, kind: RuleKind, subject: Subject, runs: Vec<Told>)
             count: u32::try_from(runs.len()).unwrap(),
             runs,
             unknown: 0,
+            threat: None,
         },
         message: None,
         is_rehearsed: false,
@@ -86,6 +88,11 @@ fn of(value: u64, limit: u64, unit: u64, mut record: GuardRecord) -> GuardRecord
         value: value * unit,
         limit: limit * unit,
     });
+    record
+}
+
+fn taken_for(threat: Threat, mut record: GuardRecord) -> GuardRecord {
+    record.evidence.threat = Some(threat);
     record
 }
 
@@ -226,6 +233,20 @@ fn kinds() -> Vec<GuardRecord> {
             10,
             GIB,
             warned(default(), Growth, Subject::Job(job("bob")), mine()),
+        ),
+        taken_for(
+            Threat::CryptoMiner,
+            of(
+                4,
+                3,
+                1,
+                warned(
+                    RuleSource::Rule("rogues".into()),
+                    Rogue,
+                    Subject::Job(job("bob")),
+                    mine(),
+                ),
+            ),
         ),
     ]
 }

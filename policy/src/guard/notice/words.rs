@@ -1,17 +1,20 @@
 //! Rules, amounts and processes, in as few words as a line of a terminal has room for.
 
 use super::cut;
-use gpukill_proto::guard::{Measured, RuleKind, Told};
+use gpukill_proto::guard::{Evidence, Measured, RuleKind, Told};
+use gpukill_proto::rogue::Risk;
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What a rule says: that so much is allowed, or that something is not at all.
+/// What a rule says: that so much is allowed, or that something is not at all, or what
+/// somebody is taken for.
 enum Terms {
     /// The words before and after the limit.
     Limit(&'static str, Unit, &'static str),
     Forbidden(&'static str),
+    Taken,
 }
 
 #[derive(Clone, Copy)]
@@ -55,18 +58,23 @@ const fn terms(kind: RuleKind) -> Terms {
         RuleKind::Waste => Terms::Limit("at least ", Percent, " busy"),
         RuleKind::Runaway => Terms::Limit("at work for at most ", Milliseconds, ""),
         RuleKind::Growth => Terms::Limit("memory grows by at most ", Bytes, ""),
+        RuleKind::Rogue => Terms::Taken,
     }
 }
 
-/// `idle for at most 2h 0m, now 2h 5m`
-pub(super) fn said(kind: RuleKind, measured: Option<Measured>) -> String {
-    match (terms(kind), measured) {
-        (Terms::Limit(before, unit, after), Some(Measured { value, limit })) => {
+/// `idle for at most 2h 0m, now 2h 5m`, `taken for a crypto miner, critical`
+pub(super) fn said(kind: RuleKind, evidence: &Evidence) -> String {
+    match (terms(kind), evidence.measured, evidence.threat) {
+        (Terms::Limit(before, unit, after), Some(Measured { value, limit }), _) => {
             let (value, limit) = (unit.of(value), unit.of(limit));
             format!("{before}{limit}{after}, now {value}")
         }
-        (Terms::Limit(..), None) => kind.name().to_owned(),
-        (Terms::Forbidden(said), _) => said.to_owned(),
+        (Terms::Taken, Some(Measured { value, .. }), Some(threat)) => {
+            let risk = Risk::of_level(value).map_or("?", Risk::name);
+            format!("taken for a {}, {risk}", threat.words())
+        }
+        (Terms::Limit(..) | Terms::Taken, ..) => kind.name().to_owned(),
+        (Terms::Forbidden(said), ..) => said.to_owned(),
     }
 }
 
@@ -80,6 +88,8 @@ pub(super) const fn to_do(kind: RuleKind) -> &'static str {
         | RuleKind::ProcessMemory
         | RuleKind::ReservedMemory => "free memory",
         RuleKind::Growth => "look for a leak or end it",
+        // Nothing that it does saves it, and the watch may be wrong.
+        RuleKind::Rogue => "end it, or ask an admin",
         RuleKind::Utilization | RuleKind::TotalUtilization | RuleKind::GpuUtilization => {
             "leave more to others"
         }

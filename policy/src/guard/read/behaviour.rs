@@ -6,6 +6,7 @@ use super::field::{Entry, Field, Keys, Of, Shown, put};
 use super::shared::{MEASURES, MEMBERS};
 use super::value::Unit;
 use crate::guard::rules::{Behaviour, Conduct, Glob, GpuSelector, Measures, Members, Pattern};
+use gpukill_proto::rogue::{Risk, Threat};
 use gpukill_proto::units::{Bytes, Percent};
 use std::time::Duration;
 
@@ -32,12 +33,33 @@ pub(super) struct Draft {
     runaway_orphaned: bool,
     growth: Option<Bytes>,
     growth_hours: Option<Duration>,
+    rogue_risk: Option<Risk>,
+    rogue_threats: Option<Vec<Threat>>,
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Five minutes of full load are what the runaway of the documentation's example is.
 const RUNAWAY: Duration = Duration::from_secs(300);
+
+/// Who has no business on a GPU; the other threats may be somebody's honest work.
+const ROGUES: [Threat; 2] = [Threat::CryptoMiner, Threat::SuspiciousProcess];
+
+/// The words for how much of a threat somebody is.
+const RISKS: [(&str, Risk); 4] = [
+    (Risk::Low.name(), Risk::Low),
+    (Risk::Medium.name(), Risk::Medium),
+    (Risk::High.name(), Risk::High),
+    (Risk::Critical.name(), Risk::Critical),
+];
+
+/// The words for what somebody may be.
+const THREATS: [(&str, Threat); 4] = [
+    (Threat::CryptoMiner.name(), Threat::CryptoMiner),
+    (Threat::SuspiciousProcess.name(), Threat::SuspiciousProcess),
+    (Threat::ResourceAbuser.name(), Threat::ResourceAbuser),
+    (Threat::DataExfiltrator.name(), Threat::DataExfiltrator),
+];
 
 impl Draft {
     /// The rule. `None` where it is not about one thing, which is told already.
@@ -76,13 +98,17 @@ impl Draft {
             by,
             within: self.growth_hours.unwrap_or(HOUR),
         });
-        let all = [duration, idle, waste, runaway, growth];
+        let rogue = self.rogue_risk.map(|from| Conduct::Rogue {
+            from,
+            threats: self.rogue_threats.as_deref().unwrap_or(&ROGUES).to_vec(),
+        });
+        let all = [duration, idle, waste, runaway, growth, rogue];
         all.into_iter().flatten().collect()
     }
 }
 
 /// Each conduct's own key, and those that say more of it.
-pub(super) const CONDUCTS: [(&str, &[&str]); 5] = [
+pub(super) const CONDUCTS: [(&str, &[&str]); 6] = [
     ("duration_limit_hours", &[]),
     (
         "idle_limit_minutes",
@@ -94,6 +120,7 @@ pub(super) const CONDUCTS: [(&str, &[&str]); 5] = [
         &["runaway_minutes", "runaway_orphaned"],
     ),
     ("growth_gb", &["growth_hours"]),
+    ("rogue_risk", &["rogue_threats"]),
 ];
 
 impl Entry for Draft {
@@ -284,5 +311,20 @@ const CONDUCT: &[Field<Draft>] = &[
         set: |it, at| {
             it.growth_hours = at.duration(Unit::Hours, bounds::SHORTEST, bounds::WINDOW);
         },
+    },
+    Field {
+        name: "rogue_risk",
+        shown: Shown::Example("\"critical\""),
+        help: "The watch for rogues takes them for a threat of this risk or a greater one: \"low\",\n\
+               \"medium\", \"high\" or \"critical\". Only a verdict on signs of two kinds counts, one\n\
+               of them near a proof.",
+        set: |it, at| it.rogue_risk = at.word(&RISKS),
+    },
+    Field {
+        name: "rogue_threats",
+        shown: Shown::Example("[\"crypto_miner\"]"),
+        help: "Only for these: \"crypto_miner\", \"suspicious_process\", \"resource_abuser\",\n\
+               \"data_exfiltrator\". The first two where nothing is said.",
+        set: |it, at| it.rogue_threats = at.list(|at| at.word(&THREATS)),
     },
 ];

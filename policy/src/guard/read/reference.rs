@@ -87,7 +87,11 @@ fn conduct(key: &str) -> (&'static str, &'static str) {
         "idle_limit_minutes" => ("\"notebooks\"", "Jobs that hold a GPU and do nothing."),
         "waste_below_pct" => ("\"waste\"", "Jobs that hold much and do little."),
         "runaway_above_pct" => ("\"runaways\"", "Jobs at work without end."),
-        _ => ("\"leaks\"", "Jobs that hold more and more."),
+        "growth_gb" => ("\"leaks\"", "Jobs that hold more and more."),
+        _ => (
+            "\"rogues\"",
+            "Jobs of miners, and of what hides what it is.",
+        ),
     }
 }
 

@@ -9,6 +9,8 @@ mod conduct;
 
 mod groups;
 
+mod rogue;
+
 use super::*;
 
 /// The names of the rules that are violated after so many buckets, and those that

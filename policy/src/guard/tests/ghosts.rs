@@ -95,6 +95,7 @@ fn a_ghost_is_shown_with_what_was_known_when_it_was_ended() {
                 runs: of_new.collect(),
                 count: 2,
                 unknown: 0,
+                threat: None,
             },
             message: None,
         },

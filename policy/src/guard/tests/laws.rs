@@ -1,17 +1,22 @@
 //! What holds for every box, every file of rules and every history.
 
+mod widened;
+
 use super::super::bucket::Bucket;
 use super::super::judge;
 use super::*;
 use gpukill_proto::guard::{GuardRecord, GuardStep, RuleKind, Subject};
+use gpukill_proto::rogue::{Risk, Suspected, Threat};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use widened::widened;
 
 const OWNERS: [&str; 5] = ["alice", "bob", "carol", "root", "box-of-nobody"];
 const NAMES: [&str; 4] = ["python", "Xorg", "miner", "vllm"];
 
 /// What one process does in one bucket, by numbers of which each chooses something.
-type Choice = [u8; 8];
+type Choice = [u8; 9];
 
 /// Some buckets of some processes each.
 fn history() -> impl Strategy<Value = Vec<Vec<Choice>>> {
@@ -24,6 +29,20 @@ fn told(choice: u8, value: u64) -> Told {
         0 => Told::Failed,
         1 => Told::Unsupported,
         _known => Told::Known(value),
+    }
+}
+
+/// What the watch for rogues says.
+fn verdict(choice: u8) -> Option<Option<Suspected>> {
+    let suspected = Suspected {
+        risk: Risk::ALL[usize::from(choice / 8) % Risk::ALL.len()],
+        threat: Threat::ALL[usize::from(choice / 32) % 2],
+        may_be_acted_on: choice % 8 > 2,
+    };
+    match choice % 8 {
+        0 => None,
+        1 => Some(None),
+        _said => Some(Some(suspected)),
     }
 }
 
@@ -59,7 +78,8 @@ fn buckets(history: &[Vec<Choice>]) -> Vec<Bucket> {
                 .uses(device, 0, 0)
                 .memory(device, told(choice[2], u64::from(choice[3] % 40) * GIB))
                 .utilization(device, told(choice[4], u64::from(choice[5] % 101)))
-                .connections(told(choice[6], u64::from(choice[7] % 2)));
+                .connections(told(choice[6], u64::from(choice[7] % 2)))
+                .suspected(verdict(choice[8]));
             there.insert(pid);
         }
         world.processes.retain(|pid, _| there.contains(pid));
@@ -156,6 +176,13 @@ fn everything(mode: GuardMode, rehearsed: Rehearsed) -> Rules {
                     within: Duration::from_secs(40),
                 },
             ),
+            behaviour(
+                "rogues",
+                Conduct::Rogue {
+                    from: Risk::Medium,
+                    threats: Threat::ALL.to_vec(),
+                },
+            ),
         ],
         ..Rules::default()
     }
@@ -212,43 +239,6 @@ fn only_warns(mut rules: Rules) -> Rules {
     }
     rules.enforcement.grace = minutes(60);
     rules
-}
-
-/// What is made wider, and how.
-type Widening = (&'static str, fn(&mut Rules));
-
-/// Every limit by itself made wider.
-fn widened() -> Vec<Widening> {
-    vec![
-        ("memory", |it| it.defaults.memory = gib(60)),
-        ("no memory", |it| it.defaults.memory = None),
-        ("utilization", |it| {
-            it.defaults.utilization = Some(Percent(60))
-        }),
-        ("duration", |it| it.defaults.duration = Some(minutes(2))),
-        ("processes", |it| it.defaults.processes = Some(2)),
-        ("idle", |it| it.defaults.idle = Some(minutes(1))),
-        ("idle memory", |it| it.defaults.idle_min_memory = gib(20)),
-        ("bob's memory", |it| it.users[0].limits.memory = gib(30)),
-        ("bob's devices", |it| it.users[0].blocked_gpus.clear()),
-        ("total memory", |it| it.groups[0].total_memory = gib(60)),
-        ("total work", |it| {
-            it.groups[0].total_utilization = Some(Percent(80))
-        }),
-        ("total processes", |it| {
-            it.groups[0].total_processes = Some(3)
-        }),
-        ("process memory", |it| it.gpus[0].max_memory = gib(35)),
-        ("gpu work", |it| it.gpus[0].max_utilization = None),
-        ("reserved", |it| it.gpus[0].reserved_memory = gib(40)),
-        ("blocked users", |it| it.gpus[0].blocked_users.clear()),
-        ("blocked processes", |it| {
-            it.gpus[0].blocked_processes.clear()
-        }),
-        ("of the time", |it| it.times[0].limits.memory = gib(60)),
-        ("waste", |it| it.behaviours.truncate(0)),
-        ("protected", |it| it.protect.users.push("carol".into())),
-    ]
 }
 
 proptest! {
@@ -332,6 +322,7 @@ proptest! {
             for judged in bucket.runs.values_mut() {
                 judged.usage.memory = crate::usage::Gauge { is_failed: true, ..Default::default() };
                 judged.usage.utilization = judged.usage.memory.clone();
+                Arc::make_mut(&mut judged.about).suspected = None;
             }
             for device in bucket.devices.values_mut() {
                 device.usage.memory = Default::default();

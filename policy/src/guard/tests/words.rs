@@ -1,6 +1,7 @@
 //! Records as prose.
 
 use gpukill_proto::guard::{GuardRecord, GuardStep, Measured, Person, RuleKind, Subject};
+use gpukill_proto::rogue::Risk;
 use gpukill_proto::units::Timestamp;
 
 /// `00:14:20 bob: default: idle: warned, ends 00:19:20`
@@ -93,6 +94,10 @@ fn measure(kind: RuleKind, measured: Measured) -> String {
         | RuleKind::TotalUtilization
         | RuleKind::GpuUtilization
         | RuleKind::Waste => format!("{value} % of {limit} %"),
+        RuleKind::Rogue => {
+            let name = |level| Risk::of_level(level).map_or("?", Risk::name);
+            format!("{}, from {} on", name(value), name(limit))
+        }
         RuleKind::Processes
         | RuleKind::TotalProcesses
         | RuleKind::Gpu

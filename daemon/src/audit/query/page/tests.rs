@@ -98,6 +98,7 @@ fn written(steps: &[Step]) -> (tempfile::TempDir, Opened, i64) {
                 departed: Vec::new(),
                 groups: Arc::default(),
                 accounts: Arc::default(),
+                suspected: Arc::default(),
             };
             written
                 .write(&mut opened.connection, "boot", &sample)

@@ -27,6 +27,7 @@ fn record(at: i64, name: &str, uid: Option<u32>) -> GuardRecord {
             runs: Vec::new(),
             count: 0,
             unknown: 0,
+            threat: None,
         },
         message: Some("'quoted'; \u{1b}[31m".into()),
         is_rehearsed: true,

@@ -35,6 +35,7 @@ pub(super) fn sample(at: Timestamp) -> Sample {
         departed: Vec::new(),
         groups: Arc::default(),
         accounts: Arc::default(),
+        suspected: Arc::default(),
     }
 }
 

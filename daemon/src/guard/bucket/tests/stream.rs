@@ -2,11 +2,13 @@
 //! event.
 
 use super::*;
+use crate::audit::Suspicions;
 use crate::gather::{Gatherer, Poll};
 use gpukill_policy::guard::read::read;
 use gpukill_policy::guard::replay::Replay;
 use gpukill_policy::guard::{Memory, Rulebook, judge};
-use gpukill_proto::guard::GuardRecord;
+use gpukill_proto::guard::{GuardRecord, RuleKind};
+use gpukill_proto::rogue::{Risk, Suspected, Threat};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::cell::Cell;
@@ -23,6 +25,7 @@ enum Happens {
     Connects(usize, Option<u32>),
     Executes(usize, bool),
     OwnerIsKnown(usize, bool),
+    IsTakenFor(usize, Option<Option<Suspected>>),
     Ends(usize),
     /// The kernel tells nothing of it for a moment, though it lives.
     IsRead(usize, bool),
@@ -50,6 +53,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         1 => (process(), prop::option::of(0..2_u32)).prop_map(|(it, many)| Connects(it, many)),
         2 => (process(), any::<bool>()).prop_map(|(it, other)| Executes(it, other)),
         1 => (process(), rarely_not()).prop_map(|(it, is)| OwnerIsKnown(it, is)),
+        6 => (process(), verdict()).prop_map(|(it, verdict)| IsTakenFor(it, verdict)),
         1 => process().prop_map(Ends),
         1 => (process(), rarely_not()).prop_map(|(it, is)| IsRead(it, is)),
         1 => (device(), rarely_not()).prop_map(|(at, does)| Lists(at, does)),
@@ -61,6 +65,19 @@ fn happens() -> impl Strategy<Value = Happens> {
     ]
 }
 
+/// What the watch for rogues says: mostly something, and mostly that it may be acted on.
+fn verdict() -> impl Strategy<Value = Option<Option<Suspected>>> {
+    let risk = prop::sample::select(&Risk::ALL[1..]);
+    let threat = prop::sample::select(&Threat::ALL[..3]);
+    let suspected = (risk, threat, prop::bool::weighted(0.8));
+    let suspected = suspected.prop_map(|(risk, threat, may_be_acted_on)| Suspected {
+        risk,
+        threat,
+        may_be_acted_on,
+    });
+    prop::option::weighted(0.8, prop::option::weighted(0.8, suspected))
+}
+
 struct Process {
     pid: u32,
     uses: [bool; DEVICES],
@@ -70,6 +87,7 @@ struct Process {
     memory: Option<u64>,
     utilization: Option<u32>,
     connections: Option<u32>,
+    suspected: Option<Option<Suspected>>,
 }
 
 struct Card {
@@ -102,6 +120,7 @@ impl Stage {
             memory: Some(3),
             utilization: Some(0),
             connections: None,
+            suspected: None,
         });
         let cards = (0..DEVICES).map(|_| Card {
             lists: true,
@@ -147,6 +166,7 @@ impl Stage {
             Connects(it, many) => self.processes[it].connections = many,
             Executes(it, other) => self.processes[it].is_other = other,
             OwnerIsKnown(it, is) => self.processes[it].is_owner_known = is,
+            IsTakenFor(it, verdict) => self.processes[it].suspected = verdict,
             Ends(it) => {
                 let process = &mut self.processes[it];
                 (process.lives, process.uses) = (false, [false; DEVICES]);
@@ -164,6 +184,13 @@ impl Stage {
             Load(at, to) => self.cards[at].load = to,
             Gap(seconds) => self.at += seconds,
         }
+    }
+
+    /// What is said of those who use a device.
+    fn suspected(&self) -> Suspicions {
+        let using = self.processes.iter().filter(|it| it.uses.contains(&true));
+        let verdicts = using.filter_map(|it| Some((known(it.pid).key()?, it.suspected?)));
+        verdicts.collect()
     }
 
     fn poll(&mut self) -> Vec<Sample> {
@@ -190,6 +217,7 @@ impl Stage {
             snapshot: &snapshot,
             groups: &Arc::new([(1000, vec!["ml".to_owned()])].into()),
             accounts: &Arc::default(),
+            suspected: &Arc::new(self.suspected()),
             at: Duration::from_secs(self.at),
             interval: Duration::from_secs(2),
             sample_interval: Duration::from_secs(10),
@@ -292,6 +320,10 @@ waste_hours = 0.03
 name = "runaway"
 runaway_above_pct = 50
 runaway_minutes = 1
+
+[[rules]]
+name = "rogue"
+rogue_risk = "high"
 "#;
 
 /// What was judged of these polls, live, and of the same in a replay.
@@ -333,7 +365,7 @@ fn a_replay_of_what_is_stored_gives_what_was_judged_live() {
         cases: 32,
         ..Config::default()
     });
-    let told = Cell::new(0);
+    let (told, of_rogues) = (Cell::new(0), Cell::new(0));
     for at_once in ["", "hard_enforcement = true\nsoft_enforcement = false\n"] {
         let rules = RULES.replace("[enforcement]\n", &format!("[enforcement]\n{at_once}"));
         let tried = runner.run(&polls(), |polls| {
@@ -341,10 +373,13 @@ fn a_replay_of_what_is_stored_gives_what_was_judged_live() {
             prop_assert_eq!(&live.0, &stored.0);
             prop_assert_eq!(&live.1, &stored.1);
             told.set(told.get() + live.1.len());
+            let is_of_rogues = |it: &&GuardRecord| it.rule.kind == RuleKind::Rogue;
+            of_rogues.set(of_rogues.get() + live.1.iter().filter(is_of_rogues).count());
             Ok(())
         });
         tried.unwrap();
     }
     // Something comes of most of it.
     assert!(told.get() > 500, "{}", told.get());
+    assert!(of_rogues.get() > 30, "{}", of_rogues.get());
 }

@@ -48,6 +48,8 @@ fn any_edit() -> impl Strategy<Value = (GuardEdit, PolicyKind, String)> {
         ("message", "say \"hello\", or # not"),
         ("days_of_week", "mon"),
         ("growth_gb", "1"),
+        ("rogue_threats", "crypto_miner,resource_abuser"),
+        ("rogue_risk", "high"),
         ("max_memory_gb", "8G"),
         ("members", "x,y"),
     ]);

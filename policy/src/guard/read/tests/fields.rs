@@ -8,6 +8,7 @@ use crate::guard::rules::{
 use crate::guard::schedule::{Day, Hours};
 use crate::select;
 use gpukill_proto::guard::{GuardAction, GuardMode};
+use gpukill_proto::rogue::{Risk, Threat};
 use gpukill_proto::units::{Bytes, Percent};
 use std::time::Duration;
 
@@ -205,6 +206,13 @@ fn every_field_means_something() {
                     within: hours(6),
                 },
             ),
+            rule(
+                "rogues",
+                Conduct::Rogue {
+                    from: Risk::Critical,
+                    threats: vec![Threat::DataExfiltrator, Threat::CryptoMiner],
+                },
+            ),
         ],
         places: BTreeMap::new(),
     };
@@ -214,7 +222,8 @@ fn every_field_means_something() {
 #[test]
 fn what_a_rule_does_not_say_is_as_the_reference_has_it() {
     let text = "rules = [{ name = 'i', idle_limit_minutes = 5 }, { name = 'w', waste_below_pct = 5 },\n\
-                { name = 'r', runaway_above_pct = 95 }, { name = 'g', growth_gb = 1 }]\n";
+                { name = 'r', runaway_above_pct = 95 }, { name = 'g', growth_gb = 1 },\n\
+                { name = 't', rogue_risk = 'medium' }]\n";
     let conducts: Vec<Conduct> = read_well(text)
         .behaviours
         .into_iter()
@@ -239,6 +248,10 @@ fn what_a_rule_does_not_say_is_as_the_reference_has_it() {
         Conduct::Growth {
             by: Bytes::mib(1024),
             within: hours(1),
+        },
+        Conduct::Rogue {
+            from: Risk::Medium,
+            threats: vec![Threat::CryptoMiner, Threat::SuspiciousProcess],
         },
     ];
     assert_eq!(conducts, expected);

@@ -114,6 +114,36 @@ message = ""
 }
 
 #[test]
+fn risks_and_threats_are_words() {
+    let text = "[[rules]]\nname = 'r'\nrogue_risk = \"High\"\nrogue_threats = [\"crypto_miner\", \"miner\", 1]\n\
+        [[rules]]\nname = 's'\nrogue_risk = 3\n\
+        [[rules]]\nname = 't'\nrogue_threats = \"crypto_miner\"\n\
+        [[rules]]\nname = 'u'\nrogue_risk = \"high\"\ngrowth_gb = 1\n";
+    let threats = "crypto_miner, suspicious_process, resource_abuser, data_exfiltrator";
+    let conducts = "duration_limit_hours, idle_limit_minutes, waste_below_pct, runaway_above_pct, \
+        growth_gb, rogue_risk";
+    let expected = [
+        "line 3, column 14: rules.r.rogue_risk: \"High\" is none of low, medium, high, critical; \
+         did you mean \"high\"?"
+            .to_owned(),
+        format!("line 4, column 34: rules.r.rogue_threats[1]: \"miner\" is none of {threats}"),
+        "line 4, column 43: rules.r.rogue_threats[2]: 1 is not a text in quotes".to_owned(),
+        "line 7, column 14: rules.s.rogue_risk: 3 is not a text in quotes".to_owned(),
+        "line 8, column 1: rules.t: says rogue_threats, and no rogue_risk".to_owned(),
+        format!(
+            "line 8, column 1: rules.t: does not say what must not be done; write one of {conducts}"
+        ),
+        "line 10, column 17: rules.t.rogue_threats: \"crypto_miner\" is not a list; \
+         write [\"crypto_miner\"]"
+            .to_owned(),
+        "line 11, column 1: rules.u: is about several things: growth_gb, rogue_risk; \
+         write a rule for each"
+            .to_owned(),
+    ];
+    assert_eq!(wrong(text), expected);
+}
+
+#[test]
 fn what_is_no_toml_is_told_by_line_and_column() {
     assert_eq!(
         wrong("[global\nenabled = true\n[gpu_policies.0]\nmaintenance_window = null\n"),

@@ -48,6 +48,7 @@ fn evidence() -> Evidence {
         }],
         count: 1,
         unknown: 0,
+        threat: None,
     }
 }
 

@@ -120,6 +120,7 @@ impl Stage {
             departed: Vec::new(),
             groups: Arc::default(),
             accounts: Arc::default(),
+            suspected: Arc::default(),
         };
         self.written
             .write(&mut self.opened.connection, "boot", &sample)
