@@ -268,6 +268,9 @@ pub struct Finding {
     pub uid: Option<u32>,
     /// The kernel's name for it.
     pub name: Option<String>,
+    /// The path of its executable, controls made visible.
+    #[serde(default)]
+    pub executable: Option<String>,
     /// The devices that it used, by their index then.
     pub gpus: Vec<u32>,
     /// When the first verdict was there.

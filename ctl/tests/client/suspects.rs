@@ -48,6 +48,7 @@ pub(crate) fn scan(hours: u32) -> ScanReport {
         }),
         uid: Some(1004),
         name: Some("\x1b]0;x\x07".into()),
+        executable: Some("/\x1b]0;x\x07".into()),
         gpus: vec![0],
         since: NOW,
         last_seen: NOW,

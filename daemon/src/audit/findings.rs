@@ -78,6 +78,7 @@ mod tests {
             owner: None,
             uid: Some(1004),
             name: Some("x".into()),
+            executable: None,
             gpus: vec![2],
             since: Timestamp(at),
             last_seen: Timestamp(at),

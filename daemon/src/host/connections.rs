@@ -130,10 +130,6 @@ impl Connections {
 
     /// The sockets of a process, by the last look at it; `None` where it was not looked
     /// at, they could not be told, or that is too long ago.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "verdicts on rogues will ask for them")
-    )]
     pub(crate) fn sockets_of(&self, process: ProcessKey) -> Option<Sockets> {
         let known = self.0.lock();
         let (found, at) = known.found.get(&process)?;

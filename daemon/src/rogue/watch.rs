@@ -257,6 +257,7 @@ fn finding(process: ProcessKey, present: &Present<'_>, snapshot: &Snapshot) -> F
         }),
         uid: it.uid.last_known().copied(),
         name: it.name.last_known().cloned(),
+        executable: it.executable.last_known().cloned(),
         gpus: used.map(|device| device.index).collect(),
         since: snapshot.taken_at,
         last_seen: snapshot.taken_at,

@@ -121,8 +121,10 @@ fn limit(finding: &Finding) -> Advice {
 /// How to say that it is honest: by its executable where a sign tells that, or where signs
 /// count that a name does not excuse; else by its name. For its user alone.
 fn allow(finding: &Finding) -> Advice {
-    let path = signs(finding).find_map(path);
-    let by = match path.is_some() || verdicts(finding, has_near_proof) {
+    let path = path(finding);
+    let is_by_place = signs(finding).any(|sign| sign.kind == "executable_place");
+    let is_by_place = is_by_place && path.is_some();
+    let by = match is_by_place || verdicts(finding, has_near_proof) {
         true => AllowBy::Executable,
         false => AllowBy::Process,
     };
@@ -160,15 +162,10 @@ fn signs(finding: &Finding) -> impl Iterator<Item = &Sign> {
     finding.verdicts.iter().flat_map(|verdict| &verdict.signs)
 }
 
-/// The path of the executable, where a sign tells it. What has no file of its own may be
-/// called so by anybody.
-fn path(sign: &Sign) -> Option<&str> {
-    let told = sign.kind == "executable_place";
-    let read = told.then_some(sign.read.as_str())?;
-    // What stands before the path has the name of a directory at most, and so no slash.
-    let at = read.find(": /")? + 2;
-    let path = read.get(at..)?;
-    (!path.starts_with("/memfd:")).then_some(path)
+/// The path of its executable. What has no file of its own may be called so by anybody.
+fn path(finding: &Finding) -> Option<&str> {
+    let path = finding.executable.as_deref();
+    path.filter(|path| path.starts_with('/') && !path.starts_with("/memfd:"))
 }
 
 /// Whether a text is what was read: neither cut nor with something made visible in it, and

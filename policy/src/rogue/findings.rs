@@ -197,6 +197,7 @@ mod tests {
             owner: None,
             uid: Some(uid),
             name: None,
+            executable: None,
             gpus: Vec::new(),
             since: Timestamp(second * 1_000),
             last_seen: Timestamp(second * 1_000),

@@ -108,6 +108,7 @@ impl Scan {
             owner: about.owner.clone(),
             uid: about.user.as_ref().map(|(_, uid)| *uid),
             name: about.name.clone(),
+            executable: about.executable.clone(),
             gpus: here.gpus.iter().copied().collect(),
             since: here.first,
             last_seen: here.last,
@@ -178,6 +179,7 @@ fn merge(known: &mut Finding, other: Finding) {
     known.gpus = gpus.into_iter().collect();
     known.owner = known.owner.take().or(other.owner);
     known.name = known.name.take().or(other.name);
+    known.executable = known.executable.take().or(other.executable);
     known.uid = known.uid.or(other.uid);
     let verdicts: Vec<Verdict> = std::mem::take(&mut known.verdicts);
     known.verdicts = worse_of(verdicts, other.verdicts);
@@ -315,6 +317,7 @@ mod tests {
             owner: None,
             uid: None,
             name: None,
+            executable: None,
             gpus: vec![5],
             since: at(-4),
             last_seen: at(-3),

@@ -56,6 +56,7 @@ pub struct SuspectDocument {
     /// As whom it runs.
     pub uid: Option<u32>,
     pub proc_name: Option<String>,
+    pub executable: Option<String>,
     pub gpu_indices: Vec<u32>,
     /// When the first verdict was there.
     pub since: String,
@@ -74,6 +75,7 @@ impl SuspectDocument {
             owner,
             uid,
             name,
+            executable,
             gpus,
             since,
             last_seen,
@@ -87,6 +89,7 @@ impl SuspectDocument {
             owner_uid: owner.as_ref().and_then(|owner| owner.uid),
             uid: *uid,
             proc_name: name.as_deref().map(shown),
+            executable: executable.as_deref().map(shown),
             gpu_indices: gpus.clone(),
             since: since.to_rfc3339(),
             last_seen: last_seen.to_rfc3339(),

@@ -71,6 +71,7 @@ pub(super) fn scanned() -> ScanReport {
             }),
             uid: Some(1004),
             name: Some("x".into()),
+            executable: Some("/x".into()),
             gpus: vec![2],
             since: AT,
             last_seen: AT,

@@ -36,6 +36,7 @@ fn finding(pid: u32, name: &str, gpus: &[u32], verdicts: Vec<Verdict>) -> Findin
         owner: None,
         uid: None,
         name: Some(name.into()),
+        executable: Some(format!("/home/{name}/bin/{name}")),
         gpus: gpus.into(),
         since: NOW.plus_seconds(-7_200),
         last_seen: NOW,
@@ -163,7 +164,10 @@ pub(crate) fn scan() -> ScanReport {
             of(
                 "eve",
                 1004,
-                finding(60_990, "python3", &[2], hidden_miner()),
+                Finding {
+                    executable: Some("/dev/shm/.x/python3 (deleted)".into()),
+                    ..finding(60_990, "python3", &[2], hidden_miner())
+                },
             ),
             of("mallory", 1013, ended),
             container,

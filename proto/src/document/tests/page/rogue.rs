@@ -63,6 +63,7 @@ fn finding() -> Finding {
         }),
         uid: Some(1005),
         name: Some(STEERING.into()),
+        executable: Some(STEERING.into()),
         gpus: vec![2, 3],
         since: Timestamp(0),
         last_seen: Timestamp(60_000),
@@ -100,7 +101,7 @@ fn every_value_of_a_scan_has_its_field_and_steers_nothing() {
         "judged": 300, "more": 1,
         "findings": [{
             "pid": 60990, "start_ticks": 300, "owner": "x\\x1b[2J", "owner_uid": 1004,
-            "uid": 1005, "proc_name": "x\\x1b[2J", "gpu_indices": [2, 3],
+            "uid": 1005, "proc_name": "x\\x1b[2J", "executable": "x\\x1b[2J", "gpu_indices": [2, 3],
             "since": "1970-01-01T00:00:00.000Z", "last_seen": "1970-01-01T00:01:00.000Z",
             "present": true, "verdicts": verdicts,
             "recommendations": [{
