@@ -111,6 +111,27 @@ fn only_a_network_that_is_not_the_boxs_is_told_by_what_it_sent() {
 }
 
 #[test]
+fn what_was_sent_is_told_of_the_network_that_it_was_read_of() {
+    let tree = Tree::new();
+    let directory = tree.process("9", 3, "x\0");
+    fifo(&directory.join("net/dev"));
+    std::thread::scope(|scope| {
+        let read = scope.spawn(|| tree.read(9).map(|traces| traces.sent));
+        // Opened by whoever reads, who has seen the first link by then.
+        let mut devices = std::fs::File::options()
+            .write(true)
+            .open(directory.join("net/dev"))
+            .unwrap();
+        std::fs::remove_file(directory.join("ns/net")).unwrap();
+        symlink("net:[4]", directory.join("ns/net")).unwrap();
+        devices.write_all(DEVICES.as_bytes()).unwrap();
+        drop(devices);
+        let changes = Sending::Unknown("it changes its network".into());
+        assert_eq!(read.join().unwrap(), Ok(changes));
+    });
+}
+
+#[test]
 fn what_cannot_be_read_is_told_with_its_reason() {
     let tree = Tree::new();
     let directory = tree.process("9", 1, "a\0\0b c\0\0\0");
