@@ -11,6 +11,8 @@ mod interrupted;
 
 mod journal;
 
+mod rogues;
+
 mod stubborn;
 
 mod told;
