@@ -14,6 +14,7 @@
 //! - [`rogue`]: who may be up to no good, by which signs?
 //! - [`usage`]: how long each process used each device, in sums that add up.
 //! - [`health`], [`xid`]: what is wrong with a device by its own account.
+//! - `document`: texts of rules that people write, changed without a word of theirs lost.
 //! - [`alert`]: which device is hotter or fuller than the admin's thresholds?
 #![forbid(unsafe_code)]
 

@@ -34,7 +34,7 @@ pub fn edit(text: &str, edit: &RogueEdit, now: Timestamp) -> Result<String, Edit
             read::read(text).map_err(EditError::Broken)?;
             let mut text = opened(text)?;
             change(&mut text.document, edit)?;
-            checked(text.written(HEADER))?
+            text.written(HEADER)
         }
     };
     let before = last_modified(text);

@@ -193,6 +193,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_moment_of_tomls_own_is_a_text() {
+        let json = to_json("[metadata]\nlast_modified = 2026-11-22T17:40:00Z\n").unwrap();
+        let expected = json!({"metadata": {"last_modified": "2026-11-22T17:40:00Z"}});
+        assert_eq!(json, expected);
+    }
+
     fn imported(json: &Value) -> String {
         from_json(json).unwrap().text
     }
