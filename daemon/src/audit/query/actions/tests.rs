@@ -322,3 +322,31 @@ fn pages_are_read_by_an_index() {
         );
     }
 }
+
+#[test]
+fn settings_and_rules_are_nobodys_act_and_name_people() {
+    let (_directory, mut opened) = file(&[]);
+    opened
+        .connection
+        .execute_batch(
+            "INSERT INTO event (at, kind, detail, content) VALUES
+             (1, 'settings', 'a', '{}'), (2, 'rules', 'b', '{}'), (3, 'rogue_rules', 'c', '{}'),
+             (4, 'started', '1.2.3', '{}');",
+        )
+        .unwrap();
+    let mut told = |may_read: bool| {
+        let answer = actions(&mut opened.connection, &whole(), &Whom::default(), &|_| {
+            may_read
+        });
+        let records = answer.unwrap().records.into_iter();
+        let told = records.map(|it| (it.kind, it.plan == Reading::Withheld));
+        told.collect::<Vec<_>>()
+    };
+    let kinds = ["started", "rogue_rules", "rules", "settings"];
+    let all = |withheld: [bool; 4]| {
+        let kinds = kinds.map(str::to_owned).into_iter();
+        kinds.zip(withheld).collect::<Vec<_>>()
+    };
+    assert_eq!(told(true), all([false; 4]));
+    assert_eq!(told(false), all([false, true, true, true]));
+}
