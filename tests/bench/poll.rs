@@ -19,6 +19,9 @@
 #[path = "process.rs"]
 mod process;
 
+#[path = "threads.rs"]
+mod threads;
+
 #[path = "crowd.rs"]
 mod crowd;
 
@@ -29,10 +32,10 @@ use boxes::{Kind, Users};
 use crowd::{Crowd, open_descriptors, processes};
 use gpukill_tests::harness::Stage;
 use process::{field, file};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use threads::{since, spent};
 
 const ON_THE_HOST: [usize; 2] = [1_000, 10_000];
 
@@ -133,35 +136,6 @@ fn same_for(program: &Path, command: &Command) -> Command {
         };
     }
     same
-}
-
-/// Milliseconds of a processor that the threads of each name have used.
-type Spent = BTreeMap<String, f64>;
-
-fn spent(pid: u32) -> Spent {
-    let mut all = Spent::new();
-    for entry in std::fs::read_dir(file(pid, "task")).unwrap() {
-        let directory = entry.unwrap().path();
-        let read = |name| std::fs::read_to_string(directory.join(name));
-        // It may end meanwhile.
-        if let (Ok(name), Ok(schedstat)) = (read("comm"), read("schedstat")) {
-            let nanoseconds = schedstat.split_whitespace().next().unwrap();
-            let nanoseconds: f64 = nanoseconds.parse().unwrap();
-            *all.entry(name.trim().to_owned()).or_default() += nanoseconds / 1e6;
-        }
-    }
-    all
-}
-
-/// What each has used between the two; most first.
-fn since(before: &Spent, after: &Spent) -> Vec<(String, f64)> {
-    let used = |(name, spent): (&String, &f64)| {
-        let before = before.get(name).unwrap_or(&0.0);
-        (name.clone(), spent - before)
-    };
-    let mut all: Vec<(String, f64)> = after.iter().map(used).collect();
-    all.sort_by(|one, other| other.1.total_cmp(&one.1));
-    all
 }
 
 /// How many polls there were, and how many of them began late.

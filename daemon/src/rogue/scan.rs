@@ -6,7 +6,7 @@ use gpukill_policy::rogue::rules::Rules;
 use gpukill_policy::rogue::scan::Scan;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::{Finding, ScanReport};
-use gpukill_proto::snapshot::{ProcessKey, Snapshot};
+use gpukill_proto::snapshot::{GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -48,7 +48,7 @@ pub(crate) fn scan(
 
 /// Who uses a device now, and what was found of them.
 fn living(snapshot: &Snapshot, standing: &Standing) -> BTreeMap<ProcessKey, Option<Finding>> {
-    let keys = snapshot.processes.iter().filter_map(|it| it.key());
+    let keys = snapshot.processes.iter().filter_map(GpuProcess::key);
     let mut living: BTreeMap<ProcessKey, Option<Finding>> = keys
         // Of whom was not looked at yet what is recorded counts.
         .filter(|key| standing.looked.contains_key(key))

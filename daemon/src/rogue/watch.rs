@@ -144,7 +144,7 @@ impl Watch {
         let (present, beyond) = present(snapshot);
         self.refusals.follow(&guard.open, now);
         let hash = !rules.patterns.sha256.is_empty();
-        let mut is_new = self.forget(&present, now);
+        let mut is_new = self.forget(&present, now) || are_others;
         for (&key, it) in &present {
             let entry = self.known.entry(key);
             let known = entry.or_insert_with(|| Known::new(key, it.process, at));
@@ -192,16 +192,26 @@ impl Watch {
         is_gone
     }
 
+    /// Whether rules hold that nobody wrote, for those of the file cannot be read: whom
+    /// they allow is not known, and nobody is ended for that.
+    fn are_doubtful(&self) -> bool {
+        let in_force = self.in_force.borrow();
+        !in_force.mistakes.is_empty() && in_force.revision.is_none()
+    }
+
     /// For whoever asks.
     fn publish(&self, beyond: u32) {
         let known = self.known.iter();
         let looked: BTreeMap<_, _> = known
             .filter_map(|(key, known)| Some((*key, Arc::clone(known.looked()?))))
             .collect();
-        let suspicions: Suspicions = looked
-            .iter()
-            .map(|(key, looked)| (*key, Suspected::to_act_on(&looked.verdicts)))
-            .collect();
+        let suspicions: Suspicions = match self.are_doubtful() {
+            true => Suspicions::new(),
+            false => looked
+                .iter()
+                .map(|(key, looked)| (*key, Suspected::to_act_on(&looked.verdicts)))
+                .collect(),
+        };
         self.standing.send_replace(Arc::new(Standing {
             looked,
             findings: self.findings.open().into_iter().cloned().collect(),

@@ -268,6 +268,26 @@ fn other_rules_judge_anew_and_who_is_gone_is_no_finding() {
 }
 
 #[test]
+fn by_rules_that_nobody_wrote_the_guard_goes_by_nothing() {
+    let mut stage = Stage::new();
+    let miner = [process(1, "xmrig")];
+    let suspected = |standing: &Standing| standing.suspicions.get(&key_of(1)).copied();
+    assert!(suspected(&stage.poll(0, &miner)).is_some());
+    let file = stage.directory.path().join("rogue.toml");
+    std::fs::write(&file, "[patterns]\nuser_whitelst = ['eve']\n").unwrap();
+    stage.keeper.reload();
+    let standing = stage.poll(2, &miner);
+    assert_eq!((suspected(&standing), standing.findings.len()), (None, 1));
+    std::fs::write(&file, "").unwrap();
+    stage.keeper.reload();
+    assert!(suspected(&stage.poll(4, &miner)).is_some());
+    // What held before the mistake was written by somebody.
+    std::fs::write(&file, "[patterns]\nuser_whitelst = ['eve']\n").unwrap();
+    stage.keeper.reload();
+    assert!(suspected(&stage.poll(6, &miner)).is_some());
+}
+
+#[test]
 fn what_a_network_namespace_of_its_own_sent_counts_from_the_first_look_on() {
     let mut stage = Stage::new();
     let mut sends = |second, namespace, bytes| {
