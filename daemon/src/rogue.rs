@@ -121,12 +121,9 @@ impl Rogue {
 
     /// What is wrong with it, in words for faults.
     pub(crate) fn faults(&self) -> Vec<String> {
-        let beyond = match self.standing.borrow().beyond {
-            0 => None,
-            more => Some(format!(
-                "{more} processes are not watched: there are too many"
-            )),
-        };
+        // How many changes all the time: `status` tells it.
+        let beyond = (self.standing.borrow().beyond > 0)
+            .then(|| "more processes use GPUs than are watched".to_owned());
         self.keeper.fault().into_iter().chain(beyond).collect()
     }
 

@@ -1,7 +1,7 @@
 //! `cargo bench -p gpukill-tests --bench replay`: what trying rules on the past costs.
 //! 30 days of 8 GPUs with 64 processes, written by the code that gathers and writes; a
 //! daemon over them that polls every 2 s; whole clients that ask for 7 and for 30 days,
-//! and two that do so at once.
+//! and two that do so at once; and a scan for rogues over the same.
 //!
 //! A number after `--` is how many days instead; a path is that of a state directory in
 //! which a history lies already: it is copied.
@@ -97,6 +97,13 @@ fn main() {
         measured(&stage, &daemon, "two at once, 7d", || {
             let ask = || replay(&stage, &file, "7d");
             vec![ask(), ask()]
+        });
+    }
+    for hours in [24, 24 * 7, 24 * days.min(31)] {
+        measured(&stage, &daemon, &format!("rogue scan, {hours} h"), || {
+            let hours = hours.to_string();
+            let mut client = stage.client(&["rogue", "scan", "--hours", &hours, "-o", "json"]);
+            vec![client.stdout(Stdio::null()).spawn().unwrap()]
         });
     }
     daemon.stop();

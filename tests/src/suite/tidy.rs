@@ -86,7 +86,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("terminals", &[]),
     ("rules_file", &["audit", "catalogue", "fingerprint"]),
-    ("rogue", &["audit", "catalogue", "rules_file"]),
+    (
+        "rogue",
+        &["audit", "catalogue", "guard", "host", "rules_file"],
+    ),
     (
         "guard",
         &[

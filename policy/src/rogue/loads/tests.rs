@@ -1,3 +1,5 @@
+//! Loads of made-up samples, and that no sum is more than all.
+
 use super::*;
 use crate::usage::Gauge;
 use proptest::prelude::*;
