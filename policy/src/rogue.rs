@@ -31,7 +31,7 @@ pub mod refusals;
 pub mod scan;
 
 pub use signs::{Kind, kinds, that_tell};
-pub use verdict::{Assessment, assess, judge};
+pub use verdict::{Assessment, again, assess, judge};
 
 #[cfg(test)]
 mod tests;

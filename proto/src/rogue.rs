@@ -252,6 +252,9 @@ pub struct Looked {
     /// All that was seen that speaks for anything, the weightiest first, also where it
     /// comes to nothing.
     pub signs: Vec<Sign>,
+    /// By which entries of the lists it is allowed, as they are typed after
+    /// `rogue allow`.
+    pub allowed: Vec<String>,
     /// What could not be looked at, and why: `what its network namespace sends: it has
     /// the box's own`.
     pub unseen: Vec<String>,

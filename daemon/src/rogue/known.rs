@@ -196,26 +196,19 @@ impl Known {
             verdicts,
             score,
             signs,
+            allowed,
         } = assess(&self.suspect, rules);
         let looked = Looked {
             at: now,
             verdicts,
             score,
             signs,
+            allowed: allowed.iter().map(ToString::to_string).collect(),
             unseen: self.unseen(),
         };
         let is_as_before = |before: &Arc<Looked>| {
-            (
-                &before.verdicts,
-                before.score,
-                &before.signs,
-                &before.unseen,
-            ) == (
-                &looked.verdicts,
-                looked.score,
-                &looked.signs,
-                &looked.unseen,
-            )
+            let before = Looked::clone(before);
+            Looked { at: now, ..before } == looked
         };
         if self.looked.as_ref().is_some_and(is_as_before) {
             return None;

@@ -1,7 +1,8 @@
 //! What the admin's file `rogue.toml` says, once it is understood.
 
-use gpukill_proto::rogue::{Risk, Share, Threat};
+use gpukill_proto::rogue::{AllowBy, Risk, Share, Threat};
 use gpukill_proto::units::{Bytes, Percent};
+use std::fmt;
 use std::time::Duration;
 
 /// The whole file.
@@ -69,6 +70,26 @@ pub enum AllowedBy {
     Executable(String),
     /// The image of its container.
     Image(String),
+}
+
+impl fmt::Display for Allowed {
+    /// As it is typed after `rogue allow`: `executable /usr/bin/hashcat@bob`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (by, what) = match &self.by {
+            AllowedBy::User => {
+                let user = self.user.as_deref().unwrap_or_default();
+                return write!(f, "{} {user}", AllowBy::User.name());
+            }
+            AllowedBy::Process(name) => (AllowBy::Process, name),
+            AllowedBy::Executable(path) => (AllowBy::Executable, path),
+            AllowedBy::Image(image) => (AllowBy::Image, image),
+        };
+        write!(f, "{} {what}", by.name())?;
+        match &self.user {
+            Some(user) => write!(f, "@{user}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Default for Rules {

@@ -8,9 +8,9 @@ use super::findings::{rank, worse_of};
 use super::loads::{Loads, Stretch};
 use super::rules::Rules;
 use super::suspect::Suspect;
-use super::verdict::judge;
+use super::verdict::{again, judge};
 use crate::guard::bucket::{About, Bucket};
-use gpukill_proto::rogue::{Finding, ScanReport, Verdict};
+use gpukill_proto::rogue::{Finding, ScanReport};
 use gpukill_proto::snapshot::{DeviceId, ProcessKey};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +28,8 @@ pub struct Scan {
     loads: Loads,
     /// Those that the last bucket has.
     here: BTreeMap<ProcessKey, Here>,
+    /// What was found at the time.
+    recorded: BTreeMap<ProcessKey, Finding>,
     found: BTreeMap<ProcessKey, Finding>,
     judged: u32,
     /// Of how many more there was a verdict than are kept.
@@ -52,6 +54,7 @@ impl Scan {
             since,
             loads: Loads::over_all(),
             here: BTreeMap::new(),
+            recorded: BTreeMap::new(),
             found: BTreeMap::new(),
             judged: 0,
             more: 0,
@@ -101,9 +104,13 @@ impl Scan {
             load: self.loads.of(process),
             ..Suspect::of_past(&here.about)
         };
-        let verdicts = judge(&suspect, &self.rules);
+        let recorded = self.recorded.remove(&process);
+        let found = recorded
+            .iter()
+            .flat_map(|it| again(&it.verdicts, &suspect, &self.rules));
+        let verdicts = worse_of(judge(&suspect, &self.rules), found.collect());
         let about = &here.about;
-        self.put(Finding {
+        let known = Finding {
             process,
             owner: about.owner.clone(),
             uid: about.user.as_ref().map(|(_, uid)| *uid),
@@ -114,25 +121,38 @@ impl Scan {
             last_seen: here.last,
             is_present: false,
             verdicts,
+        };
+        self.put(match recorded {
+            Some(recorded) => merged(known, recorded),
+            None => known,
         });
     }
 
     /// Adds what was found at the time.
     pub fn was_found(&mut self, finding: Finding) {
-        self.put(finding);
+        let is_full = self.recorded.len() >= MOST;
+        match self.recorded.remove(&finding.process) {
+            Some(known) => {
+                let verdicts = worse_of(known.verdicts.clone(), finding.verdicts.clone());
+                let both = merged(Finding { verdicts, ..known }, finding);
+                self.recorded.insert(both.process, both);
+            }
+            None if is_full => self.more = self.more.saturating_add(1),
+            None => {
+                self.recorded.insert(finding.process, finding);
+            }
+        }
     }
 
     fn put(&mut self, finding: Finding) {
         if finding.verdicts.is_empty() {
             return;
         }
-        let is_full = self.found.len() >= MOST;
-        match self.found.get_mut(&finding.process) {
-            Some(known) => merge(known, finding),
-            None if is_full => self.more = self.more.saturating_add(1),
-            None => {
+        match self.found.len() {
+            0..MOST => {
                 self.found.insert(finding.process, finding);
             }
+            _ => self.more = self.more.saturating_add(1),
         }
     }
 
@@ -151,6 +171,14 @@ impl Scan {
             if !living.contains_key(process) {
                 self.judge(*process, here);
             }
+        }
+        for recorded in std::mem::take(&mut self.recorded).into_values() {
+            let suspect = Suspect::of_finding(&recorded);
+            let verdicts = again(&recorded.verdicts, &suspect, &self.rules);
+            self.put(Finding {
+                verdicts,
+                ..recorded
+            });
         }
         self.found
             .retain(|process, _| !living.contains_key(process));
@@ -171,18 +199,19 @@ impl Scan {
     }
 }
 
-/// The same process, by two ways.
-fn merge(known: &mut Finding, other: Finding) {
-    known.since = known.since.min(other.since);
-    known.last_seen = known.last_seen.max(other.last_seen);
-    let gpus: BTreeSet<u32> = known.gpus.iter().copied().chain(other.gpus).collect();
-    known.gpus = gpus.into_iter().collect();
-    known.owner = known.owner.take().or(other.owner);
-    known.name = known.name.take().or(other.name);
-    known.executable = known.executable.take().or(other.executable);
-    known.uid = known.uid.or(other.uid);
-    let verdicts: Vec<Verdict> = std::mem::take(&mut known.verdicts);
-    known.verdicts = worse_of(verdicts, other.verdicts);
+/// What is known of a process by two ways; the verdicts are the first's.
+fn merged(one: Finding, other: Finding) -> Finding {
+    let gpus: BTreeSet<u32> = one.gpus.into_iter().chain(other.gpus).collect();
+    Finding {
+        since: one.since.min(other.since),
+        last_seen: one.last_seen.max(other.last_seen),
+        gpus: gpus.into_iter().collect(),
+        owner: one.owner.or(other.owner),
+        uid: one.uid.or(other.uid),
+        name: one.name.or(other.name),
+        executable: one.executable.or(other.executable),
+        ..one
+    }
 }
 
 fn count(number: usize) -> u32 {
@@ -194,9 +223,10 @@ mod tests {
     use super::*;
     use crate::guard::bucket::{Judged, JudgedDevice};
     use crate::guard::schedule::Civil;
+    use crate::rogue::rules::{Allowed, AllowedBy};
     use crate::usage::{DeviceUsage, Gauge, RunUsage};
     use gpukill_proto::guard::{JudgedRun, Person};
-    use gpukill_proto::rogue::{Risk, Share, Threat};
+    use gpukill_proto::rogue::{Family, Risk, Share, Sign, Threat, Verdict};
 
     fn key(pid: u32) -> ProcessKey {
         ProcessKey {
@@ -327,7 +357,12 @@ mod tests {
                 confidence: Share::thousandths(score),
                 score: Share::thousandths(score),
                 risk: Risk::Critical,
-                signs: Vec::new(),
+                signs: vec![Sign {
+                    kind: "miner_name".into(),
+                    family: Family::A,
+                    weight: Share::thousandths(score),
+                    read: String::new(),
+                }],
             }],
         }
     }
@@ -351,6 +386,38 @@ mod tests {
         let first = &report.findings[0];
         assert_eq!((first.since, first.uid), (at(-4), Some(1004)));
         assert_eq!(first.gpus, [3, 5]);
+    }
+
+    #[test]
+    fn whoever_is_allowed_by_now_was_nothing() {
+        let judged_by = |allowed: &[Allowed]| {
+            let rules = Rules {
+                allowed: allowed.to_vec(),
+                ..Rules::default()
+            };
+            let mut scan = Scan::new(rules, at(0));
+            scan.was_found(finding(1, 900));
+            scan.was_found(Finding {
+                uid: Some(1004),
+                ..finding(2, 900)
+            });
+            scan.add(&bucket(0, &[], &[(1, "train")]));
+            let report = told(scan, &BTreeMap::new());
+            let pids = report.findings.iter().map(|it| it.process.pid);
+            pids.collect::<Vec<u32>>()
+        };
+        let by = |by, user: Option<&str>| Allowed {
+            by,
+            user: user.map(str::to_owned),
+        };
+        assert_eq!(judged_by(&[]), [1, 2]);
+        assert_eq!(judged_by(&[by(AllowedBy::User, Some("eve"))]), [2]);
+        assert_eq!(judged_by(&[by(AllowedBy::User, Some("1004"))]), [1]);
+        // What is nearly a proof counts still.
+        assert_eq!(
+            judged_by(&[by(AllowedBy::Process("train".into()), None)]),
+            [1, 2]
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::guard::about::About;
 use core::net::SocketAddr;
+use gpukill_proto::rogue::Finding;
 use gpukill_proto::snapshot::{GpuProcess, Parent};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -113,6 +114,22 @@ impl Suspect {
             ancestors: process
                 .key()
                 .map(|_| parents.map(|Parent { name, .. }| name.clone()).collect()),
+            ..Self::default()
+        }
+    }
+
+    /// What the record tells of one that was found.
+    #[must_use]
+    pub fn of_finding(finding: &Finding) -> Self {
+        let owner = finding
+            .owner
+            .as_ref()
+            .filter(|owner| owner.uid == finding.uid);
+        let uid = || finding.uid.map(|uid| uid.to_string());
+        Self {
+            user: owner.map(|owner| owner.name.clone()).or_else(uid),
+            name: finding.name.clone(),
+            executable: finding.executable.clone(),
             ..Self::default()
         }
     }

@@ -22,12 +22,15 @@ pub struct Assessment {
     pub score: Share,
     /// All that counts and was seen, the weightiest first.
     pub signs: Vec<Sign>,
+    /// By which entries of the lists it is allowed.
+    pub allowed: Vec<Allowed>,
 }
 
 /// As [`judge`], with what comes to nothing.
 #[must_use]
 pub fn assess(suspect: &Suspect, rules: &Rules) -> Assessment {
-    let counts = counts(suspect, rules);
+    let allowed: Vec<&Allowed> = allowed(suspect, rules).collect();
+    let counts = counts(&allowed);
     let seen: Vec<(&Kind, Sign)> = kinds()
         .iter()
         .filter(|kind| counts(kind.family))
@@ -46,7 +49,27 @@ pub fn assess(suspect: &Suspect, rules: &Rules) -> Assessment {
         verdicts,
         score,
         signs,
+        allowed: allowed.into_iter().cloned().collect(),
     }
+}
+
+/// What a process was found to be, by the rules of now: whom they allow is nothing any
+/// more, and what signs weigh is what they weighed then.
+#[must_use]
+pub fn again(found: &[Verdict], suspect: &Suspect, rules: &Rules) -> Vec<Verdict> {
+    let allowed: Vec<&Allowed> = allowed(suspect, rules).collect();
+    let counts = counts(&allowed);
+    let again = found.iter().filter_map(|verdict| {
+        let signs = verdict.signs.iter().filter(|sign| counts(sign.family));
+        let seen: Vec<(&Kind, Sign)> = signs
+            .filter_map(|sign| {
+                let kind = kinds().iter().find(|kind| kind.name == sign.kind)?;
+                Some((kind, sign.clone()))
+            })
+            .collect();
+        weigh(verdict.threat, &seen, rules)?.told(rules)
+    });
+    again.collect()
 }
 
 fn sign(kind: &Kind, suspect: &Suspect, rules: &Rules) -> Option<Sign> {
@@ -61,12 +84,16 @@ fn sign(kind: &Kind, suspect: &Suspect, rules: &Rules) -> Option<Sign> {
 
 /// What of a family counts: nothing where somebody is allowed, but what is nearly a proof
 /// where they are so by a name that they chose themselves.
-fn counts(suspect: &Suspect, rules: &Rules) -> impl Fn(Family) -> bool {
-    let allowed: Vec<&Allowed> = rules.allowed.iter().filter(|it| is(it, suspect)).collect();
+fn counts(allowed: &[&Allowed]) -> impl Fn(Family) -> bool + use<> {
     let is_allowed = !allowed.is_empty();
     let by_name = |it: &&Allowed| matches!(it.by, AllowedBy::Process(_));
     let only_by_name = allowed.iter().all(by_name);
     move |family| !is_allowed || (only_by_name && family == Family::A)
+}
+
+/// The entries of the lists that mean it.
+fn allowed<'r>(suspect: &Suspect, rules: &'r Rules) -> impl Iterator<Item = &'r Allowed> {
+    rules.allowed.iter().filter(|it| is(it, suspect))
 }
 
 fn is(allowed: &Allowed, suspect: &Suspect) -> bool {

@@ -192,13 +192,15 @@ impl From<&Sign> for SignDocument {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "the names are the documented JSON fields")]
 pub struct LookedDocument {
-    /// When.
+    /// Since when it looks so.
     pub at: String,
     /// The highest score of any threat, also where it comes to no verdict.
     pub score: f64,
     pub verdicts: Vec<VerdictDocument>,
     /// All that were seen, also where they come to nothing.
     pub signs: Vec<SignDocument>,
+    /// By which entries of the lists it is allowed: what they leave out is in no sign.
+    pub allowed: Vec<String>,
     /// What could not be looked at, and why.
     pub unseen: Vec<String>,
 }
@@ -210,6 +212,7 @@ impl LookedDocument {
             verdicts,
             score,
             signs,
+            allowed,
             unseen,
         } = looked;
         Self {
@@ -217,6 +220,7 @@ impl LookedDocument {
             score: share(*score),
             verdicts: verdicts.iter().map(VerdictDocument::from).collect(),
             signs: signs.iter().map(SignDocument::from).collect(),
+            allowed: allowed.iter().map(|it| shown(it)).collect(),
             unseen: unseen.iter().map(|it| shown(it)).collect(),
         }
     }

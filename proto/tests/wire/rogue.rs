@@ -54,6 +54,7 @@ pub(super) fn looked() -> Looked {
         verdicts: vec![verdict()],
         score: Share::thousandths(970),
         signs: vec![sign()],
+        allowed: vec!["user eve".into()],
         unseen: vec!["x".into()],
     }
 }

@@ -216,6 +216,7 @@ pub(crate) fn hidden() -> Looked {
         verdicts,
         score: Share::thousandths(949),
         signs,
+        allowed: Vec::new(),
         unseen: Vec::new(),
     }
 }
@@ -230,6 +231,7 @@ pub(crate) fn looked() -> Looked {
             sign("runaway", Family::C, 100, "held long at nothing"),
             sign("started_by_cron", Family::C, 100, "started by cron"),
         ],
+        allowed: Vec::new(),
         unseen: vec![
             "what its network namespace sends: it has the box's own".into(),
             "its libraries: not permitted".into(),

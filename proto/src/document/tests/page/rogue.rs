@@ -47,6 +47,7 @@ pub(in crate::document::tests) fn looked() -> Looked {
         verdicts: vec![verdict()],
         score: Share::thousandths(970),
         signs: vec![sign()],
+        allowed: vec![STEERING.into()],
         unseen: vec![STEERING.into()],
     }
 }
@@ -113,7 +114,7 @@ fn every_value_of_a_scan_has_its_field_and_steers_nothing() {
     let explained = super::explained();
     let expected = json!({
         "at": "1970-01-01T00:00:00.000Z", "score": 0.97, "verdicts": verdicts,
-        "signs": verdicts[0]["signs"], "unseen": ["x\\x1b[2J"]
+        "signs": verdicts[0]["signs"], "allowed": ["x\\x1b[2J"], "unseen": ["x\\x1b[2J"]
     });
     assert_eq!(explained["rogue"], expected);
     let mark = json!({"risk": "critical", "threat": "crypto_miner"});
