@@ -98,7 +98,7 @@ kinds! {
     RogueRulesInForce = "rogue-rules-in-force", "a50e8d4d9f2d42d6bdbf76d025b1ef40", INFO,
         "rules on rogues are in force", [revision];
     RulesRefused = "rules-refused", "e383ee22538540cc9c7d2a9299372369", ERROR,
-        "rules not read, the old ones hold", [file, mistake];
+        "rules not read: what is in force stays", [file, mistake];
     ActBegins = "act-begins", "3caee72719f0479ab305c1c3bf63c7b1", INFO, "an act begins",
         [act, action, caller_uid, asked, plan, pid, uid, gpu_uuid];
     ActUnrecorded = "act-unrecorded", "3bac87bfb4854ed88fb874e8ecce5d5a", ERROR,
