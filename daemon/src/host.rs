@@ -3,8 +3,8 @@
 //!
 //! In reading order: what is read at once (`status` to `namespace`), what may hang
 //! and is asked for (`asked` to `containers`), and who a pid is, put together from
-//! both (`family` to `crowd`); who is connected to it (`connections`), and what it leaves
-//! for verdicts on rogues (`traces`).
+//! both (`family` to `crowd`); who is connected to it (`connections`), what it leaves for
+//! verdicts on rogues (`traces`), and the hash of what it executes (`hashes`).
 
 mod status;
 
@@ -43,5 +43,10 @@ pub(crate) mod connections;
     expect(dead_code, reason = "verdicts on rogues will ask for them")
 )]
 pub(crate) mod traces;
+
+pub(crate) mod hashes;
+
+#[cfg(test)]
+mod sleeper;
 
 pub(crate) mod untrusted;

@@ -227,10 +227,16 @@ impl<K: Ord + Clone, Q, V> Known<K, Q, V> {
             .map(|(key, _)| key)
     }
 
-    /// Keeps that a thing is being asked for from now on.
-    fn begin(&mut self, key: &K) {
+    /// Keeps that a thing is being asked for from now on; false where it was forgotten
+    /// since, and nobody waits for an answer.
+    fn begin(&mut self, key: &K) -> bool {
+        if !self.entries.contains_key(key) {
+            self.out.remove(key);
+            return false;
+        }
         let (since, again) = (Some(Instant::now()), None);
         self.out.insert(key.clone(), Out { since, again });
+        true
     }
 
     /// Keeps an answer; what to ask next where it is not wanted.
@@ -242,11 +248,11 @@ impl<K: Ord + Clone, Q, V> Known<K, Q, V> {
         self.failure = answered.as_ref().err().cloned();
         // Where it was forgotten meanwhile, nobody asks any more.
         let entry = self.entries.get_mut(key)?;
-        if again.is_some() {
-            self.begin(key);
-        } else {
+        if again.is_none() {
             self.changes += u64::from(entry.take(answered));
+            return None;
         }
+        self.begin(key);
         again
     }
 
@@ -280,8 +286,8 @@ fn answer<K: Ord + Clone, Q, V: PartialEq>(
         questions.unwrap_or_else(PoisonError::into_inner).recv()
     };
     while let Ok((key, first)) = next() {
-        shared.lock().begin(&key);
-        let mut question = Some(first);
+        let is_wanted = shared.lock().begin(&key);
+        let mut question = is_wanted.then_some(first);
         while let Some(asked) = question {
             // Without the lock: this is what may take for ever.
             let answered = ask(&key, asked);
@@ -519,6 +525,29 @@ mod tests {
         }
         assert_eq!(hanging.asked.of(&1, || 30), Answer::Given(20));
         assert_eq!(hanging.times(1), Some(2));
+    }
+
+    #[test]
+    fn what_is_forgotten_before_it_is_asked_for_is_not_asked_for() {
+        let hanging = hanging(MANNER);
+        hanging.ask(&[1]);
+        hanging.wait_until_stuck(&[1]);
+        hanging.ask(&[11, 12, 13]);
+        hanging.asked.keep_only(|key| *key == 13);
+        // It is wanted again before its turn comes.
+        hanging.ask(&[12]);
+        hanging.go_on[&1].send(()).unwrap();
+        hanging.wait_until_stuck(&[]);
+        hanging.asked.settle(soon());
+        assert_eq!(hanging.ask(&[12, 13]), [12, 13].map(Answer::Given));
+        assert_eq!(
+            [11, 12, 13].map(|it| hanging.times(it)),
+            [None, Some(1), Some(1)]
+        );
+        // The same later.
+        assert_eq!(hanging.ask(&[11]), [Answer::Pending]);
+        hanging.asked.settle(soon());
+        assert_eq!(hanging.ask(&[11]), [Answer::Given(11)]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub(crate) mod untrusted;
 
 use super::asked::{Answer, Asked, Manner};
 use gpukill_proto::snapshot::ProcessKey;
+pub(super) use look::why;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,8 +32,6 @@ pub(crate) struct Traces {
     /// The names of the shared objects that are mapped into it, without directories. All
     /// of them, or `None`.
     pub(crate) libraries: Option<BTreeSet<String>>,
-    /// The SHA-256 of its executable, where that was asked for and could be read.
-    pub(crate) sha256: Option<String>,
     pub(crate) sent: Sending,
     /// What could not be read, and why, but for what it sent: `its libraries: not
     /// permitted`.
@@ -57,10 +56,7 @@ pub(crate) enum Sending {
 }
 
 /// Reads the traces of processes.
-pub(crate) struct TraceReader(Asked<Wanted, (), Arc<Traces>>);
-
-/// A process, and whether the hash of its executable is asked for too.
-type Wanted = (ProcessKey, bool);
+pub(crate) struct TraceReader(Asked<ProcessKey, (), Arc<Traces>>);
 
 const MANNER: Manner = Manner {
     thread: "traces",
@@ -81,18 +77,15 @@ impl TraceReader {
     /// # Errors
     /// When the system gives no thread.
     pub(crate) fn start(root: PathBuf) -> std::io::Result<Self> {
-        let read = move |(process, hash): &Wanted, ()| {
-            let traces = look::read(*process, *hash, &root)?;
-            Ok(Arc::new(traces))
-        };
+        let read = move |process: &ProcessKey, ()| look::read(*process, &root).map(Arc::new);
         Ok(Self(Asked::start(MANNER, read)?))
     }
 
-    /// What is known of a process, with the hash of its executable or without. Asks for
-    /// it where it is not known or old, and never waits. Nothing of a process that has
-    /// ended, or executed something else while it was looked at.
-    pub(crate) fn of(&self, process: ProcessKey, hash: bool) -> Option<Arc<Traces>> {
-        match self.0.of(&(process, hash), || ()) {
+    /// What is known of a process. Asks for it where it is not known or old, and never
+    /// waits. Nothing of a process that has ended, or executed something else while it
+    /// was looked at.
+    pub(crate) fn of(&self, process: ProcessKey) -> Option<Arc<Traces>> {
+        match self.0.of(&process, || ()) {
             Answer::Given(traces) => Some(traces),
             Answer::Failed | Answer::Pending => None,
         }
@@ -101,14 +94,12 @@ impl TraceReader {
     /// Forgets what is known of a process, so that it is read again: it executes
     /// something else.
     pub(crate) fn forget(&self, process: ProcessKey) {
-        for hash in [false, true] {
-            self.0.forget(&(process, hash));
-        }
+        self.0.forget(&process);
     }
 
     /// Forgets every process but these.
     pub(crate) fn keep_only(&self, wanted: impl Fn(&ProcessKey) -> bool) {
-        self.0.keep_only(|(process, _)| wanted(process));
+        self.0.keep_only(wanted);
     }
 
     /// Waits until everything asked so far is read, but not past `deadline`, and not for
@@ -120,11 +111,10 @@ impl TraceReader {
     /// What is wrong with reading them now.
     pub(crate) fn fault(&self) -> Option<String> {
         let stuck = self.0.stuck();
-        let pids: BTreeSet<u32> = stuck.iter().map(|(process, _)| process.pid).collect();
-        if pids.is_empty() {
+        if stuck.is_empty() {
             return None;
         }
-        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        let pids: Vec<String> = stuck.iter().map(|it| it.pid.to_string()).collect();
         let fault = format!(
             "no verdict on process {}: what it is cannot be read, it may be stuck in a driver",
             pids.join(", ")

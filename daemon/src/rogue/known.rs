@@ -4,6 +4,8 @@
 //! when it executes something else, and then less and less often; its sockets are looked
 //! at every ten seconds anyway, for `list` counts who is connected.
 
+mod hash;
+
 use super::witness::Witness;
 use crate::host::traces::{Sending, Traces};
 use gpukill_policy::rogue::rules::Rules;
@@ -12,6 +14,7 @@ use gpukill_policy::rogue::{Assessment, assess, that_tell};
 use gpukill_proto::rogue::Looked;
 use gpukill_proto::snapshot::{GpuProcess, ProcessKey};
 use gpukill_proto::units::Timestamp;
+use hash::Hashed;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +40,7 @@ pub(super) struct Known {
     executable: Option<String>,
     /// What could not be read of it.
     unseen: Vec<String>,
+    hash: Hashed,
     /// What its network namespace had sent when it was first looked at, and which that is.
     sent_before: Option<(u64, u64)>,
     /// Whether an answer is waited for, and when it is asked for again.
@@ -57,6 +61,7 @@ impl Known {
             suspect: Suspect::of(process),
             executable: process.executable.last_known().cloned(),
             unseen: Vec::new(),
+            hash: Hashed::default(),
             sent_before: None,
             is_awaited: true,
             read_at: at,
@@ -90,16 +95,18 @@ impl Known {
             self.is_awaited = true;
             self.pause = FIRST;
             self.read_at = at;
+            self.hash.again();
         }
     }
 
-    /// Takes what is read of it, and asks for it where it is time.
+    /// Takes what is read of it, and asks for it where it is time; for the hash of its
+    /// executable only where the rules have some.
     pub(super) fn read(&mut self, witness: &dyn Witness, hash: bool, at: Instant) {
         if !self.is_awaited && at >= self.read_at {
             self.is_awaited = true;
         }
         if self.is_awaited
-            && let Some(traces) = witness.traces(self.key, hash)
+            && let Some(traces) = witness.traces(self.key)
         {
             self.is_awaited = false;
             self.read_at = at + self.pause;
@@ -107,6 +114,12 @@ impl Known {
             self.take(&traces);
             // What tells is kept here.
             witness.forget(self.key);
+            // It may execute another file of the same name.
+            self.hash.again();
+        }
+        if self.hash.read(self.key, hash, witness) {
+            self.is_new = true;
+            self.suspect.sha256 = self.hash.sha256();
         }
         if self
             .sockets_at
@@ -134,7 +147,6 @@ impl Known {
                 .or_else(|| self.executable.clone()),
             arguments: traces.arguments.clone(),
             libraries: traces.libraries.as_ref().map(that_tell),
-            sha256: traces.sha256.clone(),
             sent,
             ..self.suspect.clone()
         };
@@ -228,6 +240,7 @@ impl Known {
         if suspect.arguments.is_none() && unseen.is_empty() {
             unseen.push("what it executes: not read yet".to_owned());
         }
+        unseen.extend(self.hash.unseen());
         if suspect.peers.is_none() {
             unseen.push("its connections: not known".to_owned());
         }

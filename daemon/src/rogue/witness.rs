@@ -2,6 +2,7 @@
 //! is tested without.
 
 use crate::host::connections::{Connections, Sockets};
+use crate::host::hashes::{Hash, Hashes};
 use crate::host::traces::{TraceReader, Traces};
 use gpukill_proto::snapshot::ProcessKey;
 use std::collections::BTreeSet;
@@ -9,12 +10,18 @@ use std::sync::Arc;
 
 /// Reads it, on threads of its own. Never waits.
 pub(crate) trait Witness: Send {
-    /// What it has loaded and is called; asks for that where it was not read yet. With the
-    /// SHA-256 of its executable where that is wanted.
-    fn traces(&self, process: ProcessKey, hash: bool) -> Option<Arc<Traces>>;
+    /// What it has loaded and is called; asks for that where it was not read yet.
+    fn traces(&self, process: ProcessKey) -> Option<Arc<Traces>>;
 
     /// Forgets that, so that it is read again.
     fn forget(&self, process: ProcessKey);
+
+    /// The SHA-256 of what it executes, or why there is none; asks for that where it was
+    /// not read yet.
+    fn hash(&self, process: ProcessKey) -> Option<Hash>;
+
+    /// Forgets that likewise.
+    fn forget_hash(&self, process: ProcessKey);
 
     /// Forgets everybody but these.
     fn keep_only(&self, wanted: &BTreeSet<ProcessKey>);
@@ -26,20 +33,30 @@ pub(crate) trait Witness: Send {
 /// The kernel's own word.
 pub(crate) struct OfProc {
     pub(crate) traces: TraceReader,
+    pub(crate) hashes: Hashes,
     pub(crate) connections: Arc<Connections>,
 }
 
 impl Witness for OfProc {
-    fn traces(&self, process: ProcessKey, hash: bool) -> Option<Arc<Traces>> {
-        self.traces.of(process, hash)
+    fn traces(&self, process: ProcessKey) -> Option<Arc<Traces>> {
+        self.traces.of(process)
     }
 
     fn forget(&self, process: ProcessKey) {
         self.traces.forget(process);
     }
 
+    fn hash(&self, process: ProcessKey) -> Option<Hash> {
+        self.hashes.of(process)
+    }
+
+    fn forget_hash(&self, process: ProcessKey) {
+        self.hashes.forget(process);
+    }
+
     fn keep_only(&self, wanted: &BTreeSet<ProcessKey>) {
         self.traces.keep_only(|process| wanted.contains(process));
+        self.hashes.keep_only(|process| wanted.contains(process));
     }
 
     fn sockets(&self, process: ProcessKey) -> Option<Sockets> {
@@ -53,11 +70,17 @@ pub(crate) struct Blind;
 
 #[cfg(test)]
 impl Witness for Blind {
-    fn traces(&self, _: ProcessKey, _: bool) -> Option<Arc<Traces>> {
+    fn traces(&self, _: ProcessKey) -> Option<Arc<Traces>> {
         None
     }
 
     fn forget(&self, _: ProcessKey) {}
+
+    fn hash(&self, _: ProcessKey) -> Option<Hash> {
+        None
+    }
+
+    fn forget_hash(&self, _: ProcessKey) {}
 
     fn keep_only(&self, _: &BTreeSet<ProcessKey>) {}
 

@@ -3,6 +3,7 @@
 use crate::audit::Store;
 use crate::config::Config;
 use crate::host::connections::Connections;
+use crate::host::hashes::Hashes;
 use crate::host::traces::TraceReader;
 use crate::rogue::rules::Keeper;
 use crate::rogue::{OfProc, Rogue};
@@ -21,6 +22,7 @@ pub(super) fn start(
     let connections = Arc::new(Connections::start(procfs.clone())?);
     let witness = OfProc {
         traces: TraceReader::start(procfs.clone())?,
+        hashes: Hashes::start(procfs.clone())?,
         connections: Arc::clone(&connections),
     };
     let rules = Keeper::start(config.rogue.rules.clone(), store.clone());

@@ -253,6 +253,48 @@ fn what_was_found_is_remembered_when_it_is_gone_and_so_is_what_nobody_saw() {
 }
 
 #[test]
+fn a_miner_that_looks_like_nothing_is_known_by_the_hash_of_its_executable() {
+    let mut scene = Scene::new();
+    let [miner, honest] = ["bin", "honest"].map(|place| scene.program(place, "python3"));
+    let mut file = File::options().append(true).open(&miner).unwrap();
+    file.write_all(b"mines").unwrap();
+    drop(file);
+    scene.plays("miner", &mut sleeps(&miner));
+    scene.plays("honest", &mut sleeps(&honest));
+    let _daemon = scene.stage.start();
+    let taken = |risk: Option<&str>| {
+        let risk = risk.map(str::to_owned);
+        Taken::from([("miner", risk), ("honest", None)])
+    };
+    becomes(&taken(None), || scene.taken());
+    let set = |hash: &str| {
+        let key = "patterns.miner_sha256";
+        let ran = scene.stage.ctl(&["rogue", "set", key, hash]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    };
+    set(&sha256sum(&miner));
+    becomes(&taken(Some("critical")), || scene.taken());
+    assert_eq!(
+        scene.signs("miner").first().map(String::as_str),
+        Some("miner_hash")
+    );
+    set("[]");
+    becomes(&taken(None), || scene.taken());
+    // Nothing is told to be unknown that nobody asks for.
+    let pid = scene.pid("miner").to_string();
+    let explained = scene.stage.json(&["explain", &pid, "-o", "json"]);
+    let unseen = explained["rogue"]["unseen"].to_string();
+    assert!(!unseen.contains("hash"), "{unseen}");
+}
+
+/// The SHA-256 of a file, as the admin's own tool has it.
+fn sha256sum(file: &Path) -> String {
+    let ran = Command::new("sha256sum").arg(file).output().unwrap();
+    let line = String::from_utf8(ran.stdout).unwrap();
+    line.split_ascii_whitespace().next().unwrap().to_owned()
+}
+
+#[test]
 fn whoever_is_allowed_is_left_alone() {
     let mut scene = Scene::new();
     let program = scene.program("bin", "xmrig");

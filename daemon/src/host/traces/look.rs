@@ -25,7 +25,7 @@ const ARGUMENTS_MAX: usize = 1_024;
 ///
 /// # Errors
 /// When it is another process by now, or executes something else than it did before.
-pub(super) fn read(process: ProcessKey, hash: bool, root: &Path) -> Result<Traces, String> {
+pub(super) fn read(process: ProcessKey, root: &Path) -> Result<Traces, String> {
     let directory = root.join(process.pid.to_string());
     let before = stat(&directory, process)?;
     let mut unseen = Vec::new();
@@ -33,9 +33,6 @@ pub(super) fn read(process: ProcessKey, hash: bool, root: &Path) -> Result<Trace
     let arguments = told("its arguments", arguments(&directory), &mut unseen);
     let libraries = told("its libraries", libraries(&directory), &mut unseen);
     let sent = network::sending(root, &directory);
-    if hash {
-        unseen.push("the hash of its executable: gpukilld computes none".to_owned());
-    }
     // All this was read by the pid, one after the other.
     let after = stat(&directory, process)?;
     // It begins elsewhere after each exec.
@@ -46,7 +43,6 @@ pub(super) fn read(process: ProcessKey, hash: bool, root: &Path) -> Result<Trace
         executable,
         arguments,
         libraries,
-        sha256: None,
         sent,
         unseen,
     })
@@ -66,7 +62,7 @@ fn told<T>(what: &str, read: Result<T, String>, unseen: &mut Vec<String>) -> Opt
 }
 
 /// Why something of a process that is there still could not be read.
-pub(super) fn why(error: &io::Error) -> String {
+pub(in crate::host) fn why(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => "not permitted".to_owned(),
         io::ErrorKind::NotFound => "there is none".to_owned(),

@@ -50,7 +50,7 @@ impl Tree {
     }
 
     fn read(&self, pid: u32) -> Result<Traces, String> {
-        look::read(key(pid), false, self.0.path())
+        look::read(key(pid), self.0.path())
     }
 
     fn reader(&self) -> TraceReader {
@@ -137,17 +137,15 @@ fn what_cannot_be_read_is_told_with_its_reason() {
     let directory = tree.process("9", 1, "a\0\0b c\0\0\0");
     write(directory.join("maps"), "hello\n").unwrap();
     std::fs::remove_file(directory.join("exe")).unwrap();
-    let traces = look::read(key(9), true, tree.0.path()).unwrap();
+    let traces = look::read(key(9), tree.0.path()).unwrap();
     let expected = Traces {
         executable: None,
         arguments: Some(["a", "", "b c"].map(String::from).to_vec()),
         libraries: None,
-        sha256: None,
         sent: Sending::Shared,
         unseen: vec![
             "its executable: there is none".into(),
             "its libraries: the list of what is mapped is not one".into(),
-            "the hash of its executable: gpukilld computes none".into(),
         ],
     };
     assert_eq!(traces, expected);
@@ -195,7 +193,7 @@ fn what_was_read_while_it_became_another_is_told_of_nobody() {
 #[test]
 fn one_that_cannot_be_read_delays_nobody_and_is_told() {
     let tree = Tree::new();
-    for pid in [9, 10, 11, 12] {
+    for pid in [9, 10, 11, 12, 13] {
         tree.process(&pid.to_string(), 1, "x\0");
         if pid != 12 {
             fifo(&tree.0.path().join(format!("{pid}/maps")));
@@ -204,7 +202,7 @@ fn one_that_cannot_be_read_delays_nobody_and_is_told() {
     let reader = tree.reader();
     assert_eq!(reader.fault(), None);
     for pid in [9, 12] {
-        assert_eq!(reader.of(key(pid), false), None);
+        assert_eq!(reader.of(key(pid)), None);
     }
     let told = |expected: &str| {
         let until = soon();
@@ -214,15 +212,14 @@ fn one_that_cannot_be_read_delays_nobody_and_is_told() {
         }
     };
     told("no verdict on process 9: what it is cannot be read, it may be stuck in a driver");
-    assert!(reader.of(key(12), false).is_some());
+    assert!(reader.of(key(12)).is_some());
     // Known to be stuck now: not even the deadline is waited for.
     reader.settle(Instant::now() + Duration::from_secs(3_600));
-    // Two threads for each that is asked for with its hash and without.
-    reader.of(key(9), true);
-    reader.of(key(10), false);
-    reader.of(key(11), false);
+    for pid in [10, 11, 13] {
+        reader.of(key(pid));
+    }
     told(
-        "no verdict on process 9, 10, 11: what it is cannot be read, it may be stuck in a driver, \
+        "no verdict on process 9, 10, 11, 13: what it is cannot be read, it may be stuck in a driver, \
          and no other is read until one of them goes on",
     );
 }
@@ -234,9 +231,9 @@ fn what_is_known_is_forgotten_when_nobody_wants_it_or_it_is_another_program() {
     tree.process("10", 1, "x\0");
     let reader = tree.reader();
     let first = |pid: u32| {
-        reader.of(key(pid), false);
+        reader.of(key(pid));
         reader.settle(soon());
-        let traces = reader.of(key(pid), false)?;
+        let traces = reader.of(key(pid))?;
         traces.arguments.as_ref()?.first().cloned()
     };
     assert_eq!(first(9).as_deref(), Some("before"));
@@ -246,6 +243,6 @@ fn what_is_known_is_forgotten_when_nobody_wants_it_or_it_is_another_program() {
     assert_eq!(first(9).as_deref(), Some("after"));
     assert_eq!(first(10).as_deref(), Some("x"));
     reader.keep_only(|process| process.pid == 9);
-    assert!(reader.of(key(9), false).is_some());
-    assert_eq!(reader.of(key(10), false), None);
+    assert!(reader.of(key(9)).is_some());
+    assert_eq!(reader.of(key(10)), None);
 }

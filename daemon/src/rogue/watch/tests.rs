@@ -1,9 +1,12 @@
 //! The watch over processes that say of themselves what a test wants.
 
+mod hashes;
+
 use super::super::rules::Keeper;
 use super::*;
 use crate::audit::Keep;
 use crate::host::connections::Sockets;
+use crate::host::hashes::Hash;
 use crate::host::traces::{Sending, Traces};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::rogue::{Risk, Threat};
@@ -16,18 +19,29 @@ struct Script {
     traces: BTreeMap<u32, Traces>,
     peers: BTreeMap<u32, &'static str>,
     reads: BTreeMap<u32, u32>,
+    hashes: BTreeMap<u32, Hash>,
+    /// How often each was asked for its hash.
+    asked: BTreeMap<u32, u32>,
 }
 
 struct Scripted(Arc<Mutex<Script>>);
 
 impl Witness for Scripted {
-    fn traces(&self, process: ProcessKey, _: bool) -> Option<Arc<Traces>> {
+    fn traces(&self, process: ProcessKey) -> Option<Arc<Traces>> {
         let mut script = self.0.lock().unwrap();
         *script.reads.entry(process.pid).or_default() += 1;
         script.traces.get(&process.pid).cloned().map(Arc::new)
     }
 
     fn forget(&self, _: ProcessKey) {}
+
+    fn hash(&self, process: ProcessKey) -> Option<Hash> {
+        let mut script = self.0.lock().unwrap();
+        *script.asked.entry(process.pid).or_default() += 1;
+        script.hashes.get(&process.pid).cloned()
+    }
+
+    fn forget_hash(&self, _: ProcessKey) {}
 
     fn keep_only(&self, _: &BTreeSet<ProcessKey>) {}
 
@@ -89,6 +103,24 @@ impl Stage {
         script.traces.insert(pid, traces(arguments));
     }
 
+    fn has_hash(&self, pid: u32, hash: Result<&str, &str>) {
+        let hash = hash.map(str::to_owned).map_err(str::to_owned);
+        self.script.lock().unwrap().hashes.insert(pid, hash);
+    }
+
+    fn asked(&self, pid: u32) -> u32 {
+        let script = self.script.lock().unwrap();
+        script.asked.get(&pid).copied().unwrap_or_default()
+    }
+
+    /// Has these be the hashes of miners.
+    fn looks_for(&self, hashes: &[&str]) {
+        let file = self.directory.path().join("rogue.toml");
+        let text = format!("[patterns]\nminer_sha256 = {hashes:?}\n");
+        std::fs::write(file, text).unwrap();
+        self.keeper.reload();
+    }
+
     /// What was recorded, when it is so much.
     fn recorded(&self, count: usize) -> Vec<Finding> {
         let until = Instant::now() + Duration::from_secs(20);
@@ -108,7 +140,6 @@ fn traces(arguments: &[&str]) -> Traces {
         executable: Some("/usr/bin/python3.11".into()),
         arguments: Some(arguments.iter().map(|&it| it.to_owned()).collect()),
         libraries: Some(["libtorch_cuda.so".to_owned()].into()),
-        sha256: None,
         sent: Sending::Shared,
         unseen: Vec::new(),
     }

@@ -2,39 +2,12 @@
 
 use super::super::*;
 use super::soon;
+use crate::host::sleeper::{Sleeper, in_memory, sleep};
 use crate::procfs::stat::Stat;
-use std::ffi::OsStr;
-use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
-/// A process that is killed when dropped.
-struct Sleeper(Child);
 
 impl Sleeper {
-    fn start(program: impl AsRef<OsStr>, arguments: &[&str]) -> Self {
-        let mut command = Command::new(program);
-        command.args(arguments).stderr(Stdio::null());
-        loop {
-            match command.spawn() {
-                Ok(child) => return Self(child),
-                // Another test has forked while we wrote it, and not executed yet.
-                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
-    }
-
-    fn key(&self) -> ProcessKey {
-        let pid = self.0.id();
-        let stat = Stat::read(Path::new(&format!("/proc/{pid}"))).unwrap();
-        ProcessKey {
-            pid,
-            start_ticks: stat.start_ticks,
-        }
-    }
-
     /// Its traces, once it is called so and has loaded what it needs: before that it is
     /// ours, and then its loader.
     fn traces(&mut self, called: &str) -> Traces {
@@ -48,7 +21,7 @@ impl Sleeper {
             if self.0.try_wait().unwrap().is_some() {
                 return None;
             }
-            let Ok(traces) = look::read(self.key(), false, root) else {
+            let Ok(traces) = look::read(self.key(), root) else {
                 continue;
             };
             let first = traces.arguments.iter().flatten().next();
@@ -63,22 +36,6 @@ impl Sleeper {
     }
 }
 
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Where `sleep` lies.
-fn sleep() -> PathBuf {
-    let path = std::env::var_os("PATH").unwrap();
-    let mut places = std::env::split_paths(&path).map(|place| place.join("sleep"));
-    places
-        .find_map(|place| place.canonicalize().ok())
-        .expect("sleep is in PATH")
-}
-
 #[test]
 fn of_a_process_everything_is_read() {
     let mut sleeper = Sleeper::start("sleep", &["600", "1"]);
@@ -88,7 +45,6 @@ fn of_a_process_everything_is_read() {
         executable: Some(sleep().to_str().unwrap().to_owned()),
         arguments: Some(["sleep", "600", "1"].map(String::from).to_vec()),
         libraries: Some(libraries),
-        sha256: None,
         sent: Sending::Shared,
         unseen: vec![],
     };
@@ -110,17 +66,7 @@ fn an_executable_that_has_no_name_any_more_is_told_so() {
 
 #[test]
 fn an_executable_in_memory_is_told_so() {
-    use rustix::fs::{MemfdFlags, memfd_create};
-    use std::os::fd::AsRawFd as _;
-    let memory = memfd_create("worker", MemfdFlags::CLOEXEC).unwrap();
-    let mut memory = std::fs::File::from(memory);
-    memory.write_all(&std::fs::read(sleep()).unwrap()).unwrap();
-    // What is open for writing cannot be executed.
-    let path =
-        |file: &std::fs::File| format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-    let read_only = std::fs::File::open(path(&memory)).unwrap();
-    drop(memory);
-    let path = path(&read_only);
+    let (_memory, path) = in_memory();
     let mut sleeper = Sleeper::start(&path, &["600"]);
     let traces = sleeper.traces(&path);
     assert_eq!(
@@ -166,13 +112,13 @@ fn whoever_has_the_pid_of_another_is_not_it() {
     };
     let reader = TraceReader::start("/proc".into()).unwrap();
     for process in [key, other] {
-        assert_eq!(reader.of(process, false), None);
+        assert_eq!(reader.of(process), None);
     }
     reader.settle(soon());
-    assert!(reader.of(key, false).is_some());
-    assert_eq!(reader.of(other, false), None);
+    assert!(reader.of(key).is_some());
+    assert_eq!(reader.of(other), None);
     drop(sleeper);
-    let ended = look::read(key, false, Path::new("/proc"));
+    let ended = look::read(key, Path::new("/proc"));
     assert_eq!(ended, Err("there is none".to_owned()));
 }
 
@@ -183,7 +129,7 @@ fn who_has_ended_and_is_not_buried_has_no_arguments_and_unknown_libraries() {
     while Stat::read(Path::new(&directory)).unwrap().state != 'Z' {
         std::thread::yield_now();
     }
-    let traces = look::read(sleeper.key(), false, Path::new("/proc")).unwrap();
+    let traces = look::read(sleeper.key(), Path::new("/proc")).unwrap();
     sleeper.0.wait().unwrap();
     assert_eq!(traces.arguments, Some(vec![]));
     assert_eq!((traces.executable, traces.libraries), (None, None));
