@@ -46,6 +46,8 @@ pub(crate) struct Standing {
     pub(crate) suspicions: Arc<Suspicions>,
     /// How many there was no room for.
     pub(crate) beyond: u32,
+    /// What is wrong with reading what they are.
+    pub(crate) fault: Option<String>,
 }
 
 /// The watch's near side. Clones share it.
@@ -122,8 +124,10 @@ impl Rogue {
     /// What is wrong with it, in words for faults.
     pub(crate) fn faults(&self) -> Vec<String> {
         // How many changes all the time: `status` tells it.
-        let beyond = (self.standing.borrow().beyond > 0)
-            .then(|| "more processes use GPUs than are watched".to_owned());
+        let standing = self.standing();
+        let beyond =
+            (standing.beyond > 0).then(|| "more processes use GPUs than are watched".to_owned());
+        let beyond = beyond.into_iter().chain(standing.fault.clone());
         self.keeper.fault().into_iter().chain(beyond).collect()
     }
 

@@ -36,8 +36,11 @@ const LOOKED: Duration = Duration::from_secs(30 * 60);
 pub(super) struct Known {
     key: ProcessKey,
     suspect: Suspect,
-    /// The executable, as the last poll has it.
+    /// The executable and the command line, as the last poll has them.
     executable: Option<String>,
+    command: Option<String>,
+    /// How often the latter changed alone.
+    changes: u32,
     /// What could not be read of it.
     unseen: Vec<String>,
     hash: Hashed,
@@ -60,6 +63,8 @@ impl Known {
             key,
             suspect: Suspect::of(process),
             executable: process.executable.last_known().cloned(),
+            command: process.command.last_known().cloned(),
+            changes: 0,
             unseen: Vec::new(),
             hash: Hashed::default(),
             sent_before: None,
@@ -75,6 +80,7 @@ impl Known {
 
     /// Takes what a poll tells of it.
     pub(super) fn follow(&mut self, process: &GpuProcess, at: Instant) {
+        self.follow_command(process, at);
         let has_another = self.executable.as_ref() != process.executable.last_known();
         if self.suspect.is_of(process) && !has_another {
             return;
@@ -96,6 +102,23 @@ impl Known {
             self.pause = FIRST;
             self.read_at = at;
             self.hash.again();
+        }
+    }
+
+    /// One whose command line changes may execute another program of the same name. Some
+    /// write what they do there, again and again: they are read ever more seldom for that.
+    fn follow_command(&mut self, process: &GpuProcess, at: Instant) {
+        let command = process.command.last_known();
+        if command.is_none() || self.command.as_ref() == command {
+            return;
+        }
+        // At first it was not read yet.
+        let is_another = self.command.is_some();
+        self.command = command.cloned();
+        if is_another {
+            let pause = FIRST.saturating_mul(1 << self.changes.min(4));
+            self.changes = self.changes.saturating_add(1);
+            self.read_at = self.read_at.min(at + pause);
         }
     }
 

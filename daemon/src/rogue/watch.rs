@@ -163,8 +163,13 @@ impl Watch {
             self.findings.found(finding, looked.verdicts.clone());
         }
         self.tell(snapshot);
-        if is_new || self.standing.borrow().beyond != beyond {
-            self.publish(beyond);
+        let fault = self.witness.fault();
+        let is_as_before = {
+            let standing = self.standing.borrow();
+            standing.beyond == beyond && standing.fault == fault
+        };
+        if is_new || !is_as_before {
+            self.publish(beyond, fault);
         }
     }
 
@@ -200,7 +205,7 @@ impl Watch {
     }
 
     /// For whoever asks.
-    fn publish(&self, beyond: u32) {
+    fn publish(&self, beyond: u32, fault: Option<String>) {
         let known = self.known.iter();
         let looked: BTreeMap<_, _> = known
             .filter_map(|(key, known)| Some((*key, Arc::clone(known.looked()?))))
@@ -217,6 +222,7 @@ impl Watch {
             findings: self.findings.open().into_iter().cloned().collect(),
             suspicions: Arc::new(suspicions),
             beyond,
+            fault,
         }));
     }
 }

@@ -28,6 +28,9 @@ pub(crate) trait Witness: Send {
 
     /// On which ports it listens, and with whom it is connected.
     fn sockets(&self, process: ProcessKey) -> Option<Sockets>;
+
+    /// What is wrong with reading it.
+    fn fault(&self) -> Option<String>;
 }
 
 /// The kernel's own word.
@@ -62,6 +65,10 @@ impl Witness for OfProc {
     fn sockets(&self, process: ProcessKey) -> Option<Sockets> {
         self.connections.sockets_of(process)
     }
+
+    fn fault(&self) -> Option<String> {
+        self.traces.fault()
+    }
 }
 
 /// One that sees nothing.
@@ -85,6 +92,10 @@ impl Witness for Blind {
     fn keep_only(&self, _: &BTreeSet<ProcessKey>) {}
 
     fn sockets(&self, _: ProcessKey) -> Option<Sockets> {
+        None
+    }
+
+    fn fault(&self) -> Option<String> {
         None
     }
 }

@@ -45,6 +45,10 @@ impl Witness for Scripted {
 
     fn keep_only(&self, _: &BTreeSet<ProcessKey>) {}
 
+    fn fault(&self) -> Option<String> {
+        None
+    }
+
     fn sockets(&self, process: ProcessKey) -> Option<Sockets> {
         let script = self.0.lock().unwrap();
         let peers = script.peers.get(&process.pid);
@@ -260,6 +264,34 @@ fn who_executes_something_else_is_read_at_once() {
     let standing = stage.poll(602, &[other]);
     assert_eq!(stage.reads(1), before + 1);
     assert_eq!(standing.findings.len(), 1);
+}
+
+#[test]
+fn whose_command_line_changes_is_read_soon_and_whoever_changes_it_all_the_time_seldom() {
+    let mut stage = Stage::new();
+    stage.says(1, &["python3", "train.py"]);
+    let titled = |title: String| GpuProcess {
+        command: Reading::Value(title),
+        ..process(1, "python3")
+    };
+    for second in (0..600).step_by(2) {
+        stage.poll(second, &[titled("python3 train.py".into())]);
+    }
+    let before = stage.reads(1);
+    stage.says(1, &POOL);
+    stage.poll(600, &[titled("python3 -o pool".into())]);
+    assert_eq!(
+        stage
+            .poll(604, &[titled("python3 -o pool".into())])
+            .findings
+            .len(),
+        1
+    );
+    assert_eq!(stage.reads(1), before + 1);
+    for second in (606..1_206).step_by(2) {
+        stage.poll(second, &[titled(format!("step {second}"))]);
+    }
+    assert!(stage.reads(1) - before < 20, "{}", stage.reads(1));
 }
 
 #[test]
