@@ -1,6 +1,8 @@
 //! What a person can do about a finding: commands to copy, and whom to ask. Nothing is
 //! done by it; whoever reads it decides.
 
+use super::odd::is_interpreter;
+use super::suspect::base;
 use gpukill_proto::rogue::{AllowBy, Family, Finding, Risk, Sign, Threat, Verdict};
 use gpukill_proto::text::shell_word;
 
@@ -119,7 +121,8 @@ fn limit(finding: &Finding) -> Advice {
 }
 
 /// How to say that it is honest: by its executable where a sign tells that, or where signs
-/// count that a name does not excuse; else by its name. For its user alone.
+/// count that a name does not excuse; else by its name. For its user alone. An interpreter
+/// says nothing of what it runs: that it would hide all of that is said instead.
 fn allow(finding: &Finding) -> Advice {
     let path = path(finding);
     let is_by_place = signs(finding).any(|sign| sign.kind == "executable_place");
@@ -142,13 +145,25 @@ fn allow(finding: &Finding) -> Advice {
         AllowBy::Executable | AllowBy::Image => "PATH",
         AllowBy::Process | AllowBy::User => "NAME",
     };
-    Advice {
-        what: What::Allow,
-        text: command(&word.clone().unwrap_or_else(|| {
-            let (what, user) = (or_to_fill_in(what, missing), or_to_fill_in(user, "USER"));
-            format!("{what}@{user}")
-        })),
-        command: word.as_deref().map(command),
+    let text = command(&word.clone().unwrap_or_else(|| {
+        let (what, user) = (or_to_fill_in(what, missing), or_to_fill_in(user, "USER"));
+        format!("{what}@{user}")
+    }));
+    match what.filter(|_| by == AllowBy::Executable) {
+        Some(path) if is_interpreter(base(path)) => {
+            let user = or_to_fill_in(user, "USER");
+            Advice {
+                what: What::Allow,
+                text: format!("{text} hides all that {user} runs with it"),
+                // What hides more than was found is not there to be copied.
+                command: None,
+            }
+        }
+        Some(_) | None => Advice {
+            what: What::Allow,
+            text,
+            command: word.as_deref().map(command),
+        },
     }
 }
 

@@ -103,8 +103,10 @@ fn key(typed: &str) -> Result<(&'static str, &'static str), EditError> {
     }
     let paths: Vec<String> = KEYS.iter().map(Key::path).collect();
     let near = nearest(typed, paths.iter().map(String::as_str));
+    // Of a name in a section that has none of it, its own section is said.
+    let typed_name = typed.rsplit('.').next().unwrap_or(typed);
     let near_name = || {
-        let near = nearest(typed, KEYS.iter().map(|key| key.name))?;
+        let near = nearest(typed_name, KEYS.iter().map(|key| key.name))?;
         KEYS.iter().find(|key| key.name == near).map(Key::path)
     };
     Err(EditError::NoSuch {
@@ -131,9 +133,30 @@ fn set_key(document: &mut DocumentMut, path: &str, value: &str) -> Result<(), Ed
         let is_whole = |mistake: &Mistake| mistake.line.is_none();
         read::read(&text).map_or_else(|all| all.iter().all(is_whole), |_| true)
     };
-    let value = typed::value(value, is_right);
+    let value = match typed::value(value, is_right) {
+        right if is_right(&right) => right,
+        wrong => items(value, is_right).unwrap_or(wrong),
+    };
     set_value(table(document, section).ok_or_else(not_read)?, name, value);
     Ok(())
+}
+
+/// What was typed for a list of which an item is wrong: then that item is complained of,
+/// and not that it is no list. `None` where the key has no list.
+fn items(typed: &str, is_right: impl Fn(&Value) -> bool) -> Option<Value> {
+    if !is_right(&Array::new().into()) {
+        return None;
+    }
+    if let Ok(list @ Value::Array(_)) = typed.trim().parse() {
+        return Some(list);
+    }
+    let has_numbers = is_right(&Array::from_iter([1]).into());
+    let item = |item: &str| match item.parse::<i64>() {
+        Ok(number) if has_numbers => Value::from(number),
+        Ok(_) | Err(_) => Value::from(item),
+    };
+    let items = typed.split(',').map(str::trim).map(item);
+    Some(items.collect::<Array>().into())
 }
 
 fn allow(document: &mut DocumentMut, by: AllowBy, what: &str) -> Result<(), EditError> {

@@ -138,7 +138,7 @@ fn what_has_ended_is_neither_ended_nor_explained() {
 #[test]
 fn the_path_that_is_allowed_is_the_one_that_was_judged() {
     for executable in [
-        "/dev/shm/.x/python3",
+        "/dev/shm/.x/python3-miner",
         "/dev/shm/m (deleted)",
         "/home/eve/.a: b/c: /d",
         "/tmp/a.out",
@@ -157,6 +157,48 @@ fn the_path_that_is_allowed_is_the_one_that_was_judged() {
         let word = shell_word(&format!("{executable}@eve")).expect("it can be shown");
         assert_eq!(last, format!("gpukillctl rogue allow executable {word}"));
     }
+}
+
+#[test]
+fn an_interpreter_is_not_allowed_by_a_command_to_copy() {
+    let of = |executable: &str, signs: Vec<Sign>| {
+        let finding = Finding {
+            executable: Some(executable.into()),
+            ..finding(vec![verdict(Threat::CryptoMiner, Risk::Medium, signs)])
+        };
+        let allow = advice(&finding).pop().expect("it is always there");
+        (allow.text, allow.command.is_some())
+    };
+    let interpreters = [
+        "/usr/bin/python3.11",
+        "/opt/conda/bin/python",
+        "/bin/bash",
+        "/bin/sh",
+        "/bin/dash",
+        "/usr/bin/perl",
+        "/usr/bin/ruby",
+        "/usr/bin/node",
+        "/usr/lib/jvm/bin/java",
+        "/opt/julia/bin/julia",
+        "/usr/lib/R/bin/exec/R",
+    ];
+    for path in interpreters {
+        let expected =
+            format!("gpukillctl rogue allow executable {path}@eve hides all that eve runs with it");
+        assert_eq!(of(path, vec![pool()]), (expected, false));
+    }
+    // By its name, what is nearly a proof is told all the same.
+    let by_name = (ALLOW_NAME.to_owned(), true);
+    assert_eq!(of("/usr/bin/python3.11", vec![]), by_name);
+    let nobodys = Finding {
+        owner: None,
+        executable: Some("/usr/bin/python3".into()),
+        ..finding(vec![verdict(Threat::CryptoMiner, Risk::High, vec![pool()])])
+    };
+    let allow = advice(&nobodys).pop().expect("it is always there");
+    let expected =
+        "gpukillctl rogue allow executable /usr/bin/python3@USER hides all that USER runs with it";
+    assert_eq!((allow.text.as_str(), allow.command), (expected, None));
 }
 
 #[test]

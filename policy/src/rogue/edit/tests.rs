@@ -337,3 +337,58 @@ fn what_would_be_wrong_is_refused() {
     let mended = done("max =", &RogueEdit::Replace(BEFORE.into()));
     assert_eq!(read::read(&mended), read::read(BEFORE));
 }
+
+#[test]
+fn of_a_list_the_item_that_is_wrong_is_told_as_a_file_of_it_is_told() {
+    let wrong = |path: &str, typed: &str| {
+        let told = refused("", &set(path, typed));
+        let (_, mistake) = told.rsplit_once(&format!("{path}: ")).unwrap();
+        mistake.to_owned()
+    };
+    let port = |what: &str| format!("{what} is not a whole number from 1 to 65535");
+    for (typed, item) in [
+        ("70000", "70000"),
+        ("-1", "-1"),
+        ("3333,70000", "70000"),
+        ("70000, stratum", "70000"),
+        ("stratum", "\"stratum\""),
+        ("3333.5", "\"3333.5\""),
+        ("[3333, 70000]", "70000"),
+    ] {
+        assert_eq!(wrong("patterns.pool_ports", typed), port(item), "{typed}");
+    }
+    let right = "ab".repeat(32);
+    let hash = |what: &str| format!("\"{what}\" is no SHA-256: 64 hexadecimal digits");
+    for (typed, item) in [
+        ("deadbeef", "deadbeef"),
+        ("1234", "1234"),
+        (&format!("{right},deadbeef"), "deadbeef"),
+        (&format!("{right}, 12"), "12"),
+    ] {
+        assert_eq!(wrong("patterns.miner_sha256", typed), hash(item), "{typed}");
+    }
+    let path = wrong("patterns.executable_whitelist", "hashcat");
+    assert_eq!(path, "\"hashcat\" is no path: it begins with /");
+    // What has no list is not made one.
+    let number = wrong("detection.max_sent_gb", "much");
+    assert_eq!(number, "\"much\" is not a number from 0 to 1000000000");
+}
+
+#[test]
+fn an_unknown_key_is_told_as_a_file_that_has_it_is_told() {
+    for (section, name) in [
+        ("patterns", "pool_port"),
+        ("detection", "pool_ports"),
+        ("scoring", "critical"),
+        ("scoring.threat_weights", "crypto_miners"),
+        ("detection", "crypto_miner"),
+        ("detection", "quite_another"),
+    ] {
+        let typed = format!("{section}.{name}");
+        let mistakes = read::read(&format!("[{section}]\n{name} = 1\n")).unwrap_err();
+        let meant = |text: &str| text.split_once("did you mean").map(|(_, it)| it.to_owned());
+        let asked = meant(&refused("", &set(&typed, "1")));
+        assert_eq!(asked, meant(&mistakes[0].to_string()), "{typed}");
+        assert_eq!(asked.is_none(), name == "quite_another", "{typed}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::{Seen, load};
 use crate::rogue::rules::Rules;
-use crate::rogue::suspect::Suspect;
+use crate::rogue::suspect::{Suspect, base};
 
 /// The names of miners, whole and in small letters: those of Falco's rules, and others
 /// that mine on GPUs.
@@ -138,10 +138,14 @@ pub(super) fn as_system(suspect: &Suspect, _: &Rules) -> Option<Seen> {
 }
 
 /// A Python that has loaded nothing that Python loads: whatever it computes with lies in
-/// extension modules, which are called for its version.
+/// extension modules, which are called for its version. The system's own is one all the
+/// same: what it runs may load by `ctypes` alone.
 pub(super) fn as_python(suspect: &Suspect, _: &Rules) -> Option<Seen> {
     let libraries = suspect.libraries.as_ref().filter(|it| !it.is_empty())?;
     let name = suspect.called().find(|name| is_python(name))?;
+    if suspect.path().is_some_and(is_the_systems_python) {
+        return None;
+    }
     let is_none = !libraries.iter().any(|name| is_module(name))
         && load::has_libraries(suspect) == Some(false);
     is_none.then(|| {
@@ -150,6 +154,10 @@ pub(super) fn as_python(suspect: &Suspect, _: &Rules) -> Option<Seen> {
             format!("it is called {name}, and has loaded no module of Python's"),
         )
     })
+}
+
+fn is_the_systems_python(path: &str) -> bool {
+    is_python(base(path)) && crate::kill::protected::is_the_systems(path)
 }
 
 /// Whether it is a part of Python, or a module of it.
@@ -251,6 +259,36 @@ mod tests {
             assert!(!sees("python3", &["libcuda.so.1", modules]), "{modules}");
         }
         assert!(!sees("pythonista", &["libcuda.so.1"]) && !sees("python3", &[]));
+    }
+
+    #[test]
+    fn the_python_of_the_system_is_one_whatever_it_has_loaded() {
+        let sees = |path: &str| {
+            let suspect = Suspect {
+                name: Some("python3".into()),
+                executable: Some(path.into()),
+                libraries: Some(["libcuda.so.1".to_owned()].into()),
+                ..Suspect::default()
+            };
+            as_python(&suspect, &Rules::default()).is_some()
+        };
+        for path in [
+            "/usr/bin/python3.11",
+            "/usr/bin/python3.11 (deleted)",
+            "/opt/conda/bin/python",
+        ] {
+            assert!(!sees(path), "{path}");
+        }
+        for path in [
+            "/home/eve/bin/python3.11",
+            "/dev/shm/python3",
+            "/usr/bin/perl",
+            "/usr/bin/python3/miner",
+            "/python3",
+            "python3",
+        ] {
+            assert!(sees(path), "{path}");
+        }
     }
 
     #[test]
