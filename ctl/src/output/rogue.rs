@@ -36,10 +36,11 @@ pub(super) fn brief(report: &RogueReport) -> Vec<(String, String, Tone)> {
         0 => String::new(),
         several => {
             let several = counted(several, "mistake");
-            format!(
-                "; what held before still holds: {several} in {}",
-                report.file
-            )
+            let holds = match report.revision {
+                Some(_) => "what held before still holds",
+                None => "the built-in rules hold",
+            };
+            format!("; {holds}: {several} in {}", report.file)
         }
     };
     let row = (

@@ -212,13 +212,23 @@ fn status_says_what_was_found_and_what_is_wrong_with_the_rules() {
         ..rogue_report()
     };
     assert_eq!(
-        rows(wrong),
+        rows(wrong.clone()),
         [
             " rogue    watching, no findings; what held before still holds: 2 mistakes in \
              /etc/gpukill/rogue.toml",
             " mistake  line 3: detection.max_memory_usage_gb: \"much\" is no number",
             " mistake  line 9: patterns.minerz: there is no such key",
         ]
+    );
+    // No file of before was in force.
+    let never_right = RogueReport {
+        revision: None,
+        ..wrong
+    };
+    assert_eq!(
+        rows(never_right)[0],
+        " rogue    watching, no findings; the built-in rules hold: 2 mistakes in \
+         /etc/gpukill/rogue.toml"
     );
 }
 
