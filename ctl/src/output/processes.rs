@@ -241,12 +241,19 @@ fn utilization(process: &GpuProcess) -> Cell {
     }
 }
 
-/// Where a program lies is mostly long and says least: the documents have it.
+/// Where a program lies is mostly long and says least: the documents have it. A slash in
+/// what is no path, as in `[kworker/0:1]`, is part of a name.
 fn without_directory(command: &str) -> &str {
-    let program = command.find(' ').map_or(command, |end| &command[..end]);
-    match program.rfind('/') {
+    let program = command.split(' ').next().unwrap_or(command);
+    let mut begins = ["/", "./", "../", "~"].into_iter();
+    if !begins.any(|it| program.starts_with(it)) {
+        return command;
+    }
+    match program.rsplit_once('/') {
         // A directory, or nothing but one, is no name.
-        Some(slash) if slash + 1 < program.len() => &command[slash + 1..],
+        Some((directory, name)) if !name.is_empty() => {
+            command.get(directory.len() + 1..).unwrap_or(command)
+        }
         Some(_) | None => command,
     }
 }
@@ -269,5 +276,38 @@ pub(super) fn command(
         (Reading::Withheld, Some(name)) => format!("{name} (arguments hidden)"),
         (Reading::Failed(_), Some(name)) => format!("{name} ?"),
         (command, None) => reading(command, |_| symbols.none().to_owned()).text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_path_loses_its_directory() {
+        for (command, expected) in [
+            ("/usr/bin/python3 train.py", "python3 train.py"),
+            ("./bench/run --n 4", "run --n 4"),
+            ("../run", "run"),
+            ("~/bin/run /etc/x", "run /etc/x"),
+            ("~bob/run", "run"),
+            ("/usr/bin/é x", "é x"),
+            // As they are typed.
+            ("bin/python train.py", "bin/python train.py"),
+            ("python /home/bob/train.py", "python /home/bob/train.py"),
+            // Titles.
+            ("[kworker/0:1]", "[kworker/0:1]"),
+            ("sglang::scheduler/tp0", "sglang::scheduler/tp0"),
+            ("nginx: worker", "nginx: worker"),
+            ("…/x y", "…/x y"),
+            // No names.
+            ("/", "/"),
+            ("/usr/bin/ x", "/usr/bin/ x"),
+            ("~", "~"),
+            ("", ""),
+            (" /x/y", " /x/y"),
+        ] {
+            assert_eq!(without_directory(command), expected);
+        }
     }
 }
