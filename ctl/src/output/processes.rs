@@ -98,19 +98,19 @@ fn rows_of(
         let sentence = Cell::toned(lost(device, loss, now, look), Tone::Broken);
         rows.push(Row::Sentence(vec![index()], sentence));
     }
-    let mut processes: Vec<&GpuProcess> = snapshot
+    let here: Vec<&GpuProcess> = snapshot
         .processes
         .iter()
         .filter(|process| process.device == device.id)
         .collect();
-    processes.sort_by_key(|process| (Reverse(process.memory.last_known().copied()), process.pid));
-    let shown_here = match view.max_processes {
-        0 => processes.len(),
-        most => most.min(processes.len()),
+    let all = here.len();
+    let most = match view.max_processes {
+        0 => all,
+        most => most,
     };
-    let more = processes.len() - shown_here;
-    processes.truncate(shown_here);
-    // The greatest are kept, and those of one part stand together.
+    let mut processes = greatest(here, most, besides);
+    let more = all - processes.len();
+    // Those of one part stand together.
     processes.sort_by_key(|process| process.instance);
     let row = |process| row(device, process, view, besides, snapshot.taken_at, look);
     rows.extend(processes.into_iter().map(row));
@@ -127,6 +127,24 @@ fn rows_of(
         rows.extend(unattributed(device, besides, symbols));
     }
     rows
+}
+
+/// So many of these, by their memory; whoever is marked is never among those that go.
+fn greatest<'a>(
+    processes: Vec<&'a GpuProcess>,
+    most: usize,
+    (_, rule_column, rogue_column): Besides<'_>,
+) -> Vec<&'a GpuProcess> {
+    let by_size =
+        |process: &&GpuProcess| (Reverse(process.memory.last_known().copied()), process.pid);
+    let is_marked =
+        |process: &&GpuProcess| rule_column.marks(process) || rogue_column.marks(process);
+    let (mut kept, mut others): (Vec<_>, Vec<_>) = processes.into_iter().partition(is_marked);
+    others.sort_by_key(by_size);
+    others.truncate(most.saturating_sub(kept.len()));
+    kept.append(&mut others);
+    kept.sort_by_key(by_size);
+    kept
 }
 
 fn row(

@@ -4,7 +4,8 @@ use super::*;
 use crate::output::rogue::{document, scanned};
 use crate::output::sample::{explanations, hidden, looked, rogue_report, scan};
 use gpukill_proto::document::ExplainDocument;
-use gpukill_proto::rogue::{RogueReport, ScanReport};
+use gpukill_proto::guard::JudgedRun;
+use gpukill_proto::rogue::{Risk, RogueReport, ScanReport, Suspected};
 
 /// The widest, the narrowest that must be readable, and one that knows letters alone.
 fn looks() -> [(&'static str, Look); 3] {
@@ -129,6 +130,54 @@ fn a_list_marks_who_may_be_a_rogue_and_leaves_low_risks_to_documents() {
         text(&view::lines(&one, &details, NOW, &look), &look),
         without
     );
+}
+
+#[test]
+fn whoever_is_marked_is_never_among_those_that_are_not_shown() {
+    let mut sight = sight(brief());
+    let of = |pid: u32| {
+        let mut processes = sight.snapshot.processes.iter();
+        let process = processes.find(|it| it.pid == pid).expect("it is there");
+        let start_ticks = *process.start_ticks.known().expect("it is known");
+        (ProcessKey { pid, start_ticks }, process.device.clone())
+    };
+    // They are the last of a dozen that hold as much.
+    let [(breaker, device), (miner, _), (low, _)] = [60_011, 60_012, 60_010].map(of);
+    let mut mark = sight.guard.marked[0].clone();
+    mark.run = JudgedRun {
+        pid: breaker.pid,
+        start_ticks: breaker.start_ticks,
+        device,
+        instance: None,
+    };
+    sight.guard.marked = vec![mark];
+    let risk = |risk| Suspected {
+        risk,
+        ..sight.suspected[0].1
+    };
+    let more = [(miner, risk(Risk::Medium)), (low, risk(Risk::Low))];
+    sight.suspected.extend(more);
+    let shown = |most: usize| {
+        let view = View {
+            max_processes: most,
+            ..view(Rows::Processes)
+        };
+        let lines = view::lines(&sight, &view, NOW, &look(None));
+        let texts = lines.iter().map(Line::text);
+        let texts = texts.filter(|line| line.starts_with("     1 "));
+        // Pids, and how many more there are.
+        let told = texts.filter_map(|line| {
+            line.split_whitespace()
+                .skip(1)
+                .find_map(|it| it.parse().ok())
+        });
+        told.collect::<Vec<u32>>()
+    };
+    let ten = (60_001..=60_008).chain([60_011, 60_012, 2]);
+    assert_eq!(shown(10), ten.collect::<Vec<u32>>());
+    assert_eq!(shown(3), [60_001, 60_011, 60_012, 9]);
+    assert_eq!(shown(1), [60_011, 60_012, 10]);
+    assert_eq!(shown(0), (60_001..=60_012).collect::<Vec<u32>>());
 }
 
 #[test]
