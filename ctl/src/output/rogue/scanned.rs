@@ -102,14 +102,11 @@ fn details(finding: &Finding, now: Timestamp, look: &Look) -> Vec<Line> {
         let text = format!("{threat}, {} {risk}", other.score);
         lines.extend(below("also", &text, look));
     }
-    if !finding.is_present {
-        let at = clock_or_day(finding.last_seen, now, "%H:%M", look);
-        lines.extend(below("ended", &at, look));
-    }
+    lines.extend(below("since", &lasted(finding, now, look), look));
     let mut label = "do";
     for advice in advice(finding) {
         let name = match advice.what {
-            What::Allow => "honest",
+            What::Allow => "if honest",
             What::End | What::Look | What::Ask | What::Limit => std::mem::take(&mut label),
         };
         lines.extend(advised(name, &advice, look));
@@ -129,12 +126,27 @@ fn signs(finding: &Finding) -> Vec<&Sign> {
     signs
 }
 
-/// What stands before a text below a row: `    A 0.80  `
-const INDENT: usize = 12;
+/// `12:02`; `Fri 23:10, ended 13:20`
+fn lasted(finding: &Finding, now: Timestamp, look: &Look) -> String {
+    let moment = |moment| clock_or_day(moment, now, "%H:%M", look);
+    let since = moment(finding.since);
+    match finding.is_present {
+        true => since,
+        false => format!("{since}, ended {}", moment(finding.last_seen)),
+    }
+}
+
+/// What stands before a text below a row: `    A 0.80     `
+const INDENT: usize = 15;
+
+/// As wide as the longest label, and two blanks.
+fn labelled(label: &str, text: &str) -> String {
+    format!("    {label:11}{text}")
+}
 
 fn below(label: &str, text: &str, look: &Look) -> Vec<Line> {
     let mut texts = wrap(text, INDENT, INDENT, look.width).into_iter();
-    let first = format!("    {label:8}{}", texts.next().unwrap_or_default());
+    let first = labelled(label, &texts.next().unwrap_or_default());
     std::iter::once(first)
         .chain(texts)
         .map(Line::plain)
@@ -154,7 +166,7 @@ fn advised(label: &str, advice: &Advice, look: &Look) -> Vec<Line> {
             look,
         );
     }
-    vec![Line::plain(format!("    {label:8}{command}"))]
+    vec![Line::plain(labelled(label, command))]
 }
 
 /// The same for programs.

@@ -43,6 +43,26 @@ fn a_scan_says_who_it_is_by_which_signs_and_what_to_do() {
 }
 
 #[test]
+fn a_scan_says_the_day_of_what_was_not_today() {
+    let report = scan();
+    let lasted = |day: i64, from: &str| {
+        let now = NOW.plus_seconds(day * 86_400);
+        let look = look(None);
+        let shown = text(&scanned(&report, now, &look), &look);
+        let lines = shown.lines().skip_while(|line| !line.starts_with(from));
+        let mut lines = lines.filter_map(|line| line.strip_prefix("    since      "));
+        lines.next().unwrap_or_default().to_owned()
+    };
+    // Of one that is there, and of one that is gone.
+    let told = |day| [" critical", " high"].map(|from| lasted(day, from));
+    assert_eq!(told(0), ["12:02", "12:02, ended 13:20"]);
+    assert_eq!(told(1), ["Sat 12:02", "Sat 12:02, ended Sat 13:20"]);
+    let on = |time: &str| format!("2026-11-21 {time}");
+    let both = format!("{}, ended {}", on("12:02"), on("13:20"));
+    assert_eq!(told(7), [on("12:02"), both]);
+}
+
+#[test]
 fn where_nothing_is_found_one_line_says_among_how_many() {
     let look = look(Some(80));
     let told = |judged, seconds: i64| {
@@ -78,16 +98,16 @@ fn a_command_that_this_terminal_cannot_show_is_not_shown() {
             ..look(None)
         };
         let shown = text(&scanned(&report, NOW, &look), &look);
-        let line = shown.lines().find(|line| line.contains("honest"));
+        let line = shown.lines().find(|line| line.contains("if honest"));
         line.unwrap_or_default().to_owned()
     };
     assert_eq!(
         honest(Symbols::Unicode),
-        "    honest  gpukillctl rogue allow executable '/dev/shm/.ü/python3 (deleted)@eve'"
+        "    if honest  gpukillctl rogue allow executable '/dev/shm/.ü/python3 (deleted)@eve'"
     );
     assert_eq!(
         honest(Symbols::Ascii),
-        "    honest  a command that cannot be shown here: -o json has it"
+        "    if honest  a command that cannot be shown here: -o json has it"
     );
 }
 
