@@ -1,7 +1,7 @@
 //! What a scan found: who it is, by which signs, and what to do about it.
 
 use super::looked::weighed;
-use super::{processes, tone};
+use super::{may_not_act, processes, tone};
 use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
@@ -39,6 +39,7 @@ pub(crate) fn scanned(report: &ScanReport, now: Timestamp, look: &Look) -> Vec<L
         lines.push(row);
         lines.extend(details(finding, now, look));
     }
+    lines.extend(legend(&report.findings, look));
     lines.push(Line::default());
     let found = counted(report.findings.len(), "finding");
     let more = match report.more {
@@ -47,6 +48,17 @@ pub(crate) fn scanned(report: &ScanReport, now: Timestamp, look: &Look) -> Vec<L
     };
     lines.extend(sentence(&format!("{found}{more}: {judged} judged"), look));
     lines
+}
+
+/// What the families of signs are, where there is a sign.
+fn legend(findings: &[Finding], look: &Look) -> Vec<Line> {
+    let mut verdicts = findings.iter().flat_map(|finding| &finding.verdicts);
+    if verdicts.all(|verdict| verdict.signs.is_empty()) {
+        return Vec::new();
+    }
+    let legend = " A near a proof, B strong, C corroborates others and means nothing alone";
+    let legend = Line::toned(legend, Tone::Faint);
+    vec![Line::default(), legend.cut(look.width, look.symbols)]
 }
 
 /// `300 processes of the last 24 h`
@@ -96,6 +108,9 @@ fn details(finding: &Finding, now: Timestamp, look: &Look) -> Vec<Line> {
     for sign in signs(finding) {
         let read = shown(&sign.read, look.symbols);
         lines.extend(below(&weighed(sign), &read, look));
+    }
+    if let Some(why) = may_not_act(&finding.verdicts) {
+        lines.extend(below("rules", &format!("none {why}"), look));
     }
     for other in finding.verdicts.iter().skip(1) {
         let (threat, risk) = (other.threat.words(), other.risk.name());

@@ -1,5 +1,7 @@
 //! The screens of the watch for rogues, and what other screens show of it.
 
+mod scan;
+
 use super::*;
 use crate::output::rogue::{document, scanned};
 use crate::output::sample::{explanations, hidden, looked, rogue_report, scan};
@@ -40,51 +42,6 @@ fn a_scan_says_who_it_is_by_which_signs_and_what_to_do() {
     check_all("rogue-scan", |look| scanned(&scan(), NOW, look));
     let document = json::pretty(&document(&scan())).expect("plain values");
     check("rogue-scan.json", &document);
-}
-
-#[test]
-fn a_scan_says_the_day_of_what_was_not_today() {
-    let report = scan();
-    let lasted = |day: i64, from: &str| {
-        let now = NOW.plus_seconds(day * 86_400);
-        let look = look(None);
-        let shown = text(&scanned(&report, now, &look), &look);
-        let lines = shown.lines().skip_while(|line| !line.starts_with(from));
-        let mut lines = lines.filter_map(|line| line.strip_prefix("    since      "));
-        lines.next().unwrap_or_default().to_owned()
-    };
-    // Of one that is there, and of one that is gone.
-    let told = |day| [" critical", " high"].map(|from| lasted(day, from));
-    assert_eq!(told(0), ["12:02", "12:02, ended 13:20"]);
-    assert_eq!(told(1), ["Sat 12:02", "Sat 12:02, ended Sat 13:20"]);
-    let on = |time: &str| format!("2026-11-21 {time}");
-    let both = format!("{}, ended {}", on("12:02"), on("13:20"));
-    assert_eq!(told(7), [on("12:02"), both]);
-}
-
-#[test]
-fn where_nothing_is_found_one_line_says_among_how_many() {
-    let look = look(Some(80));
-    let told = |judged, seconds: i64| {
-        let report = ScanReport {
-            since: NOW.plus_seconds(-seconds),
-            judged,
-            findings: Vec::new(),
-            more: 0,
-            ..scan()
-        };
-        text(&scanned(&report, NOW, &look), &look)
-    };
-    let cases = [
-        (312, 86_400, "312 processes of the last 24 h"),
-        (1, 3_600, "1 process of the last 1 h"),
-        (0, 1_800, "0 processes of the last 30m"),
-        (2, 5_400, "2 processes of the last 1h 30m"),
-    ];
-    for (judged, seconds, expected) in cases {
-        let expected = format!("nothing found: {expected} judged\n");
-        assert_eq!(told(judged, seconds), expected);
-    }
 }
 
 #[test]
