@@ -146,7 +146,8 @@ pub struct List {
     /// Only processes whose name matches
     #[arg(long, value_name = "REGEX", value_parser = text())]
     pub filter: Option<String>,
-    /// At most so many processes for each GPU in a table, 0 for all [default: 10]
+    /// At most so many processes for each GPU in a table, and all that are marked; 0 for all
+    /// [default: 10]
     #[arg(long, value_name = "N", value_parser = whole(bounds::PROCESSES, 20))]
     pub max_processes: Option<u64>,
     /// The form of the output [default: table]

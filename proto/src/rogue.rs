@@ -148,9 +148,10 @@ impl Share {
 }
 
 impl fmt::Display for Share {
-    /// `0.97`
+    /// `0.97`: cut and not rounded, so that nothing looks as if it had come to a threshold
+    /// that it is below.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hundredths = (self.0 + 5) / 10;
+        let hundredths = self.0 / 10;
         write!(f, "{}.{:02}", hundredths / 100, hundredths % 100)
     }
 }
@@ -395,11 +396,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_told_in_hundredths_and_is_no_more_than_all() {
-        let told = [0, 4, 5, 296, 955, 994, 995, 1_000, 1_001, u16::MAX];
+    fn a_share_is_told_in_hundredths_that_it_has_and_is_no_more_than_all() {
+        let told = [0, 9, 10, 296, 895, 899, 900, 999, 1_000, 1_001, u16::MAX];
         let told = told.map(|it| Share::thousandths(it).to_string());
         let expected = [
-            "0.00", "0.00", "0.01", "0.30", "0.96", "0.99", "1.00", "1.00", "1.00", "1.00",
+            "0.00", "0.00", "0.01", "0.29", "0.89", "0.89", "0.90", "0.99", "1.00", "1.00", "1.00",
         ];
         assert_eq!(told, expected);
     }

@@ -15,10 +15,9 @@ pub(super) struct RuleColumn<'a>(&'a [Marked]);
 impl<'a> RuleColumn<'a> {
     /// For a table of these processes.
     pub(super) fn of(guard: &'a GuardBrief, processes: &[GpuProcess]) -> Self {
-        let marked = &guard.marked;
-        let mut processes = processes.iter();
-        let is_needed = processes.any(|process| !of_process(process, marked).is_empty());
-        Self(if is_needed { marked } else { &[] })
+        let column = Self(&guard.marked);
+        let is_needed = processes.iter().any(|process| column.marks(process));
+        Self(if is_needed { column.0 } else { &[] })
     }
 
     /// The column, where it is needed: `memory, would have ended 12:32` is not cut.
@@ -30,6 +29,11 @@ impl<'a> RuleColumn<'a> {
     /// Whether anybody breaks a rule.
     pub(super) const fn is_needed(self) -> bool {
         !self.0.is_empty()
+    }
+
+    /// Whether a process breaks one.
+    pub(super) fn marks(self, process: &GpuProcess) -> bool {
+        !of_process(process, self.0).is_empty()
     }
 
     /// What a process breaks, where the column is needed.

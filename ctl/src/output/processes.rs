@@ -98,19 +98,19 @@ fn rows_of(
         let sentence = Cell::toned(lost(device, loss, now, look), Tone::Broken);
         rows.push(Row::Sentence(vec![index()], sentence));
     }
-    let mut processes: Vec<&GpuProcess> = snapshot
+    let here: Vec<&GpuProcess> = snapshot
         .processes
         .iter()
         .filter(|process| process.device == device.id)
         .collect();
-    processes.sort_by_key(|process| (Reverse(process.memory.last_known().copied()), process.pid));
-    let shown_here = match view.max_processes {
-        0 => processes.len(),
-        most => most.min(processes.len()),
+    let all = here.len();
+    let most = match view.max_processes {
+        0 => all,
+        most => most,
     };
-    let more = processes.len() - shown_here;
-    processes.truncate(shown_here);
-    // The greatest are kept, and those of one part stand together.
+    let mut processes = greatest(here, most, besides);
+    let more = all - processes.len();
+    // Those of one part stand together.
     processes.sort_by_key(|process| process.instance);
     let row = |process| row(device, process, view, besides, snapshot.taken_at, look);
     rows.extend(processes.into_iter().map(row));
@@ -127,6 +127,24 @@ fn rows_of(
         rows.extend(unattributed(device, besides, symbols));
     }
     rows
+}
+
+/// So many of these, by their memory; whoever is marked is never among those that go.
+fn greatest<'a>(
+    processes: Vec<&'a GpuProcess>,
+    most: usize,
+    (_, rule_column, rogue_column): Besides<'_>,
+) -> Vec<&'a GpuProcess> {
+    let by_size =
+        |process: &&GpuProcess| (Reverse(process.memory.last_known().copied()), process.pid);
+    let is_marked =
+        |process: &&GpuProcess| rule_column.marks(process) || rogue_column.marks(process);
+    let (mut kept, mut others): (Vec<_>, Vec<_>) = processes.into_iter().partition(is_marked);
+    others.sort_by_key(by_size);
+    others.truncate(most.saturating_sub(kept.len()));
+    kept.append(&mut others);
+    kept.sort_by_key(by_size);
+    kept
 }
 
 fn row(
@@ -241,12 +259,19 @@ fn utilization(process: &GpuProcess) -> Cell {
     }
 }
 
-/// Where a program lies is mostly long and says least: the documents have it.
+/// Where a program lies is mostly long and says least: the documents have it. A slash in
+/// what is no path, as in `[kworker/0:1]`, is part of a name.
 fn without_directory(command: &str) -> &str {
-    let program = command.find(' ').map_or(command, |end| &command[..end]);
-    match program.rfind('/') {
+    let program = command.split(' ').next().unwrap_or(command);
+    let mut begins = ["/", "./", "../", "~"].into_iter();
+    if !begins.any(|it| program.starts_with(it)) {
+        return command;
+    }
+    match program.rsplit_once('/') {
         // A directory, or nothing but one, is no name.
-        Some(slash) if slash + 1 < program.len() => &command[slash + 1..],
+        Some((directory, name)) if !name.is_empty() => {
+            command.get(directory.len() + 1..).unwrap_or(command)
+        }
         Some(_) | None => command,
     }
 }
@@ -269,5 +294,38 @@ pub(super) fn command(
         (Reading::Withheld, Some(name)) => format!("{name} (arguments hidden)"),
         (Reading::Failed(_), Some(name)) => format!("{name} ?"),
         (command, None) => reading(command, |_| symbols.none().to_owned()).text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_path_loses_its_directory() {
+        for (command, expected) in [
+            ("/usr/bin/python3 train.py", "python3 train.py"),
+            ("./bench/run --n 4", "run --n 4"),
+            ("../run", "run"),
+            ("~/bin/run /etc/x", "run /etc/x"),
+            ("~bob/run", "run"),
+            ("/usr/bin/é x", "é x"),
+            // As they are typed.
+            ("bin/python train.py", "bin/python train.py"),
+            ("python /home/bob/train.py", "python /home/bob/train.py"),
+            // Titles.
+            ("[kworker/0:1]", "[kworker/0:1]"),
+            ("sglang::scheduler/tp0", "sglang::scheduler/tp0"),
+            ("nginx: worker", "nginx: worker"),
+            ("…/x y", "…/x y"),
+            // No names.
+            ("/", "/"),
+            ("/usr/bin/ x", "/usr/bin/ x"),
+            ("~", "~"),
+            ("", ""),
+            (" /x/y", " /x/y"),
+        ] {
+            assert_eq!(without_directory(command), expected);
+        }
     }
 }

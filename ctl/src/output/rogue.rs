@@ -13,7 +13,7 @@ pub(crate) use scanned::{document, scanned};
 
 use super::line::Tone;
 use super::value::counted;
-use gpukill_proto::rogue::{Risk, RogueReport};
+use gpukill_proto::rogue::{Risk, RogueReport, Suspected, Verdict};
 
 /// One line for `status`, and one for each mistake in the rules.
 pub(super) fn brief(report: &RogueReport) -> Vec<(String, String, Tone)> {
@@ -36,10 +36,11 @@ pub(super) fn brief(report: &RogueReport) -> Vec<(String, String, Tone)> {
         0 => String::new(),
         several => {
             let several = counted(several, "mistake");
-            format!(
-                "; what held before still holds: {several} in {}",
-                report.file
-            )
+            let holds = match report.revision {
+                Some(_) => "what held before still holds",
+                None => "the built-in rules hold",
+            };
+            format!("; {holds}: {several} in {}", report.file)
         }
     };
     let row = (
@@ -58,6 +59,23 @@ pub(super) fn processes(number: usize) -> String {
         1 => "1 process".to_owned(),
         several => format!("{several} processes"),
     }
+}
+
+/// That no rule may act on what is of high risk and more, and why, behind `no rule `;
+/// `None` where one may, or where nobody expects it.
+fn may_not_act(verdicts: &[Verdict]) -> Option<String> {
+    let worst = Suspected::worst(verdicts).filter(|worst| worst.risk >= Risk::High)?;
+    if worst.may_be_acted_on {
+        return None;
+    }
+    let as_what = match Suspected::to_act_on(verdicts) {
+        // It may be, as what it is a lesser risk of.
+        Some(other) if other.may_be_acted_on => format!(" as a {}", worst.threat.words()),
+        Some(_) | None => String::new(),
+    };
+    Some(format!(
+        "may act on it{as_what}: that takes signs of two families, one being A"
+    ))
 }
 
 /// How a risk looks; its name says the same.

@@ -10,9 +10,13 @@ fn a_scan_prints_what_was_found_and_ends_well_and_nothing_steers_the_terminal() 
     let daemon = Daemon::start(directory.path(), Script::default());
     let found = " RISK      SCORE  PID  USER  GPU  VERDICT       PROCESS
  critical   0.97  102  eve     0  crypto miner  \\x1b]0;x\\x07
-    A 0.65  command line names a pool: \\x1b[2Jpool:4444
-    do      gpukillctl kill 102 --scope job
-    honest  gpukillctl rogue allow executable PATH@eve
+    A 0.65     command line names a pool: \\x1b[2Jpool:4444
+    rules      none may act on it: that takes signs of two families, one being A
+    since      MOMENT
+    do         gpukillctl kill 102 --scope job
+    if honest  gpukillctl rogue allow executable PATH@eve
+
+ A near a proof, B strong, C corroborates others and means nothing alone
 
 1 finding: 3 processes of the last 24 h judged
 ";
@@ -25,10 +29,19 @@ fn a_scan_prints_what_was_found_and_ends_well_and_nothing_steers_the_terminal() 
         ),
     ] {
         let output = run(&daemon.socket, arguments);
-        let (said, warned) = (stdout(&output), stderr(&output));
+        let (said, warned) = (without_moments(&stdout(&output)), stderr(&output));
         let told = (output.status.code(), said.as_str(), warned.as_str());
         assert_eq!(told, (Some(0), expected, ""), "{arguments}");
     }
+}
+
+/// How a moment is told depends on the day that it is.
+fn without_moments(said: &str) -> String {
+    let lines = said.lines().map(|line| match line {
+        since if since.starts_with("    since      ") => "    since      MOMENT\n".to_owned(),
+        other => format!("{other}\n"),
+    });
+    lines.collect()
 }
 
 #[test]

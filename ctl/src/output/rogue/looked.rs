@@ -1,6 +1,7 @@
-//! What is said of one process: its score, a line for each sign, and what could not be
-//! seen.
+//! What is said of one process: its score, a line for each sign, whether rules may go by
+//! them, and what could not be seen.
 
+use super::may_not_act;
 use crate::output::look::Look;
 use crate::output::value::reading;
 use gpukill_proto::reading::Reading;
@@ -22,10 +23,11 @@ pub(in crate::output) fn rows(looked: &Reading<Looked>, look: &Look) -> Vec<(Str
     let scores = match known.verdicts.as_slice() {
         [] => vec![nothing(known, about, dot)],
         verdicts => {
+            let unruled = may_not_act(verdicts).map(|why| format!("no rule {why}"));
             let verdicts = verdicts.iter().map(|it| format!("{about}{}", verdict(it)));
             let signs = known.signs.iter();
             let signs = signs.map(|sign| format!("{} {}", weighed(sign), sign.read));
-            verdicts.chain(signs).collect()
+            verdicts.chain(signs).chain(unruled).collect()
         }
     };
     [("score", scores), ("unseen", known.unseen.clone())]

@@ -16,10 +16,10 @@ pub(in crate::output) struct RogueColumn<'a>(&'a [(ProcessKey, Suspected)]);
 impl<'a> RogueColumn<'a> {
     /// For a table of all these processes.
     pub(in crate::output) fn of(sight: &'a Sight) -> Self {
-        let suspected = &sight.suspected;
+        let column = Self(&sight.suspected);
         let mut processes = sight.snapshot.processes.iter();
-        let is_needed = processes.any(|process| mark(process, suspected).is_some());
-        Self(if is_needed { suspected } else { &[] })
+        let is_needed = processes.any(|process| column.marks(process));
+        Self(if is_needed { column.0 } else { &[] })
     }
 
     /// The column, where it is needed: `critical crypto miner` is not cut; where rules need
@@ -33,6 +33,11 @@ impl<'a> RogueColumn<'a> {
     /// Whether anybody is marked.
     pub(in crate::output) const fn is_needed(self) -> bool {
         !self.0.is_empty()
+    }
+
+    /// Whether a process is marked.
+    pub(in crate::output) fn marks(self, process: &GpuProcess) -> bool {
+        mark(process, self.0).is_some()
     }
 
     /// What a process may be, where the column is needed.

@@ -1,7 +1,7 @@
 //! What a scan found: who it is, by which signs, and what to do about it.
 
 use super::looked::weighed;
-use super::{processes, tone};
+use super::{may_not_act, processes, tone};
 use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
@@ -39,6 +39,7 @@ pub(crate) fn scanned(report: &ScanReport, now: Timestamp, look: &Look) -> Vec<L
         lines.push(row);
         lines.extend(details(finding, now, look));
     }
+    lines.extend(legend(&report.findings, look));
     lines.push(Line::default());
     let found = counted(report.findings.len(), "finding");
     let more = match report.more {
@@ -47,6 +48,17 @@ pub(crate) fn scanned(report: &ScanReport, now: Timestamp, look: &Look) -> Vec<L
     };
     lines.extend(sentence(&format!("{found}{more}: {judged} judged"), look));
     lines
+}
+
+/// What the families of signs are, where there is a sign.
+fn legend(findings: &[Finding], look: &Look) -> Vec<Line> {
+    let mut verdicts = findings.iter().flat_map(|finding| &finding.verdicts);
+    if verdicts.all(|verdict| verdict.signs.is_empty()) {
+        return Vec::new();
+    }
+    let legend = " A near a proof, B strong, C corroborates others and means nothing alone";
+    let legend = Line::toned(legend, Tone::Faint);
+    vec![Line::default(), legend.cut(look.width, look.symbols)]
 }
 
 /// `300 processes of the last 24 h`
@@ -97,19 +109,19 @@ fn details(finding: &Finding, now: Timestamp, look: &Look) -> Vec<Line> {
         let read = shown(&sign.read, look.symbols);
         lines.extend(below(&weighed(sign), &read, look));
     }
+    if let Some(why) = may_not_act(&finding.verdicts) {
+        lines.extend(below("rules", &format!("none {why}"), look));
+    }
     for other in finding.verdicts.iter().skip(1) {
         let (threat, risk) = (other.threat.words(), other.risk.name());
         let text = format!("{threat}, {} {risk}", other.score);
         lines.extend(below("also", &text, look));
     }
-    if !finding.is_present {
-        let at = clock_or_day(finding.last_seen, now, "%H:%M", look);
-        lines.extend(below("ended", &at, look));
-    }
+    lines.extend(below("since", &lasted(finding, now, look), look));
     let mut label = "do";
     for advice in advice(finding) {
         let name = match advice.what {
-            What::Allow => "honest",
+            What::Allow => "if honest",
             What::End | What::Look | What::Ask | What::Limit => std::mem::take(&mut label),
         };
         lines.extend(advised(name, &advice, look));
@@ -129,12 +141,27 @@ fn signs(finding: &Finding) -> Vec<&Sign> {
     signs
 }
 
-/// What stands before a text below a row: `    A 0.80  `
-const INDENT: usize = 12;
+/// `12:02`; `Fri 23:10, ended 13:20`
+fn lasted(finding: &Finding, now: Timestamp, look: &Look) -> String {
+    let moment = |moment| clock_or_day(moment, now, "%H:%M", look);
+    let since = moment(finding.since);
+    match finding.is_present {
+        true => since,
+        false => format!("{since}, ended {}", moment(finding.last_seen)),
+    }
+}
+
+/// What stands before a text below a row: `    A 0.80     `
+const INDENT: usize = 15;
+
+/// As wide as the longest label, and two blanks.
+fn labelled(label: &str, text: &str) -> String {
+    format!("    {label:11}{text}")
+}
 
 fn below(label: &str, text: &str, look: &Look) -> Vec<Line> {
     let mut texts = wrap(text, INDENT, INDENT, look.width).into_iter();
-    let first = format!("    {label:8}{}", texts.next().unwrap_or_default());
+    let first = labelled(label, &texts.next().unwrap_or_default());
     std::iter::once(first)
         .chain(texts)
         .map(Line::plain)
@@ -154,7 +181,7 @@ fn advised(label: &str, advice: &Advice, look: &Look) -> Vec<Line> {
             look,
         );
     }
-    vec![Line::plain(format!("    {label:8}{command}"))]
+    vec![Line::plain(labelled(label, command))]
 }
 
 /// The same for programs.

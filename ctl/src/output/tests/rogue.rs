@@ -1,10 +1,13 @@
 //! The screens of the watch for rogues, and what other screens show of it.
 
+mod scan;
+
 use super::*;
 use crate::output::rogue::{document, scanned};
 use crate::output::sample::{explanations, hidden, looked, rogue_report, scan};
 use gpukill_proto::document::ExplainDocument;
-use gpukill_proto::rogue::{RogueReport, ScanReport};
+use gpukill_proto::guard::JudgedRun;
+use gpukill_proto::rogue::{Risk, RogueReport, ScanReport, Suspected};
 
 /// The widest, the narrowest that must be readable, and one that knows letters alone.
 fn looks() -> [(&'static str, Look); 3] {
@@ -42,31 +45,6 @@ fn a_scan_says_who_it_is_by_which_signs_and_what_to_do() {
 }
 
 #[test]
-fn where_nothing_is_found_one_line_says_among_how_many() {
-    let look = look(Some(80));
-    let told = |judged, seconds: i64| {
-        let report = ScanReport {
-            since: NOW.plus_seconds(-seconds),
-            judged,
-            findings: Vec::new(),
-            more: 0,
-            ..scan()
-        };
-        text(&scanned(&report, NOW, &look), &look)
-    };
-    let cases = [
-        (312, 86_400, "312 processes of the last 24 h"),
-        (1, 3_600, "1 process of the last 1 h"),
-        (0, 1_800, "0 processes of the last 30m"),
-        (2, 5_400, "2 processes of the last 1h 30m"),
-    ];
-    for (judged, seconds, expected) in cases {
-        let expected = format!("nothing found: {expected} judged\n");
-        assert_eq!(told(judged, seconds), expected);
-    }
-}
-
-#[test]
 fn a_command_that_this_terminal_cannot_show_is_not_shown() {
     let mut report = scan();
     report.findings.truncate(1);
@@ -77,16 +55,16 @@ fn a_command_that_this_terminal_cannot_show_is_not_shown() {
             ..look(None)
         };
         let shown = text(&scanned(&report, NOW, &look), &look);
-        let line = shown.lines().find(|line| line.contains("honest"));
+        let line = shown.lines().find(|line| line.contains("if honest"));
         line.unwrap_or_default().to_owned()
     };
     assert_eq!(
         honest(Symbols::Unicode),
-        "    honest  gpukillctl rogue allow executable '/dev/shm/.ü/python3 (deleted)@eve'"
+        "    if honest  gpukillctl rogue allow executable '/dev/shm/.ü/python3 (deleted)@eve'"
     );
     assert_eq!(
         honest(Symbols::Ascii),
-        "    honest  a command that cannot be shown here: -o json has it"
+        "    if honest  a command that cannot be shown here: -o json has it"
     );
 }
 
@@ -129,6 +107,54 @@ fn a_list_marks_who_may_be_a_rogue_and_leaves_low_risks_to_documents() {
         text(&view::lines(&one, &details, NOW, &look), &look),
         without
     );
+}
+
+#[test]
+fn whoever_is_marked_is_never_among_those_that_are_not_shown() {
+    let mut sight = sight(brief());
+    let of = |pid: u32| {
+        let mut processes = sight.snapshot.processes.iter();
+        let process = processes.find(|it| it.pid == pid).expect("it is there");
+        let start_ticks = *process.start_ticks.known().expect("it is known");
+        (ProcessKey { pid, start_ticks }, process.device.clone())
+    };
+    // They are the last of a dozen that hold as much.
+    let [(breaker, device), (miner, _), (low, _)] = [60_011, 60_012, 60_010].map(of);
+    let mut mark = sight.guard.marked[0].clone();
+    mark.run = JudgedRun {
+        pid: breaker.pid,
+        start_ticks: breaker.start_ticks,
+        device,
+        instance: None,
+    };
+    sight.guard.marked = vec![mark];
+    let risk = |risk| Suspected {
+        risk,
+        ..sight.suspected[0].1
+    };
+    let more = [(miner, risk(Risk::Medium)), (low, risk(Risk::Low))];
+    sight.suspected.extend(more);
+    let shown = |most: usize| {
+        let view = View {
+            max_processes: most,
+            ..view(Rows::Processes)
+        };
+        let lines = view::lines(&sight, &view, NOW, &look(None));
+        let texts = lines.iter().map(Line::text);
+        let texts = texts.filter(|line| line.starts_with("     1 "));
+        // Pids, and how many more there are.
+        let told = texts.filter_map(|line| {
+            line.split_whitespace()
+                .skip(1)
+                .find_map(|it| it.parse().ok())
+        });
+        told.collect::<Vec<u32>>()
+    };
+    let ten = (60_001..=60_008).chain([60_011, 60_012, 2]);
+    assert_eq!(shown(10), ten.collect::<Vec<u32>>());
+    assert_eq!(shown(3), [60_001, 60_011, 60_012, 9]);
+    assert_eq!(shown(1), [60_011, 60_012, 10]);
+    assert_eq!(shown(0), (60_001..=60_012).collect::<Vec<u32>>());
 }
 
 #[test]
@@ -212,13 +238,23 @@ fn status_says_what_was_found_and_what_is_wrong_with_the_rules() {
         ..rogue_report()
     };
     assert_eq!(
-        rows(wrong),
+        rows(wrong.clone()),
         [
             " rogue    watching, no findings; what held before still holds: 2 mistakes in \
              /etc/gpukill/rogue.toml",
             " mistake  line 3: detection.max_memory_usage_gb: \"much\" is no number",
             " mistake  line 9: patterns.minerz: there is no such key",
         ]
+    );
+    // No file of before was in force.
+    let never_right = RogueReport {
+        revision: None,
+        ..wrong
+    };
+    assert_eq!(
+        rows(never_right)[0],
+        " rogue    watching, no findings; the built-in rules hold: 2 mistakes in \
+         /etc/gpukill/rogue.toml"
     );
 }
 

@@ -1,0 +1,132 @@
+//! What a scan says of its findings, and of rules that may not act on them, which
+//! `explain` says too.
+
+use super::*;
+use gpukill_proto::rogue::{Family, Looked, Sign, Threat, Verdict};
+
+#[test]
+fn a_scan_says_the_day_of_what_was_not_today() {
+    let report = scan();
+    let lasted = |day: i64, from: &str| {
+        let now = NOW.plus_seconds(day * 86_400);
+        let look = look(None);
+        let shown = text(&scanned(&report, now, &look), &look);
+        let lines = shown.lines().skip_while(|line| !line.starts_with(from));
+        let mut lines = lines.filter_map(|line| line.strip_prefix("    since      "));
+        lines.next().unwrap_or_default().to_owned()
+    };
+    // Of one that is there, and of one that is gone.
+    let told = |day| [" critical", " high"].map(|from| lasted(day, from));
+    assert_eq!(told(0), ["12:02", "12:02, ended 13:20"]);
+    assert_eq!(told(1), ["Sat 12:02", "Sat 12:02, ended Sat 13:20"]);
+    let on = |time: &str| format!("2026-11-21 {time}");
+    let both = format!("{}, ended {}", on("12:02"), on("13:20"));
+    assert_eq!(told(7), [on("12:02"), both]);
+}
+
+#[test]
+fn of_what_is_of_high_risk_it_is_said_where_no_rule_may_act_on_it() {
+    let verdict = |threat, risk, families: &str| {
+        let family = |it| match it {
+            'A' => Family::A,
+            'B' => Family::B,
+            _ => Family::C,
+        };
+        let sign = |it| Sign {
+            family: family(it),
+            ..scan().findings[0].verdicts[0].signs[0].clone()
+        };
+        Verdict {
+            threat,
+            risk,
+            signs: families.chars().map(sign).collect(),
+            ..scan().findings[0].verdicts[0].clone()
+        }
+    };
+    let miner = |risk, families| verdict(Threat::CryptoMiner, risk, families);
+    let odd = |risk, families| verdict(Threat::SuspiciousProcess, risk, families);
+    let of_it = Some("may act on it: that takes signs of two families, one being A");
+    let of_one = Some(
+        "may act on it as a suspicious process: that takes signs of two families, one being A",
+    );
+    for (verdicts, expected) in [
+        (vec![miner(Risk::Critical, "AB")], None),
+        (vec![miner(Risk::High, "AC")], None),
+        (vec![miner(Risk::Critical, "AA")], of_it),
+        (vec![miner(Risk::High, "BC")], of_it),
+        (vec![miner(Risk::Medium, "BC")], None),
+        // Rules go by the one that they may act on.
+        (vec![odd(Risk::High, "B"), miner(Risk::High, "AB")], None),
+        (
+            vec![odd(Risk::Critical, "B"), miner(Risk::High, "B")],
+            of_it,
+        ),
+        (
+            vec![odd(Risk::Critical, "B"), miner(Risk::Low, "AB")],
+            of_one,
+        ),
+    ] {
+        let mut report = scan();
+        report.findings.truncate(1);
+        report.findings[0].verdicts.clone_from(&verdicts);
+        let [mut explained, _] = explanations();
+        let looked = Looked {
+            verdicts,
+            ..hidden()
+        };
+        let last = looked.signs.last().map(|it| it.read.clone());
+        explained.rogue = Reading::Value(looked);
+        let look = look(None);
+        let scanned = text(&scanned(&report, NOW, &look), &look);
+        let mut told = scanned
+            .lines()
+            .filter_map(|it| it.strip_prefix("    rules      none "));
+        assert_eq!((told.next(), told.next()), (expected, None), "{scanned}");
+        // Right below its signs.
+        let explained = text(&explain::lines(&explained, &look), &look);
+        let mut below = explained
+            .lines()
+            .skip_while(|it| !it.ends_with(last.as_deref().unwrap_or_default()));
+        let told = below
+            .nth(1)
+            .and_then(|it| it.strip_prefix("          no rule "));
+        assert_eq!(told, expected, "{explained}");
+    }
+}
+
+#[test]
+fn families_are_explained_below_a_scan_that_has_a_sign() {
+    let legend = "\n A near a proof, B strong, C corroborates others and means nothing alone\n\n";
+    let look = look(Some(80));
+    let mut report = scan();
+    let shown = |report: &ScanReport| text(&scanned(report, NOW, &look), &look);
+    assert_eq!(shown(&report).matches(legend).count(), 1);
+    report.findings = report.findings.split_off(4);
+    let without = shown(&report);
+    assert!(!without.contains("proof"), "{without}");
+}
+
+#[test]
+fn where_nothing_is_found_one_line_says_among_how_many() {
+    let look = look(Some(80));
+    let told = |judged, seconds: i64| {
+        let report = ScanReport {
+            since: NOW.plus_seconds(-seconds),
+            judged,
+            findings: Vec::new(),
+            more: 0,
+            ..scan()
+        };
+        text(&scanned(&report, NOW, &look), &look)
+    };
+    let cases = [
+        (312, 86_400, "312 processes of the last 24 h"),
+        (1, 3_600, "1 process of the last 1 h"),
+        (0, 1_800, "0 processes of the last 30m"),
+        (2, 5_400, "2 processes of the last 1h 30m"),
+    ];
+    for (judged, seconds, expected) in cases {
+        let expected = format!("nothing found: {expected} judged\n");
+        assert_eq!(told(judged, seconds), expected);
+    }
+}
