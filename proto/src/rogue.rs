@@ -186,13 +186,18 @@ pub struct Verdict {
 
 impl Verdict {
     /// Whether a rule may act on it: signs of two families at least, one of them near a
-    /// proof.
+    /// proof, and another one that weighs something.
     #[must_use]
     pub fn may_be_acted_on(&self) -> bool {
-        let has = |family| self.signs.iter().any(|sign| sign.family == family);
-        has(Family::A) && (has(Family::B) || has(Family::C))
+        let mut near = self.signs.iter().filter(|sign| sign.family == Family::A);
+        let mut others = self.signs.iter().filter(|sign| sign.family != Family::A);
+        near.next().is_some() && others.any(|sign| sign.weight >= WEIGHTY)
     }
 }
+
+/// What weighs less is seen of too much honest work to end anybody's: programs in `/tmp`,
+/// a file that an upgrade replaced.
+const WEIGHTY: Share = Share::thousandths(300);
 
 /// What `list` tells of a verdict, and what the guard may go by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -424,6 +429,21 @@ mod tests {
             verdict.may_be_acted_on()
         };
         assert!(may(&[Family::A, Family::B]) && may(&[Family::C, Family::A]));
+        let light = Verdict {
+            threat: Threat::CryptoMiner,
+            confidence: Share::ONE,
+            score: Share::ONE,
+            risk: Risk::Critical,
+            signs: [(Family::A, 650), (Family::B, 299), (Family::C, 150)]
+                .map(|(family, weight)| Sign {
+                    kind: "kind".into(),
+                    family,
+                    weight: Share::thousandths(weight),
+                    read: String::new(),
+                })
+                .into(),
+        };
+        assert!(!light.may_be_acted_on());
         for families in [
             &[][..],
             &[Family::A],

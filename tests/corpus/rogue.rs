@@ -169,6 +169,7 @@ fn case(it: Written, is_seen: bool) -> Case {
         executable: Some(it.exe),
         arguments: Some(it.command),
         sha256: None,
+        is_of_the_box: Some(true),
         image: Some(it.container.map(|it| it.image)),
         ancestors: Some(it.parents),
         libraries: Some(it.maps.into_iter().collect()),

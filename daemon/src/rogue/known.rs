@@ -92,6 +92,7 @@ impl Known {
         self.suspect = Suspect {
             user: told.user,
             name: told.name,
+            is_of_the_box: told.is_of_the_box,
             image: told.image,
             ancestors: told.ancestors,
             ..std::mem::take(&mut self.suspect)
@@ -168,7 +169,7 @@ impl Known {
                 .executable
                 .clone()
                 .or_else(|| self.executable.clone()),
-            arguments: traces.arguments.clone(),
+            arguments: self.arguments(traces),
             libraries: traces.libraries.as_ref().map(that_tell),
             sent,
             ..self.suspect.clone()
@@ -176,6 +177,20 @@ impl Known {
         self.is_new |= read != self.suspect || self.unseen != traces.unseen;
         self.suspect = read;
         self.unseen.clone_from(&traces.unseen);
+    }
+
+    /// What it was told. Whoever wipes that out was told it all the same, unless it executes
+    /// something else since.
+    fn arguments(&self, traces: &Traces) -> Option<Vec<String>> {
+        let is_wiped = traces
+            .arguments
+            .as_ref()
+            .is_some_and(|it| it.iter().all(String::is_empty));
+        let is_same = self.suspect.executable == traces.executable;
+        match is_wiped && is_same && self.suspect.arguments.is_some() {
+            true => self.suspect.arguments.clone(),
+            false => traces.arguments.clone(),
+        }
     }
 
     /// What it sent since it was first looked at, where that is its own.

@@ -21,7 +21,7 @@ const WINDOW: Duration = Duration::from_secs(3_600);
 pub struct Findings {
     known: BTreeMap<ProcessKey, Known>,
     /// When was told of whose processes, the oldest first.
-    told: BTreeMap<Option<u32>, VecDeque<Timestamp>>,
+    told: BTreeMap<Option<u32>, VecDeque<(Timestamp, Risk)>>,
     /// Of how many nothing was told, for there was no room.
     beyond: u64,
 }
@@ -66,7 +66,6 @@ impl Findings {
                 };
             }
             None if verdicts.is_empty() => {}
-            None if is_full => self.beyond = self.beyond.saturating_add(1),
             None => {
                 let known = Known {
                     finding: Finding { verdicts, ..who },
@@ -74,9 +73,24 @@ impl Findings {
                     is_open: true,
                     gone_at: None,
                 };
-                self.known.insert(known.finding.process, known);
+                if !is_full || self.make_room(&known) {
+                    self.known.insert(known.finding.process, known);
+                } else {
+                    self.beyond = self.beyond.saturating_add(1);
+                }
             }
         }
+    }
+
+    /// Forgets whoever matters least: who is gone or without a verdict, else whoever is
+    /// less bad than this. Whether there was anybody.
+    fn make_room(&mut self, newcomer: &Known) -> bool {
+        let matters = |known: &Known| (known.is_here(), known.worst());
+        let known = self.known.iter();
+        let least = known.min_by_key(|(process, known)| (matters(known), **process));
+        let least = least.filter(|(_, known)| matters(known) < matters(newcomer));
+        let least = least.map(|(process, _)| *process);
+        least.is_some_and(|process| self.known.remove(&process).is_some())
     }
 
     /// What is to be told now, the worst first: the first verdict of a process, or a worse
@@ -89,8 +103,11 @@ impl Findings {
         untold.sort_by_key(|known| rank(&known.finding));
         let mut telling = Vec::new();
         for known in untold {
-            if may_tell(self.told.entry(known.finding.uid).or_default(), now) {
-                known.told = known.worst();
+            let Some(worst) = known.worst() else {
+                continue;
+            };
+            if may_tell(self.told.entry(known.finding.uid).or_default(), now, worst) {
+                known.told = Some(worst);
                 telling.push(known.finding.clone());
             }
         }
@@ -169,18 +186,20 @@ pub fn worse_of(one: Vec<Verdict>, other: Vec<Verdict>) -> Vec<Verdict> {
     verdicts
 }
 
-fn may_tell(told: &mut VecDeque<Timestamp>, now: Timestamp) -> bool {
+/// What is worse than all that was told of somebody lately is always told.
+fn may_tell(told: &mut VecDeque<(Timestamp, Risk)>, now: Timestamp, risk: Risk) -> bool {
     forget_old(told, now);
-    let may = told.len() < MOST_TOLD;
+    let is_worse = told.iter().all(|(_, told)| *told < risk);
+    let may = told.len() < MOST_TOLD || is_worse;
     if may {
-        told.push_back(now);
+        told.push_back((now, risk));
     }
     may
 }
 
 /// A clock that was set back makes nothing of before count for ever.
-fn forget_old(told: &mut VecDeque<Timestamp>, now: Timestamp) {
-    told.retain(|at| *at <= now && now.since(*at) < WINDOW);
+fn forget_old(told: &mut VecDeque<(Timestamp, Risk)>, now: Timestamp) {
+    told.retain(|(at, _)| *at <= now && now.since(*at) < WINDOW);
 }
 
 #[cfg(test)]
@@ -285,7 +304,13 @@ mod tests {
             [6_000]
         );
         assert!(findings.to_tell(Timestamp(3_600_000)).is_empty());
-        assert_eq!(findings.to_tell(Timestamp(3_601_000)).len(), MOST_TOLD);
+        // What is worse than all that was told is told at once.
+        assert!(find(&mut findings, who(5_001, 7, 3), of(Risk::High)).is_empty());
+        assert_eq!(
+            find(&mut findings, who(5_002, 7, 3), of(Risk::Critical)),
+            [5_002]
+        );
+        assert_eq!(findings.to_tell(Timestamp(3_603_000)).len(), MOST_TOLD);
     }
 
     #[test]
@@ -308,6 +333,10 @@ mod tests {
         for pid in 0..=most {
             findings.found(who(pid, pid, 1), of(Risk::Low));
         }
+        assert_eq!((findings.open().len(), findings.beyond()), (MOST, 1));
+        // Whoever is worse finds room.
+        findings.found(who(most + 1, 0, 1), of(Risk::High));
+        assert_eq!(findings.open()[0].process.pid, most + 1);
         assert_eq!((findings.open().len(), findings.beyond()), (MOST, 1));
         for second in [2, 3_602] {
             findings.follow(|process| process.pid == 3, Timestamp(second * 1_000));

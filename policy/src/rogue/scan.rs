@@ -148,17 +148,18 @@ impl Scan {
         if finding.verdicts.is_empty() {
             return;
         }
-        match self.found.len() {
-            0..MOST => {
-                self.found.insert(finding.process, finding);
-            }
-            _ => self.more = self.more.saturating_add(1),
+        self.found.insert(finding.process, finding);
+        if self.found.len() > MOST {
+            let least = self.found.values().max_by_key(|finding| rank(finding));
+            let least = least.map(|finding| finding.process);
+            self.found.retain(|process, _| Some(*process) != least);
+            self.more = self.more.saturating_add(1);
         }
     }
 
     /// What it came to, with `living`: what is found now of those that use a device, as
-    /// far as `is_told` lets whoever asks see them. Of who lives, what is known now counts
-    /// alone.
+    /// far as `is_told` lets whoever asks see them. Of who lives, what is known now counts,
+    /// and what was found of it before.
     #[must_use]
     pub fn finish(
         mut self,
@@ -172,19 +173,25 @@ impl Scan {
                 self.judge(*process, here);
             }
         }
-        for recorded in std::mem::take(&mut self.recorded).into_values() {
+        for (process, recorded) in std::mem::take(&mut self.recorded) {
             let suspect = Suspect::of_finding(&recorded);
             let verdicts = again(&recorded.verdicts, &suspect, &self.rules);
-            self.put(Finding {
+            let known = Finding {
                 verdicts,
                 ..recorded
-            });
+            };
+            match living.get(&process) {
+                None => self.put(known),
+                Some(now) => self.put(beside(now.as_ref(), known, until)),
+            }
         }
-        self.found
-            .retain(|process, _| !living.contains_key(process));
         let judged = self.judged.saturating_add(count(living.len()));
-        let living = living.values().flatten().cloned();
-        let all = self.found.into_values().chain(living);
+        for now in living.values().flatten() {
+            if !self.found.contains_key(&now.process) {
+                self.put(now.clone());
+            }
+        }
+        let all = self.found.into_values();
         let mut findings: Vec<Finding> = all.filter(|finding| is_told(finding)).collect();
         findings.sort_by_key(rank);
         let beyond = count(findings.len().saturating_sub(MOST_TOLD));
@@ -211,6 +218,22 @@ fn merged(one: Finding, other: Finding) -> Finding {
         name: one.name.or(other.name),
         executable: one.executable.or(other.executable),
         ..one
+    }
+}
+
+/// What was found of who lives still, beside what is known of it now.
+fn beside(now: Option<&Finding>, before: Finding, until: Timestamp) -> Finding {
+    let Some(now) = now.cloned() else {
+        return Finding {
+            is_present: true,
+            last_seen: until,
+            ..before
+        };
+    };
+    let verdicts = worse_of(now.verdicts.clone(), before.verdicts.clone());
+    Finding {
+        verdicts,
+        ..merged(now, before)
     }
 }
 
@@ -421,15 +444,25 @@ mod tests {
     }
 
     #[test]
-    fn of_who_lives_what_is_known_now_counts_alone() {
+    fn of_who_lives_what_is_known_now_counts_and_what_was_found_before() {
         let mut scan = Scan::new(Rules::default(), at(0));
         scan.was_found(finding(1, 900));
         scan.was_found(finding(2, 900));
-        scan.add(&bucket(0, &[(1, MINER), (2, MINER)], &[]));
-        let living = [(key(1), None), (key(2), Some(finding(2, 700)))].into();
-        let report = told(scan, &living);
-        assert_eq!(report.judged, 2);
-        assert_eq!(report.findings, [finding(2, 700)]);
+        scan.add(&bucket(0, &[(1, MINER), (2, MINER), (3, MINER)], &[]));
+        let living = [
+            (key(1), None),
+            (key(2), Some(finding(2, 700))),
+            // By what the store has it would be one; a look at it says that it is none.
+            (key(3), None),
+        ];
+        let report = told(scan, &living.into());
+        assert_eq!(report.judged, 3);
+        let found = report.findings.iter();
+        let found: Vec<(u32, bool, Share)> = found
+            .map(|it| (it.process.pid, it.is_present, it.verdicts[0].score))
+            .collect();
+        let score = Share::thousandths(900);
+        assert_eq!(found, [(1, true, score), (2, true, score)]);
     }
 
     #[test]

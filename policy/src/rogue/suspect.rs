@@ -21,6 +21,9 @@ pub struct Suspect {
     pub arguments: Option<Vec<String>>,
     /// The SHA-256 of its executable in small hexadecimal digits, where that was read.
     pub sha256: Option<String>,
+    /// Whether it has the box's own user namespace: in another one people put what they
+    /// like in the place of the system's files.
+    pub is_of_the_box: Option<bool>,
     /// The image of its container; `Some(None)` where it is in none.
     pub image: Option<Option<String>>,
     /// The names of those it was started by, the nearest first.
@@ -106,6 +109,7 @@ impl Suspect {
             user: process.user.last_known().cloned().or_else(uid),
             name: process.name.last_known().cloned(),
             executable: process.executable.last_known().cloned(),
+            is_of_the_box: process.namespace_owner.last_known().map(Option::is_none),
             image: container.and_then(|container| match container {
                 None => Some(None),
                 Some(container) => container.image.last_known().cloned().map(Some),
@@ -130,6 +134,9 @@ impl Suspect {
             user: owner.map(|owner| owner.name.clone()).or_else(uid),
             name: finding.name.clone(),
             executable: finding.executable.clone(),
+            // It is not recorded; whoever was allowed then was not found.
+            is_of_the_box: Some(true),
+            image: Some(None),
             ..Self::default()
         }
     }
@@ -152,7 +159,9 @@ impl Suspect {
         };
         let parents = process.parents.iter().map(|parent| &parent.name);
         let ancestors = self.ancestors.iter().flatten();
+        let is_of_the_box = process.namespace_owner.last_known().map(Option::is_none);
         user && image
+            && self.is_of_the_box == is_of_the_box
             && self.name.as_ref() == process.name.last_known()
             && self.ancestors.is_some() == process.key().is_some()
             && ancestors.eq(parents)
@@ -167,6 +176,7 @@ impl Suspect {
             user: user.map(|(name, uid)| name.clone().unwrap_or_else(|| uid.to_string())),
             name: about.name.clone(),
             executable: about.executable.clone(),
+            is_of_the_box: about.is_of_the_box,
             arguments: about.command.as_ref().map(words),
             image: about.image.clone(),
             ..Self::default()
@@ -180,6 +190,13 @@ impl Suspect {
         Some(path.strip_suffix(DELETED).unwrap_or(path))
     }
 
+    /// Whether its executable lies where the box says that it lies: neither in a container
+    /// nor in a namespace of somebody's own. Where that is not known it does not.
+    #[must_use]
+    pub fn is_on_the_box(&self) -> bool {
+        self.is_of_the_box == Some(true) && self.image == Some(None)
+    }
+
     /// Whether its executable has no name any more.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
@@ -190,11 +207,9 @@ impl Suspect {
     /// What it is called: by the kernel, by its file, and by itself.
     pub fn called(&self) -> impl Iterator<Item = &str> {
         let itself = self.arguments.iter().flatten().next();
-        let names = [
-            self.name.as_deref(),
-            self.path(),
-            itself.map(String::as_str),
-        ];
+        // What stands behind a blank is what it works on, in a title.
+        let itself = itself.and_then(|itself| itself.split(' ').next());
+        let names = [self.name.as_deref(), self.path(), itself];
         names.into_iter().flatten().map(base)
     }
 }

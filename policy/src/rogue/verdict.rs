@@ -102,7 +102,9 @@ fn is(allowed: &Allowed, suspect: &Suspect) -> bool {
     let is_it = match &allowed.by {
         AllowedBy::User => by_user(),
         AllowedBy::Process(name) => suspect.name.as_ref() == Some(name),
-        AllowedBy::Executable(path) => suspect.executable.as_ref() == Some(path),
+        AllowedBy::Executable(path) => {
+            suspect.executable.as_ref() == Some(path) && suspect.is_on_the_box()
+        }
         AllowedBy::Image(image) => suspect.image.iter().flatten().any(|it| it == image),
     };
     of_user && is_it

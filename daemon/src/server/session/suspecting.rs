@@ -43,6 +43,13 @@ impl Session {
 
     /// What a list of this snapshot shows of it.
     pub(super) fn suspected(&self, snapshot: &Snapshot) -> Vec<(ProcessKey, Suspected)> {
+        let mut suspected = self.all_suspected(snapshot);
+        suspected.truncate(MOST_SUSPECTED);
+        suspected
+    }
+
+    /// All whom the caller sees, the worst first.
+    fn all_suspected(&self, snapshot: &Snapshot) -> Vec<(ProcessKey, Suspected)> {
         let roles = self.shared.roles();
         let standing = self.shared.rogue.standing();
         let here = here(snapshot);
@@ -52,7 +59,7 @@ impl Session {
             let worst = Suspected::worst(&finding.verdicts)?;
             Some((finding.process, worst))
         });
-        marks.take(MOST_SUSPECTED).collect()
+        marks.collect()
     }
 
     /// What one of these looks like, which are one process on each of its devices.
@@ -73,7 +80,11 @@ impl Session {
     pub(super) fn rogue_report(&self, snapshot: &Snapshot) -> RogueReport {
         let rogue = &self.shared.rogue;
         let (in_force, standing) = (rogue.in_force(), rogue.standing());
-        let suspected = self.suspected(snapshot);
+        let seen: Vec<Suspected> = self
+            .all_suspected(snapshot)
+            .into_iter()
+            .map(|(_, it)| it)
+            .collect();
         let may_edit = self.may_edit_rogue().is_ok();
         let mistakes = in_force.mistakes.iter().map(|wrong| match may_edit {
             true => wrong.to_string(),
@@ -86,8 +97,8 @@ impl Session {
             mistakes: mistakes.collect(),
             watched: count(standing.looked.len()),
             beyond: standing.beyond,
-            findings: count(suspected.len()),
-            worst: suspected.iter().map(|(_, it)| it.risk).max(),
+            findings: count(seen.len()),
+            worst: seen.iter().map(|it| it.risk).max(),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::rogue::suspect::{Suspect, base};
 
 /// The names of miners, whole and in small letters: those of Falco's rules, and others
 /// that mine on GPUs.
-const MINERS: [&str; 34] = [
+const MINERS: [&str; 35] = [
     "bfgminer",
     "bminer",
     "bzminer",
@@ -28,6 +28,7 @@ const MINERS: [&str; 34] = [
     "onezerominer",
     "phoenixminer",
     "progpowminer",
+    "rigel",
     "sgminer",
     "srbminer",
     "srbminer-multi",

@@ -64,7 +64,10 @@ pub(super) fn executable(suspect: &Suspect, _: &Rules) -> Option<Seen> {
         let weight = if is_image { 100 } else { 300 };
         return seen(weight, &format!("in the hidden directory {directory}"));
     }
-    if ["/tmp/", "/var/tmp/"].iter().any(|it| path.starts_with(it)) {
+    if ["/tmp/", "/var/tmp/", "/run/user/"]
+        .iter()
+        .any(|it| path.starts_with(it))
+    {
         return seen(200, "in a directory for what is soon gone");
     }
     // Of the system's own an upgrade has taken the place.
