@@ -204,7 +204,8 @@ pub const KEYS: &[Key<Rules>] = &[
         "patterns",
         "executable_whitelist",
         "[]",
-        "Programs of which nothing is told, by their path, or \"path@user\".",
+        "Programs of which nothing is told, by their path, or \"path@user\"; not in containers,\n\
+         nor where somebody has a user namespace of their own: any file may lie there.",
         |rules, value| {
             if let Some(wrong) = texts(value)?.iter().find(|it| !it.starts_with('/')) {
                 return Err(format!("{wrong:?} is no path: it begins with /"));

@@ -1,5 +1,5 @@
 //! What is said of one process: its score, a line for each sign, whether rules may go by
-//! them, and what could not be seen.
+//! them, by what it is allowed, and what could not be seen.
 
 use super::may_not_act;
 use crate::output::look::Look;
@@ -30,7 +30,8 @@ pub(in crate::output) fn rows(looked: &Reading<Looked>, look: &Look) -> Vec<(Str
             verdicts.chain(signs).chain(unruled).collect()
         }
     };
-    [("score", scores), ("unseen", known.unseen.clone())]
+    let (allowed, unseen) = (known.allowed.clone(), known.unseen.clone());
+    [("score", scores), ("allowed", allowed), ("unseen", unseen)]
         .into_iter()
         .flat_map(|(name, lines)| {
             let names = std::iter::once(name).chain(std::iter::repeat(""));

@@ -231,7 +231,7 @@ pub(crate) fn looked() -> Looked {
             sign("runaway", Family::C, 100, "held long at nothing"),
             sign("started_by_cron", Family::C, 100, "started by cron"),
         ],
-        allowed: Vec::new(),
+        allowed: vec!["process python3@bob".into()],
         unseen: vec![
             "what its network namespace sends: it has the box's own".into(),
             "its libraries: not permitted".into(),
