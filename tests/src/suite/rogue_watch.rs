@@ -67,6 +67,16 @@ impl Scene {
             .collect()
     }
 
+    /// What a scan tells, as soon as the store is open.
+    fn scanned(&self) -> Value {
+        eventually("a scan", || {
+            let scanned = self
+                .stage
+                .ctl(&["rogue", "scan", "--hours", "1", "-o", "json"]);
+            serde_json::from_str(&scanned.stdout).ok()
+        })
+    }
+
     fn pid(&self, name: &str) -> u32 {
         let (_, troupe) = self.cast.iter().find(|(it, _)| *it == name).unwrap();
         troupe.pid()
@@ -161,7 +171,7 @@ fn miners_in_disguises_are_found_and_honest_work_is_left_alone() {
     assert_eq!(scene.signs("in base64"), ["pool_on_command_line"]);
     assert_eq!(scene.signs("of no file"), ["executable_place"]);
     // Each is told once in the log, and all of them are found by a scan.
-    let scanned = scene.stage.json(&["rogue", "scan", "-o", "json"]);
+    let scanned = scene.scanned();
     let found = scanned["findings"].as_array().unwrap();
     assert_eq!(found.len(), 6, "{scanned}");
     assert_eq!(found[0]["pid"], scene.pid("by name"));
@@ -238,9 +248,7 @@ fn what_was_found_is_remembered_when_it_is_gone_and_so_is_what_nobody_saw() {
     let pid = scene.pid("miner");
     scene.cast.retain(|(name, _)| *name != "miner");
     let found = eventually("it is over", || {
-        let scanned = scene
-            .stage
-            .json(&["rogue", "scan", "--hours", "1", "-o", "json"]);
+        let scanned = scene.scanned();
         let found = scanned["findings"][0].clone();
         (found["present"] == json!(false)).then_some((found, scanned["judged"].clone()))
     });
@@ -374,9 +382,10 @@ fn where_others_doings_are_hidden_nobody_learns_who_is_a_rogue() {
         let pid = scene.plays("miner", &mut sleeps(&program));
         let _daemon = scene.stage.start();
         eventually("it is found", || scene.taken()["miner"].clone());
+        let _store_is_open = scene.scanned();
         let asked = |what: &[&str]| {
-            let what = [what, &["-o", "json"]].concat();
-            acting_as(NOBODY, &[], || scene.stage.json(&what))
+            let (what, stage) = ([what, &["-o", "json"]].concat(), &scene.stage);
+            acting_as(NOBODY, &[], || stage.json(&what))
         };
         let list = asked(&["list"]);
         assert_eq!(list["procs"][0]["rogue"].is_object(), is_seen, "{list}");
@@ -391,12 +400,11 @@ fn where_others_doings_are_hidden_nobody_learns_who_is_a_rogue() {
         // And when it is gone.
         scene.cast.clear();
         eventually("it is over", || {
-            let scanned = scene.stage.json(&["rogue", "scan", "-o", "json"]);
+            let scanned = scene.scanned();
             (scanned["findings"][0]["present"] == json!(false)).then_some(())
         });
-        let scanned = acting_as(NOBODY, &[], || {
-            scene.stage.json(&["rogue", "scan", "-o", "json"])
-        });
+        let stage = &scene.stage;
+        let scanned = acting_as(NOBODY, &[], || stage.json(&["rogue", "scan", "-o", "json"]));
         let findings = scanned["findings"].as_array().unwrap();
         assert_eq!(!findings.is_empty(), is_seen, "{scanned}");
     }
