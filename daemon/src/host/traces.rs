@@ -29,8 +29,8 @@ pub(crate) struct Traces {
     /// Its arguments: as many as 1,024, of 32 KiB in all. Kernel threads and those that
     /// have ended have none, nor has who wiped them out.
     pub(crate) arguments: Option<Vec<String>>,
-    /// The names of the shared objects that are mapped into it, without directories. All
-    /// of them, or `None`.
+    /// The names of the shared objects that are mapped into it to be executed, without
+    /// directories. All of them, or `None`.
     pub(crate) libraries: Option<BTreeSet<String>>,
     pub(crate) sent: Sending,
     /// What could not be read, and why, but for what it sent: `its libraries: not
@@ -62,10 +62,13 @@ const MANNER: Manner = Manner {
     thread: "traces",
     // Who is stuck here is with its command line too; as many as this are no accident.
     threads: 4,
+    // At least as many as are watched: they may all be new at once.
     queue: 4_096,
-    // Of one that means harm some 200 KiB are kept: names of libraries, arguments, and
-    // what it costs to keep so many texts apart.
-    most: 1_024,
+    // More than are watched, or what was read of one would make room for another before
+    // anybody took it. Of one that means harm some 200 KiB are kept: names of libraries,
+    // arguments, and what it costs to keep so many texts apart; but only until the next
+    // poll, for whoever takes an answer forgets it.
+    most: 8_192,
     // What is loaded later is to be seen too. To read two thousand mappings takes 3 ms.
     keep: Duration::from_secs(30),
     slow: Duration::from_secs(2),

@@ -43,7 +43,8 @@ impl Broken {
     }
 }
 
-/// The names of all shared objects, without directories.
+/// The names of all shared objects, without directories. One is loaded when some of it may
+/// be executed: what is mapped to be read alone is data, whatever its name.
 pub(super) fn libraries(file: impl BufRead) -> Result<BTreeSet<String>, Broken> {
     let unreadable = |error: io::Error| Broken::Unreadable(why(&error));
     let mut file = file.take(MOST_BYTES);
@@ -65,8 +66,8 @@ pub(super) fn libraries(file: impl BufRead) -> Result<BTreeSet<String>, Broken> 
             });
         }
         is_empty = false;
-        let path = path(&line).ok_or(Broken::NotMappings)?;
-        let Some(name) = shared_object(path).map(String::from_utf8_lossy) else {
+        let code = code(&line).ok_or(Broken::NotMappings)?;
+        let Some(name) = shared_object(code).map(String::from_utf8_lossy) else {
             continue;
         };
         // One is mapped in several pieces.
@@ -87,10 +88,10 @@ pub(super) fn libraries(file: impl BufRead) -> Result<BTreeSet<String>, Broken> 
     Ok(names)
 }
 
-/// The path of the file that is mapped, which may hold any byte but a line feed; empty
-/// where none is: `7f00-7f10 r-xp 00000000 fd:01 1234       /usr/lib/libcuda.so.1`.
+/// The path of the file that is mapped to be executed, which may hold any byte but a line
+/// feed; empty where none is: `7f00-7f10 r-xp 00000000 fd:01 1234       /usr/lib/libcuda.so.1`.
 /// `None` of what is no line of such a file.
-fn path(line: &[u8]) -> Option<&[u8]> {
+fn code(line: &[u8]) -> Option<&[u8]> {
     let mut rest = line;
     let mut field = || {
         let end = rest.iter().position(|byte| *byte == b' ')?;
@@ -104,15 +105,23 @@ fn path(line: &[u8]) -> Option<&[u8]> {
     let (major, minor) = split(field()?, b':')?;
     let inode = std::str::from_utf8(field()?).ok()?;
     let numbers = [begin, end, offset, major, minor];
-    let is_line = permissions.len() == 4 && numbers.into_iter().all(is_hex);
+    let is_line = is_permissions(permissions) && numbers.into_iter().all(is_hex);
     let is_file = u64_of(inode)? != 0;
+    let is_executed = permissions.contains(&b'x');
     let path = rest.trim_ascii_start();
-    is_line.then_some(if is_file { path } else { &[] })
+    is_line.then_some(if is_file && is_executed { path } else { &[] })
 }
 
 fn split(field: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     let place = field.iter().position(|byte| *byte == at)?;
     Some((field.get(..place)?, field.get(place + 1..)?))
+}
+
+/// `r-xp`: each letter in its place, or a dash; private or shared.
+fn is_permissions(field: &[u8]) -> bool {
+    let places: [&[u8]; 4] = [b"r-", b"w-", b"x-", b"ps"];
+    let mut letters = field.iter().zip(places);
+    field.len() == places.len() && letters.all(|(letter, place)| place.contains(letter))
 }
 
 fn is_hex(field: &[u8]) -> bool {
@@ -125,11 +134,16 @@ fn u64_of(decimal: &str) -> Option<u64> {
     is_number.then(|| decimal.parse().ok()).flatten()
 }
 
-/// The name of a file that is one by its name: `libcuda.so`, `libcuda.so.1`.
+/// The name of a file that is one by its name: `libcuda.so`, or with a version behind it,
+/// `libcuda.so.535.54`.
 fn shared_object(path: &[u8]) -> Option<&[u8]> {
     let path = path.strip_suffix(DELETED).unwrap_or(path);
     let name = path.rsplit(|byte| *byte == b'/').next()?;
-    let is_one = name.ends_with(b".so") || name.windows(4).any(|part| part == b".so.");
+    let is_version = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+    let end = name.iter().rposition(|byte| !is_version(byte))? + 1;
+    let (stem, version) = name.split_at_checked(end)?;
+    let is_one = stem.ends_with(b".so")
+        && (version.is_empty() || version.starts_with(b".") && version.len() > 1);
     is_one.then_some(name)
 }
 
@@ -161,6 +175,11 @@ mod tests {
             line(19, "/usr/lib.so/data.bin"),
             line(20, "/dev/nvidia0"),
             line(21, "/tmp/.so"),
+            line(22, "/tmp/libx.so.npy"),
+            line(22, "/tmp/libx.so.1.npy"),
+            line(22, "/tmp/libx.so."),
+            line(22, "/tmp/libx.so1"),
+            line(22, "/tmp/libx.1.so.2.so"),
             // No files: a process names its memory as it likes.
             line(0, "[anon:libtorch.so]"),
             line(0, "/usr/lib/libjax.so"),
@@ -174,12 +193,30 @@ mod tests {
             "libbare.so",
             "libcuda.so.550.54.15",
             "libtorch_cuda.so",
+            "libx.1.so.2.so",
             "memfd:hidden.so",
             "one\\012two.so",
         ];
         assert_eq!(read(&text.concat()), Ok(names.map(String::from).to_vec()));
         // Something is mapped, and no shared object.
         assert_eq!(read(&line(11, "/usr/bin/static")), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_shared_object_is_one_that_some_of_is_mapped_to_be_executed() {
+        let piece =
+            |permissions: &str| line(12, "/tmp/libxmrig-cuda.so").replace("r-xp", permissions);
+        let loaded = ["libxmrig-cuda.so"];
+        for (permissions, expected) in [
+            (&["r--p"][..], &[][..]),
+            (&["r--s", "rw-p", "---p"], &[]),
+            (&["r--p", "r-xp", "r--p", "rw-p"], &loaded),
+            (&["--xp"], &loaded),
+            (&["rwxs"], &loaded),
+        ] {
+            let text: String = permissions.iter().map(|it| piece(it)).collect();
+            assert_eq!(read(&text).unwrap(), expected, "{permissions:?}");
+        }
     }
 
     #[test]
@@ -190,6 +227,9 @@ mod tests {
             good.replace("7f1c2a000000-", "-"),
             good.replace("7f1c2a000000-", "+f1c2a000000-"),
             good.replace("r-xp", "r-x"),
+            good.replace("r-xp", "r-xpp"),
+            good.replace("r-xp", "rx-p"),
+            good.replace("r-xp", "r-x-"),
             good.replace("fd:01", "fd01"),
             good.replace(" 12 ", " -12 "),
             good.replace(" 12 ", " 99999999999999999999 "),

@@ -225,6 +225,30 @@ fn one_that_cannot_be_read_delays_nobody_and_is_told() {
 }
 
 #[test]
+fn as_many_as_are_watched_all_get_their_answer_though_it_is_taken_in_rounds() {
+    let tree = Tree::new();
+    let mut left: Vec<u32> = (2..4_098).collect();
+    for pid in &left {
+        symlink("1", tree.0.path().join(pid.to_string())).unwrap();
+    }
+    let reader = tree.reader();
+    let until = soon();
+    while !left.is_empty() {
+        assert!(Instant::now() < until, "{} have no answer", left.len());
+        let mut room = 500;
+        left.retain(|pid| {
+            let is_taken = reader.of(key(*pid)).is_some() && room > 0;
+            if is_taken {
+                room -= 1;
+                reader.forget(key(*pid));
+            }
+            !is_taken
+        });
+        reader.settle(until);
+    }
+}
+
+#[test]
 fn what_is_known_is_forgotten_when_nobody_wants_it_or_it_is_another_program() {
     let tree = Tree::new();
     let directory = tree.process("9", 1, "before\0");
