@@ -1,5 +1,5 @@
 //! How many clients are connected to the TCP ports that a process listens on, and with
-//! whom it is connected itself.
+//! whom it has connected itself.
 //!
 //! A thread of its own looks: a table of sockets may be megabytes. As a client counts
 //! every established connection to a port on which the process has a listening
@@ -55,8 +55,10 @@ struct Found {
 pub(crate) struct Sockets {
     /// The ports on which it listens: the 64 lowest of them.
     pub(crate) listens: BTreeSet<u16>,
-    /// The far ends of its established connections, those of who connected to it too:
-    /// 256 of them, and those of this very box only as far as there is room.
+    /// The far ends of its established connections, but of those at whose port anybody in
+    /// its network listens: they may have been made to it, and a stranger chooses the port
+    /// that he comes from. 256 of them, and those of this very box only as far as there is
+    /// room.
     pub(crate) peers: BTreeSet<SocketAddr>,
 }
 

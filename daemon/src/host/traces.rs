@@ -26,15 +26,16 @@ use std::time::{Duration, Instant};
 pub(crate) struct Traces {
     /// `/proc/PID/exe` as the kernel prints it, ` (deleted)` and all.
     pub(crate) executable: Option<String>,
-    /// Its arguments: as many as 1,024, of 32 KiB in all. Kernel threads and those that
-    /// have ended have none, nor has who wiped them out.
+    /// Its arguments: as many as 1,024, of 32 KiB in all; `unseen` tells where there are
+    /// more. Kernel threads and those that have ended have none, nor has who wiped them
+    /// out; of one whose first thread alone has ended they are not known.
     pub(crate) arguments: Option<Vec<String>>,
     /// The names of the shared objects that are mapped into it to be executed, without
     /// directories. All of them, or `None`.
     pub(crate) libraries: Option<BTreeSet<String>>,
     pub(crate) sent: Sending,
     /// What could not be read, and why, but for what it sent: `its libraries: not
-    /// permitted`.
+    /// permitted`, `the rest of its command line: it is longer than 32 KiB`.
     pub(crate) unseen: Vec<String>,
 }
 

@@ -137,7 +137,7 @@ impl Open {
         }
     }
 
-    /// Where these listen, and with whom they are connected.
+    /// Where these listen, and with whom they have connected.
     fn sockets(&self, tables: &[Table]) -> Sockets {
         let listening = tables.iter().flat_map(|table| table.listening(&self.0));
         let ports: BTreeSet<u16> = listening.map(|local| local.port).collect();
@@ -177,7 +177,8 @@ fn is_still(directory: &Path, key: ProcessKey) -> bool {
     Stat::read(directory).is_ok_and(|stat| stat.start_ticks == key.start_ticks)
 }
 
-/// Of the namespace that the process with this directory is in.
+/// Of the namespace that the process with this directory is in. What listens on all
+/// addresses of IPv6 does so on those of IPv4 too.
 fn tables(directory: &Path) -> Tables {
     let read = |name: &str| match File::open(directory.join("net").join(name)) {
         Ok(file) => Table::read(BufReader::with_capacity(64 << 10, file)).map(Some),
@@ -186,5 +187,11 @@ fn tables(directory: &Path) -> Tables {
     };
     // Without IPv4 there is no TCP; it is not to be taken for nobody.
     let first = read("tcp")?.ok_or(Broken::Unreadable(io::ErrorKind::NotFound))?;
-    Ok([Some(first), read("tcp6")?].into_iter().flatten().collect())
+    let second = read("tcp6")?;
+    let mut tables: Vec<Table> = [Some(first), second].into_iter().flatten().collect();
+    let ports: BTreeSet<u16> = tables.iter().flat_map(Table::ports).collect();
+    for table in &mut tables {
+        table.forget_accepted(&ports);
+    }
+    Ok(tables)
 }

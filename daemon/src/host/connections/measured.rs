@@ -16,7 +16,8 @@ pub fn connections(root: &Path, pids: &[u32]) -> Vec<Reading<u32>> {
     found.map(|found| found.clients).collect()
 }
 
-/// The ports on which this process listens, and the far ends of its connections.
+/// The ports on which this process listens, and the far ends of the connections that it
+/// made.
 #[must_use]
 pub fn of(root: &Path, pid: u32) -> Option<(BTreeSet<u16>, BTreeSet<SocketAddr>)> {
     let found = look(root, &[pid]).pop()?;

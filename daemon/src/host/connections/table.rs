@@ -30,8 +30,16 @@ pub(super) struct Table {
     listening: BTreeMap<u64, Local>,
     /// How many connections there are to what listens.
     established: BTreeMap<Local, u32>,
-    /// Of each connection that is open in a process its inode and its far end, by inode.
-    peers: Vec<(u64, SocketAddr)>,
+    /// Each connection that is open in a process, by inode.
+    open: Vec<Connection>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Connection {
+    inode: u64,
+    /// The near side's.
+    port: u16,
+    peer: SocketAddr,
 }
 
 /// One line.
@@ -90,8 +98,8 @@ impl Table {
             return Err(Broken::NotSockets);
         }
         table.forget_clients();
-        table.peers.sort_unstable();
-        table.peers.shrink_to_fit();
+        table.forget_accepted(&table.ports());
+        table.open.sort_unstable();
         Ok(table)
     }
 
@@ -104,7 +112,11 @@ impl Table {
                 let count = self.established.entry(socket.local).or_default();
                 *count = count.saturating_add(1);
                 if socket.inode != 0 {
-                    self.peers.push((socket.inode, socket.peer));
+                    self.open.push(Connection {
+                        inode: socket.inode,
+                        port: socket.local.port,
+                        peer: socket.peer,
+                    });
                 }
             }
             // On its way up or down: nobody is served over it.
@@ -114,9 +126,21 @@ impl Table {
 
     /// Most sockets are the near side of connections to elsewhere.
     fn forget_clients(&mut self) {
-        let ports: BTreeSet<u16> = self.listening.values().map(|local| local.port).collect();
+        let ports = self.ports();
         self.established
             .retain(|local, _| ports.contains(&local.port));
+    }
+
+    /// The ports on which anybody listens, on whatever address.
+    pub(super) fn ports(&self) -> BTreeSet<u16> {
+        self.listening.values().map(|local| local.port).collect()
+    }
+
+    /// Forgets the far ends of connections at these ports. The kernel does not tell who
+    /// made a connection: one at a port where somebody listens may have been made to it.
+    pub(super) fn forget_accepted(&mut self, ports: &BTreeSet<u16>) {
+        self.open.retain(|it| !ports.contains(&it.port));
+        self.open.shrink_to_fit();
     }
 
     /// Where these sockets listen, those of them that do.
@@ -125,15 +149,15 @@ impl Table {
         listening.copied().collect()
     }
 
-    /// With whom these sockets are connected, those of them that are.
+    /// With whom these sockets have connected, those of them that have.
     pub(super) fn peers(&self, inodes: &[u64]) -> impl Iterator<Item = SocketAddr> {
         inodes
             .iter()
             .filter_map(|inode| {
-                let place = self.peers.binary_search_by_key(inode, |(inode, _)| *inode);
-                place.ok().and_then(|place| self.peers.get(place))
+                let place = self.open.binary_search_by_key(inode, |it| it.inode);
+                place.ok().and_then(|place| self.open.get(place))
             })
-            .map(|(_, peer)| *peer)
+            .map(|it| it.peer)
     }
 
     /// How many connections there are to these.
@@ -322,14 +346,38 @@ mod tests {
     #[test]
     fn far_ends_are_found_by_the_sockets_that_have_them() {
         let table = read(&[
-            line("0100007F:1F90", "01", 30),
+            line("0100007F:9C40", "01", 30),
             line("0100007F:1F90", "0A", 20),
-            line("0100007F:1F90", "01", 10),
-            line("0100007F:1F90", "01", 0),
+            line("0100007F:9C41", "01", 10),
+            line("0100007F:9C42", "01", 0),
         ]);
         let count = |inodes: &[u64]| table.peers(inodes).count();
         assert_eq!(count(&[10, 20, 30, 40, 0]), 2);
         assert_eq!((count(&[0]), count(&[])), (0, 0));
+    }
+
+    #[test]
+    fn the_far_end_of_a_connection_to_what_listens_is_nobodys() {
+        let mut table = read(&[
+            // Listed before and after it, on this address, on all and on another.
+            line("0100007F:1F90", "01", 30),
+            line("0100007F:1F90", "0A", 20),
+            line("00000000:1F91", "0A", 21),
+            line("0100007F:1F91", "01", 31),
+            line("0200000A:1F92", "0A", 22),
+            line("0100007F:1F92", "01", 32),
+            line("0100007F:1F93", "01", 33),
+            line("0100007F:1F94", "01", 34),
+        ]);
+        let told = |table: &Table| -> Vec<u64> {
+            let all = 30..=34;
+            all.filter(|inode| table.peers(&[*inode]).next().is_some())
+                .collect()
+        };
+        assert_eq!(told(&table), [33, 34]);
+        // Where those of the other family listen.
+        table.forget_accepted(&[0x1f93].into());
+        assert_eq!(told(&table), [34]);
     }
 
     #[test]

@@ -198,6 +198,34 @@ fn each_process_is_told_where_it_listens_and_with_whom_it_is_connected() {
 }
 
 #[test]
+fn who_was_connected_to_is_not_told_by_whoever_did_it() {
+    let tree = Tree::new();
+    let from = |port, inode| to("077100CB:0D05", port, 1, inode);
+    let accepted = [from(8000, 5), from(8001, 6), from(40_000, 7)].concat();
+    // Another process listens there, and one on all addresses of both families.
+    tree.process(1, 1, &[5, 6, 7], &[line(8000, 10, 1), accepted].concat());
+    let any = format!("{}:1F41", "0".repeat(32));
+    let six = line(8001, 10, 2).replace("0100007F:1F41", &any);
+    let path = tree.root().join("1/net/tcp6");
+    let told = || {
+        let found = Look::below(tree.root().to_owned()).at(&[key(1)]);
+        found[0].1.sockets.clone().unwrap().peers.len()
+    };
+    assert_eq!(told(), 1, "the same far end, told once");
+    write(path, [HEADER, &six].concat()).unwrap();
+    assert_eq!(told(), 1);
+    tree.process(2, 2, &[5, 6], "");
+    write(
+        tree.root().join("2/net/tcp"),
+        [HEADER, &from(8001, 6)].concat(),
+    )
+    .unwrap();
+    write(tree.root().join("2/net/tcp6"), [HEADER, &six].concat()).unwrap();
+    let found = Look::below(tree.root().to_owned()).at(&[key(2)]);
+    assert_eq!(found[0].1.sockets, Some(sockets(&[], &[])));
+}
+
+#[test]
 fn who_has_many_connections_tells_of_some_and_of_those_to_elsewhere_first() {
     let tree = Tree::new();
     let inodes: Vec<u64> = (1..=900).collect();
@@ -206,8 +234,8 @@ fn who_has_many_connections_tells_of_some_and_of_those_to_elsewhere_first() {
         .map(|inode| match inode {
             1..=100 => line(u16::try_from(*inode).unwrap(), 10, *inode),
             // By its number, 127.0.0.1 comes before 203.0.113.7.
-            101..=800 => to(&format!("0100007F:{inode:04X}"), 9, 1, *inode),
-            _ => to(&format!("077100CB:{inode:04X}"), 9, 1, *inode),
+            101..=800 => to(&format!("0100007F:{inode:04X}"), 4_000, 1, *inode),
+            _ => to(&format!("077100CB:{inode:04X}"), 4_000, 1, *inode),
         })
         .collect();
     tree.process(1, 1, &inodes, &table);

@@ -21,6 +21,17 @@ const CMDLINE_MAX: usize = 32 << 10;
 /// So many arguments are kept.
 const ARGUMENTS_MAX: usize = 1_024;
 
+/// Of a thread that ends, and may have let go of its memory already (`PF_EXITING` in
+/// `include/linux/sched.h`).
+const EXITING: u32 = 0x4;
+
+/// A command line, as far as it is told.
+pub(super) struct CommandLine {
+    pub(super) arguments: Vec<String>,
+    /// Why there is more of it than this, where there is.
+    pub(super) cut: Option<&'static str>,
+}
+
 /// Reads what is to be known of a process, whose directory lies below this root.
 ///
 /// # Errors
@@ -30,7 +41,9 @@ pub(super) fn read(process: ProcessKey, root: &Path) -> Result<Traces, String> {
     let before = stat(&directory, process)?;
     let mut unseen = Vec::new();
     let executable = told("its executable", executable(&directory), &mut unseen);
-    let arguments = told("its arguments", arguments(&directory), &mut unseen);
+    let line = told("its arguments", command_line(&directory), &mut unseen);
+    let cut = line.as_ref().and_then(|line| line.cut);
+    unseen.extend(cut.map(|why| format!("the rest of its command line: {why}")));
     let libraries = told("its libraries", libraries(&directory), &mut unseen);
     let sent = network::sending(root, &directory);
     // All this was read by the pid, one after the other.
@@ -41,7 +54,7 @@ pub(super) fn read(process: ProcessKey, root: &Path) -> Result<Traces, String> {
     }
     Ok(Traces {
         executable,
-        arguments,
+        arguments: line.map(|line| line.arguments),
         libraries,
         sent,
         unseen,
@@ -80,31 +93,52 @@ fn executable(directory: &Path) -> Result<String, String> {
     Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
-fn arguments(directory: &Path) -> Result<Vec<String>, String> {
-    let cmdline = read_at_most(&directory.join("cmdline"), CMDLINE_MAX as u64);
-    cmdline
-        .map(|bytes| split(&bytes))
-        .map_err(|error| why(&error))
+fn command_line(directory: &Path) -> Result<CommandLine, String> {
+    // One byte more than is kept tells whether there is more.
+    let most = CMDLINE_MAX as u64 + 1;
+    let cmdline = read_at_most(&directory.join("cmdline"), most).map_err(|error| why(&error))?;
+    if cmdline.is_empty() && has_lost_its_first_thread(directory)? {
+        return Err("its first thread has ended".to_owned());
+    }
+    Ok(split(&cmdline))
+}
+
+/// The kernel tells the command line of the first thread, which has none once that has let
+/// go of its memory, whatever the others have.
+fn has_lost_its_first_thread(directory: &Path) -> Result<bool, String> {
+    let stat = Stat::read(directory).map_err(|error| why(&error))?;
+    let has_ended = matches!(stat.state, 'Z' | 'X') || stat.flags & EXITING != 0;
+    Ok(has_ended && stat.threads > 1)
 }
 
 /// The arguments of a command line, each as it was given, as far as there is room for
 /// them. They are separated by NUL bytes; who rewrites its title may pad it with many.
-pub(super) fn split(cmdline: &[u8]) -> Vec<String> {
-    let end = cmdline.iter().rposition(|byte| *byte != 0);
-    let Some(written) = end.and_then(|last| cmdline.get(..=last)) else {
-        return Vec::new();
+pub(super) fn split(cmdline: &[u8]) -> CommandLine {
+    let read = cmdline.get(..CMDLINE_MAX).unwrap_or(cmdline);
+    let mut line = CommandLine {
+        arguments: Vec::new(),
+        cut: (read.len() < cmdline.len()).then_some("it is longer than 32 KiB"),
+    };
+    let end = read.iter().rposition(|byte| *byte != 0);
+    let Some(written) = end.and_then(|last| read.get(..=last)) else {
+        return line;
     };
     let mut room = CMDLINE_MAX;
-    written
-        .split(|byte| *byte == 0)
-        .take(ARGUMENTS_MAX)
-        .map(|argument| String::from_utf8_lossy(argument).into_owned())
+    for argument in written.split(|byte| *byte == 0) {
+        if line.arguments.len() == ARGUMENTS_MAX {
+            line.cut = Some("it has more than 1,024 arguments");
+            break;
+        }
+        let argument = String::from_utf8_lossy(argument).into_owned();
         // What is no UTF-8 grows.
-        .map_while(|argument| {
-            room = room.checked_sub(argument.len())?;
-            Some(argument)
-        })
-        .collect()
+        let Some(left) = room.checked_sub(argument.len()) else {
+            line.cut = Some("it is longer than 32 KiB");
+            break;
+        };
+        room = left;
+        line.arguments.push(argument);
+    }
+    line
 }
 
 fn libraries(directory: &Path) -> Result<BTreeSet<String>, String> {

@@ -153,17 +153,75 @@ fn what_cannot_be_read_is_told_with_its_reason() {
 
 #[test]
 fn arguments_are_kept_as_far_as_there_is_room() {
-    let long = |bytes: &[u8], count: usize| look::split(&bytes.repeat(count));
-    assert_eq!(long(b"\0", 100), Vec::<String>::new());
-    assert_eq!(long(b"a\0", 2_000).len(), 1_024);
+    let (long, many) = (
+        Some("it is longer than 32 KiB"),
+        Some("it has more than 1,024 arguments"),
+    );
     // What is no UTF-8 takes three bytes.
-    let argument = [&[0xff; 1_023][..], b"\0"].concat();
-    let kept: usize = long(&argument, 32).iter().map(String::len).sum();
-    assert_eq!(kept, 10 * 3 * 1_023);
+    let invalid = [&[0xff; 1_023][..], b"\0"].concat();
+    for (bytes, times, arguments, length, cut) in [
+        (&b""[..], 1, 0, 0, None),
+        (b"\0", 100, 0, 0, None),
+        (b"\0", 40 << 10, 0, 0, long),
+        (b"a\0", 1_024, 1_024, 1_024, None),
+        (b"a\0", 1_025, 1_024, 1_024, many),
+        (b"x", 32 << 10, 1, 32 << 10, None),
+        (b"x", (32 << 10) + 1, 1, 32 << 10, long),
+        (&invalid, 10, 10, 10 * 3 * 1_023, None),
+        (&invalid, 11, 10, 10 * 3 * 1_023, long),
+    ] {
+        let line = look::split(&bytes.repeat(times));
+        let kept: usize = line.arguments.iter().map(String::len).sum();
+        let told = (line.arguments.len(), kept, line.cut);
+        assert_eq!(told, (arguments, length, cut), "{times} times {bytes:?}");
+    }
+}
+
+#[test]
+fn that_there_is_more_of_a_command_line_is_told() {
     let tree = Tree::new();
-    tree.process("9", 1, &"x".repeat(40 << 10));
-    let arguments = tree.read(9).unwrap().arguments.unwrap();
-    assert_eq!(arguments, ["x".repeat(32 << 10)]);
+    for (pid, length, unseen) in [
+        (9, 32 << 10, &[][..]),
+        (
+            10,
+            40 << 10,
+            &["the rest of its command line: it is longer than 32 KiB"],
+        ),
+    ] {
+        tree.process(&pid.to_string(), 1, &"x".repeat(length));
+        let traces = tree.read(pid).unwrap();
+        assert_eq!(traces.arguments, Some(vec!["x".repeat(32 << 10)]));
+        assert_eq!(traces.unseen, unseen);
+    }
+}
+
+#[test]
+fn of_one_whose_first_thread_alone_has_ended_no_arguments_are_told() {
+    let tree = Tree::new();
+    for (pid, state, flags, threads, cmdline, are_known) in [
+        (9, 'Z', 0, 2, "", false),
+        (10, 'R', 4, 2, "", false),
+        (11, 'Z', 0, 1, "", true),
+        (12, 'S', 0, 2, "", true),
+        // Wiped out.
+        (13, 'S', 0, 1, "\0\0", true),
+    ] {
+        let directory = tree.process(&pid.to_string(), 1, cmdline);
+        let rest = format!("0 0 0 0 {flags} 0 0 0 0 0 0 0 0 0 0 {threads} 0 100 0 0 0 0 0 0");
+        write(directory.join("stat"), format!("9 (x) {state} 1 {rest}")).unwrap();
+        let traces = tree.read(pid).unwrap();
+        let (arguments, unseen) = if are_known {
+            (Some(vec![]), vec![])
+        } else {
+            let why = "its arguments: its first thread has ended".to_owned();
+            (None, vec![why])
+        };
+        assert_eq!(
+            (traces.arguments, traces.unseen),
+            (arguments, unseen),
+            "{pid}"
+        );
+    }
 }
 
 #[test]

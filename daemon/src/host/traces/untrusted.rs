@@ -39,10 +39,13 @@ pub fn sent(bytes: &[u8]) {
 
 /// `/proc/PID/cmdline`, each argument by itself.
 pub(crate) fn arguments(bytes: &[u8]) {
-    let arguments = look::split(bytes);
+    let look::CommandLine { arguments, cut } = look::split(bytes);
     assert!(arguments.len() <= 1_024);
     assert!(arguments.iter().map(String::len).sum::<usize>() <= 32 << 10);
     assert!(arguments.iter().all(|argument| !argument.contains('\0')));
     let is_written = bytes.iter().any(|byte| *byte != 0);
     assert!(is_written || arguments.is_empty());
+    // All of it is told, or that it is not.
+    let is_whole = arguments.join("\0") == String::from_utf8_lossy(bytes).trim_end_matches('\0');
+    assert!(is_whole || cut.is_some());
 }

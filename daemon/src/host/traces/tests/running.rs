@@ -6,6 +6,7 @@ use crate::host::sleeper::{Sleeper, in_memory, sleep};
 use crate::procfs::stat::Stat;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 impl Sleeper {
     /// Its traces, once it is called so and has loaded what it needs: before that it is
@@ -120,6 +121,29 @@ fn whoever_has_the_pid_of_another_is_not_it() {
     drop(sleeper);
     let ended = look::read(key, Path::new("/proc"));
     assert_eq!(ended, Err("there is none".to_owned()));
+}
+
+#[test]
+fn of_one_whose_first_thread_alone_has_ended_it_is_told_that_nothing_is_known() {
+    let program = "import ctypes, threading, time\n\
+                   threading.Thread(target=time.sleep, args=(600,)).start()\n\
+                   ctypes.CDLL(None).pthread_exit(None)";
+    if Command::new("python3").arg("-V").output().is_err() {
+        eprintln!("skipped: no python3");
+        return;
+    }
+    let sleeper = Sleeper::start("python3", &["-c", program]);
+    let directory = format!("/proc/{}", sleeper.0.id());
+    let until = soon();
+    while Stat::read(Path::new(&directory)).unwrap().state != 'Z' {
+        assert!(Instant::now() < until);
+        std::thread::yield_now();
+    }
+    assert!(Stat::read(Path::new(&directory)).unwrap().threads > 1);
+    let traces = look::read(sleeper.key(), Path::new("/proc")).unwrap();
+    assert_eq!((traces.arguments, traces.libraries), (None, None));
+    let why = "its arguments: its first thread has ended".to_owned();
+    assert!(traces.unseen.contains(&why), "{:?}", traces.unseen);
 }
 
 #[test]
