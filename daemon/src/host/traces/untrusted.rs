@@ -18,7 +18,10 @@ pub fn mappings(bytes: &[u8]) {
             "{name:?}"
         );
         let mut lines = text.lines();
-        let is_executed = |line: &str| line.contains(name.as_str()) && line.contains('x');
+        let is_executed = |line: &str| {
+            let permissions = line.split(' ').nth(1).unwrap_or_default();
+            line.contains(name.as_str()) && permissions.contains('x')
+        };
         assert!(lines.any(is_executed), "{name:?}");
     }
 }
