@@ -32,7 +32,7 @@ pub struct Suspect {
     pub libraries: Option<BTreeSet<String>>,
     /// The ports on which it listens, TCP.
     pub listens: Option<BTreeSet<u16>>,
-    /// The far ends of its established TCP connections.
+    /// The far ends of the TCP connections that it made; not of those that were made to it.
     pub peers: Option<BTreeSet<SocketAddr>>,
     /// What its network namespace has sent since the process holds a device.
     pub sent: Sent,

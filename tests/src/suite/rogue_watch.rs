@@ -3,9 +3,7 @@
 
 mod told;
 
-use gpukill_tests::harness::{
-    Driver, Stage, Troupe, becomes, eventually,
-};
+use gpukill_tests::harness::{Driver, Stage, Troupe, becomes, eventually};
 use rustix::fs::MemfdFlags;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

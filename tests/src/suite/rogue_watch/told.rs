@@ -1,9 +1,7 @@
 //! Who learns of whoever is found: the journal, and those who may see what others do.
 
 use super::{Scene, sleeps};
-use gpukill_tests::harness::{
-    Journald, NOBODY, acting_as, becomes, can_act_as_others, eventually,
-};
+use gpukill_tests::harness::{Journald, NOBODY, acting_as, becomes, can_act_as_others, eventually};
 use serde_json::json;
 use std::process::Command;
 
