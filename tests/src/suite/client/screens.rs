@@ -156,6 +156,7 @@ fn status_tells_how_each_part_stands() {
         " GPU N    fault since N:N:N: lost (GPU_IS_LOST): needs a reset or a reboot",
         " polling  every N ms, last N.N s ago, N late of N",
         " guard    dry-run of soft: nobody is warned or ended, N rules, N open violations, N would be warned and N ended today",
+        " rogue    watching, no findings",
         " store    SIZE samples, N KiB audit, written N.N s ago, in DIRECTORY",
         "",
     ]

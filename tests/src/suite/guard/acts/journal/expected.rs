@@ -18,6 +18,7 @@ pub(super) const BY_THE_LINES: [&[(&str, usize)]; 7] = [
         ("job-ended", 2),
         ("job-gone", 1),
         ("owner-told", 4),
+        ("rogue-rules-in-force", 1),
         ("rule-broken", 3),
         ("rule-changed", 1),
         ("rule-kept", 2),
