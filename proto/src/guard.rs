@@ -22,7 +22,7 @@ pub use rule::{RuleKind, RuleName, RuleSource};
 pub use ruled::{HeldTo, JudgedAs, MOST_RULED, Ruled};
 
 use crate::rogue::Threat;
-use crate::snapshot::{DeviceId, InstanceId};
+use crate::snapshot::{DeviceId, InstanceId, ProcessKey};
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -88,6 +88,17 @@ pub struct JudgedRun {
     pub device: DeviceId,
     /// The part of it, where it is divided.
     pub instance: Option<InstanceId>,
+}
+
+impl JudgedRun {
+    /// The process, on whatever device.
+    #[must_use]
+    pub const fn process(&self) -> ProcessKey {
+        ProcessKey {
+            pid: self.pid,
+            start_ticks: self.start_ticks,
+        }
+    }
 }
 
 /// A person: whose processes they are.

@@ -248,21 +248,19 @@ impl Known {
             signs,
             allowed,
         } = assess(&self.suspect, rules);
-        let looked = Looked {
-            at: now,
+        let before = self.looked.as_deref();
+        let mut looked = Looked {
+            at: before.map_or(now, |before| before.at),
             verdicts,
             score,
             signs,
             allowed: allowed.iter().map(ToString::to_string).collect(),
             unseen: self.unseen(),
         };
-        let is_as_before = |before: &Arc<Looked>| {
-            let before = Looked::clone(before);
-            Looked { at: now, ..before } == looked
-        };
-        if self.looked.as_ref().is_some_and(is_as_before) {
+        if before == Some(&looked) {
             return None;
         }
+        looked.at = now;
         Some(self.looked.insert(Arc::new(looked)))
     }
 

@@ -95,16 +95,7 @@ impl Watch {
         let span = (now.plus_seconds(-window), now);
         let loads = &mut self.loads;
         let used = self.store.buckets(span, &mut |bucket, _| {
-            let stretches = bucket.runs.iter().map(|(run, judged)| Stretch {
-                process: ProcessKey {
-                    pid: run.pid,
-                    start_ticks: run.start_ticks,
-                },
-                held_since: judged.first_seen,
-                usage: &judged.usage,
-                host_cpu: None,
-            });
-            loads.add(bucket.until, bucket.seen_ms, stretches);
+            loads.add_stored(&bucket);
             ControlFlow::Continue(())
         });
         let told = self.store.found_since(now.plus_seconds(-TOLD), Some(boot));

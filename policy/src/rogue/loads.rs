@@ -3,6 +3,7 @@
 //! what the store kept of them.
 
 use super::suspect::{Held, Load, Shares};
+use crate::guard::bucket::Bucket;
 use crate::usage::RunUsage;
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::units::Timestamp;
@@ -124,6 +125,17 @@ impl Loads {
             past.until = past.until.max(until);
             past.add(self.part, seen_ms, moment);
         }
+    }
+
+    /// Adds what the store has of a sample, where nothing is known of host CPUs.
+    pub fn add_stored(&mut self, bucket: &Bucket) {
+        let stretches = bucket.runs.iter().map(|(run, judged)| Stretch {
+            process: run.process(),
+            held_since: judged.first_seen,
+            usage: &judged.usage,
+            host_cpu: None,
+        });
+        self.add(bucket.until, bucket.seen_ms, stretches);
     }
 
     /// How a process used its devices; `None` of one that is not followed.

@@ -32,11 +32,7 @@ impl Refusals {
                 let Some(owner) = &told.owner else {
                     continue;
                 };
-                let process = ProcessKey {
-                    pid: told.run.pid,
-                    start_ticks: told.run.start_ticks,
-                };
-                self.now.insert(process, owner.name.clone());
+                self.now.insert(told.run.process(), owner.name.clone());
                 self.remember(&owner.name, violation.violated_at);
             }
         }

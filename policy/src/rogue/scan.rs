@@ -5,7 +5,7 @@
 //! whom it spoke with. What was found then counts besides.
 
 use super::findings::{rank, worse_of};
-use super::loads::{Loads, Stretch};
+use super::loads::Loads;
 use super::rules::Rules;
 use super::suspect::Suspect;
 use super::verdict::{again, judge};
@@ -63,18 +63,11 @@ impl Scan {
 
     /// Adds the next bucket.
     pub fn add(&mut self, bucket: &Bucket) {
-        let key = |pid, start_ticks| ProcessKey { pid, start_ticks };
-        let stretches = bucket.runs.iter().map(|(run, judged)| Stretch {
-            process: key(run.pid, run.start_ticks),
-            held_since: judged.first_seen,
-            usage: &judged.usage,
-            host_cpu: None,
-        });
-        self.loads.add(bucket.until, bucket.seen_ms, stretches);
+        self.loads.add_stored(bucket);
         let index = |id: &DeviceId| bucket.devices.get(id).map(|device| device.index);
         let mut present = BTreeSet::new();
         for (run, judged) in &bucket.runs {
-            let process = key(run.pid, run.start_ticks);
+            let process = run.process();
             if judged.is_present {
                 present.insert(process);
             }
@@ -104,11 +97,6 @@ impl Scan {
             load: self.loads.of(process),
             ..Suspect::of_past(&here.about)
         };
-        let recorded = self.recorded.remove(&process);
-        let found = recorded
-            .iter()
-            .flat_map(|it| again(&it.verdicts, &suspect, &self.rules));
-        let verdicts = worse_of(judge(&suspect, &self.rules), found.collect());
         let about = &here.about;
         let known = Finding {
             process,
@@ -120,12 +108,21 @@ impl Scan {
             since: here.first,
             last_seen: here.last,
             is_present: false,
-            verdicts,
+            verdicts: judge(&suspect, &self.rules),
         };
-        self.put(match recorded {
-            Some(recorded) => merged(known, recorded),
+        let known = match self.recorded.remove(&process) {
+            Some(recorded) => both(known, self.again(recorded, &suspect)),
             None => known,
-        });
+        };
+        self.put(known);
+    }
+
+    /// What was found at the time, by the rules of now.
+    fn again(&self, recorded: Finding, suspect: &Suspect) -> Finding {
+        Finding {
+            verdicts: again(&recorded.verdicts, suspect, &self.rules),
+            ..recorded
+        }
     }
 
     /// Adds what was found at the time.
@@ -133,8 +130,7 @@ impl Scan {
         let is_full = self.recorded.len() >= MOST;
         match self.recorded.remove(&finding.process) {
             Some(known) => {
-                let verdicts = worse_of(known.verdicts.clone(), finding.verdicts.clone());
-                let both = merged(Finding { verdicts, ..known }, finding);
+                let both = both(known, finding);
                 self.recorded.insert(both.process, both);
             }
             None if is_full => self.more = self.more.saturating_add(1),
@@ -148,6 +144,11 @@ impl Scan {
         if finding.verdicts.is_empty() {
             return;
         }
+        // It may have left its device and come back.
+        let finding = match self.found.remove(&finding.process) {
+            Some(known) => both(known, finding),
+            None => finding,
+        };
         self.found.insert(finding.process, finding);
         if self.found.len() > MOST {
             let least = self.found.values().max_by_key(|finding| rank(finding));
@@ -175,11 +176,7 @@ impl Scan {
         }
         for (process, recorded) in std::mem::take(&mut self.recorded) {
             let suspect = Suspect::of_finding(&recorded);
-            let verdicts = again(&recorded.verdicts, &suspect, &self.rules);
-            let known = Finding {
-                verdicts,
-                ..recorded
-            };
+            let known = self.again(recorded, &suspect);
             match living.get(&process) {
                 None => self.put(known),
                 Some(now) => self.put(beside(now.as_ref(), known, until)),
@@ -206,8 +203,8 @@ impl Scan {
     }
 }
 
-/// What is known of a process by two ways; the verdicts are the first's.
-fn merged(one: Finding, other: Finding) -> Finding {
+/// What is known of a process by two ways.
+fn both(one: Finding, other: Finding) -> Finding {
     let gpus: BTreeSet<u32> = one.gpus.into_iter().chain(other.gpus).collect();
     Finding {
         since: one.since.min(other.since),
@@ -217,23 +214,20 @@ fn merged(one: Finding, other: Finding) -> Finding {
         uid: one.uid.or(other.uid),
         name: one.name.or(other.name),
         executable: one.executable.or(other.executable),
+        verdicts: worse_of(one.verdicts, other.verdicts),
         ..one
     }
 }
 
 /// What was found of who lives still, beside what is known of it now.
 fn beside(now: Option<&Finding>, before: Finding, until: Timestamp) -> Finding {
-    let Some(now) = now.cloned() else {
-        return Finding {
+    match now {
+        Some(now) => both(now.clone(), before),
+        None => Finding {
             is_present: true,
             last_seen: until,
             ..before
-        };
-    };
-    let verdicts = worse_of(now.verdicts.clone(), before.verdicts.clone());
-    Finding {
-        verdicts,
-        ..merged(now, before)
+        },
     }
 }
 
@@ -441,6 +435,18 @@ mod tests {
             judged_by(&[by(AllowedBy::Process("train".into()), None)]),
             [1, 2]
         );
+    }
+
+    #[test]
+    fn whoever_left_and_came_back_is_as_bad_as_it_was_at_its_worst() {
+        let mut scan = Scan::new(Rules::default(), at(0));
+        scan.add(&bucket(0, &[], &[(1, MINER)]));
+        scan.add(&bucket(1, &[], &[]));
+        scan.add(&bucket(2, &[], &[(1, "xmrig")]));
+        let report = told(scan, &BTreeMap::new());
+        let signs = &report.findings[0].verdicts[0].signs;
+        assert!(signs.iter().any(|sign| sign.kind == "pool_on_command_line"));
+        assert_eq!(report.findings[0].last_seen, at(3));
     }
 
     #[test]
