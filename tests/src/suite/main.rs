@@ -45,6 +45,8 @@ mod corpus;
 
 mod manners;
 
+mod installed;
+
 mod raw;
 
 mod tidy;
