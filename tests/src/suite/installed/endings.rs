@@ -4,6 +4,7 @@ use super::{Installed, STAND_IN, timed};
 use gpukill_tests::harness::{Invented, Procfs, becomes, eventually};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
+use std::process::Stdio;
 use std::time::Duration;
 
 /// What a stop may take with somebody watching.
@@ -28,7 +29,11 @@ fn a_stop_takes_less_than_two_seconds_and_what_is_recorded_outlives_a_reboot() {
     assert_eq!(ran.code, 0, "{ran:?}");
 
     let mut watcher = it.command("alice", &["gpukillctl", "list", "--watch"]);
-    let mut watcher = watcher.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut watcher = watcher
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let (ran, took) = timed(&mut it.command("root", &["systemctl", "stop", "gpukilld"]));
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(took < STOP, "{took:?}");

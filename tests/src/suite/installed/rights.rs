@@ -115,7 +115,7 @@ fn who_breaks_one_is_told(it: &Installed, pid: u32) {
     let shown = |login: Login| String::from_utf8(login.shown()).unwrap();
     let text = shown(login);
     assert!(
-        text.contains(&format!("pid {pid} python on GPU 0")),
+        text.contains(&format!("pid {pid} sleep on GPU 0")),
         "{text:?}"
     );
     assert_eq!(shown(strangers), "");
