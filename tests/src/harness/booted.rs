@@ -181,7 +181,7 @@ impl Ground {
         for part in [Command::stdin, Command::stdout, Command::stderr] {
             part(&mut command, Stdio::null());
         }
-        let boot = command.spawn().expect("nsenter starts");
+        let mut boot = command.spawn().expect("nsenter starts");
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if let Some(init) = init_below(boot.id())
@@ -191,6 +191,8 @@ impl Ground {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        let _ = boot.kill();
+        let _ = boot.wait();
         None
     }
 }
