@@ -30,8 +30,19 @@ fn an_upgrade_restarts_the_daemon_and_keeps_the_record() {
     let version = it.does(&["dpkg-query", "--showformat=${Version}", "--show", "gpukill"]);
     assert_eq!(version, "999.0");
 
+    what_was_disabled_stays_so(&it);
     a_newer_store_is_left_alone(&it);
     is_removed_and_purged(&it);
+}
+
+/// On a box that wants no resets.
+fn what_was_disabled_stays_so(it: &Installed) {
+    let unit = "gpukill-reset.socket";
+    it.does(&["systemctl", "disable", "--now", unit]);
+    it.install(&it.package.second);
+    let states = ["UnitFileState", "ActiveState"].map(|name| it.property(unit, name));
+    assert_eq!(states, ["disabled", "inactive"]);
+    it.does(&["systemctl", "enable", "--now", unit]);
 }
 
 /// As after going back to an older version.
@@ -69,7 +80,7 @@ fn is_removed_and_purged(it: &Installed) {
         "/etc/gpukill/guard.toml".to_owned(),
     ];
     let are_there = || kept.clone().map(|path| it.path(&path).exists());
-    it.does(&["dpkg", "--remove", "gpukill"]);
+    it.dpkg(&["--remove", "gpukill"]);
     assert!(!it.has(daemon));
     for gone in [
         "/run/gpukill-reset.sock",
@@ -87,7 +98,7 @@ fn is_removed_and_purged(it: &Installed) {
     let rules = it.does(&["gpukillctl", "guard", "config"]);
     assert!(rules.contains("default_memory_limit_gb = 4"), "{rules}");
 
-    it.does(&["dpkg", "--purge", "gpukill"]);
+    it.dpkg(&["--purge", "gpukill"]);
     for gone in [STATE, "/etc/gpukill"] {
         assert!(!it.path(gone).exists(), "{gone}");
     }
