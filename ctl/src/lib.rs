@@ -4,6 +4,7 @@
 //! - [`args`], `settings`: what was typed, and what it means together with the
 //!   environment and the settings file.
 //! - [`exit`]: how a run can end, and the one mapping from failures to exit codes.
+//! - `versions`: client and daemon of different ones.
 //! - `connect`: which socket, how long to wait, when to try again.
 //! - `command`: one file for each command.
 //! - `moment`: the times that people type.
@@ -18,6 +19,8 @@ pub mod args;
 mod settings;
 
 pub mod exit;
+
+mod versions;
 
 mod connect;
 

@@ -20,7 +20,7 @@ pub(crate) async fn run(settings: &Settings, messages: Messages) -> Result<Exit,
         // Only the settings can ask for forms that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
             let look = Look::of_stdout(settings);
-            print_lines(&lines(&status, &look), &look)?;
+            print_lines(&lines(&status, env!("CARGO_PKG_VERSION"), &look), &look)?;
         }
     }
     Ok(Exit::Done)
