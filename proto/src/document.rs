@@ -38,13 +38,15 @@ mod rogue;
 
 mod prune;
 
+pub mod report;
+
 pub use actions::ActionDocument;
 pub use audit::AuditDocument;
 pub use explain::{ExplainDocument, FoundDocument, HoldDocument};
 pub use gpu::{GpuDocument, InstanceDocument, XidDocument};
 pub use guard::{
-    EvidenceDocument, GuardDocument, GuardRecordDocument, OpenViolationDocument, ToldDocument,
-    VictimDocument, ViolationsDocument,
+    EvidenceDocument, GuardDocument, GuardRecordDocument, OpenViolationDocument,
+    RuleCountsDocument, ToldDocument, VictimDocument, ViolationsDocument,
 };
 pub use holders::{
     EndedDocument, FindingDocument, HeldGpuDocument, HolderDocument, HoldersDocument,
@@ -65,7 +67,7 @@ pub use rogue::{
     SuspectDocument, SuspectedDocument, VerdictDocument,
 };
 pub use ruled::{GuardBriefDocument, LimitDocument, MarkDocument, ReplacedDocument, RuledDocument};
-pub use status::{BackendDocument, StatusDocument};
+pub use status::{BackendDocument, SettingDocument, StatusDocument};
 pub use summary::{
     DayDocument, GapDocument, HourDocument, OwnerTimeDocument, ProcessTimeDocument,
     SummaryDocument, UsedGpuDocument, WeekDocument, WeeklyDocument,

@@ -11,6 +11,8 @@ mod hostile;
 
 mod kill;
 
+mod report;
+
 mod reset;
 
 mod rogue;

@@ -133,10 +133,12 @@ impl Gpukill for Session {
                 samples: Bytes(0),
                 audit: Bytes(0),
                 written_at: None,
+                written: 0,
                 dropped: 0,
             },
             guard: verdicts::standing(),
             rogue: RogueReport::default(),
+            settings: vec![],
         })
     }
 

@@ -2,12 +2,45 @@
 
 use super::SCHEMA;
 use crate::guard::{
-    Acted, Evidence, GuardRecord, GuardReport, GuardStep, Milder, OpenViolation, Person, Subject,
-    Told, Victim, ViolationPage,
+    Acted, Evidence, GuardRecord, GuardReport, GuardStep, Milder, OpenViolation, Person,
+    RuleCounts, Subject, Told, Victim, ViolationPage,
 };
 use crate::rogue::Threat;
 use crate::units::Timestamp;
 use serde::Serialize;
+
+/// How many policies and rules there are of each source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct RuleCountsDocument {
+    pub defaults: u32,
+    pub users: u32,
+    pub groups: u32,
+    pub gpus: u32,
+    pub times: u32,
+    pub rules: u32,
+}
+
+impl From<RuleCounts> for RuleCountsDocument {
+    fn from(counts: RuleCounts) -> Self {
+        let RuleCounts {
+            defaults,
+            users,
+            groups,
+            gpus,
+            times,
+            rules,
+        } = counts;
+        Self {
+            defaults,
+            users,
+            groups,
+            gpus,
+            times,
+            rules,
+        }
+    }
+}
 
 /// How the guard stands.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -21,6 +54,7 @@ pub struct GuardDocument {
     /// What a dry run rehearses: `soft` or `enforce`.
     pub rehearses: &'static str,
     pub rules: u32,
+    pub rule_counts: RuleCountsDocument,
     pub file: String,
     /// `null` where there is no file.
     pub revision: Option<String>,
@@ -63,7 +97,8 @@ impl From<&GuardReport> for GuardDocument {
         Self {
             mode: mode.name(),
             rehearses: rehearses.name(),
-            rules: *rules,
+            rules: rules.all(),
+            rule_counts: RuleCountsDocument::from(*rules),
             file: file.clone(),
             revision: revision.as_ref().map(|it| it.0.clone()),
             mistakes: mistakes.clone(),

@@ -17,6 +17,8 @@ mod readings;
 
 mod readme;
 
+mod report;
+
 mod reset;
 
 mod see;
