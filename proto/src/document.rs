@@ -45,8 +45,8 @@ pub use audit::AuditDocument;
 pub use explain::{ExplainDocument, FoundDocument, HoldDocument};
 pub use gpu::{GpuDocument, InstanceDocument, XidDocument};
 pub use guard::{
-    EvidenceDocument, GuardDocument, GuardRecordDocument, OpenViolationDocument,
-    RuleCountsDocument, ToldDocument, VictimDocument, ViolationsDocument,
+    EvidenceDocument, GuardDocument, GuardRecordDocument, OpenViolationDocument, ToldDocument,
+    VictimDocument, ViolationsDocument,
 };
 pub use holders::{
     EndedDocument, FindingDocument, HeldGpuDocument, HolderDocument, HoldersDocument,
@@ -66,7 +66,10 @@ pub use rogue::{
     LookedDocument, RecommendationDocument, RogueDocument, ScanDocument, SignDocument,
     SuspectDocument, SuspectedDocument, VerdictDocument,
 };
-pub use ruled::{GuardBriefDocument, LimitDocument, MarkDocument, ReplacedDocument, RuledDocument};
+pub use ruled::{
+    GuardBriefDocument, LimitDocument, MarkDocument, ReplacedDocument, RuleCountsDocument,
+    RuledDocument,
+};
 pub use status::{BackendDocument, SettingDocument, StatusDocument};
 pub use summary::{
     DayDocument, GapDocument, HourDocument, OwnerTimeDocument, ProcessTimeDocument,

@@ -1,46 +1,13 @@
 //! The JSON of the guard: how it stands, and what it decided.
 
-use super::SCHEMA;
+use super::{RuleCountsDocument, SCHEMA};
 use crate::guard::{
-    Acted, Evidence, GuardRecord, GuardReport, GuardStep, Milder, OpenViolation, Person,
-    RuleCounts, Subject, Told, Victim, ViolationPage,
+    Acted, Evidence, GuardRecord, GuardReport, GuardStep, Milder, OpenViolation, Person, Subject,
+    Told, Victim, ViolationPage,
 };
 use crate::rogue::Threat;
 use crate::units::Timestamp;
 use serde::Serialize;
-
-/// How many policies and rules there are of each source.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names are the documented JSON fields")]
-pub struct RuleCountsDocument {
-    pub defaults: u32,
-    pub users: u32,
-    pub groups: u32,
-    pub gpus: u32,
-    pub times: u32,
-    pub rules: u32,
-}
-
-impl From<RuleCounts> for RuleCountsDocument {
-    fn from(counts: RuleCounts) -> Self {
-        let RuleCounts {
-            defaults,
-            users,
-            groups,
-            gpus,
-            times,
-            rules,
-        } = counts;
-        Self {
-            defaults,
-            users,
-            groups,
-            gpus,
-            times,
-            rules,
-        }
-    }
-}
 
 /// How the guard stands.
 #[derive(Debug, Clone, PartialEq, Serialize)]

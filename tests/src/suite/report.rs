@@ -111,7 +111,7 @@ fn a_report_of_a_box_full_of_names_has_none_of_them() {
     assert_eq!(document["devices"][0]["pids"], 1);
     let expected = [
         ("GPU 0", "fan: NVML reports an unknown error (999)"),
-        ("guard", "…: the built-in rules hold; see …"),
+        ("guard", "…: the built-in rules hold; see …guard.toml"),
     ];
     assert_eq!(faults(&document["daemon"]["faults"]), expected);
     assert_eq!(faults(&document["recent_faults"]), expected);
