@@ -367,7 +367,7 @@ mod tests {
                 rules: "/etc/gpukill/rogue.toml".into(),
             },
             reset: Reset {
-                helper: "/run/gpukill/reset.sock".into(),
+                helper: "/run/gpukill-reset.sock".into(),
             },
             alerts: Thresholds::default(),
             protect: Protect::default(),

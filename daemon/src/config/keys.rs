@@ -243,7 +243,7 @@ pub const KEYS: &[Key<Config>] = &[
         section: "reset",
         name: "helper",
         variable: "GPUKILLD_RESET_HELPER",
-        default: "\"/run/gpukill/reset.sock\"",
+        default: "\"/run/gpukill-reset.sock\"",
         help: "The socket of gpukill-reset, which does the last step of a reset as root.",
         set: |config, v| absolute(v).map(|path| config.reset.helper = path),
     },

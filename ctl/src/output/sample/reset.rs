@@ -103,7 +103,7 @@ pub(crate) fn reset_plan() -> ResetPlan {
     ];
     let lost = ResetFate::Unsupported(FELL_OFF.into());
     let no_helper = ResetFate::Unsupported(
-        "gpukill-reset is not installed or not started: there is no socket /run/gpukill/reset.sock"
+        "gpukill-reset is not installed or not started: there is no socket /run/gpukill-reset.sock"
             .into(),
     );
     let mut nameless = target(6, Vendor::Other, "", no_helper);
