@@ -41,8 +41,8 @@ fn said(path: &str) -> String {
 
 #[test]
 fn the_date_is_that_of_the_sources_or_none() {
-    let date = |epoch: &[u8]| super::date(OsStr::from_bytes(epoch)).ok();
-    assert_eq!(date(b"1790000000").as_deref(), Some("2026-09-21"));
+    let day = |epoch: &[u8]| date(OsStr::from_bytes(epoch)).ok();
+    assert_eq!(day(b"1790000000").as_deref(), Some("2026-09-21"));
     for wrong in [
         b"".as_slice(),
         b"today",
@@ -50,7 +50,7 @@ fn the_date_is_that_of_the_sources_or_none() {
         b"\xff",
         b"99999999999999999",
     ] {
-        assert_eq!(date(wrong), None, "{wrong:?}");
+        assert_eq!(day(wrong), None, "{wrong:?}");
     }
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("man/man8/gpukilld.8");

@@ -70,9 +70,7 @@ impl Installed {
     /// Lets the people of the box be there.
     fn settle(&self) {
         let users = [("alice", ALICE), ("bob", BOB), ("olga", OLGA), ("ada", ADA)];
-        let mut lines: Vec<String> = users
-            .map(|(name, uid)| format!("u {name} {uid}"))
-            .into();
+        let mut lines: Vec<String> = users.map(|(name, uid)| format!("u {name} {uid}")).into();
         lines.push("m olga gpukill-operators".into());
         lines.push("m ada gpukill-admin".into());
         let mut command = vec!["systemd-sysusers", "--inline"];
@@ -109,7 +107,9 @@ impl Installed {
 
     /// One GPU that these processes use.
     fn lists(&self, pids: &[u32]) {
-        let rows = pids.iter().map(|pid| json!({"pid": pid, "memory": 1_u64 << 30}));
+        let rows = pids
+            .iter()
+            .map(|pid| json!({"pid": pid, "memory": 1_u64 << 30}));
         let rows: Vec<Value> = rows.collect();
         self.play(&json!({"gpus": [{"processes": rows}]}));
     }
@@ -142,7 +142,10 @@ impl Installed {
 
     /// The first entry of gpukilld's of this kind with these fields, as soon as it is there.
     fn told(&self, kind: &str, fields: &[&str]) -> Value {
-        let id = format!("MESSAGE_ID={}", gpukill_tests::harness::Journald::id_of(kind));
+        let id = format!(
+            "MESSAGE_ID={}",
+            gpukill_tests::harness::Journald::id_of(kind)
+        );
         let unit = "_SYSTEMD_UNIT=gpukilld.service";
         let all = [&[unit, &id], fields].concat();
         eventually(&format!("{kind} in the journal"), || {
@@ -150,9 +153,14 @@ impl Installed {
         })
     }
 
-    /// All that was recorded of acts, the newest first.
-    fn acts(&self) -> Value {
-        self.json("root", &["audit", "actions", "-o", "json"])["actions"].clone()
+    /// The edits of the rules that are recorded, the newest first.
+    fn edits(&self) -> Vec<Value> {
+        let record = self.json("root", &["audit", "actions", "-o", "json"]);
+        let actions = record["actions"].as_array().unwrap().iter();
+        actions
+            .filter(|act| act["kind"] == "rules_edit")
+            .cloned()
+            .collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The pages of the programs.
 
 use super::{DATE, said};
+use crate::roff::Page;
 use crate::{client, daemon, files};
 use clap::{Arg, Command, ValueEnum as _};
 use gpukillctl::exit::Exit;
@@ -95,9 +96,7 @@ fn what_the_help_hides_is_nowhere() {
         .subcommand(Command::new("known").about("it").hide(false))
         .subcommand(Command::new("covert").about("it").hide(true));
     command.build();
-    let pages = client::of(&command, DATE)
-        .into_iter()
-        .map(|it| it.into_file());
+    let pages = client::of(&command, DATE).into_iter().map(Page::into_file);
     let pages: Vec<_> = pages.collect();
     let paths: Vec<_> = pages
         .iter()

@@ -24,7 +24,7 @@ fn an_installed_package_runs_ready_at_each_boot_and_with_three_capabilities() {
         assert_eq!(enabled, "enabled\n", "{unit}");
         assert_eq!(it.property(unit, "ActiveState"), "active", "{unit}");
     }
-    for group in ["gpukill", "gpukill-operators", "gpukill-admin", "render"] {
+    for group in ["gpukill", "gpukill-operators", "gpukill-admin"] {
         it.does(&["getent", "group", group]);
     }
     let status = it.does(&["gpukillctl", "status"]);
@@ -43,12 +43,12 @@ fn lists_what_people_use(it: &Installed) {
     it.lists(&[pid]);
     let row = eventually("the job is listed", || {
         let list = it.json("bob", &["list", "-o", "json"]);
-        let rows = list["processes"].as_array().unwrap().clone();
+        let rows = list["procs"].as_array().unwrap().clone();
         rows.into_iter().next()
     });
-    let told = ["pid", "uid", "user", "used_memory_mb"].map(|field| &row[field]);
+    let told = ["pid", "uid", "user", "used_mem_mb"].map(|field| &row[field]);
     assert_eq!(json!(told), json!([pid, ALICE, "alice", 1024]), "{row:#}");
-    assert_eq!(row["where"], "training.service", "{row:#}");
+    assert_eq!(row["unit"], "training.service", "{row:#}");
 }
 
 /// The lines of `/proc/PID/status` by their names.
@@ -69,12 +69,7 @@ fn runs_with_few_rights(it: &Installed) {
     for set in all {
         assert_eq!(of_daemon[set], THREE, "{set} of the daemon");
     }
-    let children = format!("/proc/{daemon}/task/{daemon}/children");
-    let children = std::fs::read_to_string(it.path(&children)).unwrap();
-    let sensors: Vec<u32> = children
-        .split_whitespace()
-        .map(|pid| pid.parse().unwrap())
-        .collect();
+    let sensors = children(it, daemon);
     let [sensor] = sensors[..] else {
         panic!("one sensor: {sensors:?}")
     };
@@ -87,6 +82,17 @@ fn runs_with_few_rights(it: &Installed) {
         assert_eq!(process["NoNewPrivs"], "1");
         assert_eq!(process["Seccomp"], "2");
     }
+}
+
+/// What any thread of a process has started.
+fn children(it: &Installed, pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(it.path(&format!("/proc/{pid}/task"))).unwrap();
+    let files = tasks.map(|task| task.unwrap().path().join("children"));
+    let pids: String = files
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .collect();
+    let pids = pids.split_whitespace().map(|pid| pid.parse().unwrap());
+    pids.collect()
 }
 
 fn units_are_well(it: &Installed) {
