@@ -116,7 +116,7 @@ pub(crate) fn unit() -> UnitPart {
     UnitPart {
         gpukilld: state(&directories, "gpukilld.service"),
         // What a package brings is no admin's.
-        drop_ins: directories.iter().take(2).any(|it| drop_ins(it)),
+        drop_ins: directories.iter().take(2).any(drop_ins),
         reset_socket: state(&directories, "gpukill-reset.socket"),
     }
 }
