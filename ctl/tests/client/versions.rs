@@ -76,3 +76,30 @@ fn status_says_in_one_line_that_the_daemon_is_of_another_release() {
         )]
     );
 }
+
+#[test]
+fn a_report_of_a_bug_is_made_whatever_the_daemon_speaks() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(
+        directory.path(),
+        speaking(ProtocolVersion { major: 9, minor: 1 }),
+    );
+    let output = run(&daemon.socket, "status --report");
+    assert_eq!(output.status.code(), Some(6));
+    let line = "- **gpukilld does not answer: it speaks another protocol, 9.1** (exit code 6)";
+    let shown = stdout(&output);
+    assert!(shown.lines().any(|it| it == line), "{shown}");
+    assert_eq!(stderr(&output), stderr(&run(&daemon.socket, "status")));
+    let daemon = Daemon::start(directory.path(), Script::default());
+    let output = run(&daemon.socket, "status --report");
+    assert_eq!(
+        (output.status.code(), stderr(&output).as_str()),
+        (Some(0), "")
+    );
+    let shown = stdout(&output);
+    // The stand-in's person, box and pids.
+    for name in ["alice", "GPU-", "train"] {
+        assert!(!shown.contains(name), "{name} is in:\n{shown}");
+    }
+    assert!(shown.contains("\n- GPU 0: nvidia"), "{shown}");
+}

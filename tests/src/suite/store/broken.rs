@@ -2,7 +2,7 @@
 //! so does the store when the reason is gone.
 
 use super::super::raw::Raw;
-use super::{database, events, records};
+use super::{events, records};
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
 use gpukill_tests::harness::{Daemon, Stage, becomes, eventually};
 use rusqlite::Connection;
