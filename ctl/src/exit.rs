@@ -218,7 +218,7 @@ fn exit_of(refusal: &Refusal) -> Exit {
 }
 
 /// Where no daemon runs.
-const START: &str = "start one: gpukilld as root for everybody, or gpukilld --user for yourself";
+const START: &str = "start it: systemctl start gpukilld, as root; or gpukilld --user, for yourself";
 
 fn connect_hint(socket: &Path, error: &ConnectError, runs: Runs) -> Option<String> {
     match error {
