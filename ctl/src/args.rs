@@ -15,6 +15,8 @@ mod rogue;
 
 mod number;
 
+mod visible;
+
 use crate::settings::{Colors, Format, LogLevel, bounds};
 pub use audit::{Actions, Audit, AuditCommand, Period, Which};
 pub use audit_copies::{Backup, Export, ExportFormat, Prune, Restore};
@@ -30,6 +32,7 @@ use number::{pid, whole};
 pub use reset::Reset;
 pub use rogue::{AllowChoice, Allowing, Rogue, RogueCommand, Scan, SetRogueKey};
 use std::path::PathBuf;
+pub use visible::visible;
 
 /// Who uses the GPUs of this box.
 #[derive(Debug, Parser)]

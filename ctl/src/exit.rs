@@ -13,7 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The exit codes. Scripts rely on the numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// Nobody types them: they are an enum of values so that the manual can list them all,
+/// with the words that stand here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 #[repr(u8)]
 pub enum Exit {
     /// What was asked is done.

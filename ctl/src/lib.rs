@@ -33,6 +33,7 @@ use args::{Cli, Command};
 use clap::Parser as _;
 use exit::{Exit, Failure, Runs};
 use output::message::Messages;
+pub use settings::{Told, told};
 use std::ffi::OsString;
 
 /// Does what the command line asks, and says how that ended.

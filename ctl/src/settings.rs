@@ -222,6 +222,29 @@ pub(crate) const KEYS: &[Key<Settings>] = &[
     },
 ];
 
+/// What the manual tells of a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// The variable of the environment.
+    pub variable: &'static str,
+    /// The key in the file.
+    pub key: &'static str,
+    /// The default as the file would have it; empty where there is none to write.
+    pub default: &'static str,
+    /// What it is for.
+    pub help: &'static str,
+}
+
+/// Every setting, in the order of the table.
+pub fn told() -> impl Iterator<Item = Told> {
+    KEYS.iter().map(|key| Told {
+        variable: key.variable,
+        key: key.name,
+        default: key.default,
+        help: key.help,
+    })
+}
+
 /// The settings that were typed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Flags {

@@ -94,4 +94,4 @@ pub use holders::measured;
 pub use gather::measured as gathered;
 pub use host::connections::measured as sockets;
 
-pub use startup::{EXIT_USAGE, run};
+pub use startup::{EXIT_FAILED, EXIT_USAGE, run};

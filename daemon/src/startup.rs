@@ -50,7 +50,7 @@ use tokio::sync::{oneshot, watch};
 pub const EXIT_USAGE: u8 = 3;
 
 /// The exit code for everything else that failed.
-const EXIT_FAILED: u8 = 1;
+pub const EXIT_FAILED: u8 = 1;
 
 /// How long the end waits for a poll that is under way.
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);

@@ -12,6 +12,8 @@
 
 mod actor;
 
+mod booted;
+
 mod build;
 
 mod daemon;
@@ -25,6 +27,8 @@ mod login;
 
 #[path = "../fake-nvml/older.rs"]
 mod older;
+
+mod package;
 
 mod procfs;
 
@@ -41,12 +45,14 @@ mod troupe;
 mod user;
 
 pub use actor::Actor;
+pub use booted::Booted;
 pub use build::{Built, build, built};
 pub use daemon::Daemon;
 pub use driver::{Driver, is_over};
 pub use gate::Gate;
 pub use journald::Journald;
 pub use login::Login;
+pub use package::{Package, package};
 pub use procfs::{Invented, Procfs, Related};
 pub use stage::{Ran, Stage};
 pub use stream::Stream;
@@ -119,6 +125,12 @@ pub fn sees_all_cgroups() -> bool {
         skip("where a process runs is out of sight in this cgroup namespace");
     }
     sees
+}
+
+/// Whether this machine has a program that tells its version.
+fn has(tool: &str) -> bool {
+    let asked = std::process::Command::new(tool).arg("--version").output();
+    asked.is_ok()
 }
 
 /// Says why a test does not look at something on this machine.

@@ -53,7 +53,9 @@ fn run_cargo() -> Option<Built> {
         .current_dir(workspace)
         .env("CARGO_TARGET_DIR", target);
     command.args(["build", "--quiet", "--locked", "--bins", "--lib"]);
-    command.args(["-p", "gpukilld", "-p", "gpukillctl", "-p", "fake-nvml"]);
+    for package in ["gpukilld", "gpukillctl", "gpukill-pages", "fake-nvml"] {
+        command.args(["-p", package]);
+    }
     match profile.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => {}
         Some(name) => {

@@ -1,6 +1,6 @@
 //! A journald of the test's own, and what an admin finds in its journal.
 
-use super::{Actor, Daemon, Stage, skip};
+use super::{Actor, Daemon, Stage, has, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt as _;
@@ -24,7 +24,6 @@ impl Journald {
             return None;
         }
         let program = Path::new("/lib/systemd/systemd-journald");
-        let has = |tool| Command::new(tool).arg("--version").output().is_ok();
         let named = std::fs::read_to_string("/etc/machine-id");
         if !program.exists()
             || !["unshare", "nsenter", "journalctl"].into_iter().all(has)

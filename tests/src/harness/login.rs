@@ -7,6 +7,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::{File, Permissions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::path::Path;
 
 /// What a test writes behind everything else, to see that nothing is to come.
 const END: &str = "-- the end";
@@ -28,15 +29,33 @@ impl Login {
     pub fn of(uid: u32) -> Self {
         let far = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&far).expect("granted");
+        Self::with(File::from(far), Path::new("/"), uid)
+    }
+
+    /// The same on a box that has its root directory here.
+    ///
+    /// # Panics
+    /// As [`Self::of`].
+    #[must_use]
+    pub fn on(root: &Path, uid: u32) -> Self {
+        let mut options = File::options();
+        options.read(true).write(true);
+        options.custom_flags(OFlags::NOCTTY.bits().cast_signed());
+        let far = options.open(root.join("dev/pts/ptmx")).expect("a terminal");
+        Self::with(far, root, uid)
+    }
+
+    fn with(far: File, root: &Path, uid: u32) -> Self {
         unlockpt(&far).expect("unlocked");
         let name = ptsname(&far, Vec::new()).expect("it has a name");
-        let path = name.to_str().expect("ASCII").to_owned();
+        let name = name.to_str().expect("ASCII").trim_start_matches('/');
+        let path = root.join(name).to_str().expect("ASCII").to_owned();
         chown(&path, Some(uid), None).expect("it is given to them");
         let mut options = File::options();
         options.read(true).write(true);
         options.custom_flags(OFlags::NOCTTY.bits().cast_signed());
         let login = Self {
-            far: File::from(far),
+            far,
             near: options.open(&path).expect("a terminal"),
             path,
         };

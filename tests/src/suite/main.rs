@@ -47,6 +47,8 @@ mod corpus;
 
 mod manners;
 
+mod installed;
+
 mod raw;
 
 mod tidy;

@@ -317,7 +317,7 @@ fn only_three_modules_of_the_daemon_are_allowed_unsafe_code() {
 fn sources() -> BTreeMap<PathBuf, String> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = BTreeMap::new();
-    let mut left: Vec<PathBuf> = ["proto", "policy", "daemon", "ctl", "tests"]
+    let mut left: Vec<PathBuf> = ["proto", "policy", "daemon", "ctl", "packaging", "tests"]
         .map(|name| workspace.join(name))
         .into();
     while let Some(directory) = left.pop() {

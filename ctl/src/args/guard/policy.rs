@@ -16,9 +16,9 @@ pub struct Policy {
 /// What is done with a policy.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// Set keys of it, and make it where there is none
+    /// Set keys of a policy, and make it where there is none
     Set(Box<SetPolicy>),
-    /// Remove it
+    /// Remove a policy
     Remove(RemovePolicy),
 }
 
@@ -319,8 +319,12 @@ pub(super) fn only(kind: PolicyKind, set: clap::Command) -> clap::Command {
         // It has no limit of memory.
         PolicyKind::Rule => ("What it is called", ""),
     };
+    let about = format!(
+        "Set keys of a {}, and make it where there is none",
+        kind.name()
+    );
     // In place: what is changed one by one goes to the end.
-    set.mut_args(|option| {
+    set.about(about).mut_args(|option| {
         let named = option.get_long().map(|long| format!("--{long}"));
         let is_key = named.as_deref().filter(|named| OPTIONS.contains(named));
         match (option.get_id().as_str(), is_key) {

@@ -1,0 +1,124 @@
+//! The pages of gpukillctl: one for each command at every depth.
+
+use crate::command::{Node, arguments, beginning, commands, exit_status};
+use crate::daemon;
+use crate::reference;
+use crate::roff::{Name, Page, bold, italic, marked, plain};
+use clap::{Command, CommandFactory as _, ValueEnum as _};
+use gpukill_proto::DEFAULT_SOCKET;
+use gpukillctl::args::Cli;
+use gpukillctl::exit::Exit;
+
+/// Where the client's settings lie.
+pub(crate) const SETTINGS: &str = "~/.config/gpukill/config.toml";
+
+/// The whole command line.
+pub(crate) fn command() -> Command {
+    Cli::command()
+}
+
+/// The whole command line, with all that clap adds to it.
+pub(crate) fn built() -> Command {
+    let mut command = command();
+    command.build();
+    command
+}
+
+/// The program's page.
+pub(crate) fn name() -> Name {
+    Name::new("gpukillctl", 1)
+}
+
+/// All pages.
+pub(crate) fn pages(date: &str) -> Vec<Page> {
+    of(&built(), date)
+}
+
+/// All pages of a command line that is built.
+pub(crate) fn of(command: &Command, date: &str) -> Vec<Page> {
+    let root = Node::root(command);
+    let children = root.children();
+    let mut pages = vec![root_page(&root, date)];
+    below(&children, &[&root], date, &mut pages);
+    pages
+}
+
+/// The pages of commands that stand side by side, and of all below them. `above` are
+/// those that they stand below, the nearest last.
+fn below(nodes: &[Node<'_>], above: &[&Node<'_>], date: &str, pages: &mut Vec<Page>) {
+    for node in nodes {
+        pages.push(page(node, nodes, above, date));
+        let above: Vec<&Node<'_>> = above.iter().copied().chain([node]).collect();
+        below(&node.children(), &above, date, pages);
+    }
+}
+
+fn root_page(root: &Node<'_>, date: &str) -> Page {
+    let mut page = Page::new(root.page(1), date, &root.about());
+    beginning(&mut page, root);
+    let asks = plain("It asks ") + daemon::name().words() + plain(" over its socket.");
+    page.paragraph(&asks);
+    commands(&mut page, root, 1);
+    arguments(&mut page, root, 1);
+    exit_status(&mut page, codes());
+    environment(&mut page);
+    page.section("FILES");
+    let file = plain("Settings in TOML: the keys that ENVIRONMENT names. ")
+        + plain("XDG_CONFIG_HOME stands for ~/.config where it is set.");
+    page.entry(&italic(SETTINGS), &file);
+    page.entry(&italic(DEFAULT_SOCKET), &plain("The daemon's socket."));
+    let mut others: Vec<Name> = root.children().iter().map(|it| it.page(1)).collect();
+    others.push(daemon::name());
+    page.see_also(&others);
+    page
+}
+
+fn page(node: &Node<'_>, siblings: &[Node<'_>], above: &[&Node<'_>], date: &str) -> Page {
+    let mut page = Page::new(node.page(1), date, &node.about());
+    beginning(&mut page, node);
+    commands(&mut page, node, 1);
+    arguments(&mut page, node, 1);
+    if !node.command.is_subcommand_required_set() {
+        exit_status(&mut page, codes());
+    }
+    let rules = reference::rules_of(&node.path);
+    if let Some(rules) = &rules {
+        page.section("FILES");
+        let file = plain("The rules: ") + rules.name.words() + plain(".");
+        page.entry(&italic(rules.path), &file);
+    }
+    let mut others: Vec<Name> = above.last().iter().map(|it| it.page(1)).collect();
+    others.extend(node.children().iter().map(|it| it.page(1)));
+    let beside = siblings.iter().filter(|it| it.path != node.path);
+    others.extend(beside.map(|it| it.page(1)));
+    others.extend(rules.map(|it| it.name));
+    page.see_also(&others);
+    page
+}
+
+/// The exit codes, with the words of their definition.
+pub(crate) fn codes() -> impl Iterator<Item = (u8, String)> {
+    Exit::value_variants().iter().map(|exit| {
+        let value = exit.to_possible_value();
+        let help = value.and_then(|it| it.get_help().map(ToString::to_string));
+        (*exit as u8, help.unwrap_or_default() + ".")
+    })
+}
+
+fn environment(page: &mut Page) {
+    page.section("ENVIRONMENT");
+    let order = plain("An option wins over a variable, that over the key in ")
+        + italic(SETTINGS)
+        + plain(", that over the default.");
+    page.paragraph(&order);
+    for told in gpukillctl::told() {
+        let mut words = marked(told.help) + plain(" Key: ") + bold(told.key);
+        if !told.default.is_empty() {
+            let default = told.default.trim_matches('"');
+            words = words + plain(&format!(" [default: {default}]"));
+        }
+        page.entry(&bold(told.variable), &words);
+    }
+    let colour = plain("Where it is set and not empty, nothing is coloured by itself.");
+    page.entry(&bold("NO_COLOR"), &colour);
+}

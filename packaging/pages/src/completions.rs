@@ -1,0 +1,28 @@
+//! Completions for bash, zsh and fish, of what the help shows and nothing else.
+
+use crate::{client, daemon};
+use clap::Command;
+use clap_complete::{Generator as _, Shell, generate};
+use gpukillctl::args::visible;
+use std::path::PathBuf;
+
+/// The shells for which a package has completions.
+const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
+
+/// Every file, as the shell wants it called.
+pub(crate) fn files() -> Vec<(PathBuf, String)> {
+    let programs = [client::command(), daemon::command()];
+    let mut files = Vec::new();
+    for program in programs {
+        files.extend(SHELLS.map(|shell| file(shell, &program)));
+    }
+    files
+}
+
+fn file(shell: Shell, program: &Command) -> (PathBuf, String) {
+    let name = program.get_name();
+    let mut script = Vec::new();
+    generate(shell, &mut visible(program), name, &mut script);
+    let path = PathBuf::from("completions").join(shell.file_name(name));
+    (path, String::from_utf8_lossy(&script).into_owned())
+}

@@ -1,0 +1,78 @@
+//! What a package has beside the programs, made from the programs' own definitions:
+//! the manual, the completions, and settings in which everything is commented out.
+//!
+//! Read in this order:
+//! - [`roff`]: the language of the manual
+//! - [`command`]: what every program's page takes from its command line
+//! - [`client`], [`daemon`]: the pages of gpukillctl, gpukilld and gpukill-reset
+//! - [`reference`]: the pages of the files that people write
+//! - [`completions`], [`settings`]
+//!
+//! No text of theirs is written a second time here. The pages are not rendered by
+//! clap_mangen: it repeats the options of every command on each page, knows no headings,
+//! and has no place for exit codes and files.
+#![forbid(unsafe_code)]
+
+mod roff;
+
+mod command;
+
+mod client;
+
+mod daemon;
+
+mod reference;
+
+mod completions;
+
+mod settings;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Writes all of it below a directory, which is made where there is none.
+///
+/// `epoch` is SOURCE_DATE_EPOCH: seconds since 1970, the date of the pages in UTC. Without
+/// it they have none, so that the same sources give the same bytes.
+///
+/// # Errors
+/// An epoch that is no such number; what cannot be written.
+pub fn write(directory: &Path, epoch: Option<&OsStr>) -> io::Result<()> {
+    let date = epoch.map(date).transpose()?.unwrap_or_default();
+    for (path, text) in files(&date) {
+        let path = directory.join(path);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// Every file, by its path, with pages of this date; empty for none.
+fn files(date: &str) -> BTreeMap<PathBuf, String> {
+    let pages = client::pages(date)
+        .into_iter()
+        .chain(daemon::pages(date))
+        .chain(reference::pages(date));
+    let mut files: BTreeMap<PathBuf, String> = pages.map(roff::Page::into_file).collect();
+    files.extend(completions::files());
+    files.insert("gpukilld.toml".into(), settings::commented());
+    files
+}
+
+/// The day on which so many seconds have passed since 1970.
+fn date(epoch: &OsStr) -> io::Result<String> {
+    let seconds = epoch.to_str().and_then(|text| text.parse().ok());
+    let moment = seconds.and_then(|seconds| chrono::DateTime::from_timestamp(seconds, 0));
+    let moment = moment.ok_or_else(|| {
+        let what = format!("SOURCE_DATE_EPOCH is no number of seconds: {epoch:?}");
+        io::Error::new(io::ErrorKind::InvalidInput, what)
+    })?;
+    Ok(moment.format("%Y-%m-%d").to_string())
+}
+
+#[cfg(test)]
+mod tests;

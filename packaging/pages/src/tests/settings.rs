@@ -1,0 +1,93 @@
+//! The settings that a package installs.
+
+use crate::settings::commented;
+use gpukilld::config::{Config, Invalid, KEYS, Scope, load, print_default};
+
+fn read(text: &str) -> Result<Config, Invalid> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("gpukilld.toml");
+    std::fs::write(&file, text).unwrap();
+    load(Some(&file), Scope::Box, &[])
+}
+
+/// The lines of keys, each with its place.
+fn keys(text: &str) -> Vec<(usize, &str)> {
+    let is_key = |line: &str| line.starts_with('#') && !line.starts_with("# ");
+    let lines = text.lines().enumerate();
+    lines.filter(|(_, line)| is_key(line)).collect()
+}
+
+/// The file with these lines in force.
+fn with(text: &str, places: &[usize]) -> String {
+    let lines = text.lines().enumerate().map(|(place, line)| {
+        let line = match places.contains(&place) {
+            true => line.strip_prefix('#').unwrap(),
+            false => line,
+        };
+        format!("{line}\n")
+    });
+    lines.collect()
+}
+
+#[test]
+fn as_it_is_it_sets_nothing() {
+    let text = commented();
+    assert_eq!(read(&text), read(""));
+    assert_eq!(read(&text), read(&print_default()));
+    let set: Vec<&str> = text
+        .lines()
+        .filter(|it| !it.is_empty() && !it.starts_with(['#', '[']))
+        .collect();
+    assert_eq!(set, Vec::<&str>::new());
+}
+
+#[test]
+fn every_key_is_there_in_its_section_and_every_line_can_be_taken_out_of_its_comment() {
+    let text = commented();
+    let keys = keys(&text);
+    let mut expected = Vec::new();
+    let mut section = "";
+    for line in text.lines() {
+        if let Some(head) = line.strip_prefix('[') {
+            section = head.trim_end_matches(']');
+        } else if line.starts_with('#') && !line.starts_with("# ") {
+            let name = line.trim_start_matches('#').split(" =").next().unwrap();
+            expected.push(format!("{section}.{name}"));
+        }
+    }
+    assert_eq!(
+        expected,
+        KEYS.iter()
+            .map(gpukill_proto::settings::Key::path)
+            .collect::<Vec<_>>()
+    );
+    // What has no default waits for a value.
+    let whole: Vec<(usize, &str)> = keys
+        .into_iter()
+        .filter(|(_, it)| !it.ends_with('='))
+        .collect();
+    let without = KEYS.iter().filter(|it| it.default.is_empty()).count();
+    assert_eq!(whole.len(), KEYS.len() - without);
+    for (place, line) in &whole {
+        assert_eq!(read(&with(&text, &[*place])), read(""), "{line}");
+    }
+    let all: Vec<usize> = whole.iter().map(|(place, _)| *place).collect();
+    assert_eq!(read(&with(&text, &all)), read(""));
+    // The lines count: with another value it is another configuration.
+    let changed = with(&text, &all).replace("poll_interval = \"2s\"", "poll_interval = \"3s\"");
+    assert_ne!(read(&changed), read(""));
+}
+
+#[test]
+fn its_head_says_how_to_check_it() {
+    let text = commented();
+    let mut lines = text.lines();
+    assert!(
+        lines
+            .by_ref()
+            .take(2)
+            .any(|it| it.contains("gpukilld --check-config"))
+    );
+    assert_eq!(lines.next(), Some(""));
+    assert_eq!(lines.next(), Some("[daemon]"));
+}

@@ -1,0 +1,173 @@
+//! What the programs say that read it all. One that is not installed is left out, with
+//! words.
+
+use super::DATE;
+use crate::files;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// All that is written, on the disk.
+fn written() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (path, text) in files(DATE) {
+        let path = directory.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    directory
+}
+
+fn pages(directory: &Path) -> Vec<PathBuf> {
+    let pages = files(DATE).into_keys().filter(|it| it.starts_with("man"));
+    pages.map(|it| directory.join(it)).collect()
+}
+
+/// What a program prints, and what it says besides; `None` where it is not installed.
+fn run(program: &str, arguments: &[&OsStr]) -> Option<(String, String)> {
+    let ran = Command::new(program)
+        .args(arguments)
+        .env("LC_ALL", "C.UTF-8")
+        .output();
+    match ran {
+        Ok(output) => {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            Some((text(&output.stdout), text(&output.stderr)))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            eprintln!("left out: {program} is not installed");
+            None
+        }
+        Err(error) => panic!("{program}: {error}"),
+    }
+}
+
+/// The same over every page.
+fn over_pages(program: &str, options: &[&str]) -> Option<(String, String)> {
+    let directory = written();
+    let pages = pages(directory.path());
+    assert!(pages.len() > 50);
+    let options = options.iter().map(OsStr::new);
+    let arguments: Vec<&OsStr> = options
+        .chain(pages.iter().map(|it| it.as_os_str()))
+        .collect();
+    run(program, &arguments)
+}
+
+#[test]
+fn mandoc_has_nothing_to_say_of_the_pages() {
+    if let Some(said) = over_pages("mandoc", &["-T", "lint", "-W", "warning"]) {
+        assert_eq!(said, (String::new(), String::new()));
+    }
+}
+
+#[test]
+fn man_warns_of_nothing() {
+    let options = ["--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z"];
+    if let Some((pages, warnings)) = over_pages("man", &options) {
+        assert_eq!(warnings, "");
+        assert!(pages.starts_with("x T utf8"), "{pages:.40}");
+    }
+}
+
+#[test]
+fn whatis_can_read_every_name() {
+    let Some((names, errors)) = over_pages("lexgrog", &[]) else {
+        return;
+    };
+    assert_eq!(errors, "");
+    assert_eq!(names.lines().count(), pages(Path::new("")).len());
+    let expected = ": \"gpukillctl-list - GPUs, and who uses them\"";
+    assert!(names.lines().any(|it| it.ends_with(expected)), "{names}");
+}
+
+/// What is typed, and the word that a tab makes of its end.
+const TYPED: [(&str, &str); 3] = [
+    ("gpukillctl gu", "guard"),
+    ("gpukillctl guard us", "user"),
+    ("gpukillctl kill --sco", "--scope"),
+];
+
+/// Below two commands fish's completions end.
+const DEEP: (&str, &str) = ("gpukillctl guard gpu set 0 --reserv", "--reserved-memory");
+
+const BASH: &str = r#"
+source "$1"
+read -ra COMP_WORDS <<<"$2"
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_gpukillctl gpukillctl "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"
+printf '%s\n' "${COMPREPLY[@]}"
+"#;
+
+#[test]
+fn bash_completes() {
+    let directory = written();
+    let script = directory.path().join("completions/gpukillctl.bash");
+    for (typed, word) in TYPED.into_iter().chain([DEEP]) {
+        let arguments = ["--norc", "-c", BASH, "bash"].map(OsStr::new);
+        let arguments = [&arguments[..], &[script.as_os_str(), OsStr::new(typed)]].concat();
+        if let Some(said) = run("bash", &arguments) {
+            assert_eq!(said, (format!("{word}\n"), String::new()), "{typed}");
+        }
+    }
+}
+
+#[test]
+fn fish_completes() {
+    let directory = written();
+    let script = directory.path().join("completions/gpukillctl.fish");
+    for (typed, word) in TYPED {
+        let command = "source $argv[1]; complete -C $argv[2]";
+        let arguments = ["-N", "-c", command].map(OsStr::new);
+        let arguments = [&arguments[..], &[script.as_os_str(), OsStr::new(typed)]].concat();
+        if let Some((said, errors)) = run("fish", &arguments) {
+            let words: Vec<&str> = said
+                .lines()
+                .filter_map(|it| it.split('\t').next())
+                .collect();
+            assert_eq!((words, errors.as_str()), (vec![word], ""), "{typed}");
+        }
+    }
+}
+
+#[test]
+fn zsh_completes() {
+    let directory = written();
+    let completions = directory.path().join("completions");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/complete.zsh");
+    for (typed, word) in TYPED.into_iter().chain([DEEP]) {
+        let arguments = [
+            OsStr::new("-f"),
+            script.as_os_str(),
+            completions.as_os_str(),
+        ];
+        let arguments = [&arguments[..], &["gpukillctl", typed].map(OsStr::new)].concat();
+        let Some((said, errors)) = run("zsh", &arguments) else {
+            return;
+        };
+        let (before, _) = typed.rsplit_once(' ').unwrap();
+        assert_eq!(
+            (said, errors.as_str()),
+            (format!("{before} {word}\n"), ""),
+            "{typed}"
+        );
+    }
+}
+
+#[test]
+fn the_daemons_completions_are_loaded_too() {
+    let directory = written();
+    let completions = directory.path().join("completions");
+    for (shell, file) in [
+        ("bash", "gpukilld.bash"),
+        ("zsh", "_gpukilld"),
+        ("fish", "gpukilld.fish"),
+    ] {
+        let file = completions.join(file);
+        if let Some((_, errors)) = run(shell, &[OsStr::new("-n"), file.as_os_str()]) {
+            assert_eq!(errors, "", "{shell}");
+        }
+    }
+}
