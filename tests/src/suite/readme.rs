@@ -94,6 +94,11 @@ fn commands(page: &str) -> Vec<(Vec<String>, bool)> {
         }
     }
     found.retain(|(command, _)| !command.iter().any(|word| word.contains('…')));
+    for (command, _) in &mut found {
+        // What follows is the shell's.
+        let end = command.iter().position(|word| word == ">" || word == "|");
+        command.truncate(end.unwrap_or(command.len()));
+    }
     for word in found.iter_mut().flat_map(|(command, _)| command) {
         if word == "PID" || word == "N" {
             "1".clone_into(word);
