@@ -9,6 +9,8 @@ mod acting;
 
 mod client;
 
+mod containers_recipe;
+
 mod demo;
 
 mod people;
