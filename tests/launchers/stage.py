@@ -90,15 +90,21 @@ class Stage:
         GPU.chmod(0o1777)
         library = HOME / "libnvidia-ml.so.1"
         library.symlink_to(BUILT / "libnvidia_ml_stand_in.so")
+        self.listed = None
+        self.play()
+        self.start()
+        eventually("the daemon answers", lambda: self.ctl("root", "list").returncode == 0)
+        threading.Thread(target=self.drive, daemon=True).start()
+
+    def start(self):
+        """Starts the daemon on the box, and says where it listens."""
         self.socket = HOME / "gpukilld.sock"
         config = HOME / "gpukilld.toml"
         config.write_text(
             f'[daemon]\nsocket = "{self.socket}"\nstate_dir = "{HOME}/state"\n'
             'poll_interval = "200ms"\nforeign_pids = true\n'
-            f'[backends]\nnvidia_library = "{library}"\n'
+            f'[backends]\nnvidia_library = "{HOME}/libnvidia-ml.so.1"\n'
         )
-        self.listed = None
-        self.play()
         environment = {"FAKE_NVML_STATE": str(HOME / "state.json"), "PATH": os.environ["PATH"]}
         # In a unit of its own, as on a box: what this script does is not its part.
         run(
@@ -106,8 +112,6 @@ class Stage:
             *(f"--setenv={name}={value}" for name, value in environment.items()),
             str(BUILT / "gpukilld"), "--config", str(config),
         )  # fmt: skip
-        eventually("the daemon answers", lambda: self.ctl("root", "list").returncode == 0)
-        threading.Thread(target=self.drive, daemon=True).start()
 
     def drive(self):
         """Takes off the driver's list who has ended."""

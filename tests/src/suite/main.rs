@@ -9,6 +9,8 @@ mod acting;
 
 mod client;
 
+mod containers_recipe;
+
 mod demo;
 
 mod people;
@@ -16,6 +18,8 @@ mod people;
 mod readings;
 
 mod readme;
+
+mod report;
 
 mod reset;
 

@@ -317,6 +317,18 @@ fn a_cgroup_out_of_sight_is_not_known_rather_than_none() {
     );
     assert_eq!(seen.container.known().unwrap().as_ref().unwrap().id.id, A);
     assert_eq!(seen.session, Reading::Value(None));
+    // As a daemon in a pod sees another pod: of the same class, and of another.
+    for path in [
+        format!("/../../kubepods-burstable-pod{POD_}.slice/cri-containerd-{A}.scope"),
+        format!("/../../../kubepods-pod{POD_}.slice/crio-{A}.scope"),
+        format!("/../../pod{POD}/{A}"),
+        format!("/../../../besteffort/pod{POD}/{A}"),
+    ] {
+        let seen = Group::parse(&format!("0::{path}"), View::Part);
+        let contained = seen.container.known().unwrap().as_ref().unwrap();
+        let told = (contained.id.id.as_str(), contained.pod.as_deref());
+        assert_eq!(told, (A, Some(POD)), "{path}");
+    }
     let unreadable = Group::unknown(&Reading::Failed("unreadable cgroup".into()));
     assert_eq!(Group::parse("garbage", View::Whole), unreadable);
 }
