@@ -161,6 +161,9 @@ pub struct List {
 /// `status`
 #[derive(Debug, Args)]
 pub struct Status {
+    /// Print what a report of a bug needs, without names, paths and addresses
+    #[arg(long)]
+    pub report: bool,
     /// The form of the output [default: table]
     #[arg(short, long, value_name = "FORMAT", overrides_with = "output")]
     pub output: Option<StatusFormat>,

@@ -51,7 +51,7 @@ pub(crate) fn run(
     runtime.block_on(async {
         match command {
             Command::List(list) => list::run(list, settings, messages).await,
-            Command::Status(_) => status::run(settings, messages).await,
+            Command::Status(status) => status::run(status, settings, messages).await,
             Command::Holders(holders) => holders::run(holders, settings, messages).await,
             Command::Explain(explain) => explain::run(explain, settings, messages).await,
             Command::Kill(wanted) => kill::run(wanted, settings, messages).await,

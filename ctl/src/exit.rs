@@ -1,12 +1,13 @@
 //! How a run can end: the exit codes, what can go wrong, and the one mapping
 //! from the second to the first.
 
+use crate::versions;
 use gpukill_policy::kill::success::Success;
 use gpukill_policy::select::NoSuchDevice;
-use gpukill_proto::DEFAULT_SOCKET;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::settings::Mistake;
 use gpukill_proto::transport::ConnectError;
+use gpukill_proto::{DEFAULT_SOCKET, PROTOCOL_VERSION, ProtocolVersion};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -106,6 +107,9 @@ pub(crate) enum Failure {
     NothingPolled,
     /// The connection broke while an answer was awaited.
     Broken(String),
+    /// The connection broke, and the daemon speaks this older wire: it may not know
+    /// what was asked.
+    OlderDaemon(ProtocolVersion),
     /// The daemon answered with a refusal.
     Refused(Refusal),
     /// A selector names no device, or several.
@@ -144,6 +148,7 @@ impl Failure {
                 ConnectError::NoDaemon
                 | ConnectError::Busy
                 | ConnectError::Version(_)
+                | ConnectError::TurnedAway(_)
                 | ConnectError::NotGpukilld
                 | ConnectError::Io(_),
             )
@@ -151,7 +156,8 @@ impl Failure {
             | Self::UnsafeSocket(..)
             | Self::TimedOut { .. }
             | Self::NothingPolled
-            | Self::Broken(_) => Exit::Unreachable,
+            | Self::Broken(_)
+            | Self::OlderDaemon(_) => Exit::Unreachable,
             Self::Refused(refusal) => exit_of(refusal),
             Self::NoSuchDevice(NoSuchDevice::Ambiguous { .. } | NoSuchDevice::Backwards { .. }) => {
                 Exit::BadUsage
@@ -174,6 +180,7 @@ impl Failure {
                 Runs::AsService => "see its messages: systemctl status gpukilld",
                 Runs::ByHand => "see its messages where it runs",
             },
+            Self::OlderDaemon(_) => versions::renew_daemon(runs),
             Self::Refused(refusal) => return refusal.hint(),
             Self::NotDone { hint, .. } => return hint.clone(),
             Self::NoDaemon(_) => START,
@@ -211,7 +218,7 @@ fn exit_of(refusal: &Refusal) -> Exit {
 }
 
 /// Where no daemon runs.
-const START: &str = "start one: gpukilld as root for everybody, or gpukilld --user for yourself";
+const START: &str = "start it: systemctl start gpukilld, as root; or gpukilld --user, for yourself";
 
 fn connect_hint(socket: &Path, error: &ConnectError, runs: Runs) -> Option<String> {
     match error {
@@ -220,12 +227,11 @@ fn connect_hint(socket: &Path, error: &ConnectError, runs: Runs) -> Option<Strin
             Some(format!("see who may open it: ls -l {}", socket.display()))
         }
         ConnectError::Busy => Some("try again, or wait longer: --request-timeout 30".into()),
-        ConnectError::Version(_) => {
-            let again = match runs {
-                Runs::AsService => "then: systemctl restart gpukilld",
-                Runs::ByHand => "and start gpukilld anew",
-            };
-            Some(format!("install both from the same release, {again}"))
+        ConnectError::Version(daemon) if *daemon < PROTOCOL_VERSION => {
+            Some(versions::renew_daemon(runs).into())
+        }
+        ConnectError::Version(_) | ConnectError::TurnedAway(_) => {
+            Some(versions::RENEW_CLIENT.into())
         }
         ConnectError::NotGpukilld | ConnectError::Io(_) => {
             Some("is it the right socket? name another with --socket PATH".into())
@@ -259,7 +265,10 @@ impl fmt::Display for Failure {
                     ConnectError::NoDaemon => write!(f, "no gpukilld at {socket}"),
                     ConnectError::NotPermitted => write!(f, "cannot open {socket}: not permitted"),
                     ConnectError::Busy => write!(f, "gpukilld at {socket} is busy"),
-                    ConnectError::Version(_) => write!(f, "{error}"),
+                    ConnectError::Version(daemon) => {
+                        f.write_str(&versions::of_wires(*daemon, PROTOCOL_VERSION))
+                    }
+                    ConnectError::TurnedAway(_) => write!(f, "{error}"),
                     ConnectError::NotGpukilld => {
                         write!(f, "what answers at {socket} is no gpukilld")
                     }
@@ -276,6 +285,10 @@ impl fmt::Display for Failure {
             Self::TimedOut { seconds } => write!(f, "gpukilld did not answer within {seconds} s"),
             Self::NothingPolled => f.write_str("gpukilld has just started and has no reading yet"),
             Self::Broken(how) => write!(f, "gpukilld ended the connection: {how}"),
+            Self::OlderDaemon(daemon) => {
+                let older = versions::of_wires(*daemon, PROTOCOL_VERSION);
+                write!(f, "{older}, and it hung up: it may not know what was asked")
+            }
             Self::Refused(refusal) => write!(f, "{refusal}"),
             Self::NoSuchDevice(error) => write!(f, "{error}"),
             Self::System(error) => write!(f, "cannot run: {error}"),

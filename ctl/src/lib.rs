@@ -4,13 +4,16 @@
 //! - [`args`], `settings`: what was typed, and what it means together with the
 //!   environment and the settings file.
 //! - [`exit`]: how a run can end, and the one mapping from failures to exit codes.
+//! - `versions`: client and daemon of different ones.
+//! - `here`: what the client sees of the box itself, for a report.
 //! - `connect`: which socket, how long to wait, when to try again.
 //! - `command`: one file for each command.
 //! - `moment`: the times that people type.
 //! - [`rules_files`]: rules from JSON and YAML, and to them.
 //! - `output`: every word on the screen. Nothing else prints.
 //!
-//! The client opens no GPU, no file of another user and no database.
+//! The client opens no GPU, no database, and no file of another user but what everybody
+//! reads of the system (`here`).
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -18,6 +21,10 @@ pub mod args;
 mod settings;
 
 pub mod exit;
+
+mod versions;
+
+mod here;
 
 mod connect;
 

@@ -12,6 +12,7 @@
 //! - [`guard`]: who breaks rules, and what rules would have done.
 //! - [`rules`]: what an edit of rules changes, and what is wrong in a file of them.
 //! - [`rogue`]: who may be up to no good, and what to do about it.
+//! - [`report`]: what a report of a bug needs.
 //! - [`status`], [`history`], [`actions`], [`summary`]: the other answers, for
 //!   people.
 //! - [`json`], [`csv`]: the same for programs.
@@ -58,6 +59,8 @@ pub(crate) mod guard;
 
 pub(crate) mod rogue;
 pub(crate) mod rules;
+
+pub(crate) mod report;
 
 pub(crate) mod status;
 

@@ -3,6 +3,8 @@
 //! [`resolve`] decides and touches nothing; `load` finds the file and the
 //! variables.
 
+mod changed;
+
 mod load;
 
 pub(crate) use load::load;

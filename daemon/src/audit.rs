@@ -533,6 +533,7 @@ impl Store {
             samples: standing.samples,
             audit: standing.audit,
             written_at: standing.written_at,
+            written: standing.written,
             dropped: standing.dropped,
         }
     }

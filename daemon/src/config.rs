@@ -1,6 +1,8 @@
 //! The daemon's settings: one table of keys, from defaults, file and
 //! environment, in this order. Every mistake is told at once.
 
+mod changed;
+
 mod document;
 
 mod foreign_pids;

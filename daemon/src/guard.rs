@@ -290,7 +290,7 @@ impl Guard {
                 Rehearsed::Soft => GuardMode::Soft,
                 Rehearsed::Enforce => GuardMode::Enforce,
             },
-            rules: count(in_force.rules().count()),
+            rules: in_force.rules().counts(),
             file: self.keeper.path().display().to_string(),
             revision: in_force.revision,
             mistakes: in_force.mistakes.iter().map(ToString::to_string).collect(),

@@ -38,6 +38,8 @@ mod rogue;
 
 mod prune;
 
+pub mod report;
+
 pub use actions::ActionDocument;
 pub use audit::AuditDocument;
 pub use explain::{ExplainDocument, FoundDocument, HoldDocument};
@@ -64,8 +66,11 @@ pub use rogue::{
     LookedDocument, RecommendationDocument, RogueDocument, ScanDocument, SignDocument,
     SuspectDocument, SuspectedDocument, VerdictDocument,
 };
-pub use ruled::{GuardBriefDocument, LimitDocument, MarkDocument, ReplacedDocument, RuledDocument};
-pub use status::{BackendDocument, StatusDocument};
+pub use ruled::{
+    GuardBriefDocument, LimitDocument, MarkDocument, ReplacedDocument, RuleCountsDocument,
+    RuledDocument,
+};
+pub use status::{BackendDocument, SettingDocument, StatusDocument};
 pub use summary::{
     DayDocument, GapDocument, HourDocument, OwnerTimeDocument, ProcessTimeDocument,
     SummaryDocument, UsedGpuDocument, WeekDocument, WeeklyDocument,

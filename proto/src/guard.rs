@@ -18,7 +18,7 @@ pub use asking::{
 };
 pub use open::{Milder, OpenViolation, Reader};
 pub use replay::{NotJudged, ReplayReport, ReplayRequest, RuleOutcome};
-pub use rule::{RuleKind, RuleName, RuleSource};
+pub use rule::{RuleCounts, RuleKind, RuleName, RuleSource};
 pub use ruled::{HeldTo, JudgedAs, MOST_RULED, Ruled};
 
 use crate::rogue::Threat;

@@ -56,7 +56,9 @@ pub const PROTOCOL_VERSION: ProtocolVersion = ProtocolVersion { major: 1, minor:
 pub const DEFAULT_SOCKET: &str = "/run/gpukill/gpukilld.sock";
 
 /// A version of the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub struct ProtocolVersion {
     /// Changes when anything already sent changes its form or meaning.
     pub major: u16,

@@ -41,6 +41,31 @@ pub struct Status {
     pub guard: GuardReport,
     /// How the watch for rogues stands.
     pub rogue: RogueReport,
+    /// The settings that are not what they are by default, in the order of their keys.
+    pub settings: Vec<ChangedSetting>,
+}
+
+/// A setting that is not what it is by default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedSetting {
+    /// `audit.keep_samples`
+    pub key: String,
+    /// What it is.
+    pub value: SettingValue,
+}
+
+/// What a setting is, as far as everybody may know it: no text, for a text may name
+/// people, their homes and their programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SettingValue {
+    /// Whether.
+    Truth(bool),
+    /// How many, in the unit of the key.
+    Number(i64),
+    /// How long, in milliseconds.
+    Length(u64),
+    /// A text or a list.
+    NotTold,
 }
 
 /// What a device tells now of which there is an alert. A fault's own words stay the same
@@ -110,6 +135,8 @@ pub struct StoreReport {
     pub audit: Bytes,
     /// When samples were last written.
     pub written_at: Option<Timestamp>,
+    /// Samples that were written since start.
+    pub written: u64,
     /// Samples that could not be kept since start.
     pub dropped: u64,
 }

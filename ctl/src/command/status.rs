@@ -1,6 +1,9 @@
 //! `status`: how the daemon stands, and what the caller may do.
 
+mod report;
+
 use super::connect;
+use crate::args::Status;
 use crate::connect::Patience;
 use crate::exit::{Exit, Failure};
 use crate::output::look::Look;
@@ -11,7 +14,14 @@ use crate::settings::{Format, Settings};
 use gpukill_proto::document::StatusDocument;
 
 /// Asks and prints.
-pub(crate) async fn run(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    wanted: &Status,
+    settings: &Settings,
+    messages: Messages,
+) -> Result<Exit, Failure> {
+    if wanted.report {
+        return report::run(settings, messages).await;
+    }
     let patience = Patience::lasting(settings.timeout);
     let daemon = connect(settings, patience, messages).await?;
     let status = daemon.status(patience).await?;
@@ -20,7 +30,7 @@ pub(crate) async fn run(settings: &Settings, messages: Messages) -> Result<Exit,
         // Only the settings can ask for forms that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
             let look = Look::of_stdout(settings);
-            print_lines(&lines(&status, &look), &look)?;
+            print_lines(&lines(&status, env!("CARGO_PKG_VERSION"), &look), &look)?;
         }
     }
     Ok(Exit::Done)

@@ -16,6 +16,7 @@ use gpukill_proto::snapshot::{DeviceId, ProcessKey, Snapshot};
 use gpukill_proto::status::Status;
 use gpukill_proto::transport::{ConnectError, connect};
 use gpukill_proto::units::Timestamp;
+use gpukill_proto::{PROTOCOL_VERSION, ProtocolVersion};
 use std::path::Path;
 use tarpc::client::RpcError;
 use tarpc::context::{self, Context};
@@ -35,6 +36,8 @@ pub(crate) struct Sight {
 pub(crate) struct Daemon {
     pub(super) client: GpukillClient,
     pub(super) messages: Messages,
+    /// The wire that the daemon speaks: of our major version.
+    protocol: ProtocolVersion,
 }
 
 impl Daemon {
@@ -49,7 +52,13 @@ impl Daemon {
         loop {
             let one_try = tokio::time::timeout_at(patience.until().into(), connect(socket)).await;
             match one_try {
-                Ok(Ok(client)) => return Ok(Self { client, messages }),
+                Ok(Ok((client, protocol))) => {
+                    return Ok(Self {
+                        client,
+                        messages,
+                        protocol,
+                    });
+                }
                 Ok(Err(ConnectError::Busy)) => match backoff.pause(patience).await {
                     Pause::Over(length) => {
                         messages.debug(|| format!("busy: tried again after {length:.0?}"));
@@ -259,9 +268,20 @@ impl Daemon {
                     Pause::OutOfPatience => return Err(Refusal::Busy.into()),
                 },
                 Ok(Err(refusal)) => return Err(refusal.into()),
-                Err(error) => return Err(broken(&error, patience)),
+                Err(error) => {
+                    let failure = broken(&error, patience);
+                    return Err(of_an_older_one(failure, self.protocol, PROTOCOL_VERSION));
+                }
             }
         }
+    }
+}
+
+/// A daemon of an older minor version hangs up at a call that it does not know.
+fn of_an_older_one(failure: Failure, daemon: ProtocolVersion, ours: ProtocolVersion) -> Failure {
+    match failure {
+        Failure::Broken(_) if daemon < ours => Failure::OlderDaemon(daemon),
+        other => other,
     }
 }
 
@@ -284,4 +304,21 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
         cause = deeper;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_hangs_up_is_told_to_be_older_where_it_is() {
+        let version = |minor| ProtocolVersion { major: 1, minor };
+        let of = |failure, daemon| of_an_older_one(failure, version(daemon), version(2));
+        let broken = || Failure::Broken("it went away".into());
+        assert!(matches!(of(broken(), 1), Failure::OlderDaemon(told) if told == version(1)));
+        assert!(matches!(of(broken(), 2), Failure::Broken(_)));
+        assert!(matches!(of(broken(), 3), Failure::Broken(_)));
+        let refused = Failure::Refused(Refusal::Internal);
+        assert!(matches!(of(refused, 1), Failure::Refused(_)));
+    }
 }

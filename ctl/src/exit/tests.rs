@@ -37,11 +37,13 @@ fn every_failure_ends_with_its_exit_code() {
         (connect(ConnectError::NotPermitted), 4),
         (connect(ConnectError::Busy), 6),
         (connect(ConnectError::Version(version)), 6),
+        (connect(ConnectError::TurnedAway(7)), 6),
         (connect(ConnectError::NotGpukilld), 6),
         (connect(ConnectError::Io(io_error())), 6),
         (Failure::TimedOut { seconds: 5 }, 6),
         (Failure::NothingPolled, 6),
         (Failure::Broken("x".into()), 6),
+        (Failure::OlderDaemon(version), 6),
         (Failure::Refused(denied), 4),
         (Failure::Refused(Refusal::Invalid("x".into())), 3),
         (Failure::Refused(Refusal::NoMatch("x".into())), 8),
@@ -94,7 +96,7 @@ fn a_missing_daemon_is_said_with_what_to_do_next() {
     );
     assert_eq!(
         failure.hint(Runs::AsService).as_deref(),
-        Some("start one: gpukilld as root for everybody, or gpukilld --user for yourself")
+        Some("start it: systemctl start gpukilld, as root; or gpukilld --user, for yourself")
     );
 }
 
@@ -111,7 +113,7 @@ fn where_no_socket_is_both_places_are_named() {
     );
     assert_eq!(
         failure.hint(Runs::AsService).as_deref(),
-        Some("start one: gpukilld as root for everybody, or gpukilld --user for yourself")
+        Some("start it: systemctl start gpukilld, as root; or gpukilld --user, for yourself")
     );
 }
 
@@ -119,7 +121,7 @@ fn where_no_socket_is_both_places_are_named() {
 fn what_the_daemon_says_is_looked_for_where_it_runs() {
     let said = |at: &str| {
         let runs = Runs::at(Path::new(at));
-        let version = ConnectError::Version(ProtocolVersion { major: 9, minor: 1 });
+        let version = ConnectError::Version(ProtocolVersion { major: 0, minor: 1 });
         [
             Failure::Broken("it went away".into()).hint(runs),
             Failure::Refused(Refusal::Internal).hint(runs),
@@ -128,11 +130,11 @@ fn what_the_daemon_says_is_looked_for_where_it_runs() {
         .map(Option::unwrap_or_default)
     };
     let status = "see its messages: systemctl status gpukilld";
-    let restart = "install both from the same release, then: systemctl restart gpukilld";
+    let restart = "after an upgrade the old one runs on: systemctl restart gpukilld; else upgrade the package gpukill";
     let of_the_box = said("/run/gpukill/gpukilld.sock");
     assert_eq!(of_the_box, [status, status, restart]);
     let there = "see its messages where it runs";
-    let anew = "install both from the same release, and start gpukilld anew";
+    let anew = "upgrade gpukilld where it runs, and start it anew";
     let own = said("/run/user/7/gpukill/gpukilld.sock");
     assert_eq!(own, [there, there, anew]);
 }

@@ -73,7 +73,7 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
 
 /// One line for `status`.
 pub(super) fn brief(report: &GuardReport) -> String {
-    let rules = counted(report.rules as usize, "rule");
+    let rules = counted(report.rules.all() as usize, "rule");
     let mut open = counted(report.open as usize, "open violation");
     if report.would_have_ended > 0 {
         let jobs = counted(report.would_have_ended as usize, "job");
@@ -128,7 +128,7 @@ fn mode(report: &GuardReport) -> String {
 }
 
 fn written(report: &GuardReport) -> String {
-    let rules = counted(report.rules as usize, "rule");
+    let rules = counted(report.rules.all() as usize, "rule");
     match &report.revision {
         None => format!("there is no {}: nobody is limited", report.file),
         Some(revision) => format!("{rules} in {}, revision {}", report.file, revision.0),

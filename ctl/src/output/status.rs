@@ -3,6 +3,8 @@
 use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, Symbols};
 use super::value::{clock, counted, disk_size, minute, thousands};
+use crate::exit::Runs;
+use crate::versions::of_releases;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendReport, BackendState, Fault};
 use gpukill_proto::status::{AlertValue, CallerReport, PollingReport, Right, Status, StoreReport};
@@ -10,8 +12,8 @@ use gpukill_proto::text::duration;
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
-/// The lines of `gpukillctl status`.
-pub(crate) fn lines(status: &Status, look: &Look) -> Vec<Line> {
+/// The lines of `gpukillctl status`, of a client of this release.
+pub(crate) fn lines(status: &Status, release: &str, look: &Look) -> Vec<Line> {
     let mut rows: Vec<(String, String, Tone)> = Vec::new();
     // Why a vendor has nothing here matters only where none has anything.
     let has_some = status.backends.iter().any(|backend| backend.devices > 0);
@@ -54,6 +56,14 @@ pub(crate) fn lines(status: &Status, look: &Look) -> Vec<Line> {
     let mut lines = vec![];
     let heading = heading(status, look.symbols);
     lines.extend(wrapped(&heading, 0, 2, look).into_iter().map(Line::plain));
+    let runs = match status.personal {
+        true => Runs::ByHand,
+        false => Runs::AsService,
+    };
+    if let Some(differ) = of_releases(&status.version, release, runs) {
+        let differ = wrapped(&differ, 0, 2, look).into_iter();
+        lines.extend(differ.map(|text| Line::toned(text, Tone::Doubtful)));
+    }
     if let Some(group) = &status.caller.log_in_again_for {
         let hint = format!("you were added to group {group}: log in again for its rights");
         let hint = wrapped(&hint, 0, 2, look);
@@ -267,7 +277,7 @@ mod tests {
             alert(3, full, 95, Some(96), "%"),
             alert(4, hot, 85, None, "°C"),
         ];
-        let shown = lines(&status, &sample::look(None));
+        let shown = lines(&status, "0.1.0", &sample::look(None));
         let rows = shown.iter().map(Line::text);
         let rows: Vec<String> = rows.filter(|row| row.starts_with(" GPU")).collect();
         let since = "fault since 13:58:04";

@@ -11,6 +11,8 @@ mod hostile;
 
 mod kill;
 
+mod report;
+
 mod reset;
 
 mod rogue;
@@ -180,7 +182,7 @@ fn a_driver_that_was_let_go_is_named_below_its_old_values() {
     status.will_not_act =
         Some("it is not in the host's PID namespace: pids would name others".into());
     shown += "\n";
-    shown += &text(&status::lines(&status, &look), &look);
+    shown += &text(&status::lines(&status, "0.1.0", &look), &look);
     check("quiesced.txt", &shown);
 }
 
@@ -203,7 +205,7 @@ fn a_box_without_gpus_is_told_why() {
 fn status_names_what_is_broken_and_what_the_caller_may_do() {
     for width in [100, 60] {
         let look = look(Some(width));
-        let shown = text(&status::lines(&status(), &look), &look);
+        let shown = text(&status::lines(&status(), "0.1.0", &look), &look);
         check(&format!("status-{width}.txt"), &shown);
     }
 }

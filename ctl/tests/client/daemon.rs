@@ -106,7 +106,7 @@ impl Gpukill for Session {
 
     async fn status(self, _: Context) -> Result<Status, Refusal> {
         Ok(Status {
-            version: "0.1.0".into(),
+            version: self.0.release.into(),
             protocol: PROTOCOL_VERSION,
             host: "box".into(),
             started_at: NOW,
@@ -133,10 +133,12 @@ impl Gpukill for Session {
                 samples: Bytes(0),
                 audit: Bytes(0),
                 written_at: None,
+                written: 0,
                 dropped: 0,
             },
             guard: verdicts::standing(),
             rogue: RogueReport::default(),
+            settings: vec![],
         })
     }
 

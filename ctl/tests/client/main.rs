@@ -10,6 +10,7 @@
 //! - `suspecting`: `rogue scan`; `suspects` is what it is answered.
 //! - `quiescing`: `quiesce` and `resume`.
 //! - `resetting`: `reset`.
+//! - `versions`: daemons that are older and newer.
 //! - `waiting`: busy, silent, absent and foreign daemons.
 //! - `watching`: `list --watch`, on a stream and on a `terminal`.
 
@@ -56,6 +57,8 @@ mod suspects;
 mod terminal;
 
 mod verdicts;
+
+mod versions;
 
 mod waiting;
 

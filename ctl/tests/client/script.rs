@@ -40,6 +40,8 @@ pub(crate) struct Script {
     /// Whether a process of the snapshot is marked.
     pub marks_a_rogue: bool,
     pub version: ProtocolVersion,
+    /// The daemon's release.
+    pub release: &'static str,
 }
 
 impl Default for Script {
@@ -60,6 +62,7 @@ impl Default for Script {
             quiesced: Mutex::new(None),
             marks_a_rogue: false,
             version: PROTOCOL_VERSION,
+            release: env!("CARGO_PKG_VERSION"),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::daemon::NOW;
 use gpukill_proto::guard::{
-    Evidence, GuardMode, GuardRecord, GuardReport, GuardStep, Person, RuleKind, RuleName,
-    RuleSource, Subject, ViolationPage, ViolationQuery,
+    Evidence, GuardMode, GuardRecord, GuardReport, GuardStep, Person, RuleCounts, RuleKind,
+    RuleName, RuleSource, Subject, ViolationPage, ViolationQuery,
 };
 
 /// One page. Those of whom nothing may be seen leave pages without a record, behind
@@ -54,7 +54,7 @@ pub(crate) fn standing() -> GuardReport {
     GuardReport {
         mode: GuardMode::DryRun,
         rehearses: GuardMode::Soft,
-        rules: 0,
+        rules: RuleCounts::default(),
         file: "/etc/gpukill/guard.toml".into(),
         revision: None,
         mistakes: Vec::new(),

@@ -2,6 +2,7 @@
 
 use super::aside;
 use super::trouble::Unusable;
+use gpukill_proto::text::shell_word;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -259,12 +260,26 @@ fn version(path: &Path, connection: &Connection, kind: &Kind) -> Result<i64, Unu
     }
     let known = kind.newest();
     if version > known {
-        let what = format!(
-            "was written by a newer gpukilld (schema {version}, this one knows {known}): upgrade gpukilld"
-        );
-        return Err(Unusable::other(path, what));
+        return Err(Unusable::other(path, newer(path, kind, version)));
     }
     Ok(version)
+}
+
+/// Of a file that a newer gpukilld wrote, as after a downgrade: what that means, and
+/// what to do. Nothing is moved over a file that was moved away before: `mkdir` fails
+/// then.
+fn newer(path: &Path, kind: &Kind, version: i64) -> String {
+    let (file, known) = (kind.file, kind.newest());
+    let directory = path.parent().and_then(Path::to_str).and_then(shell_word);
+    let away = directory.map_or_else(
+        || "move it away".to_owned(),
+        |at| format!("mkdir {at}/newer-{file} && mv {at}/{file}* {at}/newer-{file}/"),
+    );
+    format!(
+        "was written by a newer gpukilld (schema {version}, this one knows {known}) and is left \
+         as it is, so nothing is lost: install the newer gpukill again, or go on without what is \
+         in it: {away}"
+    )
 }
 
 fn prepare(connection: &mut Connection, kind: &Kind, version: i64) -> rusqlite::Result<()> {
@@ -338,10 +353,13 @@ mod tests {
             .unwrap()
             .pragma_update(None, "user_version", 99)
             .unwrap();
-        refused(
-            Other,
-            "was written by a newer gpukilld (schema 99, this one knows 4): upgrade gpukilld",
+        let at = directory.path().display();
+        let newer = format!(
+            "was written by a newer gpukilld (schema 99, this one knows 4) and is left as it is, \
+             so nothing is lost: install the newer gpukill again, or go on without what is in it: \
+             mkdir {at}/newer-samples.db && mv {at}/samples.db* {at}/newer-samples.db/"
         );
+        refused(Other, &newer);
 
         std::fs::write(&path, vec![b'x'; 4096]).unwrap();
         refused(Broken, "file is not a database");

@@ -11,6 +11,7 @@ pub(super) struct Standing {
     pub(super) samples: Bytes,
     pub(super) audit: Bytes,
     pub(super) written_at: Option<Timestamp>,
+    pub(super) written: u64,
     pub(super) dropped: u64,
     /// The files that somebody could not read, to be looked over.
     pub(super) suspected: BTreeSet<&'static str>,

@@ -230,7 +230,10 @@ impl Writer {
         };
         match self.written.write(connection, &self.boot, sample) {
             Ok(()) => {
-                lock(&self.shared).written_at = Some(SystemTime::now().into());
+                let mut standing = lock(&self.shared);
+                standing.written_at = Some(SystemTime::now().into());
+                standing.written += 1;
+                drop(standing);
                 self.mark();
                 self.killed.sampled(Instant::now());
             }

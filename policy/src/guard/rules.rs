@@ -9,7 +9,7 @@ use super::read::at::Places;
 use super::schedule::Hours;
 pub use conduct::Conduct;
 pub use enforcement::Enforcement;
-use gpukill_proto::guard::{GuardAction, GuardMode};
+use gpukill_proto::guard::{GuardAction, GuardMode, RuleCounts};
 use gpukill_proto::units::{Bytes, Percent};
 use regex::Regex;
 use std::time::Duration;
@@ -57,6 +57,25 @@ impl Rules {
     /// The same, and each limit that holds for everybody.
     #[must_use]
     pub fn count(&self) -> usize {
+        self.policies() + self.set_defaults()
+    }
+
+    /// How many there are of each source.
+    #[must_use]
+    pub fn counts(&self) -> RuleCounts {
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        RuleCounts {
+            defaults: count(self.set_defaults()),
+            users: count(self.users.len()),
+            groups: count(self.groups.len()),
+            gpus: count(self.gpus.len()),
+            times: count(self.times.len()),
+            rules: count(self.behaviours.len()),
+        }
+    }
+
+    /// How many limits hold for everybody.
+    fn set_defaults(&self) -> usize {
         let Limits {
             memory,
             utilization,
@@ -73,7 +92,7 @@ impl Rules {
             processes.is_some(),
             idle.is_some(),
         ];
-        self.policies() + defaults.into_iter().filter(|is_set| *is_set).count()
+        defaults.into_iter().filter(|is_set| *is_set).count()
     }
 }
 

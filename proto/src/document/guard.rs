@@ -1,6 +1,6 @@
 //! The JSON of the guard: how it stands, and what it decided.
 
-use super::SCHEMA;
+use super::{RuleCountsDocument, SCHEMA};
 use crate::guard::{
     Acted, Evidence, GuardRecord, GuardReport, GuardStep, Milder, OpenViolation, Person, Subject,
     Told, Victim, ViolationPage,
@@ -21,6 +21,7 @@ pub struct GuardDocument {
     /// What a dry run rehearses: `soft` or `enforce`.
     pub rehearses: &'static str,
     pub rules: u32,
+    pub rule_counts: RuleCountsDocument,
     pub file: String,
     /// `null` where there is no file.
     pub revision: Option<String>,
@@ -63,7 +64,8 @@ impl From<&GuardReport> for GuardDocument {
         Self {
             mode: mode.name(),
             rehearses: rehearses.name(),
-            rules: *rules,
+            rules: rules.all(),
+            rule_counts: RuleCountsDocument::from(*rules),
             file: file.clone(),
             revision: revision.as_ref().map(|it| it.0.clone()),
             mistakes: mistakes.clone(),

@@ -1,7 +1,7 @@
 //! The JSON of what the guard says of processes, in `list` and in `explain`.
 
 use super::OpenViolationDocument;
-use crate::guard::{GuardBrief, HeldTo, Marked, RuleName, Ruled};
+use crate::guard::{GuardBrief, HeldTo, Marked, RuleCounts, RuleName, Ruled};
 use crate::units::Timestamp;
 use serde::Serialize;
 
@@ -149,6 +149,39 @@ impl From<&(RuleName, u64)> for ReplacedDocument {
             rule: rule.to_string(),
             source: rule.source.to_string(),
             limit: *limit,
+        }
+    }
+}
+
+/// How many policies and rules there are of each source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct RuleCountsDocument {
+    pub defaults: u32,
+    pub users: u32,
+    pub groups: u32,
+    pub gpus: u32,
+    pub times: u32,
+    pub rules: u32,
+}
+
+impl From<RuleCounts> for RuleCountsDocument {
+    fn from(counts: RuleCounts) -> Self {
+        let RuleCounts {
+            defaults,
+            users,
+            groups,
+            gpus,
+            times,
+            rules,
+        } = counts;
+        Self {
+            defaults,
+            users,
+            groups,
+            gpus,
+            times,
+            rules,
         }
     }
 }

@@ -5,7 +5,7 @@ use super::fields::{Field as _, Reasons};
 use super::{FaultDocument, GuardDocument, RogueDocument, SCHEMA};
 use crate::reading::Reading;
 use crate::snapshot::{BackendReport, BackendState};
-use crate::status::{AlertValue, Right, Status};
+use crate::status::{AlertValue, ChangedSetting, Right, SettingValue, Status};
 use crate::units::Timestamp;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -48,9 +48,11 @@ pub struct StatusDocument {
     pub store_samples_bytes: u64,
     pub store_audit_bytes: u64,
     pub store_written_at: Option<String>,
+    pub store_written: u64,
     pub store_dropped: u64,
     pub guard: GuardDocument,
     pub rogue: RogueDocument,
+    pub settings: Vec<SettingDocument>,
     /// Why a field is `null`, as in `list`.
     pub reasons: BTreeMap<&'static str, String>,
 }
@@ -83,6 +85,49 @@ impl From<&AlertValue> for AlertDocument {
             limit,
             value,
             unit,
+        }
+    }
+}
+
+/// A setting that is not what it is by default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct SettingDocument {
+    /// `audit.keep_samples`
+    pub key: String,
+    /// `null` of a text or a list: that is not told.
+    pub value: Option<ValueDocument>,
+}
+
+/// A value that names nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum ValueDocument {
+    /// Whether.
+    Truth(bool),
+    /// How many; of a length of time, so many milliseconds.
+    Number(i64),
+    /// One of a few words of ours.
+    Name(&'static str),
+}
+
+impl From<&ChangedSetting> for SettingDocument {
+    fn from(changed: &ChangedSetting) -> Self {
+        Self {
+            key: changed.key.clone(),
+            value: ValueDocument::of(changed.value),
+        }
+    }
+}
+
+impl ValueDocument {
+    /// `None` of what is not told.
+    pub(super) fn of(value: SettingValue) -> Option<Self> {
+        match value {
+            SettingValue::Truth(truth) => Some(Self::Truth(truth)),
+            SettingValue::Number(number) => Some(Self::Number(number)),
+            SettingValue::Length(ms) => Some(Self::Number(i64::try_from(ms).unwrap_or(i64::MAX))),
+            SettingValue::NotTold => None,
         }
     }
 }
@@ -125,6 +170,7 @@ impl From<&Status> for StatusDocument {
             store,
             guard,
             rogue,
+            settings,
         } = status;
         let mut reasons = Reasons::default();
         Self {
@@ -152,9 +198,11 @@ impl From<&Status> for StatusDocument {
             store_samples_bytes: store.samples.0,
             store_audit_bytes: store.audit.0,
             store_written_at: store.written_at.map(Timestamp::to_rfc3339),
+            store_written: store.written,
             store_dropped: store.dropped,
             guard: GuardDocument::from(guard),
             rogue: RogueDocument::from(rogue),
+            settings: settings.iter().map(SettingDocument::from).collect(),
             reasons: reasons.0,
         }
     }
@@ -194,7 +242,7 @@ impl From<&BackendReport> for BackendDocument {
     }
 }
 
-const fn right(right: Right) -> &'static str {
+pub(super) const fn right(right: Right) -> &'static str {
     match right {
         Right::Look => "look",
         Right::EndOwn => "end_own",

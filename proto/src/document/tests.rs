@@ -3,7 +3,7 @@
 mod container;
 
 mod held;
-mod page;
+pub(super) mod page;
 
 use super::*;
 use crate::reading::Reading::{Failed, Stale, Unsupported, Value};
@@ -17,7 +17,7 @@ use crate::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Rpm, Timestam
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 
-const NOW: Timestamp = Timestamp(1_795_269_751_250);
+pub(super) const NOW: Timestamp = Timestamp(1_795_269_751_250);
 const INSTANCE: InstanceId = InstanceId { gpu: 2, compute: 0 };
 
 fn parent() -> ProcessKey {
@@ -82,7 +82,7 @@ fn vitals() -> Vitals {
     }
 }
 
-fn device() -> Device {
+pub(super) fn device() -> Device {
     Device {
         id: DeviceId("GPU-0".into()),
         index: 3,

@@ -1,6 +1,8 @@
 //! Questions to the guard, and its answers.
 
-use super::{GuardMode, GuardRecord, JudgedRun, OpenViolation, RuleName, Subject, Told};
+use super::{
+    GuardMode, GuardRecord, JudgedRun, OpenViolation, RuleCounts, RuleName, Subject, Told,
+};
 use crate::snapshot::GpuProcess;
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -14,7 +16,7 @@ pub struct GuardReport {
     /// What a dry run rehearses: [`GuardMode::Soft`] or [`GuardMode::Enforce`].
     pub rehearses: GuardMode,
     /// How many policies and rules there are.
-    pub rules: u32,
+    pub rules: RuleCounts,
     /// Where they are written.
     pub file: String,
     /// Names what they say; `None` where there is no file, and the built-in

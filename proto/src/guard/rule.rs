@@ -34,6 +34,35 @@ impl fmt::Display for RuleSource {
     }
 }
 
+/// How many policies and rules there are of each source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RuleCounts {
+    /// Limits in `[global]`, for everybody.
+    pub defaults: u32,
+    /// `[user_policies]`
+    pub users: u32,
+    /// `[group_policies]`
+    pub groups: u32,
+    /// `[gpu_policies]`
+    pub gpus: u32,
+    /// `[[time_policies]]`
+    pub times: u32,
+    /// `[[rules]]`
+    pub rules: u32,
+}
+
+impl RuleCounts {
+    /// All of them.
+    #[must_use]
+    pub const fn all(self) -> u32 {
+        let named = self.users.saturating_add(self.groups);
+        let named = named.saturating_add(self.gpus).saturating_add(self.times);
+        named
+            .saturating_add(self.rules)
+            .saturating_add(self.defaults)
+    }
+}
+
 /// What of somebody's use is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RuleKind {

@@ -15,6 +15,9 @@ macro_rules! vitals {
         }
 
         impl Vitals {
+            /// What each is called in faults.
+            pub(crate) const WORDS: &'static [&'static str] = &[$($words,)*];
+
             /// None is known, for this reason.
             #[must_use]
             pub fn unknown(why: &Reading<()>) -> Self {

@@ -17,8 +17,10 @@ pub enum ConnectError {
     NotPermitted,
     /// The daemon has too many connections now.
     Busy,
-    /// The daemon speaks another wire.
+    /// The daemon speaks a wire of another major version.
     Version(ProtocolVersion),
+    /// The daemon turns this client away with a word that only newer ones know.
+    TurnedAway(u16),
     /// What listens there is no gpukilld.
     NotGpukilld,
     /// Anything else.
@@ -37,6 +39,10 @@ impl std::fmt::Display for ConnectError {
                     "gpukilld speaks protocol {daemon}, this client {PROTOCOL_VERSION}"
                 )
             }
+            Self::TurnedAway(code) => write!(
+                f,
+                "gpukilld turns this client away, for a reason that only newer ones know ({code})"
+            ),
             Self::NotGpukilld => f.write_str("what answers is no gpukilld"),
             Self::Io(error) => write!(f, "{error}"),
         }
@@ -77,26 +83,29 @@ async fn open(socket: &Path) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Connects to the daemon at `socket` and settles the version. Makes one try;
-/// bound it with a timeout, for what listens may never answer.
+/// Connects to the daemon at `socket` and settles the version; gives that of the
+/// daemon, too: one of a lower minor version does not know the newest calls, and
+/// hangs up at them. Makes one try; bound it with a timeout, for what listens may
+/// never answer.
 ///
 /// Must run inside a tokio runtime: the client's work is spawned there.
 ///
 /// # Errors
 /// One of [`ConnectError`].
-pub async fn connect(socket: &Path) -> Result<GpukillClient, ConnectError> {
+pub async fn connect(socket: &Path) -> Result<(GpukillClient, ProtocolVersion), ConnectError> {
     let mut stream = open(socket).await?;
     let daemon = Preface::receive(&mut stream).await?;
+    if daemon.version.major != PROTOCOL_VERSION.major {
+        return Err(ConnectError::Version(daemon.version));
+    }
     match daemon.status {
         Status::Welcome => {}
         Status::Busy => return Err(ConnectError::Busy),
-        Status::Other(_) => return Err(ConnectError::Version(daemon.version)),
-    }
-    if daemon.version.major != PROTOCOL_VERSION.major {
-        return Err(ConnectError::Version(daemon.version));
+        Status::Other(code) => return Err(ConnectError::TurnedAway(code)),
     }
     Preface::ours(Status::Welcome, MAX_RESPONSE)
         .send(&mut stream)
         .await?;
-    Ok(GpukillClient::new(tarpc::client::Config::default(), codec::client(stream)).spawn())
+    let client = GpukillClient::new(tarpc::client::Config::default(), codec::client(stream));
+    Ok((client.spawn(), daemon.version))
 }

@@ -5,9 +5,9 @@ use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::guard::{
     Acted, EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport,
     GuardStep, HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, Milder, NotJudged,
-    OpenViolation, Person, Reader, ReplayReport, ReplayRequest, RuleKind, RuleName, RuleOutcome,
-    RuleSource, Ruled, RulesFrom, RulesRevision, RulesText, Snoozed, Subject, Told, Victim,
-    ViolationPage, ViolationQuery,
+    OpenViolation, Person, Reader, ReplayReport, ReplayRequest, RuleCounts, RuleKind, RuleName,
+    RuleOutcome, RuleSource, Ruled, RulesFrom, RulesRevision, RulesText, Snoozed, Subject, Told,
+    Victim, ViolationPage, ViolationQuery,
 };
 use gpukill_proto::rogue::Threat;
 use gpukill_proto::snapshot::{DeviceId, InstanceId};
@@ -256,7 +256,14 @@ pub(super) fn report() -> GuardReport {
     GuardReport {
         mode: GuardMode::DryRun,
         rehearses: GuardMode::Soft,
-        rules: 6,
+        rules: RuleCounts {
+            defaults: 1,
+            users: 1,
+            groups: 1,
+            gpus: 1,
+            times: 1,
+            rules: 1,
+        },
         file: "/etc/gpukill/guard.toml".into(),
         revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
         mistakes: vec!["line 3: x".into()],

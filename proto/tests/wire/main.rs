@@ -18,7 +18,10 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{
     BackendState, DeviceId, InstanceId, Job, Owner, OwnerKind, ProcessKey, Scheduler, Vendor,
 };
-use gpukill_proto::status::{AlertValue, CallerReport, PollingReport, Right, Status, StoreReport};
+use gpukill_proto::status::{
+    AlertValue, CallerReport, ChangedSetting, PollingReport, Right, SettingValue, Status,
+    StoreReport,
+};
 use gpukill_proto::transport::codec::{decode, encode};
 use gpukill_proto::transport::preface::{self, Preface};
 use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
@@ -282,11 +285,26 @@ fn status() -> Status {
             samples: Bytes(61 << 20),
             audit: Bytes(1 << 20),
             written_at: Some(Timestamp(2)),
+            written: 9,
             dropped: 0,
         },
         guard: guard::report(),
         rogue: rogue::report(),
+        settings: settings(),
     }
+}
+
+fn settings() -> Vec<ChangedSetting> {
+    let changed = |key: &str, value| ChangedSetting {
+        key: key.into(),
+        value,
+    };
+    vec![
+        changed("access.hide_other_users", SettingValue::Truth(true)),
+        changed("alerts.temp_threshold_celsius", SettingValue::Number(85)),
+        changed("daemon.poll_interval", SettingValue::Length(1_000)),
+        changed("guard.rules", SettingValue::NotTold),
+    ]
 }
 
 fn jobs() -> Vec<Job> {

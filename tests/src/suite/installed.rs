@@ -46,8 +46,8 @@ impl Installed {
 
     /// A box with all but the package.
     fn bare() -> Option<Self> {
-        let package = package()?;
         let booted = Booted::start()?;
+        let package = package()?;
         let it = Self { booted, package };
         it.write(&format!("{STAND_IN}/state.json"), "{}");
         it.put(&built().nvml, &format!("{STAND_IN}/libnvidia-ml.so.1"));

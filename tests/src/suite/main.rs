@@ -19,6 +19,8 @@ mod readings;
 
 mod readme;
 
+mod report;
+
 mod reset;
 
 mod see;

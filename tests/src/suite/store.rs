@@ -16,6 +16,8 @@ mod history;
 
 mod kept;
 
+mod newer;
+
 mod owners;
 
 mod questions;

@@ -6,6 +6,8 @@ mod crowd;
 
 mod pages;
 
+mod versions;
+
 use super::raw::Raw;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
 use gpukill_tests::harness::{Daemon, Stage};

@@ -15,7 +15,8 @@ use super::{NOW, gib, id};
 use gpukill_proto::guard::{
     Acted, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport, GuardStep,
     HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person, Reader,
-    RuleKind, RuleName, RuleSource, Ruled, RulesRevision, Subject, Told, Victim, ViolationPage,
+    RuleCounts, RuleKind, RuleName, RuleSource, Ruled, RulesRevision, Subject, Told, Victim,
+    ViolationPage,
 };
 use gpukill_proto::snapshot::InstanceId;
 use gpukill_proto::units::Timestamp;
@@ -260,7 +261,14 @@ pub(crate) fn guard_report() -> GuardReport {
     GuardReport {
         mode: GuardMode::DryRun,
         rehearses: GuardMode::Soft,
-        rules: 6,
+        rules: RuleCounts {
+            defaults: 1,
+            users: 1,
+            groups: 1,
+            gpus: 1,
+            times: 1,
+            rules: 1,
+        },
         file: "/etc/gpukill/guard.toml".into(),
         revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
         mistakes: mistakes().iter().map(ToString::to_string).collect(),

@@ -2,7 +2,7 @@
 
 use super::NOW;
 use gpukill_proto::PROTOCOL_VERSION;
-use gpukill_proto::guard::{GuardMode, GuardReport, RulesRevision};
+use gpukill_proto::guard::{GuardMode, GuardReport, RuleCounts, RulesRevision};
 use gpukill_proto::reading::Reading::{Unsupported, Value};
 use gpukill_proto::rogue::RogueReport;
 use gpukill_proto::snapshot::{BackendReport, BackendState, Fault};
@@ -83,12 +83,20 @@ pub(crate) fn status() -> Status {
             samples: Bytes::mib(61),
             audit: Bytes(1_258_291),
             written_at: Some(Timestamp(NOW.0 - 300)),
+            written: 104_823,
             dropped: 0,
         },
         guard: GuardReport {
             mode: GuardMode::DryRun,
             rehearses: GuardMode::Soft,
-            rules: 6,
+            rules: RuleCounts {
+                defaults: 1,
+                users: 1,
+                groups: 1,
+                gpus: 1,
+                times: 1,
+                rules: 1,
+            },
             file: "/etc/gpukill/guard.toml".into(),
             revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
             mistakes: Vec::new(),
@@ -102,6 +110,7 @@ pub(crate) fn status() -> Status {
             warned_today: 3,
             ended_today: 1,
         },
+        settings: Vec::new(),
         rogue: RogueReport::default(),
     }
 }

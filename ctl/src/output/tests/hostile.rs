@@ -67,7 +67,7 @@ fn nothing_that_a_process_is_called_can_steer_the_terminal() {
         until: NOW,
     };
     let mut printed = vec![
-        text(&status::lines(&state, &look), &look),
+        text(&status::lines(&state, "0.1.0", &look), &look),
         text(&AuditRecord::lines(&audit, span, &look), &look),
     ];
     for rows in [Rows::Gpus, Rows::Processes] {

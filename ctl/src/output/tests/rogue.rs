@@ -201,7 +201,7 @@ fn status_says_what_was_found_and_what_is_wrong_with_the_rules() {
         let mut status = status();
         status.rogue = report;
         let look = look(Some(200));
-        let shown = text(&status::lines(&status, &look), &look);
+        let shown = text(&status::lines(&status, "0.1.0", &look), &look);
         let rows = shown.lines().skip_while(|line| !line.starts_with(" rogue"));
         let rows = rows.take_while(|line| !line.starts_with(" store"));
         rows.map(str::to_owned).collect::<Vec<_>>()
@@ -300,7 +300,7 @@ fn nothing_that_a_rogue_is_called_can_steer_the_terminal_or_a_shell() {
             scanned,
             text(&explain::lines(&notebook, &look), &look),
             text(&explain::lines(&worker, &look), &look),
-            text(&status::lines(&state, &look), &look),
+            text(&status::lines(&state, "0.1.0", &look), &look),
         ];
         screens
             .iter()

@@ -50,6 +50,7 @@ impl Session {
             store: shared.store.report(),
             guard: self.guard_report(is_file_changed),
             rogue: self.rogue_report(&published.snapshot),
+            settings: config.changed(),
         }
     }
 

@@ -14,17 +14,20 @@ use crate::audit::{
     ProcessTime, PruneReport, Times, UsedBy, WeekTime,
 };
 use crate::document::kill::tests::{plan, report};
+use crate::document::report::tests::bundle;
 use crate::document::reset::tests as reset;
 use crate::document::{
     ActionDocument, AuditDocument, GpuDocument, InstanceDocument, KillPlanDocument,
     KillReportDocument, ProcessDocument, PruneDocument, ResetPlanDocument, ResetReportDocument,
     StatusDocument, SummaryDocument, WeeklyDocument,
 };
-use crate::guard::{GuardMode, GuardReport};
+use crate::guard::{GuardMode, GuardReport, RuleCounts};
 use crate::reading::Reading::{Unsupported, Value};
 use crate::rogue::RogueReport;
 use crate::snapshot::Snapshot;
-use crate::status::{AlertValue, CallerReport, PollingReport, Status, StoreReport};
+use crate::status::{
+    AlertValue, CallerReport, ChangedSetting, PollingReport, SettingValue, Status, StoreReport,
+};
 use crate::units::{Bytes, Celsius, Milliwatts, Percent};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -130,7 +133,11 @@ fn the_page_describes_every_field_and_no_other() {
         ("backends[]", list["backends"][0].clone()),
         ("faults[]", list["faults"][0].clone()),
         ("records[]", serde_json::to_value(record).unwrap()),
-        ("status", serde_json::to_value(status()).unwrap()),
+        (
+            "status",
+            serde_json::to_value(StatusDocument::from(&status())).unwrap(),
+        ),
+        ("status report", serde_json::to_value(bundle()).unwrap()),
         ("holders", held.clone()),
         ("held_gpus[]", held["held_gpus"][0].clone()),
         ("holders[]", held["held_gpus"][0]["holders"][0].clone()),
@@ -236,11 +243,12 @@ fn summary() -> AuditSummary {
     }
 }
 
-fn status() -> StatusDocument {
+/// With one of everything.
+pub(in crate::document) fn status() -> Status {
     let Snapshot {
         backends, faults, ..
     } = snapshot(device(), process());
-    StatusDocument::from(&Status {
+    Status {
         version: "0.1.0".into(),
         protocol: crate::PROTOCOL_VERSION,
         host: "box".into(),
@@ -274,12 +282,13 @@ fn status() -> StatusDocument {
             samples: Bytes(0),
             audit: Bytes(0),
             written_at: None,
+            written: 0,
             dropped: 0,
         },
         guard: GuardReport {
             mode: GuardMode::DryRun,
             rehearses: GuardMode::Soft,
-            rules: 0,
+            rules: RuleCounts::default(),
             file: "/etc/gpukill/guard.toml".into(),
             revision: None,
             mistakes: Vec::new(),
@@ -294,7 +303,11 @@ fn status() -> StatusDocument {
             ended_today: 0,
         },
         rogue: RogueReport::default(),
-    })
+        settings: vec![ChangedSetting {
+            key: "access.hide_other_users".into(),
+            value: SettingValue::Truth(true),
+        }],
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn without_a_daemon_every_command_says_where_it_looked_and_what_to_do() {
     let expected = said(
         6,
         &format!(
-            "gpukillctl: no gpukilld at {}\nhint: start one: gpukilld as root for everybody, or gpukilld --user for yourself\n",
+            "gpukillctl: no gpukilld at {}\nhint: start it: systemctl start gpukilld, as root; or gpukilld --user, for yourself\n",
             socket.display()
         ),
     );
@@ -87,17 +87,38 @@ fn what_is_no_daemon_or_one_of_another_version_is_told_in_a_sentence() {
         ..newer
     };
     let busy = Preface::ours(Status::Busy, 1 << 20);
-    let version = format!(
-        "gpukillctl: gpukilld speaks protocol 99.2, this client {PROTOCOL_VERSION}\n\
-         hint: install both from the same release, and start gpukilld anew\n"
+    let older = Preface {
+        version: ProtocolVersion { major: 0, minor: 7 },
+        ..newer
+    };
+    let odd = Preface {
+        version: PROTOCOL_VERSION,
+        ..unknown
+    };
+    let renew_client = "hint: upgrade the package gpukill here; if it is new, another \
+                        gpukillctl is found first: type -a gpukillctl\n";
+    let is_newer = format!(
+        "gpukillctl: this gpukillctl is older than gpukilld: it speaks protocol \
+         {PROTOCOL_VERSION}, gpukilld 99.2\n{renew_client}"
+    );
+    let is_older = format!(
+        "gpukillctl: gpukilld is older than this gpukillctl: it speaks protocol 0.7, \
+         gpukillctl {PROTOCOL_VERSION}\n\
+         hint: upgrade gpukilld where it runs, and start it anew\n"
+    );
+    let turned_away = format!(
+        "gpukillctl: gpukilld turns this client away, for a reason that only newer ones know \
+         (7)\n{renew_client}"
     );
     let stranger = "gpukillctl: what answers at SOCKET is no gpukilld\n\
                     hint: is it the right socket? name another with --socket PATH\n";
     let too_busy = "gpukillctl: gpukilld at SOCKET is busy\n\
                     hint: try again, or wait longer: --request-timeout 30\n";
-    let cases: [(&[u8], &str); 5] = [
-        (&newer.encode(), &version),
-        (&unknown.encode(), &version),
+    let cases: [(&[u8], &str); 7] = [
+        (&newer.encode(), &is_newer),
+        (&unknown.encode(), &is_newer),
+        (&older.encode(), &is_older),
+        (&odd.encode(), &turned_away),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", stranger),
         (b"", stranger),
         (&busy.encode(), too_busy),

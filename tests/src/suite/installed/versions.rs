@@ -1,7 +1,7 @@
 //! A package that is upgraded, gone back from, removed, purged and installed again.
 
 use super::Installed;
-use gpukill_tests::harness::{becomes, eventually};
+use gpukill_tests::harness::eventually;
 use rusqlite::Connection;
 
 const STATE: &str = "/var/lib/gpukill";
@@ -81,20 +81,24 @@ fn is_removed_and_purged(it: &Installed) {
     let failed = it.does(&["systemctl", "list-units", "--failed", "--no-legend"]);
     assert_eq!(failed, "");
     assert_eq!(are_there(), [true; 3]);
+
+    it.install(&it.package.second);
+    runs_at_each_boot(it);
+    let rules = it.does(&["gpukillctl", "guard", "config"]);
+    assert!(rules.contains("default_memory_limit_gb = 4"), "{rules}");
+
     it.does(&["dpkg", "--purge", "gpukill"]);
     for gone in [STATE, "/etc/gpukill"] {
         assert!(!it.path(gone).exists(), "{gone}");
     }
     it.install(&it.package.first);
-    becomes(&"running".to_owned(), || {
-        it.property("gpukilld", "SubState")
-    });
-    let enabled = it.does(&[
-        "systemctl",
-        "is-enabled",
-        "gpukilld",
-        "gpukill-reset.socket",
-    ]);
-    assert_eq!(enabled, "enabled\nenabled\n");
+    runs_at_each_boot(it);
     assert_eq!(it.edits(), Vec::<serde_json::Value>::new());
+}
+
+fn runs_at_each_boot(it: &Installed) {
+    assert_eq!(it.property("gpukilld", "SubState"), "running");
+    let units = ["gpukilld.service", "gpukill-reset.socket"];
+    let enabled = it.does(&[&["systemctl", "is-enabled"][..], &units].concat());
+    assert_eq!(enabled, "enabled\nenabled\n");
 }

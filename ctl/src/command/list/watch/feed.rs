@@ -139,13 +139,18 @@ impl Feed {
 /// Whether a daemon that is restarted could answer so for a moment.
 fn passes(failure: &Failure) -> bool {
     match failure {
-        Failure::Broken(_) | Failure::TimedOut { .. } | Failure::NothingPolled => true,
+        Failure::Broken(_)
+        | Failure::OlderDaemon(_)
+        | Failure::TimedOut { .. }
+        | Failure::NothingPolled => true,
         Failure::Connect(_, error) => match error {
             ConnectError::NoDaemon
             | ConnectError::Busy
             | ConnectError::NotGpukilld
             | ConnectError::Io(_) => true,
-            ConnectError::NotPermitted | ConnectError::Version(_) => false,
+            ConnectError::NotPermitted | ConnectError::Version(_) | ConnectError::TurnedAway(_) => {
+                false
+            }
         },
         Failure::Refused(refusal) => match refusal {
             Refusal::Busy | Refusal::Expired | Refusal::Unavailable(_) => true,

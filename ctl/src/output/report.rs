@@ -1,0 +1,280 @@
+//! What a report of a bug needs, as text that can be pasted into one. It says no more
+//! than the document.
+
+mod guarded;
+
+use super::line::{Line, shown};
+use super::look::Look;
+use super::value::{counted, disk_size};
+use gpukill_proto::document::report::{
+    BackendPart, DaemonPart, DevicePart, FaultPart, RecentPart, ReportDocument, SettingPart,
+    SocketPart, ValueDocument, Word,
+};
+use gpukill_proto::text::duration;
+use gpukill_proto::units::Bytes;
+use std::time::Duration;
+
+/// The lines of `gpukillctl status --report`.
+pub(crate) fn lines(report: &ReportDocument, look: &Look) -> Vec<Line> {
+    let mut text = head(report);
+    let mut section = |title: &str, items: Vec<String>| {
+        text.push(String::new());
+        text.push(format!("## {title}"));
+        text.push(String::new());
+        let none = items.is_empty().then(|| "- none".to_owned());
+        text.extend(items.into_iter().map(|item| format!("- {item}")));
+        text.extend(none);
+    };
+    section("Versions", versions(report));
+    section("How it runs", running(report));
+    if let Some(daemon) = &report.daemon {
+        let backends = daemon.backends.iter().map(backend).collect();
+        section("Backends", backends);
+        section("Faults", daemon.faults.iter().map(fault).collect());
+        section("Counts", counts(report, daemon));
+        section("Guard", guarded::guard(&daemon.guard));
+        section("Watch for rogues", guarded::rogue(&daemon.rogue));
+    }
+    if let Some(devices) = &report.devices {
+        section("GPUs", devices.iter().map(device).collect());
+    }
+    if let Some(recent) = &report.recent_faults {
+        let title = "Faults of the last day, the newest first";
+        section(title, recent.iter().map(past).collect());
+    }
+    let line = |text: String| Line::plain(shown(&text, look.symbols));
+    text.into_iter().map(line).collect()
+}
+
+fn head(report: &ReportDocument) -> Vec<String> {
+    vec![
+        "# gpukill report".into(),
+        String::new(),
+        format!("Made {}. Read it before you send it.", report.ts.as_str()),
+        format!(
+            "It leaves out {}; where one stood there is `…`.",
+            report.leaves_out
+        ),
+    ]
+}
+
+fn versions(report: &ReportDocument) -> Vec<String> {
+    let (client, host) = (&report.client, &report.host);
+    let protocol = client.protocol.as_str();
+    let mut items = vec![format!(
+        "gpukillctl {}, protocol {protocol}",
+        client.version.as_str()
+    )];
+    if let Some(daemon) = &report.daemon {
+        let up = duration(Duration::from_secs(daemon.uptime_seconds));
+        let (version, protocol) = (daemon.version.as_str(), daemon.protocol.as_str());
+        items.push(format!("gpukilld {version}, protocol {protocol}, up {up}"));
+    }
+    let (kernel, architecture) = (host.kernel.as_str(), host.architecture);
+    items.push(format!("Linux {kernel} on {architecture}"));
+    items.push(match &host.distribution {
+        Some(id) => format!(
+            "distribution: {} {}",
+            id.as_str(),
+            or(&host.distribution_version, "")
+        ),
+        None => "distribution: not known".into(),
+    });
+    let runs = match host.systemd_runs {
+        true => "runs the box",
+        false => "does not run the box",
+    };
+    let version = or(&host.systemd, "of an unknown version");
+    items.push(format!("systemd {version}: {runs}"));
+    items
+}
+
+/// A word, or another where there is none.
+fn or<'a>(word: &'a Option<Word>, other: &'a str) -> &'a str {
+    word.as_ref().map_or(other, Word::as_str)
+}
+
+fn running(report: &ReportDocument) -> Vec<String> {
+    let mut items = Vec::new();
+    if let Some(failure) = &report.failure {
+        let more = [&failure.error, &failure.protocol];
+        let more = more.into_iter().flatten().map(Word::as_str);
+        let why = std::iter::once(failure.what).chain(more);
+        let why: Vec<&str> = why.collect();
+        items.push(format!(
+            "**gpukilld does not answer: {}** (exit code {})",
+            why.join(", "),
+            failure.exit
+        ));
+    }
+    items.push(format!("socket: {}", socket(&report.socket)));
+    let unit = &report.unit;
+    let drop_ins = match unit.drop_ins {
+        true => ", changed by drop-ins",
+        false => "",
+    };
+    items.push(format!(
+        "unit gpukilld.service: {}{drop_ins}",
+        unit.gpukilld
+    ));
+    items.push(format!("unit gpukill-reset.socket: {}", unit.reset_socket));
+    if let Some(daemon) = &report.daemon {
+        items.extend(daemon_runs(report, daemon));
+    }
+    items.push(settings("gpukillctl", &report.client.settings));
+    items
+}
+
+fn daemon_runs(report: &ReportDocument, daemon: &DaemonPart) -> Vec<String> {
+    let mut items = vec![
+        match daemon.personal {
+            true => "runs for one person (gpukilld --user)",
+            false => "runs for everybody",
+        }
+        .to_owned(),
+    ];
+    if let Some(why) = &daemon.will_not_act {
+        items.push(format!("ends no process, whoever asks: {}", why.as_str()));
+    }
+    let again = match report.client.log_in_again {
+        true => "; more after another login",
+        false => "",
+    };
+    let rights = report.client.rights.join(", ");
+    items.push(format!("rights of whoever made this: {rights}{again}"));
+    items.push(settings("gpukilld (times in ms)", &daemon.settings));
+    items
+}
+
+fn socket(socket: &SocketPart) -> String {
+    let place = match (socket.place, socket.path) {
+        (_, Some(path)) => path,
+        ("own", None) => "one's own",
+        (_, None) => "a named one",
+    };
+    let mode = socket.mode.as_ref();
+    let mode = mode.map_or_else(String::new, |mode| format!(", mode {}", mode.as_str()));
+    let owner = socket.owner.map(|owner| match owner {
+        "you" => ", of whoever made this",
+        "root" => ", of root",
+        _ => ", of another user",
+    });
+    let is = socket.is.as_str();
+    format!("{place}: {is}{mode}{}", owner.unwrap_or_default())
+}
+
+fn settings(of: &str, settings: &[SettingPart]) -> String {
+    let told = |setting: &SettingPart| {
+        let key = setting.key.as_str();
+        match setting.value {
+            Some(ValueDocument::Truth(truth)) => format!("{key} = {truth}"),
+            Some(ValueDocument::Number(number)) => format!("{key} = {number}"),
+            Some(ValueDocument::Name(name)) => format!("{key} = {name}"),
+            None => format!("{key} = …"),
+        }
+    };
+    let told: Vec<String> = settings.iter().map(told).collect();
+    match told.as_slice() {
+        [] => format!("settings of {of}: the defaults"),
+        told => format!("settings of {of}: {}", told.join(", ")),
+    }
+}
+
+fn backend(backend: &BackendPart) -> String {
+    let why = backend.why.as_ref();
+    let why = why.map_or_else(String::new, |why| format!(": {}", why.as_str()));
+    let (name, state, since) = (backend.name.as_str(), backend.state, backend.since.as_str());
+    let mut item = format!("{name}: {state}{why}, since {since}");
+    let gpus = backend.gpus.filter(|count| *count > 0);
+    if let Some(gpus) = gpus {
+        item.push_str(&format!(", {}", count(gpus, "GPU")));
+    }
+    for (of, version) in [("driver", &backend.driver), ("CUDA", &backend.cuda)] {
+        if let Some(version) = version {
+            item.push_str(&format!(", {of} {}", version.as_str()));
+        }
+    }
+    if let Some(cost) = backend.poll_cost_us {
+        let cost = Duration::from_micros(cost).as_secs_f64() * 1000.0;
+        item.push_str(&format!(", {cost:.1} ms a poll"));
+    }
+    item
+}
+
+fn count(number: u64, of: &str) -> String {
+    counted(usize::try_from(number).unwrap_or(usize::MAX), of)
+}
+
+fn fault(fault: &FaultPart) -> String {
+    let (part, what) = (fault.part.as_str(), fault.what.as_str());
+    format!("{part}, since {}: {what}", fault.since.as_str())
+}
+
+fn past(fault: &RecentPart) -> String {
+    let over = match fault.over {
+        true => ", over",
+        false => "",
+    };
+    let times = match fault.times {
+        0 | 1 => String::new(),
+        several => format!(", {several} times"),
+    };
+    let (at, part, what) = (fault.at.as_str(), fault.part.as_str(), fault.what.as_str());
+    format!("{at}{over}{times}: {part}: {what}")
+}
+
+fn counts(report: &ReportDocument, daemon: &DaemonPart) -> Vec<String> {
+    let mut items = Vec::new();
+    if let (Some(devices), Some(processes)) = (&report.devices, report.processes) {
+        let gpus = count(devices.len() as u64, "GPU");
+        items.push(format!("{gpus}, {} on them", of_processes(processes)));
+    }
+    let (polls, late) = (daemon.polls, daemon.polls_late);
+    let last = or(&daemon.last_poll_at, "none yet");
+    let every = daemon.poll_interval_ms;
+    items.push(format!(
+        "{polls} polls, one each {every} ms, {late} late, the last {last}"
+    ));
+    let store = &daemon.store;
+    let (samples, audit) = (Bytes(store.samples_bytes), Bytes(store.audit_bytes));
+    items.push(format!(
+        "store: {} of samples, {} of audit",
+        disk_size(samples),
+        disk_size(audit)
+    ));
+    let (written, dropped) = (store.written, store.dropped);
+    let last = or(&store.written_at, "never");
+    items.push(format!(
+        "samples since start: {written} written, the last {last}; {dropped} dropped"
+    ));
+    items
+}
+
+fn of_processes(number: u64) -> String {
+    match number {
+        1 => "1 process".to_owned(),
+        several => format!("{several} processes"),
+    }
+}
+
+fn device(device: &DevicePart) -> String {
+    let model = or(&device.model, "of an unknown model");
+    let mut item = format!("GPU {}: {}, {model}", device.gpu_index, device.vendor);
+    if let Some(memory) = device.mem_total_bytes {
+        item.push_str(&format!(", {} MiB", memory >> 20));
+    }
+    if device.instances > 0 {
+        item.push_str(&format!(", {}", count(device.instances, "instance")));
+    }
+    match device.pids {
+        Some(pids) => item.push_str(&format!(", {}", of_processes(pids))),
+        None => item.push_str(", who uses it is not known"),
+    }
+    if let Some(xid) = device.last_xid {
+        item.push_str(&format!(", last XID {xid}"));
+    }
+    if device.lost {
+        item.push_str(", lost");
+    }
+    item
+}

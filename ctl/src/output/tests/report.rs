@@ -1,0 +1,126 @@
+//! What a report of a bug needs, as text.
+
+use super::super::report::lines;
+use super::super::sample::{NOW, actions, look, snapshot, status};
+use super::{check, text};
+use gpukill_proto::document::report::{
+    ClientPart, DaemonPart, DevicePart, FailurePart, HostPart, LEAVES_OUT, RecentPart,
+    ReportDocument, SettingPart, SocketPart, UnitPart, ValueDocument, Word, rights,
+};
+use gpukill_proto::status::{ChangedSetting, SettingValue, Status};
+
+fn changed(status: Status) -> Status {
+    let changed = |key: &str, value| ChangedSetting {
+        key: key.into(),
+        value,
+    };
+    Status {
+        settings: vec![
+            changed("daemon.poll_interval", SettingValue::Length(1_000)),
+            changed("access.hide_other_users", SettingValue::Truth(true)),
+            changed("guard.rules", SettingValue::NotTold),
+        ],
+        ..status
+    }
+}
+
+/// Of a box where all is known.
+fn whole() -> ReportDocument {
+    let status = changed(status());
+    let recent = actions().into_iter().map(|mut record| {
+        record.kind = "fault".into();
+        record.what = Some("GPU 3: temperature at or above 85 °C".into());
+        RecentPart::from(&record)
+    });
+    let snapshot = snapshot();
+    ReportDocument {
+        schema: ReportDocument::SCHEMA,
+        ts: Word::moment(NOW),
+        leaves_out: LEAVES_OUT,
+        client: ClientPart {
+            version: Word::version("0.1.0"),
+            protocol: Word::version("1.0"),
+            settings: vec![SettingPart {
+                key: Word::of("use_colors"),
+                value: Some(ValueDocument::Name("never")),
+            }],
+            rights: rights(&status.caller.rights),
+            log_in_again: true,
+        },
+        host: HostPart {
+            kernel: Word::version("6.8.0-51-generic"),
+            architecture: "x86_64",
+            distribution: Some(Word::distribution("ubuntu")),
+            distribution_version: Some(Word::version("24.04")),
+            systemd: Some(Word::version("255")),
+            systemd_runs: true,
+        },
+        socket: SocketPart {
+            place: "box",
+            path: Some("/run/gpukill/gpukilld.sock"),
+            is: Word::of("socket"),
+            mode: Some(Word::mode(0o666)),
+            owner: Some("another"),
+        },
+        unit: UnitPart {
+            gpukilld: "installed",
+            drop_ins: true,
+            reset_socket: "masked",
+        },
+        failure: None,
+        daemon: Some(DaemonPart::from(&status)),
+        devices: Some(snapshot.devices.iter().map(DevicePart::from).collect()),
+        processes: Some(snapshot.processes.len() as u64),
+        recent_faults: Some(recent.take(2).collect()),
+    }
+}
+
+/// Of one where the daemon does not answer.
+fn without_a_daemon() -> ReportDocument {
+    ReportDocument {
+        client: ClientPart {
+            settings: Vec::new(),
+            rights: Vec::new(),
+            log_in_again: false,
+            ..whole().client
+        },
+        host: HostPart {
+            distribution: None,
+            systemd: None,
+            systemd_runs: false,
+            ..whole().host
+        },
+        socket: SocketPart {
+            place: "named",
+            path: None,
+            is: Word::of("missing"),
+            mode: None,
+            owner: None,
+        },
+        unit: UnitPart {
+            gpukilld: "none",
+            drop_ins: false,
+            reset_socket: "none",
+        },
+        failure: Some(FailurePart {
+            what: "nothing listens",
+            error: None,
+            protocol: None,
+            exit: 6,
+        }),
+        daemon: None,
+        devices: None,
+        processes: None,
+        recent_faults: None,
+        ..whole()
+    }
+}
+
+#[test]
+fn a_report_of_a_bug_has_what_is_needed_and_names_nobody() {
+    // It is pasted: no line is broken, whatever the width.
+    let look = look(Some(60));
+    check("report.txt", &text(&lines(&whole(), &look), &look));
+    let alone = without_a_daemon();
+    check("report-alone.txt", &text(&lines(&alone, &look), &look));
+}
