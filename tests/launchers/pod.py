@@ -45,13 +45,19 @@ class Pod(Stage):
 
     def start(self):
         self.socket = Path("/run/gpukill/gpukilld.sock")
+        # As kubelet lays out a ConfigMap: links, in a directory that all may write.
         settings = HOME / "settings"
-        settings.mkdir(mode=0o755)
+        there = settings / "..there"
+        there.mkdir(parents=True, mode=0o755)
+        settings.chmod(0o777)
+        (settings / "..data").symlink_to("..there")
+        for name in ("gpukilld.toml", "guard.toml"):
+            (settings / name).symlink_to(f"..data/{name}")
         # The box's PIDs are not the first: the one thing that is not as on a node.
         text = '[daemon]\npoll_interval = "200ms"\nforeign_pids = true\n'
-        (settings / "gpukilld.toml").write_text(text + (RECIPES / "container/gpukilld.toml").read_text())
+        (there / "gpukilld.toml").write_text(text + (RECIPES / "container/gpukilld.toml").read_text())
         # Whom it names is warned, and not ended while the script runs.
-        (settings / "guard.toml").write_text(
+        (there / "guard.toml").write_text(
             "[global]\nenabled = true\ndry_run = false\n[user_policies.bob]\nduration_limit_hours = 0.001\n"
         )
         runtime = HOME / "runtime"

@@ -3,6 +3,8 @@
 
 mod endings;
 
+mod nodes;
+
 mod reset;
 
 mod rights;
