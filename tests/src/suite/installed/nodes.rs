@@ -24,7 +24,10 @@ fn the_device_files_of_a_loaded_driver_are_made_before_the_daemon_starts() {
     assert_eq!(it.property(UNIT, "ConditionResult"), "no");
     load_driver(&it);
     it.does(&["systemctl", "restart", "gpukilld"]);
-    let id = format!("_SYSTEMD_INVOCATION_ID={}", it.property(UNIT, "InvocationID"));
+    let id = format!(
+        "_SYSTEMD_INVOCATION_ID={}",
+        it.property(UNIT, "InvocationID")
+    );
     let told = it.journal(&[&id, "_TRANSPORT=stdout"]);
     let told: Vec<_> = told.iter().map(|entry| &entry["MESSAGE"]).collect();
     assert_eq!(told, ["asked: -c 255 -c 0 -c 7"]);

@@ -1,6 +1,6 @@
 //! What the package brings, and what its service may.
 
-use super::{ALICE, Installed, STAND_IN};
+use super::{ALICE, Installed};
 use gpukill_tests::harness::eventually;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -112,46 +112,4 @@ fn units_are_well(it: &Installed) {
     let (_, level) = last.split_once("gpukilld.service: ").expect(last);
     let level: f64 = level.split(' ').next().unwrap().parse().unwrap();
     assert!(level <= EXPOSURE, "{told}");
-}
-
-/// What the stand-in of `nvidia-modprobe` does: the files that it is told to make.
-const MAKES_NODES: &str = "#!/bin/sh
-for minor do
-    case $minor in
-    -c) continue ;;
-    255) file=/dev/nvidiactl ;;
-    *) file=/dev/nvidia$minor ;;
-    esac
-    [ -e $file ] || mknod -m 666 $file c 195 $minor
-done
-";
-
-/// Of a driver that is loaded, and of whose files there are none.
-#[test]
-fn device_files_of_nvidia_are_made_before_the_daemon_starts() {
-    let Some(it) = Installed::with("") else {
-        return;
-    };
-    let driver = format!("{STAND_IN}/driver");
-    it.write(&format!("{driver}/nvidia/params"), "");
-    for minor in 0..2 {
-        it.write(
-            &format!("{driver}/nvidia/gpus/0000:0{minor}:00.0/information"),
-            &format!("Model: \t NVIDIA H100\nDevice Minor: \t {minor}\n"),
-        );
-    }
-    it.write("/usr/bin/nvidia-modprobe", MAKES_NODES);
-    it.does(&["chmod", "755", "/usr/bin/nvidia-modprobe"]);
-    it.does(&["mount", "--bind", &driver, "/proc/driver"]);
-    it.write(
-        "/etc/systemd/system/gpukill-nodes.service.d/stand-in.conf",
-        &format!("[Service]\nBindReadOnlyPaths={driver}:/proc/driver\n"),
-    );
-    it.does(&["systemctl", "daemon-reload"]);
-    it.does(&["systemctl", "restart", "gpukilld"]);
-    let files = ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"];
-    let stat = ["stat", "--format", "%t:%T %a"];
-    let made = it.does(&[&stat[..], &files].concat());
-    assert_eq!(made, "c3:0 666\nc3:1 666\nc3:ff 666\n");
-    assert_eq!(it.property("gpukill-nodes", "Result"), "success");
 }
