@@ -137,7 +137,7 @@ const DISTRIBUTIONS: [&str; 28] = [
 ];
 
 /// The parts of which there are faults, besides GPUs.
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     "amd",
     "apple",
     "containers",
@@ -149,6 +149,7 @@ const PARTS: [&str; 12] = [
     "nvidia",
     "processes",
     "rogue",
+    "settings",
     "store",
 ];
 
