@@ -218,7 +218,7 @@ fn exit_of(refusal: &Refusal) -> Exit {
 }
 
 /// Where no daemon runs.
-const START: &str = "start it: systemctl start gpukilld, as root; or gpukilld --user, for yourself";
+const START: &str = "see why: systemctl status gpukilld; or run one for yourself: gpukilld --user";
 
 fn connect_hint(socket: &Path, error: &ConnectError, runs: Runs) -> Option<String> {
     match error {

@@ -96,7 +96,7 @@ fn a_missing_daemon_is_said_with_what_to_do_next() {
     );
     assert_eq!(
         failure.hint(Runs::AsService).as_deref(),
-        Some("start it: systemctl start gpukilld, as root; or gpukilld --user, for yourself")
+        Some("see why: systemctl status gpukilld; or run one for yourself: gpukilld --user")
     );
 }
 
@@ -113,7 +113,7 @@ fn where_no_socket_is_both_places_are_named() {
     );
     assert_eq!(
         failure.hint(Runs::AsService).as_deref(),
-        Some("start it: systemctl start gpukilld, as root; or gpukilld --user, for yourself")
+        Some("see why: systemctl status gpukilld; or run one for yourself: gpukilld --user")
     );
 }
 
