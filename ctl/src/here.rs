@@ -42,7 +42,7 @@ pub(crate) fn host() -> HostPart {
         kernel: Word::version(&rustix::system::uname().release().to_string_lossy()),
         architecture: std::env::consts::ARCH,
         distribution: value(&release, "ID").map(|id| Word::distribution(&id)),
-        distribution_version: value(&release, "VERSION_ID").map(|it| Word::version(&it)),
+        distribution_version: value(&release, "VERSION_ID").map(|it| Word::release(&it)),
         systemd: LIBRARIES.iter().find_map(|path| library(Path::new(path))),
         // sd_booted(3)
         systemd_runs: Path::new("/run/systemd/system").is_dir(),
