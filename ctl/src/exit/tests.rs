@@ -118,6 +118,20 @@ fn where_no_socket_is_both_places_are_named() {
 }
 
 #[test]
+fn where_somebody_made_the_directory_of_ones_own_socket_the_boxs_is_missed_too() {
+    let failure = Failure::UnsafeSocket("/tmp/gpukill-7".into(), "it belongs to another user");
+    assert_eq!(
+        failure.to_string(),
+        "no gpukilld at /run/gpukill/gpukilld.sock, and none is believed in /tmp/gpukill-7: \
+         it belongs to another user"
+    );
+    assert_eq!(
+        failure.hint(Runs::ByHand).as_deref(),
+        Some("see why: systemctl status gpukilld; or remove /tmp/gpukill-7, as root")
+    );
+}
+
+#[test]
 fn what_the_daemon_says_is_looked_for_where_it_runs() {
     let said = |at: &str| {
         let runs = Runs::at(Path::new(at));
