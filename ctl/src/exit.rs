@@ -92,7 +92,8 @@ pub(crate) enum Failure {
     },
     /// The settings file cannot be read.
     SettingsFile(PathBuf, io::Error),
-    /// Somebody else could stand at the place of the user's own socket.
+    /// There is no socket at the box's place, and somebody else could stand at that of
+    /// the user's own: its directory, and why.
     UnsafeSocket(PathBuf, &'static str),
     /// There is no socket at the usual places: the box's and the user's own.
     NoDaemon([PathBuf; 2]),
@@ -184,7 +185,10 @@ impl Failure {
             Self::Refused(refusal) => return refusal.hint(),
             Self::NotDone { hint, .. } => return hint.clone(),
             Self::NoDaemon(_) => START,
-            Self::UnsafeSocket(..) => "name the socket yourself: --socket PATH",
+            Self::UnsafeSocket(directory, _) => {
+                let directory = directory.display();
+                return Some(format!("{START_SERVICE}; or remove {directory}, as root"));
+            }
             Self::TimedOut { .. } => "wait longer: --request-timeout 30",
             Self::NothingPolled => "try again in a moment, or wait longer: --request-timeout 30",
             Self::Vendor(_) => "see gpukillctl status",
@@ -217,8 +221,11 @@ fn exit_of(refusal: &Refusal) -> Exit {
     }
 }
 
+/// Where the box's daemon does not run, and one's own could be another's.
+const START_SERVICE: &str = "see why: systemctl status gpukilld";
+
 /// Where no daemon runs.
-const START: &str = "start it: systemctl start gpukilld, as root; or gpukilld --user, for yourself";
+const START: &str = "see why: systemctl status gpukilld; or run one for yourself: gpukilld --user";
 
 fn connect_hint(socket: &Path, error: &ConnectError, runs: Runs) -> Option<String> {
     match error {
@@ -253,7 +260,11 @@ impl fmt::Display for Failure {
                 write!(f, "cannot read the settings {path}: {why}")
             }
             Self::UnsafeSocket(path, why) => {
-                write!(f, "will not use a socket in {}: {why}", path.display())
+                let path = path.display();
+                write!(
+                    f,
+                    "no gpukilld at {DEFAULT_SOCKET}, and none is believed in {path}: {why}"
+                )
             }
             Self::NoDaemon([of_the_box, own]) => {
                 let (of_the_box, own) = (of_the_box.display(), own.display());

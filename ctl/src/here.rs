@@ -3,7 +3,8 @@
 
 use gpukill_proto::DEFAULT_SOCKET;
 use gpukill_proto::document::report::{HostPart, SocketPart, UnitPart, Word};
-use std::fs::{Metadata, read_dir};
+use rustix::fs::{Mode, OFlags};
+use std::fs::{File, Metadata, read_dir};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
@@ -42,7 +43,7 @@ pub(crate) fn host() -> HostPart {
         kernel: Word::version(&rustix::system::uname().release().to_string_lossy()),
         architecture: std::env::consts::ARCH,
         distribution: value(&release, "ID").map(|id| Word::distribution(&id)),
-        distribution_version: value(&release, "VERSION_ID").map(|it| Word::version(&it)),
+        distribution_version: value(&release, "VERSION_ID").map(|it| Word::release(&it)),
         systemd: LIBRARIES.iter().find_map(|path| library(Path::new(path))),
         // sd_booted(3)
         systemd_runs: Path::new("/run/systemd/system").is_dir(),
@@ -51,7 +52,10 @@ pub(crate) fn host() -> HostPart {
 
 fn text(path: &Path) -> Option<String> {
     let mut text = String::new();
-    let file = std::fs::File::open(path).ok()?;
+    // A pipe would never begin.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    file.metadata().ok().filter(Metadata::is_file)?;
     file.take(LONGEST_OS_RELEASE)
         .read_to_string(&mut text)
         .ok()?;
@@ -137,6 +141,9 @@ fn state(directories: &[&Path], name: &str) -> &'static str {
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::process::Command;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
 
     #[test]
     fn a_value_of_os_release_is_had_without_its_quotes() {
@@ -144,6 +151,18 @@ mod tests {
         assert_eq!(value(release, "ID").as_deref(), Some("debian"));
         assert_eq!(value(release, "VERSION_ID").as_deref(), Some("12"));
         assert_eq!(value(release, "BUILD_ID"), None);
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_os_release_holds_nobody_up() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let pipe = directory.path().join("os-release");
+        let made = Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("mkfifo runs").success());
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || sender.send(text(&pipe)));
+        let read = receiver.recv_timeout(Duration::from_secs(10));
+        assert_eq!(read, Ok(None));
     }
 
     #[test]

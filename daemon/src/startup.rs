@@ -244,6 +244,7 @@ impl Running {
             rogue: rogue.clone(),
             clock: Arc::clone(&clock),
             config: Arc::clone(config),
+            amiss: None,
             wanted,
         };
         let (ended, polling_ended) = mpsc::channel();
@@ -315,11 +316,12 @@ impl Running {
             self.events.clone(),
         );
         let (guard, rogue) = (self.shared.guard.clone(), self.shared.rogue.clone());
+        let started = self.settings.borrow().clone();
         let handle_signals = move || {
             for signal in signals.forever() {
                 match signal {
                     SIGHUP => {
-                        reload(&args, &settings, &events, &store);
+                        reload(&args, &started, &settings, &events, &store);
                         guard.reload();
                         rogue.keeper.reload();
                     }

@@ -96,7 +96,7 @@ fn a_missing_daemon_is_said_with_what_to_do_next() {
     );
     assert_eq!(
         failure.hint(Runs::AsService).as_deref(),
-        Some("start it: systemctl start gpukilld, as root; or gpukilld --user, for yourself")
+        Some("see why: systemctl status gpukilld; or run one for yourself: gpukilld --user")
     );
 }
 
@@ -113,7 +113,21 @@ fn where_no_socket_is_both_places_are_named() {
     );
     assert_eq!(
         failure.hint(Runs::AsService).as_deref(),
-        Some("start it: systemctl start gpukilld, as root; or gpukilld --user, for yourself")
+        Some("see why: systemctl status gpukilld; or run one for yourself: gpukilld --user")
+    );
+}
+
+#[test]
+fn where_somebody_made_the_directory_of_ones_own_socket_the_boxs_is_missed_too() {
+    let failure = Failure::UnsafeSocket("/tmp/gpukill-7".into(), "it belongs to another user");
+    assert_eq!(
+        failure.to_string(),
+        "no gpukilld at /run/gpukill/gpukilld.sock, and none is believed in /tmp/gpukill-7: \
+         it belongs to another user"
+    );
+    assert_eq!(
+        failure.hint(Runs::ByHand).as_deref(),
+        Some("see why: systemctl status gpukilld; or remove /tmp/gpukill-7, as root")
     );
 }
 

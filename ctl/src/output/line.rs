@@ -175,6 +175,7 @@ pub(crate) fn shown(text: &str, symbols: Symbols) -> String {
         Symbols::Unicode => text,
         // An 8-bit terminal takes parts of UTF-8 for controls.
         Symbols::Ascii => text
+            .replace(Symbols::Unicode.celsius(), symbols.celsius())
             .chars()
             .map(|c| match c {
                 '…' => symbols.ellipsis().to_owned(),
@@ -248,6 +249,16 @@ mod tests {
     fn a_terminal_without_utf_8_gets_ascii_only() {
         assert_eq!(shown("naïve\x1b[2J", Symbols::Ascii), "na\\u{ef}ve\\x1b[2J");
         assert_eq!(shown("naïve", Symbols::Unicode), "naïve");
+    }
+
+    #[test]
+    fn a_temperature_in_a_sentence_needs_no_degree_sign() {
+        let said = "temperature at or above 85 °C, now 91 °C";
+        assert_eq!(shown(said, Symbols::Unicode), said);
+        assert_eq!(
+            shown(said, Symbols::Ascii),
+            "temperature at or above 85 C, now 91 C"
+        );
     }
 
     #[test]

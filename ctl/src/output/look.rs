@@ -72,6 +72,14 @@ impl Symbols {
             Self::Ascii => "C",
         }
     }
+
+    /// The unit of a temperature in a sentence.
+    pub(crate) const fn celsius(self) -> &'static str {
+        match self {
+            Self::Unicode => "°C",
+            Self::Ascii => "C",
+        }
+    }
 }
 
 /// What the surroundings say of the output.

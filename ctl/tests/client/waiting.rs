@@ -42,7 +42,7 @@ fn a_missing_daemon_is_said_at_once() {
     assert_eq!(
         stderr(&output),
         "gpukillctl: no gpukilld at /nowhere/x.sock\n\
-         hint: start it: systemctl start gpukilld, as root; or gpukilld --user, for yourself\n"
+         hint: see why: systemctl status gpukilld; or run one for yourself: gpukilld --user\n"
     );
 }
 

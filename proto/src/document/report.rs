@@ -6,6 +6,8 @@ mod sentence;
 
 mod word;
 
+mod model;
+
 mod made;
 
 pub use super::status::ValueDocument;

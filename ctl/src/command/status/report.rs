@@ -133,7 +133,9 @@ fn part(failure: &Failure) -> FailurePart {
             error = Some(Word::of_error(why.kind()));
             "the connection fails"
         }
-        Failure::UnsafeSocket(..) => "others could have put a socket where one's own would be",
+        Failure::UnsafeSocket(..) => {
+            "nothing listens, and others could have put a socket where one's own would be"
+        }
         Failure::TimedOut { .. } => "it did not answer in time",
         Failure::Broken(_) => "the connection broke",
         Failure::Refused(_) => "it refused to answer",

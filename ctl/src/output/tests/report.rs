@@ -51,7 +51,7 @@ fn whole() -> ReportDocument {
             kernel: Word::version("6.8.0-51-generic"),
             architecture: "x86_64",
             distribution: Some(Word::distribution("ubuntu")),
-            distribution_version: Some(Word::version("24.04")),
+            distribution_version: Some(Word::release("24.04")),
             systemd: Some(Word::version("255")),
             systemd_runs: true,
         },

@@ -25,6 +25,9 @@ pub const SENTENCES: &[&str] = &[
     "it ends nobody any more: too many jobs were, or would be, ended in ten minutes; see gpukillctl guard status",
     "what it remembers cannot be written down: it ends nobody, and a restart begins anew",
     "more processes use GPUs than are watched",
+    // Settings.
+    "mistakes in the settings: #; those of before hold: gpukilld --check-config",
+    "changed, and held from the next start on: *: systemctl restart gpukilld",
     // People and processes.
     "the name service does not answer: users are shown by number",
     "the name service does not answer: groups of users are not known",
@@ -94,7 +97,8 @@ const OF_SQLITE: &[&str] = &[
 /// What of a device can fail to be read, as faults name it.
 const VALUES: &[&str] = &["name", "PCI address", "memory"];
 
-/// Why: the words of NVML's wrapper, and of ours. None has a `*`.
+/// Why: the words of NVML's wrapper, and of ours. None has a `*`. They also stand alone,
+/// as what is wrong with a backend.
 const REASONS: &[&str] = &[
     "GPU_IS_LOST",
     "GPU_REQUIRES_RESET",
@@ -113,6 +117,11 @@ const REASONS: &[&str] = &[
     "a query to find an object was unsuccessful",
     "NVIDIA driver is not loaded",
     "the infoROM is corrupted",
+    "a supplied argument was invalid",
+    "device's external power cables are not properly attached",
+    "NVIDIA kernel detected an interrupt issue with a device",
+    "device control has been blocked by the operating system/cgroups",
+    "operation cannot be performed because the GPU is currently in use",
     "the driver reports more than # %",
     "the driver reports neither off nor on",
     "not looked everywhere yet",
@@ -129,7 +138,7 @@ const FILES: &[&str] = &[
 
 /// What may be told of a sentence; `None` where it is not known.
 pub(super) fn known(text: &str) -> Option<String> {
-    let mut sentences = SENTENCES.iter().chain(OF_SQLITE);
+    let mut sentences = SENTENCES.iter().chain(OF_SQLITE).chain(REASONS);
     sentences
         .find_map(|sentence| fill(sentence, text))
         .or_else(|| of_a_value(text))
@@ -242,6 +251,10 @@ mod tests {
             ),
             ("fan and others: no data", "fan and others: no data"),
             ("fan: alice", "fan: …"),
+            (
+                "NVML reports an unknown error (999)",
+                "NVML reports an unknown error (999)",
+            ),
             (
                 "/home/alice/guard.toml: line 3: the built-in rules hold; see gpukillctl x",
                 "…: the built-in rules hold; see …",

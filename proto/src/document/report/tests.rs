@@ -119,7 +119,7 @@ pub(in crate::document) fn bundle() -> ReportDocument {
             kernel: Word::version(&format!("6.8.0-{NAME}")),
             architecture: "x86_64",
             distribution: Some(Word::distribution(NAME)),
-            distribution_version: Some(Word::version(NAME)),
+            distribution_version: Some(Word::release(NAME)),
             systemd: Some(Word::version(NAME)),
             systemd_runs: true,
         },

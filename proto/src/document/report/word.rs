@@ -2,8 +2,7 @@
 //! a text in few ways, each of which lets through only what names nobody. A text itself
 //! may not: a field of type `String` does not compile.
 
-use super::sentence;
-use crate::text::visible;
+use super::{model, sentence};
 use crate::units::Timestamp;
 use serde::Serialize;
 
@@ -45,15 +44,12 @@ macro_rules! told {
 pub(super) use told;
 
 /// Stands for what is left out.
-const LEFT_OUT: &str = "…";
+pub(super) const LEFT_OUT: &str = "…";
 
 /// A text that names nobody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Word(String);
-
-/// So long is a name that a driver has for a model, in bytes.
-const LONGEST_MODEL: usize = 80;
 
 /// So many digits has a number of a version; a longer one may be another's number.
 const MOST_DIGITS: usize = 8;
@@ -137,7 +133,7 @@ const DISTRIBUTIONS: [&str; 28] = [
 ];
 
 /// The parts of which there are faults, besides GPUs.
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     "amd",
     "apple",
     "containers",
@@ -149,6 +145,7 @@ const PARTS: [&str; 12] = [
     "nvidia",
     "processes",
     "rogue",
+    "settings",
     "store",
 ];
 
@@ -172,13 +169,16 @@ impl Word {
     }
 
     /// A version: its numbers, and the kinds of releases and kernels that everybody
-    /// has: `6.8.0-51-generic`. Of `6.8.0-alice` it is `6.8.0-…`.
+    /// has: `6.8.0-51-generic`. Of `6.8.0-alice` it is `6.8.0-…`. What has the form of
+    /// an address is left out with all behind it.
     #[must_use]
     pub fn version(text: &str) -> Self {
+        let pieces: Vec<&str> = text.split_inclusive(BETWEEN).collect();
+        let address = address_in(&pieces);
         let mut shown = String::new();
-        for piece in text.split_inclusive(['.', '-', '_', '+', '~']) {
-            let word = piece.trim_end_matches(['.', '-', '_', '+', '~']);
-            if !is_of_a_version(word) {
+        for (at, piece) in pieces.into_iter().enumerate() {
+            let word = piece.trim_end_matches(BETWEEN);
+            if Some(at) == address || !is_of_a_version(word) {
                 shown.push_str(LEFT_OUT);
                 break;
             }
@@ -187,10 +187,24 @@ impl Word {
         Self(shown)
     }
 
-    /// The model of a GPU, as its driver names it.
+    /// The version of a distribution, as os-release(5) has its `VERSION_ID`: two numbers
+    /// at most, which is what tells apart what packages are built for. Of `3.20.3` it is
+    /// `3.20.…`.
+    #[must_use]
+    pub fn release(text: &str) -> Self {
+        let numbers: Vec<&str> = text.split('.').collect();
+        let are_numbers = numbers.iter().copied().all(is_number);
+        Self(match numbers.as_slice() {
+            [_] | [_, _] if are_numbers => text.to_owned(),
+            [major, minor, _] if are_numbers => format!("{major}.{minor}.{LEFT_OUT}"),
+            _ => LEFT_OUT.to_owned(),
+        })
+    }
+
+    /// The model of a GPU, as its driver names it, in the words that models have.
     #[must_use]
     pub fn model(text: &str) -> Self {
-        Self(visible(text.as_bytes(), LONGEST_MODEL))
+        Self(model::told(text))
     }
 
     /// A distribution by its `ID`, where many have that.
@@ -237,6 +251,29 @@ impl Word {
     pub fn of_error(kind: std::io::ErrorKind) -> Self {
         Self(kind.to_string())
     }
+}
+
+/// What stands between the parts of a version.
+const BETWEEN: [char; 5] = ['.', '-', '_', '+', '~'];
+
+/// The piece at which four numbers begin that all have the same between them. No version
+/// that is looked for has four, but for the kernel of WSL: `5.15.167.4-microsoft-…`.
+fn address_in(pieces: &[&str]) -> Option<usize> {
+    let is_of_wsl = match pieces {
+        // A kernel's first number has one digit.
+        [first, _, _, _, "microsoft-", ..] => first.len() == "5.".len(),
+        _ => false,
+    };
+    let fours = pieces.windows(4).enumerate().skip(is_of_wsl.into());
+    let mut addresses = fours.filter(|(_, four)| are_an_address(four));
+    addresses.next().map(|(at, _)| at)
+}
+
+fn are_an_address(four: &[&str]) -> bool {
+    let mut numbers = four.iter().map(|piece| piece.trim_end_matches(BETWEEN));
+    let mut ends = four.iter().take(3).map(|piece| piece.chars().last());
+    let first = ends.next();
+    numbers.all(is_number) && ends.all(|end| Some(end) == first)
 }
 
 fn one_of(known: &[&'static str], text: &str) -> Option<&'static str> {
@@ -308,11 +345,35 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_escaped_as_everywhere_and_bounded() {
-        let hostile = format!("H100\u{1b}[2J{}", "x".repeat(200));
-        let shown = Word::model(&hostile);
-        assert!(shown.as_str().starts_with("H100\\x1b[2Jxx"));
-        assert_eq!(shown.as_str().len(), LONGEST_MODEL);
+    fn an_address_is_no_version() {
+        for (text, expected) in [
+            ("192.168.17.42", "…"),
+            ("10.0.0.5", "…"),
+            ("9.9.9.9", "…"),
+            ("1.0.0.0.5", "…"),
+            ("192-168-17-42", "…"),
+            ("6.8.0-10.0.0.5-generic", "6.8.0-…"),
+            ("10.0.0.5-microsoft-standard-WSL2", "…"),
+            ("5.15.167.4-microsoft-10.0.0.5", "5.15.167.4-microsoft-…"),
+            ("5.15.167.4-generic", "…"),
+        ] {
+            assert_eq!(Word::version(text).as_str(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_distribution_has_a_version_of_two_numbers_at_most() {
+        for (text, expected) in [
+            ("12", "12"),
+            ("24.04", "24.04"),
+            ("3.20.3", "3.20.…"),
+            ("192.168.17.42", "…"),
+            ("24.04.alice", "…"),
+            ("alice", "…"),
+            ("", "…"),
+        ] {
+            assert_eq!(Word::release(text).as_str(), expected, "{text}");
+        }
     }
 
     #[test]

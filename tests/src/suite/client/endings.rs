@@ -23,7 +23,7 @@ fn without_a_daemon_every_command_says_where_it_looked_and_what_to_do() {
     let expected = said(
         6,
         &format!(
-            "gpukillctl: no gpukilld at {}\nhint: start it: systemctl start gpukilld, as root; or gpukilld --user, for yourself\n",
+            "gpukillctl: no gpukilld at {}\nhint: see why: systemctl status gpukilld; or run one for yourself: gpukilld --user\n",
             socket.display()
         ),
     );
