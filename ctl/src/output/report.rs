@@ -106,6 +106,11 @@ fn running(report: &ReportDocument) -> Vec<String> {
             why.join(", "),
             failure.exit
         ));
+        items.extend(
+            failure
+                .see
+                .map(|see| format!("why it does not: see `{see}`")),
+        );
     }
     items.push(format!("socket: {}", socket(&report.socket)));
     let unit = &report.unit;

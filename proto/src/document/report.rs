@@ -105,6 +105,8 @@ told! {
         error: Option<Word>,
         /// The wire that the daemon speaks, where that is another.
         protocol: Option<Word>,
+        /// What tells more.
+        see: Option<&'static str>,
         /// The exit code.
         exit: u8,
     }

@@ -140,6 +140,7 @@ fn where_the_daemon_does_not_answer_the_report_says_why_and_ends_as_status_does(
     let [text, json] = forms(&stage, 6);
     for line in [
         "- **gpukilld does not answer: nothing listens** (exit code 6)",
+        "- why it does not: see `systemctl status gpukilld`",
         "- socket: a named one: missing",
     ] {
         assert!(text.lines().any(|it| it == line), "{text}");

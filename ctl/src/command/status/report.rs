@@ -156,6 +156,19 @@ fn part(failure: &Failure) -> FailurePart {
         what,
         error,
         protocol,
+        see: see(failure),
         exit: failure.exit() as u8,
     }
+}
+
+/// What tells why nothing listens: the service may have failed, as for mistakes in its
+/// settings.
+fn see(failure: &Failure) -> Option<&'static str> {
+    let is_nobody_there = matches!(
+        failure,
+        Failure::NoDaemon(_)
+            | Failure::Connect(_, ConnectError::NoDaemon)
+            | Failure::UnsafeSocket(..)
+    );
+    is_nobody_there.then_some("systemctl status gpukilld")
 }

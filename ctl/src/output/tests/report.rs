@@ -106,6 +106,7 @@ fn without_a_daemon() -> ReportDocument {
             what: "nothing listens",
             error: None,
             protocol: None,
+            see: Some("systemctl status gpukilld"),
             exit: 6,
         }),
         daemon: None,

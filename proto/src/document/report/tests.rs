@@ -139,6 +139,7 @@ pub(in crate::document) fn bundle() -> ReportDocument {
             what: "nothing listens",
             error: Some(Word::of_error(std::io::ErrorKind::Other)),
             protocol: None,
+            see: Some("systemctl status gpukilld"),
             exit: 6,
         }),
         daemon: Some(DaemonPart::from(&named())),
