@@ -52,6 +52,8 @@ told! {
         version: Word,
         protocol: Word,
         settings: Vec<SettingPart>,
+        /// How many mistakes are in them; where there are any, none of them holds.
+        settings_mistakes: u64,
         rights: Vec<&'static str>,
         /// Whether another login would give more.
         log_in_again: bool,

@@ -112,6 +112,7 @@ pub(in crate::document) fn bundle() -> ReportDocument {
                 key: Word::of("socket"),
                 ..setting
             }],
+            settings_mistakes: 2,
             rights: rights(&status().caller.rights),
             log_in_again: true,
         },
