@@ -16,7 +16,7 @@ pub use keys::KEYS;
 use std::fmt;
 use std::fs::Metadata;
 use std::io::Read as _;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -193,6 +193,10 @@ pub fn load(
     let file = named.map_or_else(|| usual_file(scope, environment), Path::to_path_buf);
     match read(&file) {
         Ok((text, metadata)) => {
+            if let Some(why) = is_others(&metadata, scope) {
+                let what = format!("{} {why}", file.display());
+                mistakes.push(Mistake { line: None, what });
+            }
             mistakes.extend(settings::apply_file(KEYS, &text, &mut config));
             if config.daemon.foreign_pids {
                 config.foreign_pids = ForeignPids::said_by(&file, &metadata, scope);
@@ -238,6 +242,25 @@ fn read(file: &Path) -> std::io::Result<(String, Metadata)> {
         return Err(std::io::Error::other("it is longer than 1 MiB"));
     }
     Ok((text, metadata))
+}
+
+/// Why somebody else may have written it: who may end whose work stands there. What is
+/// no file, such as `/dev/null`, says nothing of anybody.
+fn is_others(metadata: &Metadata, scope: Scope) -> Option<String> {
+    if !metadata.is_file() {
+        return None;
+    }
+    let owner = metadata.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Some(format!("belongs to uid {owner}: chown root it"));
+    }
+    // A person's own group may be of nobody else, and its members write by default.
+    let others = match scope {
+        Scope::Box => 0o022,
+        Scope::Personal => 0o002,
+    };
+    let is_open = metadata.mode() & others != 0;
+    is_open.then(|| "may be written by others than its owner: chmod go-w it".to_owned())
 }
 
 fn usual_file(scope: Scope, environment: &[(String, String)]) -> PathBuf {
@@ -328,6 +351,34 @@ mod tests {
     }
 
     #[test]
+    fn settings_that_somebody_else_may_have_written_are_not_taken() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let told = |mode, scope| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&file, mode).unwrap();
+            let (_, metadata) = read(file.path()).unwrap();
+            is_others(&metadata, scope)
+        };
+        let open = "may be written by others than its owner: chmod go-w it";
+        for (mode, for_all, for_one) in [
+            (0o644, None, None),
+            (0o664, Some(open), None),
+            (0o646, Some(open), Some(open)),
+        ] {
+            assert_eq!(told(mode, Scope::Box).as_deref(), for_all, "{mode:o}");
+            assert_eq!(told(mode, Scope::Personal).as_deref(), for_one, "{mode:o}");
+        }
+        let (_, of_nobody) = read(Path::new("/dev/null")).unwrap();
+        assert_eq!(is_others(&of_nobody, Scope::Box), None);
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(file.path(), Some(65_534), None).unwrap();
+            let why = told(0o644, Scope::Box);
+            assert_eq!(why.as_deref(), Some("belongs to uid 65534: chown root it"));
+        }
+    }
+
+    #[test]
     fn the_printed_defaults_are_the_defaults() {
         let defaults = loaded("", &[]).unwrap();
         assert_eq!(loaded(&print_default(), &[]), Ok(defaults.clone()));
@@ -360,11 +411,11 @@ mod tests {
                 keep_hours: Duration::from_secs(2 * 365 * 86_400),
             },
             guard: Guard {
-                rules: "/etc/gpukill/guard.toml".into(),
+                rules: "/etc/gpukill/rules/guard.toml".into(),
                 terminals: Some("/dev".into()),
             },
             rogue: Rogue {
-                rules: "/etc/gpukill/rogue.toml".into(),
+                rules: "/etc/gpukill/rules/rogue.toml".into(),
             },
             reset: Reset {
                 helper: "/run/gpukill-reset.sock".into(),

@@ -20,8 +20,11 @@ use std::time::Duration;
 
 /// What can happen to the poller, besides its time.
 pub(crate) enum Event {
-    /// New settings; those that need a restart are ignored.
-    Reload(Arc<Config>),
+    /// New settings, and what is to be told of those that need a restart: they are
+    /// ignored.
+    Reload(Arc<Config>, Option<String>),
+    /// New settings are not taken: what is to be told of that.
+    Refused(String),
     /// Tick now, and not when it is time.
     Hurry,
     /// A backend has answered too late for the last tick: tick now, if the next
@@ -47,6 +50,8 @@ pub(crate) struct Poller {
     pub(crate) rogue: Rogue,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Arc<Config>,
+    /// What is wrong with the settings that were read last.
+    pub(crate) amiss: Option<String>,
     pub(crate) wanted: Wanted,
 }
 
@@ -57,8 +62,13 @@ impl Poller {
         loop {
             let wait = schedule.wait(self.clock.steady(), systemd::watchdog_interval());
             match events.recv_timeout(wait) {
-                Ok(Event::Reload(config)) => {
+                Ok(Event::Reload(config, amiss)) => {
                     self.config = config;
+                    self.amiss = amiss;
+                    schedule.hurry(self.clock.steady(), self.config.daemon.poll_interval);
+                }
+                Ok(Event::Refused(why)) => {
+                    self.amiss = Some(why);
                     schedule.hurry(self.clock.steady(), self.config.daemon.poll_interval);
                 }
                 Ok(Event::Hurry) => schedule.hurry(self.clock.steady(), Duration::ZERO),
@@ -101,6 +111,8 @@ impl Poller {
         let rules = rules.map(|fault| ("guard".to_owned(), fault));
         let rogue = self.rogue.faults().into_iter();
         let rogue = rogue.map(|fault| ("rogue".to_owned(), fault));
+        let amiss = self.amiss.iter();
+        let settings = amiss.map(|fault| ("settings".to_owned(), fault.clone()));
         let patience = (interval / 2).min(LONGEST_PATIENCE);
         // Both of the same moment: a poll may take a while.
         let (now, at) = (self.clock.now(), self.clock.steady());
@@ -114,7 +126,7 @@ impl Poller {
         } = self.ticker.tick(
             patience,
             now,
-            others.chain(rules).chain(rogue).collect(),
+            others.chain(rules).chain(rogue).chain(settings).collect(),
             &self.config.alerts,
             self.wanted.is_wanted(),
         );

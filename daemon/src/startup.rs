@@ -22,7 +22,7 @@ use crate::host::crowd::Crowds;
 use crate::host::namespace::has_the_hosts_pids;
 use crate::host::process::Processes;
 use crate::host::users::{System, Users};
-use crate::logging::{self, Log};
+use crate::logging;
 use crate::look::look;
 use crate::poller::{Event, Poller};
 use crate::quiesce::Quiesce;
@@ -82,13 +82,13 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(log) => log,
         Err(error) => return exit_after(Err(error), EXIT_USAGE),
     };
-    let result = daemon(args, config, &log);
+    let result = daemon(args, config);
     log.flush();
     exit_after(result, EXIT_FAILED)
 }
 
 /// The daemon, from its first file to its last.
-fn daemon(args: &Args, config: Config, log: &Log) -> Result<(), String> {
+fn daemon(args: &Args, config: Config) -> Result<(), String> {
     // First of all: a signal that comes while the parts start must stop them in order.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(about("cannot catch signals"))?;
     crate::enforce::widen_descriptors();
@@ -117,7 +117,6 @@ fn daemon(args: &Args, config: Config, log: &Log) -> Result<(), String> {
     drop(listening);
     running.stop();
     tell!(Stopped);
-    log.flush();
     result
 }
 
@@ -244,6 +243,7 @@ impl Running {
             rogue: rogue.clone(),
             clock: Arc::clone(&clock),
             config: Arc::clone(config),
+            amiss: None,
             wanted,
         };
         let (ended, polling_ended) = mpsc::channel();
@@ -315,11 +315,12 @@ impl Running {
             self.events.clone(),
         );
         let (guard, rogue) = (self.shared.guard.clone(), self.shared.rogue.clone());
+        let started = self.settings.borrow().clone();
         let handle_signals = move || {
             for signal in signals.forever() {
                 match signal {
                     SIGHUP => {
-                        reload(&args, &settings, &events, &store);
+                        reload(&args, &started, &settings, &events, &store);
                         guard.reload();
                         rogue.keeper.reload();
                     }

@@ -55,7 +55,7 @@ pub(crate) fn standing() -> GuardReport {
         mode: GuardMode::DryRun,
         rehearses: GuardMode::Soft,
         rules: RuleCounts::default(),
-        file: "/etc/gpukill/guard.toml".into(),
+        file: "/etc/gpukill/rules/guard.toml".into(),
         revision: None,
         mistakes: Vec::new(),
         is_file_changed: Some(false),

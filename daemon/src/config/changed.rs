@@ -9,18 +9,36 @@ impl Config {
     /// The settings that are not the box's defaults, in the order of the keys.
     pub(crate) fn changed(&self) -> Vec<ChangedSetting> {
         let (defaults, _): (Self, _) = settings::defaults(KEYS);
-        let (now, before) = (self.document(), defaults.document());
-        let of = |document: &Value, key: &Key<Self>| document.pointer(&pointer(key)).cloned();
-        let changed = KEYS.iter().filter_map(|key| {
-            let told = of(&now, key)?;
-            (Some(&told) != of(&before, key).as_ref()).then(|| ChangedSetting {
-                key: key.path(),
-                value: value(key, &told),
-            })
+        let changed = self.differs(&defaults).into_iter();
+        let changed = changed.map(|(key, told)| ChangedSetting {
+            key: key.path(),
+            value: value(key, &told),
         });
         changed.collect()
     }
+
+    /// The keys of the settings that are not what they were, and hold after a restart
+    /// only.
+    pub(crate) fn waiting(&self, before: &Self) -> Vec<String> {
+        let changed = self.differs(before).into_iter().map(|(key, _)| key);
+        let waiting = changed.filter(|key| key.help.ends_with(NEEDS_A_RESTART));
+        waiting.map(Key::path).collect()
+    }
+
+    /// The settings that are not as in another, and what they are here.
+    fn differs(&self, other: &Self) -> Vec<(&'static Key<Self>, Value)> {
+        let (here, there) = (self.document(), other.document());
+        let of = |document: &Value, key: &Key<Self>| document.pointer(&pointer(key)).cloned();
+        let differs = KEYS.iter().filter_map(|key| {
+            let told = of(&here, key)?;
+            (Some(&told) != of(&there, key).as_ref()).then_some((key, told))
+        });
+        differs.collect()
+    }
 }
+
+/// How the help of a key ends that holds after a restart only.
+const NEEDS_A_RESTART: &str = "restart.";
 
 fn pointer(key: &Key<Config>) -> String {
     format!("/{}/{}", key.section, key.name)
@@ -70,6 +88,23 @@ mod tests {
                 changed("protect.users", SettingValue::NotTold),
             ]
         );
+    }
+
+    #[test]
+    fn what_holds_after_a_restart_only_is_known() {
+        let (before, _): (Config, _) = settings::defaults(KEYS);
+        let mut new = before.clone();
+        assert_eq!(new.waiting(&before), [""; 0]);
+        let text = "[daemon]\npoll_interval = \"1s\"\nforeign_pids = true\n\
+                    [access]\nowner_label = \"x\"\nhide_other_users = true\n\
+                    [guard]\nterminals = \"\"\n";
+        assert_eq!(settings::apply_file(KEYS, text, &mut new), []);
+        let waiting = [
+            "daemon.foreign_pids",
+            "access.owner_label",
+            "guard.terminals",
+        ];
+        assert_eq!(new.waiting(&before), waiting);
     }
 
     #[test]

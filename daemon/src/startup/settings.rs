@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use tokio::sync::watch;
 
-/// SIGHUP: bad settings keep the old ones and say so.
+/// SIGHUP: bad settings keep the old ones and say so. `started` are those that the
+/// daemon has been started with.
 pub(super) fn reload(
     args: &Args,
+    started: &Config,
     current: &watch::Sender<Arc<Config>>,
     events: &mpsc::Sender<Event>,
     store: &Store,
@@ -21,34 +23,41 @@ pub(super) fn reload(
     systemd::reloading();
     match settings(args) {
         Ok(new) => {
-            let before = current.borrow().clone();
-            if before.daemon.socket != new.daemon.socket
-                || before.daemon.state_dir != new.daemon.state_dir
-                || before.backends != new.backends
-                || before.guard != new.guard
-                || before.rogue != new.rogue
-                || before.access.owner_label != new.access.owner_label
-                || before.foreign_pids != new.foreign_pids
-            {
-                tracing::warn!(
-                    "some of the changed settings need a restart: see gpukilld --print-default-config"
-                );
+            let waiting = waiting(started, &new);
+            if let Some(waiting) = &waiting {
+                tracing::warn!("{waiting}");
             }
             let new = Arc::new(new);
             store.keep(keep(&new));
             store.record(Recorded::Settings(new.document().to_string()));
             // A poller that has ended needs no settings.
-            let _ = events.send(Event::Reload(Arc::clone(&new)));
+            let _ = events.send(Event::Reload(Arc::clone(&new), waiting));
             current.send_replace(new);
             tell!(SettingsReloaded);
         }
         Err(invalid) => {
+            let _ = events.send(Event::Refused(refused(invalid.mistakes.len())));
             for line in invalid.to_string().lines() {
                 tell!(SettingsRefused, mistake = line);
             }
         }
     }
     systemd::ready();
+}
+
+/// What is told of settings that hold after a restart only.
+fn waiting(started: &Config, new: &Config) -> Option<String> {
+    let keys = new.waiting(started);
+    (!keys.is_empty()).then(|| {
+        let keys = keys.join(", ");
+        format!("changed, and held from the next start on: {keys}: systemctl restart gpukilld")
+    })
+}
+
+/// What is told of a file that is not taken. What it says is the admin's, and the
+/// journal's.
+fn refused(mistakes: usize) -> String {
+    format!("mistakes in the settings: {mistakes}; those of before hold: gpukilld --check-config")
 }
 
 /// The settings, from file and environment.

@@ -31,7 +31,7 @@ fn a_container_has_the_capabilities_of_the_unit_and_nothing_more() {
     let (names, rest) = of_the_file.split_once('=').unwrap();
     let of_the_file = names.split(',').map(str::to_uppercase).collect();
     assert_eq!(
-        (of_the_unit, "ep /usr/sbin/gpukilld && \\"),
+        (of_the_unit, "ep /usr/bin/gpukilld && \\"),
         (of_the_file, rest)
     );
 }
@@ -144,7 +144,7 @@ fn the_image_has_the_programs_under_the_names_that_are_used() {
         let command = &daemon()[probe]["exec"]["command"];
         assert_eq!(*command, json!(["/usr/bin/gpukillctl", kind]));
     }
-    for (binary, directory) in [("gpukilld", "/usr/sbin/"), ("gpukillctl", "/usr/bin/")] {
+    for (binary, directory) in [("gpukilld", "/usr/bin/"), ("gpukillctl", "/usr/bin/")] {
         let line =
             format!("install --mode=0755 /build/src/target/release/{binary} {directory} && \\");
         assert!(recipe.contains(&line), "{line}");

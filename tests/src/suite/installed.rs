@@ -1,6 +1,8 @@
 //! The package on a box with a systemd of its own: installed, run, upgraded and removed as
 //! on any other, with the stand-in NVML in place of the driver.
 
+mod apart;
+
 mod endings;
 
 mod nodes;

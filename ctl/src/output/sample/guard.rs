@@ -269,7 +269,7 @@ pub(crate) fn guard_report() -> GuardReport {
             times: 1,
             rules: 1,
         },
-        file: "/etc/gpukill/guard.toml".into(),
+        file: "/etc/gpukill/rules/guard.toml".into(),
         revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
         mistakes: mistakes().iter().map(ToString::to_string).collect(),
         is_file_changed: Some(false),

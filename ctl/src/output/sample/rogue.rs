@@ -242,7 +242,7 @@ pub(crate) fn looked() -> Looked {
 /// How the watch stands where there is something to tell.
 pub(crate) fn rogue_report() -> RogueReport {
     RogueReport {
-        file: "/etc/gpukill/rogue.toml".into(),
+        file: "/etc/gpukill/rules/rogue.toml".into(),
         revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
         mistakes: vec![
             "line 3: detection.max_memory_usage_gb: \"much\" is no number".into(),

@@ -97,7 +97,7 @@ pub(crate) fn status() -> Status {
                 times: 1,
                 rules: 1,
             },
-            file: "/etc/gpukill/guard.toml".into(),
+            file: "/etc/gpukill/rules/guard.toml".into(),
             revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
             mistakes: Vec::new(),
             is_file_changed: Some(false),

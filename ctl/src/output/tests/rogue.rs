@@ -241,7 +241,7 @@ fn status_says_what_was_found_and_what_is_wrong_with_the_rules() {
         rows(wrong.clone()),
         [
             " rogue    watching, no findings; what held before still holds: 2 mistakes in \
-             /etc/gpukill/rogue.toml",
+             /etc/gpukill/rules/rogue.toml",
             " mistake  line 3: detection.max_memory_usage_gb: \"much\" is no number",
             " mistake  line 9: patterns.minerz: there is no such key",
         ]
@@ -254,7 +254,7 @@ fn status_says_what_was_found_and_what_is_wrong_with_the_rules() {
     assert_eq!(
         rows(never_right)[0],
         " rogue    watching, no findings; the built-in rules hold: 2 mistakes in \
-         /etc/gpukill/rogue.toml"
+         /etc/gpukill/rules/rogue.toml"
     );
 }
 

@@ -164,6 +164,7 @@ impl Stage {
                 },
                 ..Config::default()
             }),
+            amiss: None,
             wanted: Wanted::default(),
         };
         let (events, received) = channel();

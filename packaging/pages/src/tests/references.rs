@@ -103,11 +103,11 @@ fn the_rules_of_a_command_are_among_its_files() {
     let path = |path: &[&str]| crate::reference::rules_of(path).map(|it| it.path);
     assert_eq!(
         path(&["gpukillctl", "guard", "set"]),
-        Some("/etc/gpukill/guard.toml")
+        Some("/etc/gpukill/rules/guard.toml")
     );
     assert_eq!(
         path(&["gpukillctl", "rogue"]),
-        Some("/etc/gpukill/rogue.toml")
+        Some("/etc/gpukill/rules/rogue.toml")
     );
     assert_eq!(path(&["gpukillctl", "list"]), None);
     assert_eq!(path(&["gpukillctl"]), None);

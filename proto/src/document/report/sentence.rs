@@ -25,6 +25,9 @@ pub const SENTENCES: &[&str] = &[
     "it ends nobody any more: too many jobs were, or would be, ended in ten minutes; see gpukillctl guard status",
     "what it remembers cannot be written down: it ends nobody, and a restart begins anew",
     "more processes use GPUs than are watched",
+    // Settings.
+    "mistakes in the settings: #; those of before hold: gpukilld --check-config",
+    "changed, and held from the next start on: *: systemctl restart gpukilld",
     // People and processes.
     "the name service does not answer: users are shown by number",
     "the name service does not answer: groups of users are not known",

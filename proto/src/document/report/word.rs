@@ -133,7 +133,7 @@ const DISTRIBUTIONS: [&str; 28] = [
 ];
 
 /// The parts of which there are faults, besides GPUs.
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     "amd",
     "apple",
     "containers",
@@ -145,6 +145,7 @@ const PARTS: [&str; 12] = [
     "nvidia",
     "processes",
     "rogue",
+    "settings",
     "store",
 ];
 

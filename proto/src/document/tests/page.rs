@@ -289,7 +289,7 @@ pub(in crate::document) fn status() -> Status {
             mode: GuardMode::DryRun,
             rehearses: GuardMode::Soft,
             rules: RuleCounts::default(),
-            file: "/etc/gpukill/guard.toml".into(),
+            file: "/etc/gpukill/rules/guard.toml".into(),
             revision: None,
             mistakes: Vec::new(),
             is_file_changed: Some(false),

@@ -71,7 +71,7 @@ fn is_in_the_journal(it: &Installed, own: u32, others: u32) {
     }
 }
 
-const RULES: &str = "/etc/gpukill/guard.toml";
+const RULES: &str = "/etc/gpukill/rules/guard.toml";
 
 fn rules_are_edited(it: &Installed) {
     let edit = [

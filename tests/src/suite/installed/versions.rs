@@ -77,7 +77,7 @@ fn is_removed_and_purged(it: &Installed) {
     let kept = [
         format!("{STATE}/audit.db"),
         "/etc/gpukill/gpukilld.toml".to_owned(),
-        "/etc/gpukill/guard.toml".to_owned(),
+        "/etc/gpukill/rules/guard.toml".to_owned(),
     ];
     let are_there = || kept.clone().map(|path| it.path(&path).exists());
     it.dpkg(&["--remove", "gpukill"]);
@@ -85,7 +85,7 @@ fn is_removed_and_purged(it: &Installed) {
     for gone in [
         "/run/gpukill-reset.sock",
         "/run/gpukill",
-        "/usr/sbin/gpukilld",
+        "/usr/bin/gpukilld",
     ] {
         assert!(!it.path(gone).exists(), "{gone}");
     }

@@ -1,7 +1,7 @@
 //! The daemon's settings, from each place they can come from.
 
 use gpukill_tests::harness::{
-    Actor, NOBODY, Ran, Stage, acting_as, can_act_as_others, eventually, skip,
+    Actor, NOBODY, Ran, Stage, acting_as, becomes, can_act_as_others, eventually, skip,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -213,12 +213,33 @@ fn a_reload_of_bad_settings_keeps_the_old_ones_and_logs_each_mistake() {
     });
     let status = stage.json(&["status", "-o", "json"]);
     assert_eq!(status["poll_interval_ms"], 100);
+    let kept = "mistakes in the settings: 4; those of before hold: gpukilld --check-config";
+    becomes(&vec![kept.to_owned()], || faults(&stage));
     stage.configure("");
     daemon.signal(Signal::HUP);
     eventually("good settings are taken again", || {
         daemon.log().contains("settings reloaded").then_some(())
     });
+    becomes(&Vec::new(), || faults(&stage));
+    stage.configure("[access]\nowner_label = \"a.b\"\nhide_other_users = true\n");
+    for _ in 0..2 {
+        // At the second reload nothing is new, and it waits still.
+        daemon.signal(Signal::HUP);
+        let waits = "changed, and held from the next start on: access.owner_label: \
+                     systemctl restart gpukilld";
+        becomes(&vec![waits.to_owned()], || faults(&stage));
+    }
     daemon.stop();
+}
+
+/// What `status` says is wrong with the settings.
+fn faults(stage: &Stage) -> Vec<String> {
+    let status = stage.json(&["status", "-o", "json"]);
+    let faults = status["faults"].as_array().unwrap().iter();
+    let faults = faults.filter(|fault| fault["part"] == "settings");
+    faults
+        .map(|fault| fault["what"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]

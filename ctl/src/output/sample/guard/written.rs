@@ -9,7 +9,7 @@ pub(crate) fn edited() -> EditReport {
     EditReport {
         before: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
         after: RulesRevision("0f8a11d27b3ce940".into()),
-        difference: "--- /etc/gpukill/guard.toml\n+++ /etc/gpukill/guard.toml\n@@ -1,4 +1,5 @@\n # Ours, agreed in the group meeting of March: whoever needs more asks beforehand, and gets it.\n [user_policies.alice]\n-memory_limit_gb = 8\n+memory_limit_gb = 16\n+priority = 7\n"
+        difference: "--- /etc/gpukill/rules/guard.toml\n+++ /etc/gpukill/rules/guard.toml\n@@ -1,4 +1,5 @@\n # Ours, agreed in the group meeting of March: whoever needs more asks beforehand, and gets it.\n [user_policies.alice]\n-memory_limit_gb = 8\n+memory_limit_gb = 16\n+priority = 7\n"
             .into(),
         warnings: Vec::new(),
     }

@@ -34,7 +34,7 @@ fn a_file_on_rogues_is_checked() {
 fn an_edit_on_rogues_shows_what_it_changes() {
     let asked = RogueEdit::Allow(AllowBy::Executable, "/opt/hashcat/hashcat".into());
     let after = edit(RULES, &asked, NOW).unwrap();
-    let file = "/etc/gpukill/rogue.toml";
+    let file = "/etc/gpukill/rules/rogue.toml";
     let report = EditReport {
         before: Some(RulesRevision("3f1e4a6c".into())),
         after: RulesRevision("78ad79b2".into()),
