@@ -37,6 +37,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::message::Messages;
 use crate::settings::Settings;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 /// Does what the command says.
 pub(crate) fn run(
@@ -44,11 +45,7 @@ pub(crate) fn run(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Failure::System)?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         match command {
             Command::List(list) => list::run(list, settings, messages).await,
             Command::Status(status) => status::run(status, settings, messages).await,
@@ -64,6 +61,27 @@ pub(crate) fn run(
             Command::Completions(wanted) => completions::run(wanted),
         }
     })
+}
+
+/// How a command ends whose settings have mistakes: with those. A report is made without
+/// them, for they may be what it is about.
+pub(crate) fn despite(command: &Command, without: Settings, failure: Failure) -> Failure {
+    let Command::Status(status) = command else {
+        return failure;
+    };
+    if !status.report {
+        return failure;
+    }
+    let made = runtime().and_then(|it| it.block_on(status::report_despite(&without, &failure)));
+    match made {
+        Ok(()) => failure,
+        Err(unmade) => unmade,
+    }
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().map_err(Failure::System)
 }
 
 /// A connection to the daemon of the settings.

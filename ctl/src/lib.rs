@@ -64,7 +64,10 @@ fn attempt(cli: &Cli, messages: &mut Messages) -> Result<Exit, Failure> {
     if let Command::Completions(wanted) = &cli.command {
         return command::completions::run(wanted);
     }
-    let settings = settings::load(cli)?;
+    let settings = match settings::load(cli) {
+        Ok(settings) => settings,
+        Err(failure) => return Err(command::despite(&cli.command, cli.into(), failure)),
+    };
     // Where none is to be found, that is what is said.
     let socket = connect::choose(settings.socket.as_deref()).unwrap_or_default();
     *messages = Messages::new(settings.log_level, Runs::at(&socket));

@@ -313,6 +313,18 @@ pub(crate) fn resolve(
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
+    Ok(over(flags, settings))
+}
+
+impl From<&Cli> for Settings {
+    /// Those of the flags alone, over the defaults.
+    fn from(cli: &Cli) -> Self {
+        over(cli.into(), Self::default())
+    }
+}
+
+/// The flags over other settings.
+fn over(flags: Flags, settings: Settings) -> Settings {
     let seconds = |n: Option<u64>| n.map(Duration::from_secs);
     let Flags {
         log_level,
@@ -325,7 +337,7 @@ pub(crate) fn resolve(
         show_details,
         socket,
     } = flags;
-    Ok(Settings {
+    Settings {
         log_level: log_level.unwrap_or(settings.log_level),
         output_format: output_format.unwrap_or(settings.output_format),
         colors: colors.unwrap_or(settings.colors),
@@ -335,7 +347,7 @@ pub(crate) fn resolve(
         watch_interval: seconds(watch_interval_secs).unwrap_or(settings.watch_interval),
         show_details: show_details.unwrap_or(settings.show_details),
         socket: socket.or(settings.socket),
-    })
+    }
 }
 
 #[cfg(test)]

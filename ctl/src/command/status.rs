@@ -2,6 +2,8 @@
 
 mod report;
 
+pub(super) use report::despite as report_despite;
+
 use super::connect;
 use crate::args::Status;
 use crate::connect::Patience;

@@ -106,6 +106,11 @@ fn running(report: &ReportDocument) -> Vec<String> {
             why.join(", "),
             failure.exit
         ));
+        items.extend(
+            failure
+                .see
+                .map(|see| format!("why it does not: see `{see}`")),
+        );
     }
     items.push(format!("socket: {}", socket(&report.socket)));
     let unit = &report.unit;
@@ -122,6 +127,7 @@ fn running(report: &ReportDocument) -> Vec<String> {
         items.extend(daemon_runs(report, daemon));
     }
     items.push(settings("gpukillctl", &report.client.settings));
+    items.extend(mistakes(report.client.settings_mistakes));
     items
 }
 
@@ -178,6 +184,13 @@ fn settings(of: &str, settings: &[SettingPart]) -> String {
         [] => format!("settings of {of}: the defaults"),
         told => format!("settings of {of}: {}", told.join(", ")),
     }
+}
+
+fn mistakes(number: u64) -> Option<String> {
+    let mistakes = (number > 0).then(|| count(number, "mistake"))?;
+    Some(format!(
+        "the settings of gpukillctl have {mistakes}, and none of them holds here"
+    ))
 }
 
 fn backend(backend: &BackendPart) -> String {

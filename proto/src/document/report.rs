@@ -52,6 +52,8 @@ told! {
         version: Word,
         protocol: Word,
         settings: Vec<SettingPart>,
+        /// How many mistakes are in them; where there are any, none of them holds.
+        settings_mistakes: u64,
         rights: Vec<&'static str>,
         /// Whether another login would give more.
         log_in_again: bool,
@@ -105,6 +107,8 @@ told! {
         error: Option<Word>,
         /// The wire that the daemon speaks, where that is another.
         protocol: Option<Word>,
+        /// What tells more.
+        see: Option<&'static str>,
         /// The exit code.
         exit: u8,
     }

@@ -140,6 +140,7 @@ fn where_the_daemon_does_not_answer_the_report_says_why_and_ends_as_status_does(
     let [text, json] = forms(&stage, 6);
     for line in [
         "- **gpukilld does not answer: nothing listens** (exit code 6)",
+        "- why it does not: see `systemctl status gpukilld`",
         "- socket: a named one: missing",
     ] {
         assert!(text.lines().any(|it| it == line), "{text}");
@@ -149,6 +150,45 @@ fn where_the_daemon_does_not_answer_the_report_says_why_and_ends_as_status_does(
     assert_eq!(document["failure"]["exit"], 6);
     let report = stage.ctl(&["status", "--report"]);
     assert_eq!(report.stderr, stage.ctl(&["status"]).stderr);
+}
+
+/// The same forms with this text in the client's settings file, which name nobody either.
+fn with_settings(stage: &Stage, file: &str) -> [String; 2] {
+    let directory = stage.path("home/.config/gpukill");
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("config.toml"), file).unwrap();
+    let socket = stage.socket();
+    let socket = socket.to_str().unwrap();
+    let report = ["--socket", socket, "status", "--report"];
+    [&report[..], &[&report[..], &["-o", "json"]].concat()].map(|arguments| {
+        let ran = stage.ctl(arguments);
+        assert_eq!(ran.code, 3, "{ran:?}");
+        assert!(
+            ran.stderr.contains("2 mistakes in the settings\n"),
+            "{ran:?}"
+        );
+        names_nobody(stage, &ran.stdout);
+        ran.stdout
+    })
+}
+
+#[test]
+fn mistakes_in_the_clients_settings_are_counted_and_stop_no_report() {
+    let stage = Stage::new();
+    let line = "- the settings of gpukillctl have 2 mistakes, and none of them holds here";
+    let file = format!("odd_{NAME} = 1\ntable_width = \"{NAME}\"\nshow_details = true\n");
+    let [text, _] = with_settings(&stage, &file);
+    assert!(text.lines().any(|it| it == line), "{text}");
+    assert!(text.contains("nothing listens"), "{text}");
+
+    let daemon = stage.start();
+    let [text, json] = with_settings(&stage, &file);
+    assert!(text.lines().any(|it| it == line), "{text}");
+    let document: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(document["client"]["settings_mistakes"], 2);
+    assert_eq!(document["failure"], json!(null));
+    assert!(document["daemon"]["version"].is_string());
+    daemon.stop();
 }
 
 /// The sources of a crate, with strings that go on over lines in one piece.

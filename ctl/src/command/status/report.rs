@@ -30,18 +30,48 @@ const RECENTLY: i64 = 86_400;
 /// told, and is how it ends.
 pub(super) async fn run(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
     let mut report = by_the_client(settings);
-    let asked = ask(settings, messages, &mut report).await;
+    let asked = answered(settings, messages, &mut report).await;
+    show(settings, &report)?;
+    asked.map(|()| Exit::Done)
+}
+
+/// The same without the settings of the file and the environment, which have mistakes.
+pub(in crate::command) async fn despite(
+    without: &Settings,
+    mistakes: &Failure,
+) -> Result<(), Failure> {
+    let mut report = by_the_client(without);
+    // A file that cannot be read is one.
+    report.client.settings_mistakes = 1;
+    if let Failure::Settings { mistakes, .. } = mistakes {
+        report.client.settings_mistakes = mistakes.len() as u64;
+    }
+    // It says itself why there is no answer; how all ends, the mistakes say.
+    let _ = answered(without, Messages::default(), &mut report).await;
+    show(without, &report)
+}
+
+/// Adds what the daemon tells, or why it tells nothing.
+async fn answered(
+    settings: &Settings,
+    messages: Messages,
+    report: &mut ReportDocument,
+) -> Result<(), Failure> {
+    let asked = ask(settings, messages, report).await;
     if let Err(failure) = &asked {
         report.failure = Some(part(failure));
     }
+    asked
+}
+
+fn show(settings: &Settings, report: &ReportDocument) -> Result<(), Failure> {
     match settings.output_format {
-        Format::Json => print(&json::pretty(&report)?)?,
+        Format::Json => print(&json::pretty(report)?),
         Format::Table | Format::Ndjson | Format::Csv => {
             let look = Look::of_stdout(settings);
-            print_lines(&lines(&report, &look), &look)?;
+            print_lines(&lines(report, &look), &look)
         }
     }
-    asked.map(|()| Exit::Done)
 }
 
 /// All that is known without the daemon.
@@ -55,6 +85,7 @@ fn by_the_client(settings: &Settings) -> ReportDocument {
             version: Word::version(env!("CARGO_PKG_VERSION")),
             protocol: Word::version(&PROTOCOL_VERSION.to_string()),
             settings: settings.changed(),
+            settings_mistakes: 0,
             rights: Vec::new(),
             log_in_again: false,
         },
@@ -156,6 +187,19 @@ fn part(failure: &Failure) -> FailurePart {
         what,
         error,
         protocol,
+        see: see(failure),
         exit: failure.exit() as u8,
     }
+}
+
+/// What tells why nothing listens: the service may have failed, as for mistakes in its
+/// settings.
+fn see(failure: &Failure) -> Option<&'static str> {
+    let is_nobody_there = matches!(
+        failure,
+        Failure::NoDaemon(_)
+            | Failure::Connect(_, ConnectError::NoDaemon)
+            | Failure::UnsafeSocket(..)
+    );
+    is_nobody_there.then_some("systemctl status gpukilld")
 }

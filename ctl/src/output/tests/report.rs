@@ -44,6 +44,7 @@ fn whole() -> ReportDocument {
                 key: Word::of("use_colors"),
                 value: Some(ValueDocument::Name("never")),
             }],
+            settings_mistakes: 0,
             rights: rights(&status.caller.rights),
             log_in_again: true,
         },
@@ -80,6 +81,7 @@ fn without_a_daemon() -> ReportDocument {
     ReportDocument {
         client: ClientPart {
             settings: Vec::new(),
+            settings_mistakes: 2,
             rights: Vec::new(),
             log_in_again: false,
             ..whole().client
@@ -106,6 +108,7 @@ fn without_a_daemon() -> ReportDocument {
             what: "nothing listens",
             error: None,
             protocol: None,
+            see: Some("systemctl status gpukilld"),
             exit: 6,
         }),
         daemon: None,

@@ -112,6 +112,7 @@ pub(in crate::document) fn bundle() -> ReportDocument {
                 key: Word::of("socket"),
                 ..setting
             }],
+            settings_mistakes: 2,
             rights: rights(&status().caller.rights),
             log_in_again: true,
         },
@@ -139,6 +140,7 @@ pub(in crate::document) fn bundle() -> ReportDocument {
             what: "nothing listens",
             error: Some(Word::of_error(std::io::ErrorKind::Other)),
             protocol: None,
+            see: Some("systemctl status gpukilld"),
             exit: 6,
         }),
         daemon: Some(DaemonPart::from(&named())),
