@@ -264,7 +264,7 @@ pub(super) fn report() -> GuardReport {
             times: 1,
             rules: 1,
         },
-        file: "/etc/gpukill/rules/guard.toml".into(),
+        file: "/etc/gpukill/guard.toml".into(),
         revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
         mistakes: vec!["line 3: x".into()],
         is_file_changed: Some(true),
@@ -332,7 +332,7 @@ pub(super) fn edited() -> EditReport {
 
 pub(super) fn text() -> RulesText {
     RulesText {
-        file: "/etc/gpukill/rules/guard.toml".into(),
+        file: "/etc/gpukill/guard.toml".into(),
         revision: None,
         part: vec![1, 2, 255],
     }

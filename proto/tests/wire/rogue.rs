@@ -85,7 +85,7 @@ pub(super) fn scanned() -> ScanReport {
 
 pub(super) fn report() -> RogueReport {
     RogueReport {
-        file: "/etc/gpukill/rules/rogue.toml".into(),
+        file: "/etc/gpukill/rogue.toml".into(),
         revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
         mistakes: vec!["x".into()],
         watched: 300,
