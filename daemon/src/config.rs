@@ -9,6 +9,8 @@ mod foreign_pids;
 
 mod keys;
 
+mod whose;
+
 pub use foreign_pids::ForeignPids;
 use gpukill_policy::alert::Thresholds;
 use gpukill_proto::settings::{self, Mistake};
@@ -16,9 +18,10 @@ pub use keys::KEYS;
 use std::fmt;
 use std::fs::Metadata;
 use std::io::Read as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+pub(crate) use whose::{OTHERS_WRITE, is_others};
 
 /// Everything that can be set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -193,8 +196,8 @@ pub fn load(
     let file = named.map_or_else(|| usual_file(scope, environment), Path::to_path_buf);
     match read(&file) {
         Ok((text, metadata)) => {
-            if let Some(why) = is_others(&metadata, scope) {
-                let what = format!("{} {why}", file.display());
+            if let Some(why) = distrusted(&metadata, scope) {
+                let what = format!("{}: {why}", file.display());
                 mistakes.push(Mistake { line: None, what });
             }
             mistakes.extend(settings::apply_file(KEYS, &text, &mut config));
@@ -244,23 +247,15 @@ fn read(file: &Path) -> std::io::Result<(String, Metadata)> {
     Ok((text, metadata))
 }
 
-/// Why somebody else may have written it: who may end whose work stands there. What is
-/// no file, such as `/dev/null`, says nothing of anybody.
-fn is_others(metadata: &Metadata, scope: Scope) -> Option<String> {
-    if !metadata.is_file() {
-        return None;
-    }
-    let owner = metadata.uid();
-    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
-        return Some(format!("belongs to uid {owner}: chown root it"));
-    }
-    // A person's own group may be of nobody else, and its members write by default.
-    let others = match scope {
-        Scope::Box => 0o022,
+/// Why somebody else may have written it. What is no file, such as `/dev/null`, says
+/// nothing of anybody.
+fn distrusted(metadata: &Metadata, scope: Scope) -> Option<String> {
+    let open = match scope {
+        Scope::Box => OTHERS_WRITE,
+        // A person's own group may be of nobody else, and its members write by default.
         Scope::Personal => 0o002,
     };
-    let is_open = metadata.mode() & others != 0;
-    is_open.then(|| "may be written by others than its owner: chmod go-w it".to_owned())
+    metadata.is_file().then(|| is_others(metadata, open))?
 }
 
 fn usual_file(scope: Scope, environment: &[(String, String)]) -> PathBuf {
@@ -358,9 +353,9 @@ mod tests {
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&file, mode).unwrap();
             let (_, metadata) = read(file.path()).unwrap();
-            is_others(&metadata, scope)
+            distrusted(&metadata, scope)
         };
-        let open = "may be written by others than its owner: chmod go-w it";
+        let open = "others than its owner may write it: chmod go-w it";
         for (mode, for_all, for_one) in [
             (0o644, None, None),
             (0o664, Some(open), None),
@@ -370,11 +365,14 @@ mod tests {
             assert_eq!(told(mode, Scope::Personal).as_deref(), for_one, "{mode:o}");
         }
         let (_, of_nobody) = read(Path::new("/dev/null")).unwrap();
-        assert_eq!(is_others(&of_nobody, Scope::Box), None);
+        assert_eq!(distrusted(&of_nobody, Scope::Box), None);
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(file.path(), Some(65_534), None).unwrap();
             let why = told(0o644, Scope::Box);
-            assert_eq!(why.as_deref(), Some("belongs to uid 65534: chown root it"));
+            assert_eq!(
+                why.as_deref(),
+                Some("it belongs to uid 65534: chown root it")
+            );
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod directory;
 
+use crate::config::{OTHERS_WRITE, is_others};
 use rustix::fs::{Mode, OFlags};
 use std::fs::{File, Metadata};
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
@@ -36,7 +37,7 @@ pub(crate) fn read_at_most(path: &Path, longest: u64) -> Result<Option<String>> 
     if !metadata.is_file() {
         return Err(Error::other("it is no file"));
     }
-    if let Some(why) = is_others(&metadata) {
+    if let Some(why) = is_others(&metadata, OTHERS_WRITE) {
         return Err(Error::new(ErrorKind::PermissionDenied, why));
     }
     let mut text = String::new();
@@ -47,19 +48,6 @@ pub(crate) fn read_at_most(path: &Path, longest: u64) -> Result<Option<String>> 
     }
     Ok(Some(text))
 }
-
-/// Why somebody else may have written it: by its rules people's work is ended.
-fn is_others(metadata: &Metadata) -> Option<String> {
-    let owner = metadata.uid();
-    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
-        return Some(format!("it belongs to uid {owner}: chown root it"));
-    }
-    let is_open = metadata.mode() & OTHERS_WRITE != 0;
-    is_open.then(|| "others than its owner may write it: chmod go-w it".to_owned())
-}
-
-/// What lets others than the owner write.
-const OTHERS_WRITE: u32 = 0o022;
 
 /// How safe a file is that was put in its place.
 #[derive(Debug)]

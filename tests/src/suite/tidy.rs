@@ -85,7 +85,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("terminals", &[]),
-    ("rules_file", &["audit", "catalogue", "fingerprint"]),
+    (
+        "rules_file",
+        &["audit", "catalogue", "config", "fingerprint"],
+    ),
     (
         "rogue",
         &["audit", "catalogue", "guard", "host", "rules_file"],

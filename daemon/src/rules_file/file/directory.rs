@@ -1,7 +1,8 @@
 //! The directory of the file of rules, made where there is none: where nobody else could
 //! have a hand in it, now or later.
 
-use super::{MOST_LINKS, OTHERS_WRITE};
+use super::MOST_LINKS;
+use crate::config::OTHERS_WRITE;
 use std::fs::{File, Permissions};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
