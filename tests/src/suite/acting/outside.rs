@@ -1,7 +1,7 @@
 //! A daemon whose pids are not the host's.
 
 use super::{Box, all, endings, is_inside};
-use gpukill_tests::harness::{Actor, Stage, is_over};
+use gpukill_tests::harness::{Actor, Ran, Stage, is_over};
 
 #[test]
 fn where_pids_may_be_others_it_ends_nobody_unless_roots_file_says_so() {
@@ -19,19 +19,18 @@ fn where_pids_may_be_others_it_ends_nobody_unless_roots_file_says_so() {
         assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{ran:?}");
         assert!(ran.stderr.contains(foreign), "{ran:?}");
         assert!(!is_over(actor.pid()));
-        ran.stderr
     };
     // Nobody says so.
     let stage = Stage::new();
     let mut daemon = stage.daemon();
     daemon.env("GPUKILLD_DAEMON_FOREIGN_PIDS", "false");
     refusal(&Box::of(stage, daemon));
-    // A file says so that somebody else owns.
+    // A file says so that somebody else owns: with that it does not even start.
     let stage = Stage::new();
     std::os::unix::fs::chown(stage.path("gpukilld.toml"), Some(60_001), None).unwrap();
-    let daemon = stage.daemon();
-    let why = "daemon.foreign_pids is not believed";
-    assert!(refusal(&Box::of(stage, daemon)).contains(why));
+    let ran = Ran::of(&mut stage.daemon());
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(ran.stderr.contains("it belongs to uid 60001"), "{ran:?}");
     // Root's does.
     let it = Box::new();
     it.lists(&[actor.pid()]);
