@@ -205,7 +205,11 @@ pub fn load(
                 config.foreign_pids = ForeignPids::said_by(&file, &metadata, scope);
             }
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => {}
+        // A link that leads nowhere, as far as the daemon sees, was meant to say something.
+        Err(error)
+            if error.kind() == std::io::ErrorKind::NotFound
+                && named.is_none()
+                && file.symlink_metadata().is_err() => {}
         Err(error) => {
             let what = format!("cannot read {}: {error}", file.display());
             mistakes.push(Mistake { line: None, what });
@@ -343,6 +347,18 @@ mod tests {
                 .to_string()
                 .replace(&format!("{}:", file.display()), "")
         })
+    }
+
+    #[test]
+    fn a_link_to_nothing_is_not_no_settings() {
+        let home = tempfile::tempdir().unwrap();
+        let variables = environment(&[("XDG_CONFIG_HOME", home.path().to_str().unwrap())]);
+        let load = || load(None, Scope::Personal, &variables);
+        assert!(load().is_ok());
+        std::fs::create_dir(home.path().join("gpukill")).unwrap();
+        let link = home.path().join("gpukill/gpukilld.toml");
+        std::os::unix::fs::symlink("/nowhere", link).unwrap();
+        assert!(load().unwrap_err().to_string().contains("cannot read"));
     }
 
     #[test]

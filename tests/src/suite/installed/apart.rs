@@ -66,13 +66,21 @@ fn a_purge_deletes_nothing_of_what_is_mounted_there() {
     let Some(it) = Installed::with("") else {
         return;
     };
-    let mounted = "/var/lib/gpukill/other";
-    it.does(&["mkdir", mounted]);
-    it.does(&["mount", "-t", "tmpfs", "tmpfs", mounted]);
-    let file = format!("{mounted}/somebodys");
+    let below = "/var/lib/gpukill/other";
+    it.does(&["mkdir", below]);
+    it.does(&["mount", "-t", "tmpfs", "tmpfs", below]);
+    let file = format!("{below}/somebodys");
     it.write(&file, "");
     it.does(&["dpkg", "--purge", "gpukill"]);
     assert!(it.path(&file).exists());
     assert!(!it.path("/var/lib/gpukill/audit.db").exists());
     assert!(!it.path("/etc/gpukill").exists());
+
+    // The directory itself, of a disk that has more: also of the same one.
+    it.does(&["umount", below]);
+    it.write("/srv/disk/somebodys", "");
+    it.does(&["mount", "--bind", "/srv/disk", "/var/lib/gpukill"]);
+    it.install(&it.package.first);
+    it.does(&["dpkg", "--purge", "gpukill"]);
+    assert!(it.path("/srv/disk/somebodys").exists());
 }
