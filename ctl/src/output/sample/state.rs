@@ -1,8 +1,9 @@
 //! A daemon that is well, on a box that is not quite.
 
 use super::NOW;
+use super::guard::guard_report;
 use gpukill_proto::PROTOCOL_VERSION;
-use gpukill_proto::guard::{GuardMode, GuardReport, RuleCounts, RulesRevision};
+use gpukill_proto::guard::GuardReport;
 use gpukill_proto::reading::Reading::{Unsupported, Value};
 use gpukill_proto::rogue::RogueReport;
 use gpukill_proto::snapshot::{BackendReport, BackendState, Fault};
@@ -86,29 +87,15 @@ pub(crate) fn status() -> Status {
             written: 104_823,
             dropped: 0,
         },
+        // Of a file without mistakes.
         guard: GuardReport {
-            mode: GuardMode::DryRun,
-            rehearses: GuardMode::Soft,
-            rules: RuleCounts {
-                defaults: 1,
-                users: 1,
-                groups: 1,
-                gpus: 1,
-                times: 1,
-                rules: 1,
-            },
-            file: "/etc/gpukill/rules/guard.toml".into(),
-            revision: Some(RulesRevision("59cf2a0d5c1a36ab".into())),
             mistakes: Vec::new(),
-            is_file_changed: Some(false),
-            judged_at: Some(NOW.plus_seconds(-4)),
             dropped: 0,
             beyond: 0,
-            tripped_at: None,
             open: 1,
-            would_have_ended: 1,
             warned_today: 3,
             ended_today: 1,
+            ..guard_report()
         },
         settings: Vec::new(),
         rogue: RogueReport::default(),
