@@ -14,12 +14,16 @@ mod nvml;
 
 use crate::backend::Readings;
 use gpukill_proto::snapshot::GpuEvent;
+use gpukill_proto::text::visible;
 use message::Request;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde::de::DeserializeOwned;
 use std::ffi::CString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -30,6 +34,9 @@ use std::time::{Duration, Instant};
 pub(crate) struct Sensor {
     child: Child,
     socket: UnixStream,
+    /// Its standard error. In the journal, lines of a library would be the daemon's, and
+    /// `<0>` before one would have it shown on every terminal.
+    complaints: File,
     answered: bool,
     /// At which device its last poll failed.
     failed_at: Option<u32>,
@@ -57,6 +64,9 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// was killed and is not counts as stuck.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
+/// So much of what a sensor complained of is logged, in bytes.
+const COMPLAINTS_MAX: usize = 2048;
+
 /// What a sensor's name begins with while it reads a device, whose index
 /// follows. The kernel keeps the name of a process that hangs or has crashed.
 const AT_DEVICE: &str = "sensor gpu ";
@@ -79,6 +89,8 @@ impl Sensor {
 
     fn try_spawn(library: &str) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
+        // Nobody reads it before the end: what does not fit is lost, and blocks nobody.
+        let (complaints, complains) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // The link is the running program itself, even when an upgrade has
         // replaced its file: parent and child always speak the same messages.
         let child = Command::new("/proc/self/exe")
@@ -90,11 +102,15 @@ impl Sensor {
             .env_remove("WATCHDOG_USEC")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
+            .stderr(Stdio::from(complains))
+            // Whoever its library starts stays in it, and ends with it.
+            .process_group(0)
             .spawn()?;
         tracing::debug!(pid = child.id(), "sensor started");
         Ok(Self {
             child,
             socket: ours,
+            complaints: File::from(complaints),
             answered: false,
             failed_at: None,
         })
@@ -201,7 +217,7 @@ impl Sensor {
     fn last_words(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + END_PATIENCE;
         loop {
-            match self.child.try_wait() {
+            match self.reap() {
                 Ok(None) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
@@ -228,6 +244,29 @@ impl Sensor {
 
     /// Whether it is gone and reaped.
     pub(crate) fn has_ended(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(Some(_)))
+        matches!(self.reap(), Ok(Some(_)))
+    }
+
+    /// How it ended, once it has.
+    fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid
+            && matches!(waitid(WaitId::Pid(pid), look), Ok(Some(_)))
+        {
+            // Its number is nobody else's while nobody has waited for it.
+            let _ = kill_process_group(pid, Signal::KILL);
+            self.tell_complaints();
+        }
+        self.child.try_wait()
+    }
+
+    fn tell_complaints(&mut self) {
+        let mut bytes = vec![0; COMPLAINTS_MAX];
+        if let Ok(length @ 1..) = self.complaints.read(&mut bytes) {
+            let said = bytes.get(..length).unwrap_or_default();
+            let said = visible(said.trim_ascii(), COMPLAINTS_MAX);
+            tracing::warn!(pid = self.pid(), "the sensor said: {said}");
+        }
     }
 }

@@ -107,6 +107,29 @@ fn a_library_that_was_overwritten_changes_nothing_of_the_daemons() {
 }
 
 #[test]
+fn a_library_that_was_overwritten_is_let_through_to_nothing() {
+    let stage = Stage::new();
+    let told = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    let mut state = at(41, "");
+    state["trespass"] = json!(told.path());
+    stage.play(&state);
+    let daemon = stage.start();
+    becomes(&(json!(41), Value::Null), || temperature(&stage));
+    let text = std::fs::read_to_string(told.path()).unwrap();
+    let left = text.strip_prefix("let through: [], left: ");
+    let left = left.and_then(|left| left.strip_suffix("\nx32 refused: true\n"));
+    let left = format!("/proc/{}/stat", left.expect(&text));
+    assert!(Path::new(&left).exists(), "{text}");
+    daemon.kill_sensor();
+    // Whoever reaps orphans may not be quick: a zombie has ended too.
+    eventually("whom it left has ended with it", || {
+        let stat = std::fs::read_to_string(&left).unwrap_or_default();
+        (stat.is_empty() || stat.contains(") Z ")).then_some(())
+    });
+    daemon.stop();
+}
+
+#[test]
 fn a_driver_that_crashes_is_a_fault_until_another_sensor_reads_it() {
     let stage = Stage::new();
     stage.play(&at(41, ""));
