@@ -37,6 +37,8 @@ pub(crate) struct Sensor {
     /// Its standard error. In the journal, lines of a library would be the daemon's, and
     /// `<0>` before one would have it shown on every terminal.
     complaints: File,
+    /// The last line of it, once it has ended.
+    complaint: Option<String>,
     answered: bool,
     /// At which device its last poll failed.
     failed_at: Option<u32>,
@@ -66,6 +68,9 @@ const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// So much of what a sensor complained of is logged, in bytes.
 const COMPLAINTS_MAX: usize = 2048;
+
+/// So much of its last line is part of the fault.
+const COMPLAINT_MAX: usize = 160;
 
 /// What a sensor's name begins with while it reads a device, whose index
 /// follows. The kernel keeps the name of a process that hangs or has crashed.
@@ -111,6 +116,7 @@ impl Sensor {
             child,
             socket: ours,
             complaints: File::from(complaints),
+            complaint: None,
             answered: false,
             failed_at: None,
         })
@@ -205,7 +211,10 @@ impl Sensor {
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::ConnectionReset => match self.last_words() {
-                Some(status) => format!("ended unexpectedly ({status})"),
+                Some(status) => match self.complaint.take_if(|_| status.code().is_some()) {
+                    Some(why) => format!("ended unexpectedly ({status}): {why}"),
+                    None => format!("ended unexpectedly ({status})"),
+                },
                 None => "ended unexpectedly".to_owned(),
             },
             _ => format!("answered with garbage: {error}"),
@@ -263,10 +272,34 @@ impl Sensor {
 
     fn tell_complaints(&mut self) {
         let mut bytes = vec![0; COMPLAINTS_MAX];
-        if let Ok(length @ 1..) = self.complaints.read(&mut bytes) {
-            let said = bytes.get(..length).unwrap_or_default();
-            let said = visible(said.trim_ascii(), COMPLAINTS_MAX);
-            tracing::warn!(pid = self.pid(), "the sensor said: {said}");
+        let length = self.complaints.read(&mut bytes).unwrap_or_default();
+        let said = bytes.get(..length).unwrap_or_default().trim_ascii();
+        if said.is_empty() {
+            return;
         }
+        let last = said.rsplit(|byte| *byte == b'\n').next();
+        self.complaint = last.map(|last| visible(last, COMPLAINT_MAX));
+        let said = visible(said, COMPLAINTS_MAX);
+        tracing::warn!(pid = self.pid(), "the sensor said: {said}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_sensor_gave_up_is_what_it_said_last() {
+        // Here the program is that of the tests, which knows no such option.
+        let mut sensor = Sensor::try_spawn("x").unwrap();
+        let patience = Patience {
+            whole: Duration::from_secs(10),
+            each: Duration::from_secs(10),
+        };
+        let why = sensor.hear(&[], patience).unwrap_err();
+        let (how, said) = why.split_once("): ").expect(&why);
+        assert_eq!(how, "ended unexpectedly (exit status: 101");
+        assert!(said.contains("'sensor'"), "{said}");
+        assert!(sensor.end());
     }
 }
