@@ -400,6 +400,40 @@ mod tests {
         }
     }
 
+    /// Every command, with the names before it.
+    fn commands(command: &clap::Command, before: &str) -> Vec<(String, clap::Command)> {
+        let path = format!("{before}{}", command.get_name());
+        let below = command.get_subcommands();
+        let below = below.flat_map(|it| commands(it, &format!("{path} ")));
+        let own = (path.clone(), command.clone());
+        std::iter::once(own).chain(below).collect()
+    }
+
+    #[test]
+    fn whatever_can_be_rehearsed_can_be_done_unasked() {
+        let has = |command: &clap::Command, long: &str| {
+            let mut options = command.get_arguments();
+            options.any(|it| it.get_long() == Some(long))
+        };
+        let all = commands(&Cli::command(), "");
+        let changing: Vec<_> = all.iter().filter(|(_, it)| has(it, "dry-run")).collect();
+        assert!(changing.len() > 25, "{}", changing.len());
+        for (path, command) in changing {
+            let mut options = command.get_arguments();
+            let yes = options.find(|it| it.get_long() == Some("yes"));
+            let yes = yes.unwrap_or_else(|| panic!("{path} has no --yes"));
+            assert_eq!(yes.get_short(), Some('y'), "{path}");
+            let help = yes.get_help().expect("it has a help").to_string();
+            let asks = ["kill", "reset", "restore", "prune", "import"];
+            let is_asking = asks.contains(&command.get_name());
+            assert_eq!(help == "Do not ask", is_asking, "{path}: {help}");
+        }
+        for line in ["guard user set bob --memory-limit 8 -y", "guard soft --yes --yes"] {
+            let line = format!("gpukillctl {line}");
+            assert!(parse(&line).is_ok(), "{line}");
+        }
+    }
+
     #[test]
     fn the_longest_time_that_fits_is_taken() {
         assert!(parse("gpukillctl audit --hours 4294967295").is_ok());

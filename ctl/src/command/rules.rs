@@ -215,7 +215,7 @@ pub(super) async fn import(
         .edit_rules(of.to_offered(), None, Doing::Saying, patience())
         .await?;
     let is_nothing = rules::is_nothing(&planned);
-    let shows = wanted.edit.dry_run || is_nothing || !wanted.yes;
+    let shows = wanted.edit.dry_run || is_nothing || !wanted.edit.unasked.yes;
     if shows {
         print_lines(&rules::edited(&planned, Doing::Saying, &look), &look)?;
         tell(&planned.warnings, messages);
@@ -224,7 +224,7 @@ pub(super) async fn import(
     if wanted.edit.dry_run || is_nothing {
         return Ok(Exit::Done);
     }
-    let daemon = if wanted.yes {
+    let daemon = if wanted.edit.unasked.yes {
         daemon
     } else {
         // The daemon hangs up on who is silent, and a person may take their time.
