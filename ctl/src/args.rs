@@ -428,7 +428,10 @@ mod tests {
             let is_asking = asks.contains(&command.get_name());
             assert_eq!(help == "Do not ask", is_asking, "{path}: {help}");
         }
-        for line in ["guard user set bob --memory-limit 8 -y", "guard soft --yes --yes"] {
+        for line in [
+            "guard user set bob --memory-limit 8 -y",
+            "guard soft --yes --yes",
+        ] {
             let line = format!("gpukillctl {line}");
             assert!(parse(&line).is_ok(), "{line}");
         }

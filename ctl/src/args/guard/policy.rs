@@ -533,7 +533,9 @@ mod tests {
             ("time", PolicyKind::Time),
             ("rule", PolicyKind::Rule),
         ] {
-            let expected: Vec<&str> = options_of(kind).chain(["--set", "--dry-run", "--yes"]).collect();
+            let expected: Vec<&str> = options_of(kind)
+                .chain(["--set", "--dry-run", "--yes"])
+                .collect();
             assert_eq!(shown(name), expected, "{name}");
         }
     }
