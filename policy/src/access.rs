@@ -195,8 +195,8 @@ pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
             namespace_owner,
         } => {
             let is_all = uids == Some(Uids::all(caller.uid));
-            let is_theirs = rights.contains(&Right::EndOwn)
-                && (is_all || namespace_owner == Some(caller.uid));
+            let is_theirs =
+                rights.contains(&Right::EndOwn) && (is_all || namespace_owner == Some(caller.uid));
             is_theirs || rights.contains(&Right::EndAny)
         }
     };
