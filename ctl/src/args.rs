@@ -15,13 +15,16 @@ mod rogue;
 
 mod number;
 
+mod examples;
+
 mod visible;
 
 use crate::settings::{Colors, Format, LogLevel, bounds};
 pub use audit::{Actions, Audit, AuditCommand, Period, Which};
 pub use audit_copies::{Backup, Export, ExportFormat, Prune, Restore};
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+pub use examples::{Example, examples};
 use gpukill_proto::snapshot::Vendor;
 pub use guard::{
     CheckRules, Edit, ExportRules, Guard, GuardCommand, GuardStatus, ImportRules, Policy,
@@ -31,6 +34,7 @@ pub use kill::{Kill, ScopeChoice, SignalChoice};
 use number::{pid, whole};
 pub use reset::Reset;
 pub use rogue::{AllowChoice, Allowing, Rogue, RogueCommand, Scan, SetRogueKey};
+use std::ffi::OsString;
 use std::path::PathBuf;
 pub use visible::visible;
 
@@ -105,6 +109,32 @@ pub enum Command {
     Resume,
     /// Completions for a shell, to standard output
     Completions(Completions),
+}
+
+/// The command line: what can be typed, with its help.
+#[must_use]
+pub fn command() -> clap::Command {
+    examples::with_examples(Cli::command(), &[])
+}
+
+/// What was typed, and the names of the command that it was: `["guard", "soft"]`.
+///
+/// # Errors
+/// What clap has to say: a mistake, or the help that was asked for.
+pub(crate) fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+) -> Result<(Cli, Vec<String>), clap::Error> {
+    let mut command = command();
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    let mut path = Vec::new();
+    let mut below = matches.subcommand();
+    while let Some((name, matches)) = below {
+        path.push(name.to_owned());
+        below = matches.subcommand();
+    }
+    let cli = Cli::from_arg_matches_mut(&mut matches);
+    let cli = cli.map_err(|error| error.format(&mut command))?;
+    Ok((cli, path))
 }
 
 /// The longest text that is taken, in bytes: longer than any name, and all that one
@@ -252,7 +282,6 @@ impl VendorChoice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(line.split_whitespace())

@@ -1,6 +1,8 @@
 //! How a run can end: the exit codes, what can go wrong, and the one mapping
 //! from the second to the first.
 
+mod of_command;
+
 use crate::versions;
 use gpukill_policy::kill::success::Success;
 use gpukill_policy::select::NoSuchDevice;
@@ -12,6 +14,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+pub use of_command::of;
 
 /// The exit codes. Scripts rely on the numbers.
 ///
