@@ -19,11 +19,14 @@ mod examples;
 
 mod visible;
 
+mod fish;
+
 use crate::settings::{Colors, Format, LogLevel, bounds};
 pub use audit::{Actions, Audit, AuditCommand, Period, Which};
 pub use audit_copies::{Backup, Export, ExportFormat, Prune, Restore};
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 pub use examples::{Example, examples};
 use gpukill_proto::snapshot::Vendor;
 pub use guard::{
@@ -36,7 +39,7 @@ pub use reset::Reset;
 pub use rogue::{AllowChoice, Allowing, Rogue, RogueCommand, Scan, SetRogueKey};
 use std::ffi::OsString;
 use std::path::PathBuf;
-pub use visible::visible;
+use visible::visible;
 
 /// Who uses the GPUs of this box.
 #[derive(Debug, Parser)]
@@ -115,6 +118,17 @@ pub enum Command {
 #[must_use]
 pub fn command() -> clap::Command {
     examples::with_examples(Cli::command(), &[])
+}
+
+/// The completions of a program for a shell, of what its help shows.
+#[must_use]
+pub fn completions(shell: Shell, program: &clap::Command) -> String {
+    if shell == Shell::Fish {
+        return fish::script(program);
+    }
+    let (name, mut script) = (program.get_name(), Vec::new());
+    clap_complete::generate(shell, &mut visible(program), name, &mut script);
+    String::from_utf8_lossy(&script).into_owned()
 }
 
 /// What was typed, and the names of the command that it was: `["guard", "soft"]`.
@@ -233,7 +247,7 @@ pub struct Quiesce {
 #[derive(Debug, Args)]
 pub struct Completions {
     /// The shell
-    pub shell: clap_complete::Shell,
+    pub shell: Shell,
 }
 
 /// The forms that `status`, `holders`, `explain` and `kill` have.
