@@ -41,9 +41,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use visible::visible;
 
+/// Below the commands.
+const MORE: &str = "Each command has examples: gpukillctl kill --help";
+
 /// Who uses the GPUs of this box.
 #[derive(Debug, Parser)]
-#[command(name = "gpukillctl", version, max_term_width = 100)]
+#[command(name = "gpukillctl", version, max_term_width = 100, after_help = MORE)]
 pub struct Cli {
     /// What holds for every command.
     #[command(flatten)]
@@ -175,7 +178,7 @@ pub struct List {
     /// One row for each GPU, whatever the settings say
     #[arg(long, overrides_with_all = ["details", "no_details"])]
     pub no_details: bool,
-    /// Go on, at most every SECS seconds [default: 2]
+    /// Redraw at each poll, at most every SECS seconds [default: 2]
     #[arg(short, long, value_name = "SECS", num_args = 0..=1, value_parser = whole(bounds::WATCH, 5))]
     pub watch: Option<Option<u64>>,
     /// Show containers, however narrow the table
@@ -227,7 +230,7 @@ pub struct Holders {
 /// `explain`
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// The process
+    /// The process, by its PID
     #[arg(value_parser = pid)]
     pub pid: u32,
     /// The form of the output [default: table]

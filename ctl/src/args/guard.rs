@@ -53,7 +53,7 @@ impl Guard {
 /// What is asked of the guard.
 #[derive(Debug, Subcommand)]
 pub enum GuardCommand {
-    /// How the guard stands
+    /// The guard's mode, its rules, and what it did today
     Status(GuardStatus),
     /// Who breaks rules now, and what was decided
     #[command(mut_arg("hours", |hours| hours.help(OF_A_WEEK)))]
@@ -70,11 +70,11 @@ pub enum GuardCommand {
     Config,
     /// Every key that rules have, with its default or an example, as a file to begin with
     Reference,
-    /// Judge by the rules, for admins
+    /// Judge by the rules again, in the mode that is set, for admins
     Enable(Edit),
     /// Judge nothing, for admins
     Disable(Edit),
-    /// Only record what would be done, for admins
+    /// Warn and end nobody: only record what would be done, for admins
     DryRun(Edit),
     /// Warn whoever breaks a rule, and end jobs when the grace is over, for admins
     Soft(Edit),

@@ -85,7 +85,7 @@ pub struct SetRogueKey {
 /// `rogue allow`, `rogue disallow`
 #[derive(Debug, Args)]
 pub struct Allowing {
-    /// By what
+    /// What it is known by
     pub by: AllowChoice,
     /// Its whole name; of all but users NAME@USER too, for one user's alone
     #[arg(value_parser = text())]
