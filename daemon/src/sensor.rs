@@ -6,6 +6,8 @@
 
 pub(crate) mod child;
 
+mod confine;
+
 mod message;
 
 mod nvml;

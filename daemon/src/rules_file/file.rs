@@ -15,7 +15,7 @@ pub(crate) const LONGEST: u64 = 1 << 20;
 /// What the file says; nothing where there is none.
 ///
 /// # Errors
-/// When it is there and cannot be read, is no file, others may write it, is longer than
+/// When it is there and cannot be read, is a link to nothing, is no file, others may write it, is longer than
 /// [`LONGEST`] or no text.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     read_at_most(path, LONGEST)
@@ -30,7 +30,7 @@ pub(crate) fn read_at_most(path: &Path, longest: u64) -> Result<Option<String>> 
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(file) => File::from(file),
-        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(rustix::io::Errno::NOENT) => return nothing_at(path).map(|()| None),
         Err(error) => return Err(error.into()),
     };
     let metadata = file.metadata()?;
@@ -47,6 +47,22 @@ pub(crate) fn read_at_most(path: &Path, longest: u64) -> Result<Option<String>> 
         return Err(Error::other(what));
     }
     Ok(Some(text))
+}
+
+/// That nothing was written, and not something where we see nothing, as in a home that
+/// is hidden from us.
+fn nothing_at(path: &Path) -> Result<()> {
+    match std::fs::read_link(path) {
+        Ok(leads_to) => Err(Error::new(
+            ErrorKind::NotFound,
+            format!(
+                "it is a link to {}, where gpukilld sees nothing: make that file where it \
+                 does, or remove the link",
+                leads_to.display()
+            ),
+        )),
+        Err(_) => Ok(()),
+    }
 }
 
 /// How safe a file is that was put in its place.
@@ -262,6 +278,7 @@ mod tests {
         std::os::unix::fs::symlink("rules.toml", at("elsewhere/link.toml")).unwrap();
         replace(&at("guard.toml"), "two").unwrap();
         assert!(at("guard.toml").symlink_metadata().unwrap().is_symlink());
+        assert_eq!(read(&at("guard.toml")).unwrap().as_deref(), Some("two"));
         let written = std::fs::read_to_string(at("elsewhere/rules.toml"));
         assert_eq!(written.unwrap(), "two");
         // One that leads into nothing is an error, and stays as it was.
@@ -279,6 +296,19 @@ mod tests {
         );
         assert!(!at("elsewhere").exists());
         assert!(at("guard.toml").symlink_metadata().unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_link_to_where_nothing_is_seen_is_not_taken_for_no_rules() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("guard.toml");
+        std::os::unix::fs::symlink("/root/none/guard.toml", &path).unwrap();
+        let error = read(&path).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "it is a link to /root/none/guard.toml, where gpukilld sees nothing: make that \
+             file where it does, or remove the link"
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! The sensor's own side: give up every privilege, then answer polls until the
+//! The sensor's own side: give up every privilege, have itself confined, then answer polls until the
 //! daemon goes away.
 
+use super::confine::confine;
 use super::message::{self, Request};
 use super::nvml::Nvml;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -21,6 +22,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) fn run(library: &str) -> io::Result<()> {
     end_with_the_daemon()?;
     drop_privileges()?;
+    confine()?;
     super::say_where(None);
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut nvml = Nvml::new(library);

@@ -1,5 +1,11 @@
 //! The faults of the state file, met by a call before it does anything.
 
+use std::ffi::c_int;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::parent_id;
+use std::path::Path;
 use std::process;
 use std::thread;
 use std::time::Duration;
@@ -11,6 +17,9 @@ use crate::state::{Gpu, State};
 pub(crate) fn meet(state: &State, function: &str) -> Answer {
     if state.delay_ms > 0 {
         thread::sleep(Duration::from_millis(state.delay_ms));
+    }
+    for file in &state.tamper {
+        tamper(file);
     }
     if state.crash.contains(function) {
         process::abort();
@@ -35,6 +44,23 @@ pub(crate) fn meet_gpu(gpu: &Gpu, function: &str) -> Answer {
     gpu.errors
         .get(function)
         .map_or(Ok(()), |code| Err(Code(*code)))
+}
+
+/// Does what harm it can; what it may not do, it leaves.
+fn tamper(file: &Path) {
+    let opened = OpenOptions::new().append(true).create(true).open(file);
+    let _ = opened.and_then(|mut file| file.write_all(b"!"));
+    let _ = fs::set_permissions(file, Permissions::from_mode(0o777));
+    if let Ok(parent) = parent_id().try_into() {
+        // SAFETY: it takes two numbers.
+        unsafe { kill(parent, SIGTERM) };
+    }
+}
+
+const SIGTERM: c_int = 15;
+
+unsafe extern "C" {
+    fn kill(pid: c_int, signal: c_int) -> c_int;
 }
 
 fn hang() -> ! {

@@ -10,6 +10,7 @@ mod derived;
 mod reading;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
 use serde::Deserialize;
@@ -40,6 +41,9 @@ pub(crate) struct State {
     pub(crate) hang: BTreeSet<String>,
     /// Functions that abort the process.
     pub(crate) crash: BTreeSet<String>,
+    /// Files to which each call appends a byte and which it opens to everybody (mode 0777), while
+    /// it asks its parent to end: a library that somebody overwrote.
+    pub(crate) tamper: BTreeSet<PathBuf>,
     /// How the process lists named `_v3` write a process: 24 bytes, or 32 as some builds of R535
     /// did, whatever room the caller left for each.
     pub(crate) process_record: ProcessRecord,

@@ -125,31 +125,11 @@ pub(super) const CONDUCTS: [(&str, &[&str]); 6] = [
 
 impl Entry for Draft {
     const KEYS: Keys<Self> = &[
-        &Of {
-            prefix: "",
-            fields: NAME,
-            of: |it: &mut Self| it,
-        },
-        &Of {
-            prefix: "",
-            fields: MEMBERS,
-            of: |it: &mut Self| &mut it.members,
-        },
-        &Of {
-            prefix: "",
-            fields: WHICH,
-            of: |it: &mut Self| it,
-        },
-        &Of {
-            prefix: "",
-            fields: CONDUCT,
-            of: |it: &mut Self| it,
-        },
-        &Of {
-            prefix: "",
-            fields: MEASURES,
-            of: |it: &mut Self| &mut it.measures,
-        },
+        &Of::new(NAME, |it: &mut Self| it),
+        &Of::new(MEMBERS, |it: &mut Self| &mut it.members),
+        &Of::new(WHICH, |it: &mut Self| it),
+        &Of::new(CONDUCT, |it: &mut Self| it),
+        &Of::new(MEASURES, |it: &mut Self| &mut it.measures),
     ];
 
     fn called(_: &str) -> Self {

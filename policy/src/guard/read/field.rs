@@ -46,11 +46,27 @@ pub fn names<T>(keys: Keys<T>) -> Vec<String> {
 /// Keys of something that is part of a `T`.
 pub struct Of<T: 'static, U: 'static> {
     /// What stands before the name of each.
-    pub prefix: &'static str,
+    prefix: &'static str,
     /// The keys.
-    pub fields: &'static [Field<U>],
+    fields: &'static [Field<U>],
     /// Where in a `T` they belong.
-    pub of: fn(&mut T) -> &mut U,
+    of: fn(&mut T) -> &mut U,
+}
+
+impl<T, U> Of<T, U> {
+    /// These, by their own names.
+    pub const fn new(fields: &'static [Field<U>], of: fn(&mut T) -> &mut U) -> Self {
+        Self::prefixed("", fields, of)
+    }
+
+    /// These, with `prefix` before the name of each.
+    pub const fn prefixed(
+        prefix: &'static str,
+        fields: &'static [Field<U>],
+        of: fn(&mut T) -> &mut U,
+    ) -> Self {
+        Self { prefix, fields, of }
+    }
 }
 
 impl<T, U> Part<T> for Of<T, U> {

@@ -10,16 +10,8 @@ use toml::de::DeValue;
 
 impl Entry for GpuPolicy {
     const KEYS: Keys<Self> = &[
-        &Of {
-            prefix: "",
-            fields: GPU,
-            of: |it: &mut Self| it,
-        },
-        &Of {
-            prefix: "",
-            fields: MEASURES,
-            of: |it: &mut Self| &mut it.measures,
-        },
+        &Of::new(GPU, |it: &mut Self| it),
+        &Of::new(MEASURES, |it: &mut Self| &mut it.measures),
     ];
 
     fn called(name: &str) -> Self {

@@ -39,11 +39,7 @@ pub(super) const HOURS: &[Field<Hours>] = &[
 ];
 
 impl Entry for Hours {
-    const KEYS: Keys<Self> = &[&Of {
-        prefix: "",
-        fields: HOURS,
-        of: |it: &mut Self| it,
-    }];
+    const KEYS: Keys<Self> = &[&Of::new(HOURS, |it: &mut Self| it)];
 
     fn called(_: &str) -> Self {
         Self::default()

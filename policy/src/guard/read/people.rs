@@ -23,26 +23,10 @@ const BLOCKED_HELP: &str = "GPUs they may not use, whatever allows them.";
 
 impl Entry for UserPolicy {
     const KEYS: Keys<Self> = &[
-        &Of {
-            prefix: "",
-            fields: USER,
-            of: |it: &mut Self| it,
-        },
-        &Of {
-            prefix: "",
-            fields: LIMITS,
-            of: |it: &mut Self| &mut it.limits,
-        },
-        &Of {
-            prefix: "",
-            fields: PROCESSES,
-            of: |it: &mut Self| &mut it.limits,
-        },
-        &Of {
-            prefix: "",
-            fields: MEASURES,
-            of: |it: &mut Self| &mut it.measures,
-        },
+        &Of::new(USER, |it: &mut Self| it),
+        &Of::new(LIMITS, |it: &mut Self| &mut it.limits),
+        &Of::new(PROCESSES, |it: &mut Self| &mut it.limits),
+        &Of::new(MEASURES, |it: &mut Self| &mut it.measures),
     ];
 
     fn called(name: &str) -> Self {
@@ -95,21 +79,9 @@ const USER: &[Field<UserPolicy>] = &[
 
 impl Entry for Override {
     const KEYS: Keys<Self> = &[
-        &Of {
-            prefix: "",
-            fields: HOURS,
-            of: |it: &mut Self| &mut it.hours,
-        },
-        &Of {
-            prefix: "",
-            fields: LIMITS,
-            of: |it: &mut Self| &mut it.limits,
-        },
-        &Of {
-            prefix: "",
-            fields: PROCESSES,
-            of: |it: &mut Self| &mut it.limits,
-        },
+        &Of::new(HOURS, |it: &mut Self| &mut it.hours),
+        &Of::new(LIMITS, |it: &mut Self| &mut it.limits),
+        &Of::new(PROCESSES, |it: &mut Self| &mut it.limits),
     ];
 
     fn called(_: &str) -> Self {
@@ -123,31 +95,11 @@ impl Entry for Override {
 
 impl Entry for GroupPolicy {
     const KEYS: Keys<Self> = &[
-        &Of {
-            prefix: "",
-            fields: GROUP,
-            of: |it: &mut Self| it,
-        },
-        &Of {
-            prefix: "",
-            fields: MEMBERS,
-            of: |it: &mut Self| &mut it.members,
-        },
-        &Of {
-            prefix: "",
-            fields: TOTALS,
-            of: |it: &mut Self| it,
-        },
-        &Of {
-            prefix: "",
-            fields: LIMITS,
-            of: |it: &mut Self| &mut it.limits,
-        },
-        &Of {
-            prefix: "",
-            fields: MEASURES,
-            of: |it: &mut Self| &mut it.measures,
-        },
+        &Of::new(GROUP, |it: &mut Self| it),
+        &Of::new(MEMBERS, |it: &mut Self| &mut it.members),
+        &Of::new(TOTALS, |it: &mut Self| it),
+        &Of::new(LIMITS, |it: &mut Self| &mut it.limits),
+        &Of::new(MEASURES, |it: &mut Self| &mut it.measures),
     ];
 
     fn called(name: &str) -> Self {

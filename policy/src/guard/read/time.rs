@@ -9,36 +9,12 @@ use crate::guard::rules::TimePolicy;
 
 impl Entry for TimePolicy {
     const KEYS: Keys<Self> = &[
-        &Of {
-            prefix: "",
-            fields: NAME,
-            of: |it: &mut Self| it,
-        },
-        &Of {
-            prefix: "",
-            fields: HOURS,
-            of: |it: &mut Self| &mut it.hours,
-        },
-        &Of {
-            prefix: "",
-            fields: LIMITS,
-            of: |it: &mut Self| &mut it.limits,
-        },
-        &Of {
-            prefix: "",
-            fields: PROCESSES,
-            of: |it: &mut Self| &mut it.limits,
-        },
-        &Of {
-            prefix: "",
-            fields: WHO,
-            of: |it: &mut Self| it,
-        },
-        &Of {
-            prefix: "",
-            fields: MEASURES,
-            of: |it: &mut Self| &mut it.measures,
-        },
+        &Of::new(NAME, |it: &mut Self| it),
+        &Of::new(HOURS, |it: &mut Self| &mut it.hours),
+        &Of::new(LIMITS, |it: &mut Self| &mut it.limits),
+        &Of::new(PROCESSES, |it: &mut Self| &mut it.limits),
+        &Of::new(WHO, |it: &mut Self| it),
+        &Of::new(MEASURES, |it: &mut Self| &mut it.measures),
     ];
 
     fn called(_: &str) -> Self {

@@ -55,21 +55,9 @@ impl Whole {
 
 /// `[global]`
 pub(super) const GLOBAL: Keys<Whole> = &[
-    &Of {
-        prefix: "",
-        fields: SWITCHES,
-        of: |it: &mut Whole| it,
-    },
-    &Of {
-        prefix: "default_",
-        fields: LIMITS,
-        of: |it: &mut Whole| &mut it.defaults,
-    },
-    &Of {
-        prefix: "default_",
-        fields: PROCESSES,
-        of: |it: &mut Whole| &mut it.defaults,
-    },
+    &Of::new(SWITCHES, |it: &mut Whole| it),
+    &Of::prefixed("default_", LIMITS, |it: &mut Whole| &mut it.defaults),
+    &Of::prefixed("default_", PROCESSES, |it: &mut Whole| &mut it.defaults),
 ];
 
 const SWITCHES: &[Field<Whole>] = &[
@@ -101,16 +89,8 @@ const PERSONS: &[(&str, PersonBy)] = &[("owner", PersonBy::Owner), ("login", Per
 
 /// `[enforcement]`
 pub(super) const ENFORCEMENT: Keys<Whole> = &[
-    &Of {
-        prefix: "",
-        fields: HOW_FAR,
-        of: |it: &mut Whole| it,
-    },
-    &Of {
-        prefix: "",
-        fields: CLOCKS,
-        of: |it: &mut Whole| &mut it.enforcement,
-    },
+    &Of::new(HOW_FAR, |it: &mut Whole| it),
+    &Of::new(CLOCKS, |it: &mut Whole| &mut it.enforcement),
 ];
 
 const HOW_FAR: &[Field<Whole>] = &[
@@ -204,11 +184,7 @@ const CLOCKS: &[Field<Enforcement>] = &[
 ];
 
 /// `[protect]`
-pub(super) const PROTECT: Keys<Protect> = &[&Of {
-    prefix: "",
-    fields: PROTECTED,
-    of: |it: &mut Protect| it,
-}];
+pub(super) const PROTECT: Keys<Protect> = &[&Of::new(PROTECTED, |it: &mut Protect| it)];
 
 const PROTECTED: &[Field<Protect>] = &[
     Field {

@@ -21,6 +21,7 @@ impl Default for State {
             errors: BTreeMap::new(),
             hang: BTreeSet::new(),
             crash: BTreeSet::new(),
+            tamper: BTreeSet::new(),
             process_record: ProcessRecord::Bytes24,
             events: Vec::new(),
             event_wait_error: 0,

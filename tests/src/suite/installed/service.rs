@@ -35,6 +35,7 @@ fn an_installed_package_runs_ready_at_each_boot_and_with_three_capabilities() {
     it.does(&["systemctl", "restart", "gpukilld"]);
     lists_what_people_use(&it);
     runs_with_few_rights(&it);
+    a_library_writes_nothing_of_the_daemons(&it);
     units_are_well(&it);
 }
 
@@ -82,6 +83,15 @@ fn runs_with_few_rights(it: &Installed) {
         assert_eq!(process["NoNewPrivs"], "1");
         assert_eq!(process["Seccomp"], "2");
     }
+}
+
+/// The unit lets the sensor confine itself.
+fn a_library_writes_nothing_of_the_daemons(it: &Installed) {
+    let [here, there] = ["/var/lib/gpukill/tampered", "/dev/shm/tampered"];
+    it.play(&json!({"gpus": [{}], "tamper": [here, there]}));
+    eventually("it tried", || it.path(there).exists().then_some(()));
+    it.play(&json!({"gpus": [{}]}));
+    assert!(!it.path(here).exists());
 }
 
 /// What any thread of a process has started.

@@ -2,6 +2,9 @@
 
 use gpukill_tests::harness::{Daemon, Stage, becomes, eventually};
 use serde_json::{Value, json};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 /// One GPU, told apart by its temperature, and the functions that hang or crash.
 fn at(temperature: u32, fault: &str) -> Value {
@@ -72,6 +75,34 @@ fn a_driver_that_has_not_answered_yet_is_starting_and_delays_nobody() {
     let before = polls(&stage);
     eventually("polls go on", || (polls(&stage) > before + 5).then_some(()));
     // It does not wait for the driver to end either.
+    daemon.stop();
+}
+
+#[test]
+fn a_library_that_was_overwritten_changes_nothing_of_the_daemons() {
+    let stage = Stage::new();
+    // Below `/dev` it may write.
+    let there = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    let [ours, new] = [stage.path("ours"), stage.path("new")];
+    for file in [there.path(), &ours] {
+        std::fs::write(file, "rules").unwrap();
+        std::fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
+    }
+    let mut state = at(41, "");
+    state["tamper"] = json!([there.path(), ours, new]);
+    stage.play(&state);
+    let daemon = stage.start();
+    becomes(&(json!(41), Value::Null), || temperature(&stage));
+    let text = |file: &Path| std::fs::read_to_string(file).unwrap();
+    assert!(text(there.path()).starts_with("rules!"));
+    assert_eq!(text(&ours), "rules");
+    assert!(!new.exists());
+    for file in [there.path(), &ours] {
+        let mode = std::fs::metadata(file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
+    let asked = polls(&stage);
+    eventually("it polls on", || (polls(&stage) > asked).then_some(()));
     daemon.stop();
 }
 
