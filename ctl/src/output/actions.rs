@@ -198,7 +198,13 @@ fn what(entry: &Acted, look: &Look) -> String {
             None => format!("kill {whom}"),
         };
     }
-    let mut text = shown(&record.kind, symbols);
+    let mut text = match record.kind.as_str() {
+        // They are named by what they come to.
+        "settings" => "settings in force:".to_owned(),
+        "rules" => "rules in force: revision".to_owned(),
+        "rogue_rules" => "rules on rogues in force: revision".to_owned(),
+        kind => shown(kind, symbols),
+    };
     // `xid XID 79` says nothing that `XID 79` does not.
     if let Some(what) = &record.what {
         let what = shown(what, symbols);

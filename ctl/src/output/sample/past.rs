@@ -304,6 +304,7 @@ pub(crate) fn actions() -> Vec<ActionRecord> {
             plan: Withheld,
             ..asked(3, "kill", "51002", 1001, bob, Some("failed"))
         },
+        entry(3, "rules", Some("89651ac3f4cb7cc7")),
         entry(2, "started", Some("0.1.0")),
         entry(1, "stopped", None),
     ]
