@@ -30,7 +30,7 @@ use gpukill_proto::units::Timestamp;
 /// The lines of `gpukillctl guard status`.
 pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<Line> {
     let mut rows = vec![
-        ("guard", mode(report), Tone::Plain),
+        ("guard", mode_in_full(report), Tone::Plain),
         ("rules", written(report), Tone::Plain),
     ];
     let judged = match report.judged_at {
@@ -124,6 +124,26 @@ fn mode(report: &GuardReport) -> String {
             report.rehearses.name()
         ),
         GuardMode::Disabled | GuardMode::Soft | GuardMode::Enforce => report.mode.name().to_owned(),
+    }
+}
+
+fn mode_in_full(report: &GuardReport) -> String {
+    match report.mode {
+        // What it rehearses says more.
+        GuardMode::DryRun => mode(report),
+        GuardMode::Disabled | GuardMode::Soft | GuardMode::Enforce => {
+            format!("{}: {}", report.mode.name(), does(report.mode))
+        }
+    }
+}
+
+/// What the guard does in a mode.
+const fn does(mode: GuardMode) -> &'static str {
+    match mode {
+        GuardMode::Disabled => "nothing is judged",
+        GuardMode::DryRun => "nobody is warned or ended",
+        GuardMode::Soft => "it warns, and ends a job when the grace is over",
+        GuardMode::Enforce => "it ends jobs without a warning",
     }
 }
 
