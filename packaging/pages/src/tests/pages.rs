@@ -173,6 +173,19 @@ fn every_command_that_does_something_has_its_examples() {
         pages += 1;
     }
     assert!(pages > 40, "{pages}");
+    let page = said("man/man8/gpukilld.8");
+    for (line, does) in daemon::EXAMPLES {
+        assert!(
+            daemon::command()
+                .try_get_matches_from(["gpukilld", line])
+                .is_ok(),
+            "{line}"
+        );
+        assert!(
+            page.contains(&format!(".TP\n\\fBgpukilld {line}\\fR\n{does}\n")),
+            "{page}"
+        );
+    }
 }
 
 #[test]
