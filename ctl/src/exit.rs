@@ -314,9 +314,10 @@ impl fmt::Display for Failure {
 }
 
 /// Why a file cannot be read, where the library's words say little.
-fn unreadable(error: &io::Error) -> String {
+pub(crate) fn unreadable(error: &io::Error) -> String {
     let why = match error.kind() {
         io::ErrorKind::NotFound => "there is no such file",
+        io::ErrorKind::PermissionDenied => "you may not read it",
         io::ErrorKind::IsADirectory => "it is a directory",
         io::ErrorKind::InvalidData => "it is not UTF-8",
         io::ErrorKind::FileTooLarge => "it is longer than a settings file can be",

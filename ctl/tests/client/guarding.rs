@@ -88,3 +88,14 @@ fn a_file_is_checked_against_the_gpus_of_this_box_where_a_daemon_answers() {
         format!("{file}: 2 rules, dry-run; no mistake\n")
     );
 }
+
+#[test]
+fn a_file_that_is_not_there_is_said_so_in_words() {
+    for command in ["guard check", "guard import", "rogue check", "rogue import"] {
+        let line = format!("{command} /nonexistent/rules.toml");
+        let output = run(Path::new("/nonexistent/socket"), &line);
+        assert_eq!(output.status.code(), Some(3), "{line}");
+        let said = "gpukillctl: cannot read /nonexistent/rules.toml: there is no such file\n";
+        assert_eq!(stderr(&output), said, "{line}");
+    }
+}
