@@ -1,5 +1,7 @@
 //! From the command line to a running daemon, and in order back again.
 
+mod polling;
+
 mod settings;
 
 mod watching;
@@ -7,31 +9,21 @@ mod watching;
 use crate::args::Args;
 use crate::audit::{Event as Recorded, Store};
 use crate::authority::Authority;
-use crate::backend::Roots;
 use crate::catalogue::tell;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Config};
 use crate::enforce::{Enforcer, Means, recover};
-use crate::gather::Gatherer;
 use crate::guard::Guard;
-use crate::holders::Holders;
-use crate::host::accounts::Accounts;
-use crate::host::commands::Commands;
-use crate::host::containers::Containers;
 use crate::host::crowd::Crowds;
 use crate::host::namespace::has_the_hosts_pids;
-use crate::host::process::Processes;
 use crate::host::users::{System, Users};
 use crate::logging;
-use crate::look::look;
-use crate::poller::{Event, Poller};
-use crate::quiesce::Quiesce;
+use crate::poller::Event;
 use crate::reset::Resetter;
 use crate::server::listener::{Listening, listen, lock};
 use crate::server::{Replays, Shared, Turns, serve};
-use crate::state::Wanted;
-use crate::tick::Ticker;
-use crate::{backend, sensor, state, systemd};
+use crate::{sensor, systemd};
+use polling::{Others, hurry};
 use settings::{reload, settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -151,23 +143,14 @@ impl Running {
     fn start(config: &Arc<Config>) -> Result<Self, String> {
         let thread = about("cannot start a thread");
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::starting());
-        let host = rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned();
-        let host = gpukill_proto::text::visible(host.as_bytes(), 64);
-        let users = Users::start(System).map_err(&thread)?;
-        // Asked for before the first client comes: an operator must be one.
-        users.group(&config.access.operator_group);
-        users.group(&config.access.admin_group);
-        users.settle(Instant::now() + GROUP_PATIENCE);
-        let procfs = &config.backends.procfs_root;
+        let users = users(config).map_err(&thread)?;
+        let (procfs, state_dir) = (&config.backends.procfs_root, &config.daemon.state_dir);
         let crowds = Crowds::new(
             procfs.clone(),
             config.backends.host_root.clone(),
             config.access.owner_label.clone(),
         );
-        let (state_dir, boot) = (&config.daemon.state_dir, boot_id(procfs));
+        let boot = boot_id(procfs);
         // Before anybody can ask for another kill, and for the record of the last.
         let (frozen, recovered) = recover(state_dir, &boot, &crowds);
         let keep = settings::keep(config);
@@ -182,79 +165,16 @@ impl Running {
         )
         .map_err(&thread)?;
         let (rogue, connections) = watching::start(config, &store, boot).map_err(&thread)?;
-        let (publisher, published) = state::channel(host, config.daemon.poll_interval);
-        let commands = Commands::start().map_err(&thread)?;
-        let accounts = Accounts::start().map_err(&thread)?;
-        let containers = Containers::start(
-            config.backends.host_root.clone(),
-            &config.access.owner_label,
-        )
-        .map_err(&thread)?;
-        let (events, received) = mpsc::channel::<Event>();
-        let hurry = events.clone();
-        let quiesce = Quiesce::new(move || {
-            // A poller that has ended lets go of everything anyway.
-            let _ = hurry.send(Event::Hurry);
-        });
-        let holders = Holders::start(procfs.clone()).map_err(&thread)?;
-        let late = events.clone();
-        let roots = Roots {
-            sysfs: config.backends.sysfs_root.clone(),
-            procfs: procfs.clone(),
-            host: config.backends.host_root.clone(),
-        };
-        let readers = backend::wanted::start(
-            &config.backends.enabled,
-            &config.backends.nvidia_library,
-            &roots,
-            &quiesce,
-            &holders,
-            move || {
-                // A poller that has ended needs no answers.
-                let _ = late.send(Event::Late);
-            },
-        )
-        .map_err(&thread)?;
-        let wanted = Wanted::default();
-        let hurry = events.clone();
-        let look = look(
-            holders.clone(),
-            wanted.clone(),
-            published.clone(),
-            move || {
-                // A poller that has ended publishes nothing more.
-                let _ = hurry.send(Event::Hurry);
-            },
-        );
-        let poller = Poller {
-            ticker: Ticker::new(
-                readers,
-                holders,
-                roots,
-                Processes::new(procfs.clone(), commands, containers, accounts),
-                users.clone(),
-                connections,
-                Arc::clone(&published.borrow().snapshot),
-            ),
-            gatherer: Gatherer::new(procfs.clone()),
-            publisher,
+        let others = Others {
+            host: host(),
+            users: users.clone(),
+            connections,
             store: store.clone(),
             guard: guard.clone(),
             rogue: rogue.clone(),
             clock: Arc::clone(&clock),
-            config: Arc::clone(config),
-            amiss: None,
-            wanted,
         };
-        let (ended, polling_ended) = mpsc::channel();
-        std::thread::Builder::new()
-            .name("poll".into())
-            .spawn(move || {
-                poller.run(&received);
-                // The other end may have stopped waiting.
-                let _ = ended.send(());
-            })
-            .map_err(&thread)?;
+        let polling = polling::start(config, others).map_err(&thread)?;
         let (settings, settings_read) = watch::channel(Arc::clone(config));
         let started_at = clock.now();
         let will_not_act = config.foreign_pids.will_not_act(has_the_hosts_pids());
@@ -262,35 +182,31 @@ impl Running {
             tracing::warn!(why, "ends no process, whoever asks");
         }
         let authority = Authority::new(settings_read, users);
-        let hurry = events.clone();
         let means = Means {
             authority: authority.clone(),
-            state: published.clone(),
-            look: Arc::clone(&look),
+            state: polling.published.clone(),
+            look: Arc::clone(&polling.look),
             crowds,
             store: store.clone(),
             clock: Arc::clone(&clock),
-            hurry: Arc::new(move || {
-                // A poller that has ended publishes nothing more.
-                let _ = hurry.send(Event::Hurry);
-            }),
+            hurry: Arc::new(hurry(&polling.events)),
             will_not_act: will_not_act.clone(),
             stopping: Arc::default(),
             frozen,
         };
         let enforcer = Enforcer::new(means.clone());
         guard.arm(enforcer.clone());
-        let resetter = Resetter::new(means, enforcer.clone(), quiesce.clone());
+        let resetter = Resetter::new(means, enforcer.clone(), polling.quiesce.clone());
         let shared = Shared {
-            state: published,
+            state: polling.published,
             authority,
             enforcer,
             resetter,
             store: store.clone(),
             guard,
             rogue,
-            quiesce,
-            look,
+            quiesce: polling.quiesce,
+            look: polling.look,
             turns: Turns::default(),
             replays: Replays::default(),
             clock,
@@ -301,8 +217,8 @@ impl Running {
             shared,
             store,
             settings,
-            events,
-            polling_ended,
+            events: polling.events,
+            polling_ended: polling.ended,
         })
     }
 
@@ -365,6 +281,22 @@ impl Running {
         self.store.record(Recorded::Stopped);
         self.store.close();
     }
+}
+
+/// Who people are. The groups of operators and admins are asked for before the first
+/// client comes: an operator must be one.
+fn users(config: &Config) -> std::io::Result<Users> {
+    let users = Users::start(System)?;
+    users.group(&config.access.operator_group);
+    users.group(&config.access.admin_group);
+    users.settle(Instant::now() + GROUP_PATIENCE);
+    Ok(users)
+}
+
+/// What this box is called.
+fn host() -> String {
+    let names = rustix::system::uname();
+    gpukill_proto::text::visible(names.nodename().to_bytes(), 64)
 }
 
 /// Names this boot, so that start times of different boots do not mix.

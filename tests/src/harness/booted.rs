@@ -11,8 +11,12 @@ use std::time::{Duration, Instant};
 /// How long a box may take to come up, on a test machine that is slow and shared.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A box that runs over the machine's own tree, which stays as it is. When dropped, all of
-/// it ends, and nothing is left.
+/// The tree of another distribution, to run the stories there: a debootstrap of it with
+/// dbus, libpam-systemd and systemd-sysv. Not set, it is the machine's own.
+const TREE: &str = "GPUKILL_TREE";
+
+/// A box that runs over a tree, which stays as it is. When dropped, all of it ends, and
+/// nothing is left.
 pub struct Booted {
     /// The script that boots it, and systemd's own pid as this machine counts.
     boot: Child,
@@ -177,7 +181,9 @@ impl Ground {
         let mut command = Command::new("nsenter");
         command.arg(format!("--target={}", self.pid));
         command.args(["--mount", "--pid"]).arg(script("boot"));
-        command.arg("/").arg(self.state.path());
+        let tree = std::env::var_os(TREE);
+        command.arg(tree.unwrap_or("/".into()));
+        command.arg(self.state.path());
         for part in [Command::stdin, Command::stdout, Command::stderr] {
             part(&mut command, Stdio::null());
         }

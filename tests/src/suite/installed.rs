@@ -9,6 +9,8 @@ mod nodes;
 
 mod reset;
 
+mod restarts;
+
 mod rights;
 
 mod service;

@@ -1,0 +1,140 @@
+//! What polls: a reader for each vendor, who looks at processes, and the thread that has
+//! them all do it.
+
+use crate::audit::Store;
+use crate::backend::{self, Roots};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::gather::Gatherer;
+use crate::guard::Guard;
+use crate::holders::Holders;
+use crate::host::accounts::Accounts;
+use crate::host::commands::Commands;
+use crate::host::connections::Connections;
+use crate::host::containers::Containers;
+use crate::host::process::Processes;
+use crate::host::users::Users;
+use crate::look::{Look, look};
+use crate::poller::{Event, Poller};
+use crate::quiesce::Quiesce;
+use crate::rogue::Rogue;
+use crate::state::{self, Wanted};
+use crate::tick::Ticker;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+/// What a poll asks besides its own, and whom it is given to.
+pub(super) struct Others {
+    /// What this box is called.
+    pub(super) host: String,
+    pub(super) users: Users,
+    pub(super) connections: Arc<Connections>,
+    pub(super) store: Store,
+    pub(super) guard: Guard,
+    pub(super) rogue: Rogue,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+/// Polls that go on until they are told to stop.
+pub(super) struct Polling {
+    pub(super) events: mpsc::Sender<Event>,
+    /// Says when the last one has ended.
+    pub(super) ended: mpsc::Receiver<()>,
+    /// What the last one has published.
+    pub(super) published: state::Reader,
+    pub(super) look: Look,
+    pub(super) quiesce: Quiesce,
+}
+
+/// Has the next poll begin at once.
+pub(super) fn hurry(events: &mpsc::Sender<Event>) -> impl Fn() + Send + Sync + 'static {
+    let events = events.clone();
+    move || {
+        // A poller that has ended publishes nothing more, and has let go of everything.
+        let _ = events.send(Event::Hurry);
+    }
+}
+
+/// Starts it.
+///
+/// # Errors
+/// When the system gives no thread.
+pub(super) fn start(config: &Arc<Config>, others: Others) -> std::io::Result<Polling> {
+    let (events, received) = mpsc::channel::<Event>();
+    let procfs = &config.backends.procfs_root;
+    let roots = Roots {
+        sysfs: config.backends.sysfs_root.clone(),
+        procfs: procfs.clone(),
+        host: config.backends.host_root.clone(),
+    };
+    let (publisher, published) = state::channel(others.host, config.daemon.poll_interval);
+    let quiesce = Quiesce::new(hurry(&events));
+    let holders = Holders::start(procfs.clone())?;
+    let late = events.clone();
+    let readers = backend::wanted::start(
+        &config.backends.enabled,
+        &config.backends.nvidia_library,
+        &roots,
+        &quiesce,
+        &holders,
+        move || {
+            // A poller that has ended needs no answers.
+            let _ = late.send(Event::Late);
+        },
+    )?;
+    let wanted = Wanted::default();
+    let look = look(
+        holders.clone(),
+        wanted.clone(),
+        published.clone(),
+        hurry(&events),
+    );
+    let poller = Poller {
+        ticker: Ticker::new(
+            readers,
+            holders,
+            roots,
+            processes(config)?,
+            others.users,
+            others.connections,
+            Arc::clone(&published.borrow().snapshot),
+        ),
+        gatherer: Gatherer::new(procfs.clone()),
+        publisher,
+        store: others.store,
+        guard: others.guard,
+        rogue: others.rogue,
+        clock: others.clock,
+        config: Arc::clone(config),
+        amiss: None,
+        wanted,
+    };
+    let (end, ended) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("poll".into())
+        .spawn(move || {
+            poller.run(&received);
+            // The other end may have stopped waiting.
+            let _ = end.send(());
+        })?;
+    Ok(Polling {
+        events,
+        ended,
+        published,
+        look,
+        quiesce,
+    })
+}
+
+fn processes(config: &Config) -> std::io::Result<Processes> {
+    let containers = Containers::start(
+        config.backends.host_root.clone(),
+        &config.access.owner_label,
+    )?;
+    Ok(Processes::new(
+        config.backends.procfs_root.clone(),
+        Commands::start()?,
+        containers,
+        Accounts::start()?,
+    ))
+}
