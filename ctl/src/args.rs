@@ -25,6 +25,7 @@ use crate::settings::{Colors, Format, LogLevel, bounds};
 pub use audit::{Actions, Audit, AuditCommand, Period, Which};
 pub use audit_copies::{Backup, Export, ExportFormat, Prune, Restore};
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 pub use examples::{Example, examples};
@@ -141,7 +142,18 @@ pub fn completions(shell: Shell, program: &clap::Command) -> String {
 pub(crate) fn parse(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<(Cli, Vec<String>), clap::Error> {
-    let mut command = command();
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    match parse_by(Cli::command(), &arguments) {
+        // Its examples are made for whoever reads them alone.
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => parse_by(command(), &arguments),
+        parsed => parsed,
+    }
+}
+
+fn parse_by(
+    mut command: clap::Command,
+    arguments: &[OsString],
+) -> Result<(Cli, Vec<String>), clap::Error> {
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     let mut path = Vec::new();
     let mut below = matches.subcommand();

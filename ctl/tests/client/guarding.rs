@@ -1,4 +1,4 @@
-//! `guard violations`.
+//! `guard violations`, and what `guard` says without a daemon.
 
 use crate::daemon::{Daemon, Script};
 use crate::{run, stderr, stdout};
@@ -98,4 +98,22 @@ fn a_file_that_is_not_there_is_said_so_in_words() {
         let said = "gpukillctl: cannot read /nonexistent/rules.toml: there is no such file\n";
         assert_eq!(stderr(&output), said, "{line}");
     }
+}
+
+#[test]
+fn the_help_of_a_command_ends_with_its_examples() {
+    let nowhere = Path::new("/nonexistent/socket");
+    for line in [
+        "guard snooze --help",
+        "guard snooze -h",
+        "help guard snooze",
+    ] {
+        let output = run(nowhere, line);
+        assert_eq!(output.status.code(), Some(0), "{line}");
+        let help = stdout(&output);
+        let (_, examples) = help.split_once("\nExamples:\n").expect("it has some");
+        assert!(examples.starts_with("  gpukillctl guard snooze "), "{help}");
+    }
+    let root = stdout(&run(nowhere, "--help"));
+    assert!(root.contains("\nEach command has examples: "), "{root}");
 }
