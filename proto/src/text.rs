@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_short_duration_can_be_told_from_its_limit() {
-        let of = |seconds| near_duration(std::time::Duration::from_secs(seconds));
+        let of = |seconds| near_duration(Duration::from_secs(seconds));
         let said = [59, 60, 62, 90, 599, 600, 660, 3_661].map(of);
         let expected = [
             "59s", "1m", "1m 2s", "1m 30s", "9m 59s", "10m", "11m", "1h 1m",
