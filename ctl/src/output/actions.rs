@@ -109,7 +109,7 @@ fn lines(entries: &[Acted], span: Span, look: &Look) -> Vec<Line> {
         let below =
             why_below(entry, look).or_else(|| Some(vec![memory(entry).filter(|_| narrow)?]));
         let result = result(entry, below.is_none(), look.symbols);
-        let asked = asked(entry, look.symbols).filter(|_| narrow);
+        let asked = asked(entry, look.symbols).filter(|_| is_below(look));
         table.push(Row::Cells(row(entry, result, look)));
         for text in asked.into_iter().chain(below.into_iter().flatten()) {
             table.push(Row::Sentence(vec![Cell::plain("")], Cell::plain(text)));
@@ -136,6 +136,13 @@ fn asked(entry: &Acted, symbols: Symbols) -> Option<String> {
 
 fn is_narrow(look: &Look) -> bool {
     look.width.is_some_and(|most| most < WIDE)
+}
+
+/// Whether the rule or the selector stands below whom it was: beside them it would be cut.
+fn is_below(look: &Look) -> bool {
+    /// Room for both, and for the wait for memory.
+    const WIDE_FOR_BOTH: usize = 140;
+    look.width.is_some_and(|most| most < WIDE_FOR_BOTH)
 }
 
 /// Why it was refused, or is not known, on lines below its row: where it would be
@@ -193,7 +200,7 @@ fn device(entry: &Acted, symbols: Symbols) -> String {
 fn what(entry: &Acted, look: &Look) -> String {
     let (record, symbols) = (&entry.record, look.symbols);
     if let Some(whom) = entry.told.ended.whom(symbols) {
-        return match asked(entry, symbols).filter(|_| !is_narrow(look)) {
+        return match asked(entry, symbols).filter(|_| !is_below(look)) {
             Some(asked) => format!("kill {whom}: {asked}"),
             None => format!("kill {whom}"),
         };
