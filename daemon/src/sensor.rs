@@ -14,12 +14,16 @@ mod nvml;
 
 use crate::backend::Readings;
 use gpukill_proto::snapshot::GpuEvent;
+use gpukill_proto::text::visible;
 use message::Request;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde::de::DeserializeOwned;
 use std::ffi::CString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -30,6 +34,11 @@ use std::time::{Duration, Instant};
 pub(crate) struct Sensor {
     child: Child,
     socket: UnixStream,
+    /// Its standard error. In the journal, lines of a library would be the daemon's, and
+    /// `<0>` before one would have it shown on every terminal.
+    complaints: File,
+    /// The last line of it, once it has ended.
+    complaint: Option<String>,
     answered: bool,
     /// At which device its last poll failed.
     failed_at: Option<u32>,
@@ -57,6 +66,12 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// was killed and is not counts as stuck.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
+/// So much of what a sensor complained of is logged, in bytes.
+const COMPLAINTS_MAX: usize = 2048;
+
+/// So much of its last line is part of the fault.
+const COMPLAINT_MAX: usize = 160;
+
 /// What a sensor's name begins with while it reads a device, whose index
 /// follows. The kernel keeps the name of a process that hangs or has crashed.
 const AT_DEVICE: &str = "sensor gpu ";
@@ -79,6 +94,8 @@ impl Sensor {
 
     fn try_spawn(library: &str) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
+        // Nobody reads it before the end: what does not fit is lost, and blocks nobody.
+        let (complaints, complains) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // The link is the running program itself, even when an upgrade has
         // replaced its file: parent and child always speak the same messages.
         let child = Command::new("/proc/self/exe")
@@ -90,11 +107,16 @@ impl Sensor {
             .env_remove("WATCHDOG_USEC")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
+            .stderr(Stdio::from(complains))
+            // Whoever its library starts stays in it, and ends with it.
+            .process_group(0)
             .spawn()?;
         tracing::debug!(pid = child.id(), "sensor started");
         Ok(Self {
             child,
             socket: ours,
+            complaints: File::from(complaints),
+            complaint: None,
             answered: false,
             failed_at: None,
         })
@@ -189,7 +211,10 @@ impl Sensor {
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::ConnectionReset => match self.last_words() {
-                Some(status) => format!("ended unexpectedly ({status})"),
+                Some(status) => match self.complaint.take_if(|_| status.code().is_some()) {
+                    Some(why) => format!("ended unexpectedly ({status}): {why}"),
+                    None => format!("ended unexpectedly ({status})"),
+                },
                 None => "ended unexpectedly".to_owned(),
             },
             _ => format!("answered with garbage: {error}"),
@@ -201,7 +226,7 @@ impl Sensor {
     fn last_words(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + END_PATIENCE;
         loop {
-            match self.child.try_wait() {
+            match self.reap() {
                 Ok(None) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
@@ -228,6 +253,53 @@ impl Sensor {
 
     /// Whether it is gone and reaped.
     pub(crate) fn has_ended(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(Some(_)))
+        matches!(self.reap(), Ok(Some(_)))
+    }
+
+    /// How it ended, once it has.
+    fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid
+            && matches!(waitid(WaitId::Pid(pid), look), Ok(Some(_)))
+        {
+            // Its number is nobody else's while nobody has waited for it.
+            let _ = kill_process_group(pid, Signal::KILL);
+            self.tell_complaints();
+        }
+        self.child.try_wait()
+    }
+
+    fn tell_complaints(&mut self) {
+        let mut bytes = vec![0; COMPLAINTS_MAX];
+        let length = self.complaints.read(&mut bytes).unwrap_or_default();
+        let said = bytes.get(..length).unwrap_or_default().trim_ascii();
+        if said.is_empty() {
+            return;
+        }
+        let last = said.rsplit(|byte| *byte == b'\n').next();
+        self.complaint = last.map(|last| visible(last, COMPLAINT_MAX));
+        let said = visible(said, COMPLAINTS_MAX);
+        tracing::warn!(pid = self.pid(), "the sensor said: {said}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_sensor_gave_up_is_what_it_said_last() {
+        // Here the program is that of the tests, which knows no such option.
+        let mut sensor = Sensor::try_spawn("x").unwrap();
+        let patience = Patience {
+            whole: Duration::from_secs(10),
+            each: Duration::from_secs(10),
+        };
+        let why = sensor.hear(&[], patience).unwrap_err();
+        let (how, said) = why.split_once("): ").expect(&why);
+        assert_eq!(how, "ended unexpectedly (exit status: 101");
+        assert!(said.contains("'sensor'"), "{said}");
+        assert!(sensor.end());
     }
 }

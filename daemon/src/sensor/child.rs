@@ -22,7 +22,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) fn run(library: &str) -> io::Result<()> {
     end_with_the_daemon()?;
     drop_privileges()?;
-    confine()?;
+    confine().map_err(|error| io::Error::other(format!("it cannot confine itself: {error}")))?;
     super::say_where(None);
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut nvml = Nvml::new(library);

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::code::{Answer, Code};
 use crate::state::{Gpu, State};
+use crate::trespass::trespass;
 
 /// Faults of the whole library: may take time, never return, or end the process.
 pub(crate) fn meet(state: &State, function: &str) -> Answer {
@@ -20,6 +21,9 @@ pub(crate) fn meet(state: &State, function: &str) -> Answer {
     }
     for file in &state.tamper {
         tamper(file);
+    }
+    if let Some(file) = &state.trespass {
+        trespass(file);
     }
     if state.crash.contains(function) {
         process::abort();

@@ -19,6 +19,7 @@ mod pci;
 mod session;
 mod state;
 mod state_file;
+mod trespass;
 
 // How it crosses the C boundary.
 mod code;

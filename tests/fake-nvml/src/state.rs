@@ -44,6 +44,9 @@ pub(crate) struct State {
     /// Files to which each call appends a byte and which it opens to everybody (mode 0777), while
     /// it asks its parent to end: a library that somebody overwrote.
     pub(crate) tamper: BTreeSet<PathBuf>,
+    /// A file that is there, to which the first call writes which of the things that a sensor
+    /// has no business with were let through, and whom it left running. See `trespass`.
+    pub(crate) trespass: Option<PathBuf>,
     /// How the process lists named `_v3` write a process: 24 bytes, or 32 as some builds of R535
     /// did, whatever room the caller left for each.
     pub(crate) process_record: ProcessRecord,

@@ -22,6 +22,7 @@ impl Default for State {
             hang: BTreeSet::new(),
             crash: BTreeSet::new(),
             tamper: BTreeSet::new(),
+            trespass: None,
             process_record: ProcessRecord::Bytes24,
             events: Vec::new(),
             event_wait_error: 0,

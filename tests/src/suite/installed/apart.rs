@@ -153,21 +153,30 @@ fn a_purge_deletes_nothing_of_what_is_mounted_there() {
     let Some(it) = Installed::with("") else {
         return;
     };
-    let below = "/var/lib/gpukill/other";
+    // Below, and of the same file system, which a device's number does not tell apart.
+    let [below, somebodys] = ["/var/lib/gpukill/other", "/srv/disk/somebodys"];
+    it.write(somebodys, "");
     it.does(&["mkdir", below]);
-    it.does(&["mount", "-t", "tmpfs", "tmpfs", below]);
-    let file = format!("{below}/somebodys");
-    it.write(&file, "");
+    it.does(&["mount", "--bind", "/srv/disk", below]);
     it.does(&["dpkg", "--purge", "gpukill"]);
-    assert!(it.path(&file).exists());
-    assert!(!it.path("/var/lib/gpukill/audit.db").exists());
+    assert!(it.path(somebodys).exists());
     assert!(!it.path("/etc/gpukill").exists());
-
-    // The directory itself, of a disk that has more: also of the same one.
     it.does(&["umount", below]);
-    it.write("/srv/disk/somebodys", "");
+
+    // The directory itself, and behind a link.
     it.does(&["mount", "--bind", "/srv/disk", "/var/lib/gpukill"]);
     it.install(&it.package.first);
     it.does(&["dpkg", "--purge", "gpukill"]);
-    assert!(it.path("/srv/disk/somebodys").exists());
+    assert!(it.path(somebodys).exists());
+    it.does(&["umount", "/var/lib/gpukill"]);
+    it.does(&["mv", "/var/lib/gpukill", "/srv/moved"]);
+    it.does(&["ln", "-s", "/srv/disk", "/var/lib/gpukill"]);
+    it.install(&it.package.first);
+    it.does(&["dpkg", "--purge", "gpukill"]);
+    assert!(it.path(somebodys).exists());
+
+    it.does(&["rm", "/var/lib/gpukill"]);
+    it.install(&it.package.first);
+    it.does(&["dpkg", "--purge", "gpukill"]);
+    assert!(!it.path("/var/lib/gpukill").exists());
 }

@@ -36,6 +36,10 @@ fn root_and_the_daemon_alone_have_a_gpu_reset_over_the_socket_unit() {
     let ran = it.run("gpukill", &ask);
     let only = "failed of the daemon's user only the daemon may ask for a reset\n";
     assert_eq!(ran.stdout, only, "{ran:?}");
+    // With every capability, of a user namespace of its own.
+    let as_root = ["unshare", "--user", "--map-root-user"];
+    let ran = it.run("gpukill", &[&as_root[..], &ask].concat());
+    assert_eq!(ran.stdout, only, "{ran:?}");
     let ran = it.run("root", &["perl", "-e", ASKS, SOCKET, "reboot\n"]);
     assert_eq!(ran.stdout, "failed it is no request of gpukilld\n");
     let reset = ["gpukillctl", "reset", "--gpu", "0", "--yes"];

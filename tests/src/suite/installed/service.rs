@@ -102,9 +102,14 @@ fn runs_with_few_rights(it: &Installed) {
 
 /// The unit lets the sensor confine itself.
 fn a_library_writes_nothing_of_the_daemons(it: &Installed) {
-    let [here, there] = ["/var/lib/gpukill/tampered", "/dev/shm/tampered"];
-    it.play(&json!({"gpus": [{}], "tamper": [here, there]}));
-    eventually("it tried", || it.path(there).exists().then_some(()));
+    let [here, there] = ["/var/lib/gpukill/tampered", "/dev/shm/told"];
+    it.does(&["install", "--owner=gpukill", "/dev/null", there]);
+    it.play(&json!({"gpus": [{}], "tamper": [here], "trespass": there}));
+    let told = eventually("it tried", || {
+        let told = std::fs::read_to_string(it.path(there)).unwrap();
+        told.ends_with('\n').then_some(told)
+    });
+    assert!(told.starts_with("let through: [], "), "{told}");
     it.play(&json!({"gpus": [{}]}));
     assert!(!it.path(here).exists());
 }

@@ -4,7 +4,7 @@ use gpukill_tests::harness::{Daemon, Stage, becomes, eventually};
 use serde_json::{Value, json};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// One GPU, told apart by its temperature, and the functions that hang or crash.
 fn at(temperature: u32, fault: &str) -> Value {
@@ -103,6 +103,38 @@ fn a_library_that_was_overwritten_changes_nothing_of_the_daemons() {
     }
     let asked = polls(&stage);
     eventually("it polls on", || (polls(&stage) > asked).then_some(()));
+    daemon.stop();
+}
+
+#[test]
+fn a_library_that_was_overwritten_is_let_through_to_nothing() {
+    let stage = Stage::new();
+    let told = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    let mut state = at(41, "");
+    state["trespass"] = json!(told.path());
+    stage.play(&state);
+    let daemon = stage.start();
+    becomes(&(json!(41), Value::Null), || temperature(&stage));
+    // Its standard error is nobody's terminal or journal, and no file of the daemon's is open.
+    let descriptors = PathBuf::from(format!("/proc/{}/fd", daemon.sensor()));
+    let leads_to = |it: &Path| std::fs::read_link(it).unwrap();
+    let error = leads_to(&descriptors.join("2"));
+    assert!(error.to_string_lossy().starts_with("pipe:"), "{error:?}");
+    for descriptor in std::fs::read_dir(&descriptors).unwrap() {
+        let open = leads_to(&descriptor.unwrap().path());
+        assert!(!open.starts_with(stage.path("")), "{}", open.display());
+    }
+    let text = std::fs::read_to_string(told.path()).unwrap();
+    let left = text.strip_prefix("let through: [], left: ");
+    let left = left.and_then(|left| left.strip_suffix("\nx32 refused: true\n"));
+    let left = format!("/proc/{}/stat", left.expect(&text));
+    assert!(Path::new(&left).exists(), "{text}");
+    daemon.kill_sensor();
+    // Whoever reaps orphans may not be quick: a zombie has ended too.
+    eventually("whom it left has ended with it", || {
+        let stat = std::fs::read_to_string(&left).unwrap_or_default();
+        (stat.is_empty() || stat.contains(") Z ")).then_some(())
+    });
     daemon.stop();
 }
 
