@@ -15,13 +15,20 @@ mod rogue;
 
 mod number;
 
+mod examples;
+
 mod visible;
+
+mod fish;
 
 use crate::settings::{Colors, Format, LogLevel, bounds};
 pub use audit::{Actions, Audit, AuditCommand, Period, Which};
 pub use audit_copies::{Backup, Export, ExportFormat, Prune, Restore};
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+pub use examples::{Example, examples};
 use gpukill_proto::snapshot::Vendor;
 pub use guard::{
     CheckRules, Edit, ExportRules, Guard, GuardCommand, GuardStatus, ImportRules, Policy,
@@ -31,12 +38,16 @@ pub use kill::{Kill, ScopeChoice, SignalChoice};
 use number::{pid, whole};
 pub use reset::Reset;
 pub use rogue::{AllowChoice, Allowing, Rogue, RogueCommand, Scan, SetRogueKey};
+use std::ffi::OsString;
 use std::path::PathBuf;
-pub use visible::visible;
+use visible::visible;
+
+/// Below the commands.
+const MORE: &str = "Each command has examples: gpukillctl kill --help";
 
 /// Who uses the GPUs of this box.
 #[derive(Debug, Parser)]
-#[command(name = "gpukillctl", version, max_term_width = 100)]
+#[command(name = "gpukillctl", version, max_term_width = 100, after_help = MORE)]
 pub struct Cli {
     /// What holds for every command.
     #[command(flatten)]
@@ -107,6 +118,54 @@ pub enum Command {
     Completions(Completions),
 }
 
+/// The command line: what can be typed, with its help.
+#[must_use]
+pub fn command() -> clap::Command {
+    examples::with_examples(Cli::command(), &[])
+}
+
+/// The completions of a program for a shell, of what its help shows.
+#[must_use]
+pub fn completions(shell: Shell, program: &clap::Command) -> String {
+    if shell == Shell::Fish {
+        return fish::script(program);
+    }
+    let (name, mut script) = (program.get_name(), Vec::new());
+    clap_complete::generate(shell, &mut visible(program), name, &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// What was typed, and the names of the command that it was: `["guard", "soft"]`.
+///
+/// # Errors
+/// What clap has to say: a mistake, or the help that was asked for.
+pub(crate) fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+) -> Result<(Cli, Vec<String>), clap::Error> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    match parse_by(Cli::command(), &arguments) {
+        // Its examples are made for whoever reads them alone.
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => parse_by(command(), &arguments),
+        parsed => parsed,
+    }
+}
+
+fn parse_by(
+    mut command: clap::Command,
+    arguments: &[OsString],
+) -> Result<(Cli, Vec<String>), clap::Error> {
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    let mut path = Vec::new();
+    let mut below = matches.subcommand();
+    while let Some((name, matches)) = below {
+        path.push(name.to_owned());
+        below = matches.subcommand();
+    }
+    let cli = Cli::from_arg_matches_mut(&mut matches);
+    let cli = cli.map_err(|error| error.format(&mut command))?;
+    Ok((cli, path))
+}
+
 /// The longest text that is taken, in bytes: longer than any name, and all that one
 /// command takes fit in one request.
 const LONGEST_TEXT: usize = 4096;
@@ -131,7 +190,7 @@ pub struct List {
     /// One row for each GPU, whatever the settings say
     #[arg(long, overrides_with_all = ["details", "no_details"])]
     pub no_details: bool,
-    /// Go on, at most every SECS seconds [default: 2]
+    /// Redraw at each poll, at most every SECS seconds [default: 2]
     #[arg(short, long, value_name = "SECS", num_args = 0..=1, value_parser = whole(bounds::WATCH, 5))]
     pub watch: Option<Option<u64>>,
     /// Show containers, however narrow the table
@@ -183,7 +242,7 @@ pub struct Holders {
 /// `explain`
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// The process
+    /// The process, by its PID
     #[arg(value_parser = pid)]
     pub pid: u32,
     /// The form of the output [default: table]
@@ -203,7 +262,7 @@ pub struct Quiesce {
 #[derive(Debug, Args)]
 pub struct Completions {
     /// The shell
-    pub shell: clap_complete::Shell,
+    pub shell: Shell,
 }
 
 /// The forms that `status`, `holders`, `explain` and `kill` have.
@@ -252,7 +311,6 @@ impl VendorChoice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(line.split_whitespace())
@@ -397,6 +455,43 @@ mod tests {
         match cli.command {
             Command::Kill(kill) => assert_eq!((kill.timeout_secs, kill.pids), (7, vec![4182])),
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// Every command, with the names before it.
+    fn commands(command: &clap::Command, before: &str) -> Vec<(String, clap::Command)> {
+        let path = format!("{before}{}", command.get_name());
+        let below = command.get_subcommands();
+        let below = below.flat_map(|it| commands(it, &format!("{path} ")));
+        let own = (path.clone(), command.clone());
+        std::iter::once(own).chain(below).collect()
+    }
+
+    #[test]
+    fn whatever_can_be_rehearsed_can_be_done_unasked() {
+        let has = |command: &clap::Command, long: &str| {
+            let mut options = command.get_arguments();
+            options.any(|it| it.get_long() == Some(long))
+        };
+        let all = commands(&Cli::command(), "");
+        let changing: Vec<_> = all.iter().filter(|(_, it)| has(it, "dry-run")).collect();
+        assert!(changing.len() > 25, "{}", changing.len());
+        for (path, command) in changing {
+            let mut options = command.get_arguments();
+            let yes = options.find(|it| it.get_long() == Some("yes"));
+            let yes = yes.unwrap_or_else(|| panic!("{path} has no --yes"));
+            assert_eq!(yes.get_short(), Some('y'), "{path}");
+            let help = yes.get_help().expect("it has a help").to_string();
+            let asks = ["kill", "reset", "restore", "prune", "import"];
+            let is_asking = asks.contains(&command.get_name());
+            assert_eq!(help == "Do not ask", is_asking, "{path}: {help}");
+        }
+        for line in [
+            "guard user set bob --memory-limit 8 -y",
+            "guard soft --yes --yes",
+        ] {
+            let line = format!("gpukillctl {line}");
+            assert!(parse(&line).is_ok(), "{line}");
         }
     }
 

@@ -1,6 +1,8 @@
 //! How a run can end: the exit codes, what can go wrong, and the one mapping
 //! from the second to the first.
 
+mod of_command;
+
 use crate::versions;
 use gpukill_policy::kill::success::Success;
 use gpukill_policy::select::NoSuchDevice;
@@ -12,6 +14,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+pub use of_command::of;
 
 /// The exit codes. Scripts rely on the numbers.
 ///
@@ -310,9 +314,10 @@ impl fmt::Display for Failure {
 }
 
 /// Why a file cannot be read, where the library's words say little.
-fn unreadable(error: &io::Error) -> String {
+pub(crate) fn unreadable(error: &io::Error) -> String {
     let why = match error.kind() {
         io::ErrorKind::NotFound => "there is no such file",
+        io::ErrorKind::PermissionDenied => "you may not read it",
         io::ErrorKind::IsADirectory => "it is a directory",
         io::ErrorKind::InvalidData => "it is not UTF-8",
         io::ErrorKind::FileTooLarge => "it is longer than a settings file can be",

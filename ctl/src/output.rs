@@ -72,7 +72,7 @@ pub(crate) mod prune;
 
 pub(crate) mod restore;
 
-mod actions;
+pub(crate) mod actions;
 
 pub(crate) mod summary;
 

@@ -2,8 +2,9 @@
 
 use crate::config::Config;
 use crate::host::users::Users;
-use gpukill_policy::access::{Caller, Roles};
+use gpukill_policy::access::{Caller, Reach, Roles};
 use gpukill_policy::kill::protected::Protection;
+use rustix::thread::CapabilitySet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -56,6 +57,10 @@ impl Authority {
             owner: (config.personal || self.is_the_guards)
                 .then(|| rustix::process::getuid().as_raw()),
             hide_other_users: config.access.hide_other_users,
+            reach: match config.personal {
+                true => reach(),
+                false => Reach::Everybody,
+            },
         }
     }
 
@@ -79,6 +84,16 @@ impl Authority {
             units: protect.units,
             containers: protect.containers,
         }
+    }
+}
+
+/// Whose processes this one may signal. The service has the capability by its unit; where
+/// somebody took it away, each signal that the kernel refuses is told.
+fn reach() -> Reach {
+    let sets = rustix::thread::capabilities(None);
+    match sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::KILL)) {
+        true => Reach::Everybody,
+        false => Reach::Only(rustix::process::getuid().as_raw()),
     }
 }
 

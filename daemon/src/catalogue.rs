@@ -94,7 +94,7 @@ kinds! {
         "whoever breaks a rule is told on their terminals",
         [rule, subject, mode, uid, action, terminals, count];
     RulesInForce = "rules-in-force", "0b683b7de1864d3bb780cc33da8aeb06", INFO,
-        "rules are in force", [mode, policies, revision];
+        "rules are in force", [mode, rules, revision];
     RogueRulesInForce = "rogue-rules-in-force", "a50e8d4d9f2d42d6bdbf76d025b1ef40", INFO,
         "rules on rogues are in force", [revision];
     RulesRefused = "rules-refused", "e383ee22538540cc9c7d2a9299372369", ERROR,

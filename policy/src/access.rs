@@ -51,6 +51,28 @@ pub struct Roles {
     /// Whether plain users may not see others' command lines, and what others
     /// asked for.
     pub hide_other_users: bool,
+    /// Whose processes the kernel lets the daemon end.
+    pub reach: Reach,
+}
+
+/// Whose processes the kernel lets the daemon end: kill(2) wants CAP_KILL for those of
+/// another user.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// It has that capability.
+    #[default]
+    Everybody,
+    /// It does not: those of the user that it runs as.
+    Only(u32),
+}
+
+impl Reach {
+    const fn holds(self, uid: u32) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::Only(reached) => reached == uid,
+        }
+    }
 }
 
 /// Something a caller wants done.
@@ -60,6 +82,8 @@ pub enum Operation {
     Look,
     /// Let go of a driver, and take it again.
     Quiesce,
+    /// Reset devices.
+    Reset,
     /// Copy the whole store, and delete what is old from it.
     KeepStore,
     /// Change the guard's rules.
@@ -126,32 +150,39 @@ pub fn rights(caller: &Caller, roles: &Roles) -> Vec<Right> {
     if caller.contained {
         return vec![Right::Look];
     }
-    let in_group = |group: Option<u32>| group.is_some_and(|group| caller.groups.contains(&group));
-    let owns_daemon = roles.owner == Some(caller.uid);
-    let is_root = is_root_of_the_box(caller);
-    let is_admin = is_root || owns_daemon || in_group(roles.admin_group);
-    let is_operator = is_root || owns_daemon || in_group(roles.operator_group);
-    let mut rights = vec![Right::Look, Right::EndOwn];
-    if is_operator {
+    let mut rights = vec![Right::Look];
+    if roles.reach.holds(caller.uid) {
+        rights.push(Right::EndOwn);
+    }
+    if roles.reach == Reach::Everybody && is_one_of(caller, roles.owner, roles.operator_group) {
         rights.push(Right::EndAny);
     }
-    if is_admin {
+    if is_one_of(caller, roles.owner, roles.admin_group) {
         rights.push(Right::EditRules);
     }
     rights
 }
 
+/// Root of the box, the person for whom the daemon runs, and who is in this group.
+fn is_one_of(caller: &Caller, owner: Option<u32>, group: Option<u32>) -> bool {
+    let in_group = group.is_some_and(|group| caller.groups.contains(&group));
+    let owns_daemon = owner == Some(caller.uid);
+    !caller.contained && (is_root_of_the_box(caller) || owns_daemon || in_group)
+}
+
 /// May the caller do this?
 pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
     let rights = rights(caller, roles);
-    let owns_some = rights.contains(&Right::EndOwn);
+    let owns_some = !caller.contained;
     let is_trusted = [Right::EndAny, Right::EditRules]
         .iter()
         .any(|right| rights.contains(right));
     let sees_all = !roles.hide_other_users || is_trusted;
     let allowed = match operation {
         Operation::Look => true,
-        Operation::Quiesce => rights.contains(&Right::EndAny),
+        Operation::Quiesce | Operation::Reset => {
+            is_one_of(caller, roles.owner, roles.operator_group)
+        }
         Operation::KeepStore | Operation::EditRules => rights.contains(&Right::EditRules),
         Operation::ReadCommand {
             owner,
@@ -164,7 +195,8 @@ pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
             namespace_owner,
         } => {
             let is_all = uids == Some(Uids::all(caller.uid));
-            let is_theirs = owns_some && (is_all || namespace_owner == Some(caller.uid));
+            let is_theirs =
+                rights.contains(&Right::EndOwn) && (is_all || namespace_owner == Some(caller.uid));
             is_theirs || rights.contains(&Right::EndAny)
         }
     };
@@ -181,6 +213,7 @@ const fn lacking(operation: Operation) -> Right {
         Operation::KeepStore | Operation::EditRules => Right::EditRules,
         Operation::Look
         | Operation::Quiesce
+        | Operation::Reset
         | Operation::Snooze { .. }
         | Operation::ReadCommand { .. }
         | Operation::ReadAct { .. }
@@ -189,9 +222,14 @@ const fn lacking(operation: Operation) -> Right {
 }
 
 /// Everybody who may end this process, by the same rule: whose it is first, root
-/// last.
+/// last. What the daemon cannot do they do themselves.
 #[must_use]
 pub fn who_may_end(uids: Option<Uids>, namespace_owner: Option<u32>, roles: &Roles) -> Vec<Person> {
+    let by_themselves = match roles.reach {
+        Reach::Everybody => roles.clone(),
+        Reach::Only(_) => Roles::default(),
+    };
+    let roles = &by_themselves;
     let everybody = [
         uids.map(|uids| Person::User(uids.real)),
         namespace_owner.map(Person::User),
@@ -251,6 +289,7 @@ mod tests {
             admin_group: Some(ADMINS),
             owner: None,
             hide_other_users: true,
+            reach: Reach::Everybody,
         }
     }
 
@@ -293,6 +332,40 @@ mod tests {
         };
         assert_eq!(rights(&caller(1000, &[]), &mine).len(), 4);
         assert_eq!(rights(&caller(1001, &[]), &mine).len(), 2);
+    }
+
+    #[test]
+    fn a_daemon_without_the_capability_lets_nobody_end_what_is_anothers() {
+        use Right::{EditRules, EndOwn, Look};
+        let mine = Roles {
+            owner: Some(1000),
+            reach: Reach::Only(1000),
+            ..roles()
+        };
+        let alice = caller(1000, &[1000]);
+        assert_eq!(rights(&alice, &mine), [Look, EndOwn, EditRules]);
+        assert_eq!(rights(&caller(0, &[0]), &mine), [Look, EditRules]);
+        let end = |caller: &Caller, uids| {
+            let operation = Operation::End {
+                uids,
+                namespace_owner: None,
+            };
+            check(caller, operation, &mine) == Ruling::Allow
+        };
+        for (whose, expected) in [(of(1000), true), (of(1001), false), (None, false)] {
+            assert_eq!(end(&alice, whose), expected, "{whose:?}");
+        }
+        assert!(!end(&caller(0, &[0]), of(1000)));
+        assert!(!end(&caller(1001, &[]), of(1001)));
+        // The driver that it reads is its own, and so is the choice to reset.
+        for operation in [Operation::Quiesce, Operation::Reset] {
+            assert_eq!(check(&alice, operation, &mine), Ruling::Allow);
+        }
+        // Whom to ask for what it cannot do.
+        use Person::User;
+        let people = |uids| who_may_end(uids, None, &mine);
+        assert_eq!(people(of(1001)), [User(1001), User(0)]);
+        assert_eq!(people(of(1000)), [User(1000), User(0)]);
     }
 
     #[test]
@@ -602,6 +675,11 @@ mod tests {
             admin_group: None,
             owner: Some(1000),
             hide_other_users: true,
+            reach: Reach::Everybody,
+        };
+        let without_capability = Roles {
+            reach: Reach::Only(1000),
+            ..personal.clone()
         };
         let of_root = Roles {
             owner: Some(0),
@@ -611,6 +689,10 @@ mod tests {
             ("a daemon with groups", &group),
             ("a daemon of alice's own", &personal),
             ("a daemon of root's own", &of_root),
+            (
+                "a daemon of alice's own, without CAP_KILL",
+                &without_capability,
+            ),
         ];
         let said = |ruling: Ruling| match ruling {
             Ruling::Allow => "yes",
@@ -624,7 +706,9 @@ mod tests {
                 let look = said(check(&caller, Operation::Look, roles));
                 let quiesce = said(check(&caller, Operation::Quiesce, roles));
                 let keep = said(check(&caller, Operation::KeepStore, roles));
-                let all = format!("look {look}, quiesce {quiesce}, keep the store {keep}");
+                let reset = said(check(&caller, Operation::Reset, roles));
+                let all =
+                    format!("look {look}, quiesce {quiesce}, reset {reset}, keep the store {keep}");
                 writeln!(table, "  {who}: {rights:?}; {all}").unwrap();
                 let acts = [Some(1000), Some(1001), Some(0), None].map(|by| {
                     let whose = by.map_or_else(|| "nobody".to_owned(), |uid| uid.to_string());

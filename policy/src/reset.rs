@@ -13,14 +13,13 @@ pub mod answering;
 
 pub mod success;
 
-use crate::access::{Caller, Roles, rights};
+use crate::access::{Caller, Operation, Roles, Ruling, check};
 use crate::kill;
 use crate::select::{DeviceName, NoSuchDevice, devices};
 use gpukill_proto::kill::{KillRequest, KillSelector};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetFate, ResetPlan, ResetRequest, ResetTarget, Unblock};
 use gpukill_proto::snapshot::{Device, DeviceId, Snapshot, Vendor};
-use gpukill_proto::status::Right;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 
@@ -42,7 +41,7 @@ pub struct Seen<'a> {
 /// # Errors
 /// [`Refusal::Denied`].
 pub fn may_reset(caller: &Caller, roles: &Roles, operators: &str) -> Result<(), Refusal> {
-    if rights(caller, roles).contains(&Right::EndAny) {
+    if check(caller, Operation::Reset, roles) == Ruling::Allow {
         return Ok(());
     }
     Err(Refusal::Denied {

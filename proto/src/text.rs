@@ -104,6 +104,17 @@ pub fn duration(length: std::time::Duration) -> String {
     }
 }
 
+/// The same, below ten minutes with its seconds where there are any, so that it can be
+/// told from a limit beside it: `1m 2s`.
+#[must_use]
+pub fn near_duration(length: std::time::Duration) -> String {
+    let seconds = length.as_secs();
+    match (seconds / 60, seconds % 60) {
+        (minutes @ 1..=9, seconds @ 1..) => format!("{minutes}m {seconds}s"),
+        (_, _) => duration(length),
+    }
+}
+
 /// A text as one word of a shell; `None` for one that cannot be shown as it is, or that a
 /// program would take for an option.
 #[must_use]
@@ -187,6 +198,16 @@ mod tests {
         assert_eq!(visible(b"abcdefghi", 8), "abcde…");
         assert_eq!(visible("模型模型".as_bytes(), 8), "模…");
         assert_eq!(visible(b"abcd", 2), "");
+    }
+
+    #[test]
+    fn a_short_duration_can_be_told_from_its_limit() {
+        let of = |seconds| near_duration(Duration::from_secs(seconds));
+        let said = [59, 60, 62, 90, 599, 600, 660, 3_661].map(of);
+        let expected = [
+            "59s", "1m", "1m 2s", "1m 30s", "9m 59s", "10m", "11m", "1h 1m",
+        ];
+        assert_eq!(said, expected);
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Guard {
 /// What is asked of the guard.
 #[derive(Debug, Subcommand)]
 pub enum GuardCommand {
-    /// How the guard stands
+    /// The guard's mode, its rules, and what it did today
     Status(GuardStatus),
     /// Who breaks rules now, and what was decided
     #[command(mut_arg("hours", |hours| hours.help(OF_A_WEEK)))]
@@ -70,11 +70,11 @@ pub enum GuardCommand {
     Config,
     /// Every key that rules have, with its default or an example, as a file to begin with
     Reference,
-    /// Judge by the rules, for admins
+    /// Judge by the rules again, in the mode that is set, for admins
     Enable(Edit),
     /// Judge nothing, for admins
     Disable(Edit),
-    /// Only record what would be done, for admins
+    /// Warn and end nobody: only record what would be done, for admins
     DryRun(Edit),
     /// Warn whoever breaks a rule, and end jobs when the grace is over, for admins
     Soft(Edit),
@@ -102,8 +102,12 @@ pub enum GuardCommand {
     /// The rules to a file, or to standard output
     Export(ExportRules),
     /// The rules from a file, in place of all, for admins
+    #[command(mut_arg("yes", |yes| yes.help(DO_NOT_ASK)))]
     Import(ImportRules),
 }
+
+/// Of an import, which asks.
+pub(super) const DO_NOT_ASK: &str = "Do not ask";
 
 /// `guard status`
 #[derive(Debug, Args)]
@@ -137,8 +141,11 @@ pub struct Snooze {
     #[arg(value_name = "PID", value_parser = pid)]
     pub pid: u32,
     /// Only show until when
-    #[arg(long)]
+    #[arg(long, overrides_with = "dry_run")]
     pub dry_run: bool,
+    /// Whether not to ask.
+    #[command(flatten)]
+    pub unasked: Unasked,
 }
 
 /// `guard test`
@@ -184,8 +191,20 @@ pub struct CheckRules {
 #[derive(Debug, Clone, Args)]
 pub struct Edit {
     /// Only show what would change
-    #[arg(long)]
+    #[arg(long, overrides_with = "dry_run")]
     pub dry_run: bool,
+    /// Whether not to ask.
+    #[command(flatten)]
+    pub unasked: Unasked,
+}
+
+/// What is typed so that nothing is asked. Whatever changes something takes it, so that
+/// nobody has to know which commands ask.
+#[derive(Debug, Clone, Args)]
+pub struct Unasked {
+    /// Do not ask: this never does
+    #[arg(short, long, overrides_with = "yes")]
+    pub yes: bool,
 }
 
 /// `guard set`
@@ -232,9 +251,6 @@ pub struct ImportRules {
     /// KEY: is YAML, all else TOML]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<RulesFormat>,
-    /// Do it without asking
-    #[arg(long)]
-    pub yes: bool,
     /// How it is changed.
     #[command(flatten)]
     pub edit: Edit,

@@ -13,7 +13,7 @@ const PATIENCE: RangeInclusive<u64> = 1..=LONGEST_PATIENCE_MS / 1000;
 /// `kill`
 #[derive(Debug, Args)]
 pub struct Kill {
-    /// These processes
+    /// These processes, by their PIDs
     #[arg(value_name = "PID", value_parser = process, allow_negative_numbers = true)]
     pub pids: Vec<u32>,
     /// Whose name matches
@@ -44,10 +44,10 @@ pub struct Kill {
     /// Only those on GPUs of this vendor; of several: amd,intel
     #[arg(long, ignore_case = true, value_delimiter = ',', help_heading = WHO)]
     pub vendor: Vec<VendorChoice>,
-    /// How much is ended with each: all below it, its whole job, or its whole container
+    /// How much is ended with each process that is meant
     #[arg(long, default_value = "process", overrides_with = "scope")]
     pub scope: ScopeChoice,
-    /// Several may be meant
+    /// A condition may mean several processes: without it they are only listed
     #[arg(long, overrides_with = "batch")]
     pub batch: bool,
     /// How long each signal may take, in seconds
@@ -59,7 +59,7 @@ pub struct Kill {
     /// The one signal to begin with [default: TERM, and INT before it on AMD]; KILL needs --force
     #[arg(long, ignore_case = true, overrides_with = "signal")]
     pub signal: Option<SignalChoice>,
-    /// One that uses no GPU too: for root, with one PID
+    /// End a process that uses no GPU too: for root, with one PID
     #[arg(long, overrides_with = "any_process")]
     pub any_process: bool,
     /// Show who would be ended, and end nobody
@@ -77,11 +77,14 @@ const WHO: &str = "Who is meant (where several are named, all must hold)";
 
 /// How much is ended with a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[expect(missing_docs, reason = "the help would repeat the names")]
 pub enum ScopeChoice {
+    /// It alone
     Process,
+    /// It and all that it started, as far down as that goes
     Tree,
+    /// The whole job that it is part of, as list and explain show it
     Job,
+    /// All in its container
     Container,
 }
 

@@ -1,6 +1,6 @@
 //! What `rogue` takes.
 
-use super::guard::{CheckRules, Edit, ExportRules, ImportRules};
+use super::guard::{CheckRules, DO_NOT_ASK, Edit, ExportRules, ImportRules};
 use super::{StatusFormat, text, whole};
 use clap::{Args, Subcommand, ValueEnum};
 use gpukill_proto::rogue::AllowBy;
@@ -53,6 +53,7 @@ pub enum RogueCommand {
     #[command(mut_arg("format", |format| format.short('o').visible_alias("output")))]
     Export(ExportRules),
     /// The rules from a file, in place of all, for admins
+    #[command(mut_arg("yes", |yes| yes.help(DO_NOT_ASK)))]
     Import(ImportRules),
 }
 
@@ -84,7 +85,7 @@ pub struct SetRogueKey {
 /// `rogue allow`, `rogue disallow`
 #[derive(Debug, Args)]
 pub struct Allowing {
-    /// By what
+    /// What it is known by
     pub by: AllowChoice,
     /// Its whole name; of all but users NAME@USER too, for one user's alone
     #[arg(value_parser = text())]

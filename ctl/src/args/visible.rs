@@ -5,7 +5,7 @@ use clap::Command;
 /// The commands, options and arguments that the help shows, and no other. It is for
 /// completions: it parses nothing as the whole one does.
 #[must_use]
-pub fn visible(command: &Command) -> Command {
+pub(super) fn visible(command: &Command) -> Command {
     let shown_arguments = command.get_arguments().filter(|it| !it.is_hide_set());
     let shown_commands = command.get_subcommands().filter(|it| !it.is_hide_set());
     let aliases = command.get_visible_aliases();

@@ -41,10 +41,17 @@ pub(crate) async fn run(
         }
         planned => planned?,
     };
+    let can_ask = confirm::can_ask();
+    let name = match can_ask && !wanted.yes && !wanted.dry_run {
+        true => called(&daemon, settings).await,
+        false => None,
+    };
     let said = Said {
         batch: wanted.batch,
         yes: wanted.yes,
-        can_ask: confirm::can_ask(),
+        can_ask,
+        uid: rustix::process::getuid().as_raw(),
+        name: name.as_deref(),
     };
     let (daemon, id) = match step(id, &plan, said) {
         Step::Show => {
@@ -72,6 +79,12 @@ pub(crate) async fn run(
         }
     };
     end(daemon, id, &plan, settings, messages).await
+}
+
+/// What the daemon calls whoever asks. Where it does not say, their number has to do.
+async fn called(daemon: &Daemon, settings: &Settings) -> Option<String> {
+    let status = daemon.status(Patience::lasting(settings.timeout)).await;
+    status.ok()?.caller.user.last_known().cloned()
 }
 
 /// Carries a plan out, and prints what became of it.

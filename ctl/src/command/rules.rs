@@ -3,7 +3,7 @@
 use super::{confirm, connect};
 use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
 use crate::connect::{Daemon, Doing, Patience, RulesOf};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, unreadable};
 use crate::output::export::partial::{IfThere, Partial};
 use crate::output::look::Look;
 use crate::output::message::Messages;
@@ -154,7 +154,7 @@ fn text_of(file: &Path) -> Result<String, Failure> {
     } else {
         std::fs::File::open(file).and_then(|open| open.take(most).read_to_end(&mut bytes))
     };
-    read.map_err(|error| about(&error))?;
+    read.map_err(|error| about(&unreadable(&error)))?;
     if bytes.len() as u64 == most {
         return Err(about(&"it is longer than 1 MiB"));
     }
@@ -215,7 +215,7 @@ pub(super) async fn import(
         .edit_rules(of.to_offered(), None, Doing::Saying, patience())
         .await?;
     let is_nothing = rules::is_nothing(&planned);
-    let shows = wanted.edit.dry_run || is_nothing || !wanted.yes;
+    let shows = wanted.edit.dry_run || is_nothing || !wanted.edit.unasked.yes;
     if shows {
         print_lines(&rules::edited(&planned, Doing::Saying, &look), &look)?;
         tell(&planned.warnings, messages);
@@ -224,7 +224,7 @@ pub(super) async fn import(
     if wanted.edit.dry_run || is_nothing {
         return Ok(Exit::Done);
     }
-    let daemon = if wanted.yes {
+    let daemon = if wanted.edit.unasked.yes {
         daemon
     } else {
         // The daemon hangs up on who is silent, and a person may take their time.

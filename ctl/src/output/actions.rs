@@ -1,44 +1,117 @@
 //! The table of the entries of `audit actions`, for people.
 
-mod by_guard;
+mod ended;
 
-use super::history::{Span, heading};
+use super::csv::{self, Header};
+use super::history::{Entry, Span, heading};
 use super::line::{Line, Tone, shown, width, wrap};
 use super::look::{Look, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
-use super::value::{date_and_clock, disk_size, thousands};
-use by_guard::end_by_guard;
-pub(super) use by_guard::plan_for_a_table;
+use super::value::{self, date_and_clock, disk_size, thousands};
+use crate::exit::Failure;
+use ended::{Ended, Memory, ended, gpus, rule};
 use gpukill_proto::audit::ActionRecord;
+use gpukill_proto::document::ActionDocument;
+use gpukill_proto::reading::Reading;
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Bytes;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// What takes time, and so can be under way: of all else it is told when it is
 /// over.
 const ACTS: [&str; 6] = ["kill", "reset", "prune", "backup", "restore", "rules_edit"];
 
+/// An entry, and what else a table tells of it.
+pub(crate) struct Acted {
+    record: ActionRecord,
+    /// What its device is numbered now, where it is there.
+    now: Option<u32>,
+    /// For a table alone.
+    told: Told,
+}
+
+/// What is told of a plan and of an outcome, each of which can have many KiB.
+#[derive(Default)]
+struct Told {
+    ended: Ended,
+    /// As they were numbered then.
+    gpus: BTreeSet<u32>,
+    of_the_store: Option<OfTheStore>,
+}
+
+impl Acted {
+    /// `now` says how a device is numbered now.
+    pub(crate) fn new(record: ActionRecord, now: Option<u32>) -> Self {
+        Self {
+            record,
+            now,
+            told: Told::default(),
+        }
+    }
+}
+
+impl Entry for Acted {
+    type Document = ActionDocument;
+
+    const NAME: &'static str = "actions";
+
+    fn document(&self) -> ActionDocument {
+        ActionDocument::from(&self.record)
+    }
+
+    fn csv(documents: &[ActionDocument], header: Header) -> Result<String, Failure> {
+        csv::actions(documents, header)
+    }
+
+    fn for_a_table(self) -> Self {
+        let told = Told {
+            ended: ended(&self.record),
+            gpus: gpus(&self.record),
+            of_the_store: of_the_store(&self.record),
+        };
+        let record = ActionRecord {
+            plan: Reading::Unsupported,
+            outcome: Reading::Unsupported,
+            ..self.record
+        };
+        Self {
+            record,
+            told,
+            ..self
+        }
+    }
+
+    fn lines(entries: &[Self], span: Span, look: &Look) -> Vec<Line> {
+        lines(entries, span, look)
+    }
+}
+
 /// The table of entries, with its heading.
-pub(super) fn lines(records: &[ActionRecord], span: Span, look: &Look) -> Vec<Line> {
-    let mut lines = vec![heading(records.len(), ["entry", "entries"], span, look)];
-    if records.is_empty() {
+fn lines(entries: &[Acted], span: Span, look: &Look) -> Vec<Line> {
+    let mut lines = vec![heading(entries.len(), ["entry", "entries"], span, look)];
+    if entries.is_empty() {
         return lines;
     }
     lines.push(Line::default());
+    // `interrupted`, `partly in 1.2 s`; with the wait for memory beside it.
+    let least = if is_narrow(look) { 16 } else { 29 };
     let mut table = Table::new(vec![
         Column::left("WHEN", WhenNarrow::Stays),
         Column::left("WHO", WhenNarrow::Stays),
         Column::left("GPU", WhenNarrow::Goes(1)),
         Column::left("WHAT", WhenNarrow::Shrinks(24)),
-        Column::left("RESULT", WhenNarrow::Shrinks(12)),
+        Column::left("RESULT", WhenNarrow::Shrinks(least)),
     ]);
-    for record in records {
-        let below = why_below(record, look);
-        let result = result(record, below.is_none(), look.symbols);
-        let rule = rule_below(record, look);
-        table.push(Row::Cells(row(record, result, look)));
-        for text in rule.into_iter().chain(below.into_iter().flatten()) {
+    for entry in entries {
+        let narrow = is_narrow(look);
+        let below =
+            why_below(entry, look).or_else(|| Some(vec![memory(entry).filter(|_| narrow)?]));
+        let result = result(entry, below.is_none(), look.symbols);
+        let asked = asked(entry, look.symbols).filter(|_| is_below(look));
+        table.push(Row::Cells(row(entry, result, look)));
+        for text in asked.into_iter().chain(below.into_iter().flatten()) {
             table.push(Row::Sentence(vec![Cell::plain("")], Cell::plain(text)));
         }
     }
@@ -49,43 +122,55 @@ pub(super) fn lines(records: &[ActionRecord], span: Span, look: &Look) -> Vec<Li
 /// With less than so many columns for all, few are left for the last.
 const WIDE: usize = 100;
 
-/// For which rule the guard ended somebody, below its row: where it would be cut beside
-/// whom it ended.
-fn rule_below(record: &ActionRecord, look: &Look) -> Option<String> {
-    let end = end_by_guard(record)?;
-    is_narrow(look).then(|| end.rule(look.symbols))
+/// By what those are known who were ended, where they are told themselves: for which rule
+/// of the guard, or what was typed besides their pids.
+fn asked(entry: &Acted, symbols: Symbols) -> Option<String> {
+    entry.told.ended.whom(symbols)?;
+    if let Some(rule) = rule(&entry.record) {
+        return Some(shown(rule, symbols));
+    }
+    let typed = entry.record.what.as_deref()?;
+    let is_pids = typed.bytes().all(|it| it.is_ascii_digit() || it == b' ');
+    (!is_pids).then(|| shown(typed, symbols))
 }
 
 fn is_narrow(look: &Look) -> bool {
     look.width.is_some_and(|most| most < WIDE)
 }
 
+/// Whether the rule or the selector stands below whom it was: beside them it would be cut.
+fn is_below(look: &Look) -> bool {
+    /// Room for both, and for the wait for memory.
+    const WIDE_FOR_BOTH: usize = 140;
+    look.width.is_some_and(|most| most < WIDE_FOR_BOTH)
+}
+
 /// Why it was refused, or is not known, on lines below its row: where it would be
 /// cut beside it.
-fn why_below(record: &ActionRecord, look: &Look) -> Option<Vec<String>> {
+fn why_below(entry: &Acted, look: &Look) -> Option<Vec<String>> {
     /// A blank, the moment and a gap.
     const BEFORE: usize = 22;
     /// So much is left of many.
     const SHORT: usize = 40;
-    let why = shown(&why(record)?, look.symbols);
+    let why = shown(&why(entry)?, look.symbols);
     let most = look.width?;
     let is_cut = is_narrow(look) || width(&why) > SHORT;
     is_cut.then(|| wrap(&why, 0, 0, Some(most.saturating_sub(BEFORE))))
 }
 
-fn row(record: &ActionRecord, result: Cell, look: &Look) -> Vec<Cell> {
+fn row(entry: &Acted, result: Cell, look: &Look) -> Vec<Cell> {
     let symbols = look.symbols;
     vec![
-        Cell::plain(date_and_clock(record.at, look)),
-        Cell::plain(who(record, symbols)),
-        Cell::plain(device(record, symbols)),
-        Cell::plain(what(record, look)),
+        Cell::plain(date_and_clock(entry.record.at, look)),
+        Cell::plain(who(&entry.record, symbols)),
+        Cell::plain(device(entry, symbols)),
+        Cell::plain(what(entry, look)),
         result,
     ]
 }
 
 fn who(record: &ActionRecord, symbols: Symbols) -> String {
-    if end_by_guard(record).is_some() {
+    if rule(record).is_some() {
         return "guard".to_owned();
     }
     match (&record.user, record.uid) {
@@ -95,28 +180,38 @@ fn who(record: &ActionRecord, symbols: Symbols) -> String {
     }
 }
 
-/// As much of the device's name as tells it from others, and as `--gpu` takes: a
-/// PCI address is no longer.
-fn device(record: &ActionRecord, symbols: Symbols) -> String {
+/// The number of its GPU, as `--gpu` takes it. Of a GPU that is gone as much of its name
+/// as tells it from others: a PCI address is no longer.
+fn device(entry: &Acted, symbols: Symbols) -> String {
     const ENOUGH: usize = 12;
-    match &record.device {
-        Some(device) => {
+    if !entry.told.gpus.is_empty() {
+        return value::gpus(entry.told.gpus.iter().copied());
+    }
+    match (entry.now, &entry.record.device) {
+        (Some(index), _) => index.to_string(),
+        (None, Some(device)) => {
             let beginning: String = device.0.chars().take(ENOUGH).collect();
             shown(&beginning, symbols)
         }
-        None => symbols.none().to_owned(),
+        (None, None) => symbols.none().to_owned(),
     }
 }
 
-fn what(record: &ActionRecord, look: &Look) -> String {
-    let symbols = look.symbols;
-    if let Some(end) = end_by_guard(record) {
-        return match is_narrow(look) {
-            true => end.whom(symbols),
-            false => format!("{}: {}", end.whom(symbols), end.rule(symbols)),
+fn what(entry: &Acted, look: &Look) -> String {
+    let (record, symbols) = (&entry.record, look.symbols);
+    if let Some(whom) = entry.told.ended.whom(symbols) {
+        return match asked(entry, symbols).filter(|_| !is_below(look)) {
+            Some(asked) => format!("kill {whom}: {asked}"),
+            None => format!("kill {whom}"),
         };
     }
-    let mut text = shown(&record.kind, symbols);
+    let mut text = match record.kind.as_str() {
+        // They are named by what they come to.
+        "settings" => "settings in force:".to_owned(),
+        "rules" => "rules in force: revision".to_owned(),
+        "rogue_rules" => "rules on rogues in force: revision".to_owned(),
+        kind => shown(kind, symbols),
+    };
     // `xid XID 79` says nothing that `XID 79` does not.
     if let Some(what) = &record.what {
         let what = shown(what, symbols);
@@ -129,7 +224,7 @@ fn what(record: &ActionRecord, look: &Look) -> String {
             text = format!("{text} {what}");
         }
     }
-    if let Some(bytes) = told(record).and_then(|it| it.bytes) {
+    if let Some(bytes) = entry.told.of_the_store.as_ref().and_then(|it| it.bytes) {
         text = format!("{text} of {}", disk_size(Bytes(bytes)));
     }
     if record.times > 1 {
@@ -138,7 +233,8 @@ fn what(record: &ActionRecord, look: &Look) -> String {
     text
 }
 
-fn result(record: &ActionRecord, with_why: bool, symbols: Symbols) -> Cell {
+fn result(entry: &Acted, with_more: bool, symbols: Symbols) -> Cell {
+    let record = &entry.record;
     let Some(word) = &record.word else {
         let is_under_way = record.finished_at.is_none() && ACTS.contains(&record.kind.as_str());
         return if is_under_way {
@@ -148,14 +244,18 @@ fn result(record: &ActionRecord, with_why: bool, symbols: Symbols) -> Cell {
         };
     };
     let mut text = shown(word, symbols);
-    if let Some(why) = why(record) {
-        if with_why {
+    if let Some(why) = why(entry) {
+        if with_more {
             text.push_str(": ");
             text.push_str(&shown(&why, symbols));
         }
-    } else if let Some(length) = length(record) {
+    } else if let Some(length) = took(entry) {
         text.push_str(" in ");
-        text.push_str(&length);
+        text.push_str(&tenths(length));
+        if let Some(memory) = memory(entry).filter(|_| with_more) {
+            text.push_str(", ");
+            text.push_str(&memory);
+        }
     }
     let tone = match word.as_str() {
         "done" => Tone::Plain,
@@ -167,38 +267,56 @@ fn result(record: &ActionRecord, with_why: bool, symbols: Symbols) -> Cell {
 }
 
 /// Why it was refused, failed or is not known.
-fn why(record: &ActionRecord) -> Option<String> {
-    record.why.clone().or_else(|| told(record)?.why)
+fn why(entry: &Acted) -> Option<String> {
+    let why = entry.record.why.clone();
+    why.or_else(|| entry.told.of_the_store.as_ref()?.why.clone())
 }
 
-/// What came of acts on the store as a whole.
+/// What came of acts on the store as a whole: of others it is longer, and said in other
+/// words.
 #[derive(Deserialize)]
-struct Told {
+struct OfTheStore {
     /// How long a copy is.
     bytes: Option<u64>,
     why: Option<String>,
 }
 
-fn told(record: &ActionRecord) -> Option<Told> {
-    let outcome = record.outcome.known().filter(|_| is_of_the_store(record))?;
+fn of_the_store(record: &ActionRecord) -> Option<OfTheStore> {
+    let is_of_the_store = ["prune", "backup", "restore"].contains(&record.kind.as_str());
+    let outcome = record.outcome.known().filter(|_| is_of_the_store)?;
     serde_json::from_str(outcome).ok()
 }
 
-/// Whether it is an act on the store as a whole: what came of others is longer, and
-/// said in other words.
-pub(super) fn is_of_the_store(record: &ActionRecord) -> bool {
-    ["prune", "backup", "restore"].contains(&record.kind.as_str())
+/// How long it took; of a kill without the wait for memory, which [`memory`] tells.
+fn took(entry: &Acted) -> Option<Duration> {
+    let length = length(&entry.record)?;
+    Some(entry.told.ended.took.map_or(length, |it| it.ending))
+}
+
+/// `memory +9.2 s`: that it came back late, or did not.
+fn memory(entry: &Acted) -> Option<String> {
+    const LATE: Duration = Duration::from_secs(1);
+    length(&entry.record)?;
+    match entry.told.ended.took?.memory {
+        Memory::Back(after) if after >= LATE => Some(format!("memory +{}", tenths(after))),
+        Memory::None | Memory::Back(_) => None,
+        Memory::Missing => Some("memory not back".to_owned()),
+    }
 }
 
 /// How long it took; of a refusal, or of many that are counted together, that is no
 /// length.
-fn length(record: &ActionRecord) -> Option<String> {
+fn length(record: &ActionRecord) -> Option<Duration> {
     let length = record.finished_at?.since(record.at);
-    let text = if length < Duration::from_secs(10) {
+    let is_one = record.times <= 1 && record.word.as_deref() != Some("refused");
+    is_one.then_some(length)
+}
+
+/// A length with tenths of seconds while it is short.
+fn tenths(length: Duration) -> String {
+    if length < Duration::from_secs(10) {
         format!("{:.1} s", length.as_secs_f64())
     } else {
         duration(length)
-    };
-    let is_one = record.times <= 1 && record.word.as_deref() != Some("refused");
-    is_one.then_some(text)
+    }
 }

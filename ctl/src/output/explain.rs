@@ -198,7 +198,12 @@ fn uses(process: &GpuProcess, at: Timestamp, look: &Look) -> String {
 
 /// What it has open, and what it is to the device where no driver says.
 fn opened(label: &DeviceLabel, holder: &Holder, role: Role, at: Timestamp, look: &Look) -> String {
-    let (index, files, dot) = (label.index, holds(holder, look.symbols), look.symbols.dot());
+    let (index, dot) = (label.index, look.symbols.dot());
+    let files = match holder.holds.is_empty() {
+        // The driver alone tells of it.
+        true => "no device file was seen open".to_owned(),
+        false => holds(holder, look.symbols),
+    };
     match role {
         Role::User => format!("GPU {index}: {files}"),
         Role::MpsClient

@@ -30,7 +30,7 @@ use gpukill_proto::units::Timestamp;
 /// The lines of `gpukillctl guard status`.
 pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<Line> {
     let mut rows = vec![
-        ("guard", mode(report), Tone::Plain),
+        ("guard", mode_in_full(report), Tone::Plain),
         ("rules", written(report), Tone::Plain),
     ];
     let judged = match report.judged_at {
@@ -73,7 +73,10 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
 
 /// One line for `status`.
 pub(super) fn brief(report: &GuardReport) -> String {
-    let rules = counted(report.rules.all() as usize, "rule");
+    let rules = match report.rules.all() {
+        0 => "no rules, so that nobody is limited".to_owned(),
+        several => counted(several as usize, "rule"),
+    };
     let mut open = counted(report.open as usize, "open violation");
     if report.would_have_ended > 0 {
         let jobs = counted(report.would_have_ended as usize, "job");
@@ -83,11 +86,8 @@ pub(super) fn brief(report: &GuardReport) -> String {
         Some(_) if report.mode > GuardMode::DryRun => ", but stopped: see gpukillctl guard status",
         Some(_) | None => "",
     };
-    format!(
-        "{}{stopped}, {rules}, {open}, {}",
-        mode(report),
-        today(report)
-    )
+    let (mode, today) = (mode(report), today(report));
+    format!("{mode}{stopped}; {rules}, {open}; {today}")
 }
 
 /// Where something is said of the guard.
@@ -120,10 +120,30 @@ fn stopped(mode: GuardMode, since: &str, said: Said) -> String {
 fn mode(report: &GuardReport) -> String {
     match report.mode {
         GuardMode::DryRun => format!(
-            "dry-run of {}: nobody is warned or ended",
+            "dry-run: records what {} would do, and warns and ends nobody",
             report.rehearses.name()
         ),
         GuardMode::Disabled | GuardMode::Soft | GuardMode::Enforce => report.mode.name().to_owned(),
+    }
+}
+
+fn mode_in_full(report: &GuardReport) -> String {
+    match report.mode {
+        // What it rehearses says more.
+        GuardMode::DryRun => mode(report),
+        GuardMode::Disabled | GuardMode::Soft | GuardMode::Enforce => {
+            format!("{}: {}", report.mode.name(), does(report.mode))
+        }
+    }
+}
+
+/// What the guard does in a mode.
+const fn does(mode: GuardMode) -> &'static str {
+    match mode {
+        GuardMode::Disabled => "nothing is judged",
+        GuardMode::DryRun => "nobody is warned or ended",
+        GuardMode::Soft => "it warns, and ends a job when the grace is over",
+        GuardMode::Enforce => "it ends jobs without a warning",
     }
 }
 

@@ -7,12 +7,11 @@ use super::csv::{self, Header};
 use super::line::Line;
 use super::look::Look;
 use super::value::{date_and_clock, thousands};
-use super::{actions, json, print, print_lines};
+use super::{json, print, print_lines};
 use crate::exit::Failure;
 use crate::settings::Format;
-use gpukill_proto::audit::{ActionRecord, AuditRecord};
-use gpukill_proto::document::{ActionDocument, AuditDocument, SCHEMA};
-use gpukill_proto::reading::Reading;
+use gpukill_proto::audit::AuditRecord;
+use gpukill_proto::document::{AuditDocument, SCHEMA};
 use gpukill_proto::units::Timestamp;
 use serde::Serialize;
 
@@ -83,40 +82,6 @@ impl Entry for AuditRecord {
 
     fn lines(records: &[Self], span: Span, look: &Look) -> Vec<Line> {
         rows::lines(records, span, look)
-    }
-}
-
-impl Entry for ActionRecord {
-    type Document = ActionDocument;
-
-    const NAME: &'static str = "actions";
-
-    fn document(&self) -> ActionDocument {
-        ActionDocument::from(self)
-    }
-
-    fn csv(documents: &[ActionDocument], header: Header) -> Result<String, Failure> {
-        csv::actions(documents, header)
-    }
-
-    /// Without plans and outcomes, each of which can have many KiB, but for what is short
-    /// and told of them.
-    fn for_a_table(self) -> Self {
-        let plan = actions::plan_for_a_table(&self);
-        let outcome = if actions::is_of_the_store(&self) {
-            self.outcome
-        } else {
-            Reading::Unsupported
-        };
-        Self {
-            plan,
-            outcome,
-            ..self
-        }
-    }
-
-    fn lines(records: &[Self], span: Span, look: &Look) -> Vec<Line> {
-        actions::lines(records, span, look)
     }
 }
 

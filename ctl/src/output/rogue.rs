@@ -78,6 +78,9 @@ fn may_not_act(verdicts: &[Verdict]) -> Option<String> {
     ))
 }
 
+/// What the families of signs are.
+const FAMILIES: &str = "A near a proof, B strong, C corroborates others and means nothing alone";
+
 /// How a risk looks; its name says the same.
 const fn tone(risk: Risk) -> Tone {
     match risk {

@@ -46,7 +46,7 @@ pub(crate) fn look(width: Option<usize>) -> Look {
     }
 }
 
-fn id(index: u32) -> DeviceId {
+pub(crate) fn id(index: u32) -> DeviceId {
     DeviceId(format!("GPU-8f3c000{index}-1111-2222-3333-444455556666"))
 }
 

@@ -6,7 +6,7 @@ use super::value::{clock, counted, disk_size, minute, thousands};
 use crate::exit::Runs;
 use crate::versions::of_releases;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendReport, BackendState, Fault};
+use gpukill_proto::snapshot::{BackendReport, BackendState, Fault, Vendor};
 use gpukill_proto::status::{AlertValue, CallerReport, PollingReport, Right, Status, StoreReport};
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Timestamp;
@@ -17,10 +17,9 @@ pub(crate) fn lines(status: &Status, release: &str, look: &Look) -> Vec<Line> {
     let mut rows: Vec<(String, String, Tone)> = Vec::new();
     // Why a vendor has nothing here matters only where none has anything.
     let has_some = status.backends.iter().any(|backend| backend.devices > 0);
-    let (others, here): (Vec<_>, Vec<_>) = status
-        .backends
-        .iter()
-        .partition(|backend| has_some && matches!(backend.state, BackendState::Absent(_)));
+    let can_be = status.backends.iter().filter(|it| can_be_here(it));
+    let (others, here): (Vec<_>, Vec<_>) =
+        can_be.partition(|backend| has_some && matches!(backend.state, BackendState::Absent(_)));
     for backend in here {
         let (what, tone) = backend_row(backend, status.now, look);
         rows.push((backend.name.clone(), what, tone));
@@ -85,6 +84,13 @@ pub(crate) fn lines(status: &Status, release: &str, look: &Look) -> Vec<Line> {
         lines.extend(labelled(&name, &what, tone, column, look));
     }
     lines
+}
+
+/// Whether this system may have what a backend reads. The daemon is for Linux, and Apple's
+/// GPUs are told of by macOS: where none is told of, that is no news.
+pub(super) fn can_be_here(backend: &BackendReport) -> bool {
+    let is_apple = backend.name == Vendor::Apple.name();
+    !(is_apple && matches!(backend.state, BackendState::Absent(_)))
 }
 
 fn is_of(alert: &AlertValue, fault: &Fault) -> bool {

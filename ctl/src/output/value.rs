@@ -130,11 +130,23 @@ pub(crate) fn clock(moment: Timestamp, now: Timestamp, look: &Look) -> String {
     on_a_day(moment, now, "%H:%M:%S", look)
 }
 
+/// So near a moment is told with its second: a grace of 90 s reads wrong without.
+const NEAR: std::time::Duration = std::time::Duration::from_secs(600);
+
 /// The minute of a moment to come, and its second where that is soon; with its
 /// date where that is not `now`'s.
 pub(crate) fn minute(moment: Timestamp, now: Timestamp, look: &Look) -> String {
-    let soon = moment.since(now) < std::time::Duration::from_secs(120);
-    on_a_day(moment, now, if soon { "%H:%M:%S" } else { "%H:%M" }, look)
+    on_a_day(moment, now, form(moment.since(now)), look)
+}
+
+/// The minute of a moment that is over, and its second where that is not long ago; of
+/// another day as [`day_and_clock`].
+pub(crate) fn minute_or_day(moment: Timestamp, now: Timestamp, look: &Look) -> String {
+    clock_or_day(moment, now, form(now.since(moment)), look)
+}
+
+fn form(far: std::time::Duration) -> &'static str {
+    if far < NEAR { "%H:%M:%S" } else { "%H:%M" }
 }
 
 fn on_a_day(moment: Timestamp, now: Timestamp, today: &str, look: &Look) -> String {

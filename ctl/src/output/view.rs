@@ -4,6 +4,7 @@ use super::line::{Line, Tone, shown, wrap};
 use super::look::Look;
 use super::mark::WOULD_HAVE_ENDED;
 use super::rogue::marked;
+use super::status::can_be_here;
 use super::value::{clock, counted, minute};
 use super::{gpus, processes};
 use crate::connect::Sight;
@@ -191,10 +192,10 @@ pub(super) fn has_a_row(snapshot: &Snapshot, device: &Device, view: &View) -> bo
 
 /// Why there is no GPU to show: what each backend says.
 fn why_none(backends: &[BackendReport], now: Timestamp, look: &Look) -> Vec<Line> {
-    let names = backends.iter().map(|backend| backend.name.len());
+    let backends = || backends.iter().filter(|it| can_be_here(it));
+    let names = backends().map(|backend| backend.name.len());
     let column = names.max().unwrap_or(0) + 3;
-    backends
-        .iter()
+    backends()
         .flat_map(|backend| {
             let why = match &backend.state {
                 BackendState::Ready => "no device".into(),

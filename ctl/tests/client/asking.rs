@@ -1,9 +1,11 @@
 //! What `kill` needs to be told or asked before it ends several.
 
 use crate::daemon::Daemon;
+use crate::killed::{end, ended, plan, report};
 use crate::killing::{begun, daemon, three, three_ended};
 use crate::terminal::Terminal;
 use crate::{client, run, stderr, stdout};
+use gpukill_proto::reading::Reading;
 use std::process::Stdio;
 
 #[test]
@@ -157,4 +159,30 @@ End them? [y/N] y
     assert_eq!(shown, listed);
     let document: serde_json::Value = serde_json::from_str(&printed).expect("it is JSON");
     assert_eq!(document["outcomes"].as_array().map(Vec::len), Some(3));
+}
+
+#[test]
+fn on_a_terminal_one_is_asked_about_that_is_anothers_or_uses_no_gpu() {
+    let question = "End it? [y/N] ";
+    let (mut of_bob, mut without) = (plan(&[(7, end())]), plan(&[(7, end())]));
+    of_bob.targets[0].owner = Reading::Value("bob".into());
+    without.targets[0].holds.clear();
+    for (planned, about) in [
+        (
+            of_bob,
+            "bob's process 7 on GPU 0, 1.0 GiB: python train.py\n",
+        ),
+        (without, "alice's process 7 on no GPU: python train.py\n"),
+    ] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let daemon = daemon(directory.path(), planned, vec![report(&[(7, ended())])]);
+        let (shown, code, _) = answered(&daemon, "kill 7", question, "n\n", "ended\r\n");
+        let nothing = "gpukillctl: nothing was ended\n";
+        assert_eq!(shown, format!("{about}{question}n\n{nothing}"));
+        assert_eq!((code, begun(&daemon)), (Some(1), 0));
+        let (_, code, _) = answered(&daemon, "kill 7", question, "y\n", "\n");
+        assert_eq!((code, begun(&daemon)), (Some(0), 1));
+        // Nobody is there, and who it is was typed.
+        assert_eq!(run(&daemon.socket, "kill 7").status.code(), Some(0));
+    }
 }

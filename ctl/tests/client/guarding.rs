@@ -1,4 +1,4 @@
-//! `guard violations`.
+//! `guard violations`, and what `guard` says without a daemon.
 
 use crate::daemon::{Daemon, Script};
 use crate::{run, stderr, stdout};
@@ -87,4 +87,33 @@ fn a_file_is_checked_against_the_gpus_of_this_box_where_a_daemon_answers() {
         checked(&directory.path().join("nobody")),
         format!("{file}: 2 rules, dry-run; no mistake\n")
     );
+}
+
+#[test]
+fn a_file_that_is_not_there_is_said_so_in_words() {
+    for command in ["guard check", "guard import", "rogue check", "rogue import"] {
+        let line = format!("{command} /nonexistent/rules.toml");
+        let output = run(Path::new("/nonexistent/socket"), &line);
+        assert_eq!(output.status.code(), Some(3), "{line}");
+        let said = "gpukillctl: cannot read /nonexistent/rules.toml: there is no such file\n";
+        assert_eq!(stderr(&output), said, "{line}");
+    }
+}
+
+#[test]
+fn the_help_of_a_command_ends_with_its_examples() {
+    let nowhere = Path::new("/nonexistent/socket");
+    for line in [
+        "guard snooze --help",
+        "guard snooze -h",
+        "help guard snooze",
+    ] {
+        let output = run(nowhere, line);
+        assert_eq!(output.status.code(), Some(0), "{line}");
+        let help = stdout(&output);
+        let (_, examples) = help.split_once("\nExamples:\n").expect("it has some");
+        assert!(examples.starts_with("  gpukillctl guard snooze "), "{help}");
+    }
+    let root = stdout(&run(nowhere, "--help"));
+    assert!(root.contains("\nEach command has examples: "), "{root}");
 }

@@ -100,8 +100,8 @@ impl Kind for OfGuard {
 
     fn log(rules: &Books, revision: Option<&str>) {
         let rules = rules.book.rules();
-        let (mode, policies) = (rules.mode.name(), rules.policies());
-        tell!(RulesInForce, mode, policies, revision);
+        let (mode, rules) = (rules.mode.name(), rules.count());
+        tell!(RulesInForce, mode, rules, revision);
     }
 }
 

@@ -77,7 +77,7 @@ pub(crate) enum Kept {
 
 /// Puts `text` in the place of what the file said, at once and for good: whoever
 /// reads sees the one or the other, whatever happens meanwhile. A link stays one. Where
-/// its directory is not there yet, that is made; but not the one around it.
+/// its directory is not there yet, that is made, and the one around it; no more.
 ///
 /// # Errors
 /// When it cannot be written; then it is as it was.

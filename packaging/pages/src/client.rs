@@ -4,17 +4,17 @@ use crate::command::{Node, arguments, beginning, commands, exit_status};
 use crate::daemon;
 use crate::reference;
 use crate::roff::{Name, Page, bold, italic, marked, plain};
-use clap::{Command, CommandFactory as _, ValueEnum as _};
+use clap::{Command, ValueEnum as _};
 use gpukill_proto::DEFAULT_SOCKET;
-use gpukillctl::args::Cli;
-use gpukillctl::exit::Exit;
+use gpukillctl::args::examples;
+use gpukillctl::exit::{self, Exit};
 
 /// Where the client's settings lie.
 pub(crate) const SETTINGS: &str = "~/.config/gpukill/config.toml";
 
 /// The whole command line.
 pub(crate) fn command() -> Command {
-    Cli::command()
+    gpukillctl::args::command()
 }
 
 /// The whole command line, with all that clap adds to it.
@@ -60,7 +60,7 @@ fn root_page(root: &Node<'_>, date: &str) -> Page {
     page.paragraph(&asks);
     commands(&mut page, root, 1);
     arguments(&mut page, root, 1);
-    exit_status(&mut page, codes());
+    exit_status(&mut page, codes(Exit::value_variants()));
     environment(&mut page);
     page.section("FILES");
     let file = plain("Settings in TOML: the keys that ENVIRONMENT names. ")
@@ -78,14 +78,26 @@ fn page(node: &Node<'_>, siblings: &[Node<'_>], above: &[&Node<'_>], date: &str)
     beginning(&mut page, node);
     commands(&mut page, node, 1);
     arguments(&mut page, node, 1);
+    let path = node.path.get(1..).unwrap_or_default();
     if !node.command.is_subcommand_required_set() {
-        exit_status(&mut page, codes());
+        exit_status(&mut page, codes(exit::of(path)));
     }
     let rules = reference::rules_of(&node.path);
     if let Some(rules) = &rules {
         page.section("FILES");
         let file = plain("The rules: ") + rules.name.words() + plain(".");
         page.entry(&italic(rules.path), &file);
+    }
+    let examples = examples(path);
+    if !examples.is_empty() {
+        page.section("EXAMPLES");
+    }
+    for example in examples {
+        let line = format!("gpukillctl {}", example.line);
+        page.entry(
+            &bold(&line),
+            &marked(&format!("{}.", capital(example.does))),
+        );
     }
     let mut others: Vec<Name> = above.last().iter().map(|it| it.page(1)).collect();
     others.extend(node.children().iter().map(|it| it.page(1)));
@@ -96,9 +108,16 @@ fn page(node: &Node<'_>, siblings: &[Node<'_>], above: &[&Node<'_>], date: &str)
     page
 }
 
-/// The exit codes, with the words of their definition.
-pub(crate) fn codes() -> impl Iterator<Item = (u8, String)> {
-    Exit::value_variants().iter().map(|exit| {
+/// A sentence of words.
+fn capital(words: &str) -> String {
+    let mut rest = words.chars();
+    let first = rest.next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(rest).collect()
+}
+
+/// These exit codes, with the words of their definition.
+pub(crate) fn codes(exits: &[Exit]) -> impl Iterator<Item = (u8, String)> {
+    exits.iter().map(|exit| {
         let value = exit.to_possible_value();
         let help = value.and_then(|it| it.get_help().map(ToString::to_string));
         (*exit as u8, help.unwrap_or_default() + ".")

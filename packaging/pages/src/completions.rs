@@ -2,8 +2,8 @@
 
 use crate::{client, daemon};
 use clap::Command;
-use clap_complete::{Generator as _, Shell, generate};
-use gpukillctl::args::visible;
+use clap_complete::{Generator as _, Shell};
+use gpukillctl::args::completions;
 use std::path::PathBuf;
 
 /// The shells for which a package has completions.
@@ -21,8 +21,6 @@ pub(crate) fn files() -> Vec<(PathBuf, String)> {
 
 fn file(shell: Shell, program: &Command) -> (PathBuf, String) {
     let name = program.get_name();
-    let mut script = Vec::new();
-    generate(shell, &mut visible(program), name, &mut script);
     let path = PathBuf::from("completions").join(shell.file_name(name));
-    (path, String::from_utf8_lossy(&script).into_owned())
+    (path, completions(shell, program))
 }

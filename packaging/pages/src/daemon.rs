@@ -19,6 +19,19 @@ pub(crate) const PLACES: [&str; 4] = [
     "rogue.rules",
 ];
 
+/// What people type, and what it does. A service starts it without arguments.
+pub(crate) const EXAMPLES: [(&str, &str); 3] = [
+    ("--check-config", "Every mistake in the settings."),
+    (
+        "--print-default-config",
+        "Every key with its default, as a file to begin with.",
+    ),
+    (
+        "--user",
+        "For yourself alone, without root and without a service.",
+    ),
+];
+
 /// The daemon's page.
 pub(crate) fn name() -> Name {
     Name::new("gpukilld", 8)
@@ -76,6 +89,10 @@ fn daemon_page(date: &str) -> Page {
     signals(&mut page);
     environment(&mut page);
     files(&mut page);
+    page.section("EXAMPLES");
+    for (line, does) in EXAMPLES {
+        page.entry(&bold(&format!("gpukilld {line}")), &plain(does));
+    }
     let mut others = vec![client::name(), helper_name()];
     others.extend(reference::names());
     page.see_also(&others);

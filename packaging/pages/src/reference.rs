@@ -72,8 +72,14 @@ fn settings_page(date: &str) -> Page {
         + bold("[daemon]")
         + plain(", and so on.");
     page.paragraph(&read);
+    let rules = plain("Who may use how much of which GPU is not here, but in ")
+        + guard_name().words()
+        + plain("; what is taken for a rogue, in ")
+        + rogue_name().words()
+        + plain(".");
+    page.paragraph(&rules);
     keys(&mut page, &gpukilld::config::print_default());
-    page.see_also(&[daemon::name(), client::name()]);
+    page.see_also(&[daemon::name(), guard_name(), rogue_name(), client::name()]);
     page
 }
 

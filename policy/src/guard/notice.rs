@@ -245,15 +245,22 @@ impl<'a> Own<'a> {
     }
 }
 
-/// `at 14:37`; `Tue 14:37` on another day, and `in 9d 4h` where that could be next week's.
+/// `at 14:37`; `14:37:30` where that is soon, so that a short grace is not told a minute
+/// wrong; `Tue 14:37` on another day, and `in 9d 4h` where that could be next week's.
 fn when(now: Timestamp, deadline: Timestamp, civil: impl Fn(Timestamp) -> Civil) -> String {
     const SIX_DAYS: Duration = Duration::from_secs(6 * 24 * 3_600);
+    const SOON: Duration = Duration::from_secs(10 * 60);
     let left = deadline.since(now);
     if left >= SIX_DAYS {
         return format!("in {}", duration(left));
     }
     let then = civil(deadline);
     let clock = format!("{:02}:{:02}", then.minute / 60 % 24, then.minute % 60);
+    if left < SOON {
+        // Time zones are whole minutes apart.
+        let second = deadline.0.rem_euclid(60_000) / 1_000;
+        return format!("{clock}:{second:02}");
+    }
     if then.day == civil(now).day {
         format!("at {clock}")
     } else {

@@ -9,7 +9,7 @@ use super::protected::protection;
 use super::signals::signals;
 use super::usage::{Usage, is_zombie, usage};
 use super::{Candidate, Crowd, Seen};
-use crate::access::{Operation, Ruling, check, rights};
+use crate::access::{Operation, Ruling, check};
 use crate::memory::{Sharing, held};
 use gpukill_proto::kill::{
     Fate, KillHold, KillPlan, KillRequest, KillRest, KillScope, KillTarget, Reaper,
@@ -17,7 +17,6 @@ use gpukill_proto::kill::{
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{Job, ProcessKey, Vendor};
-use gpukill_proto::status::Right;
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// As [`super::meant::meant`], [`Refusal::Denied`] where the caller may not ask
 /// for it at all, and [`Refusal::NoMatch`] where it is known that nobody is meant.
 pub fn plan(request: &KillRequest, seen: &Seen<'_>, now: Timestamp) -> Result<KillPlan, Refusal> {
-    if !rights(seen.caller, seen.roles).contains(&Right::EndOwn) {
+    if seen.caller.contained {
         return Err(Refusal::Denied {
             asked: "end a process from a container: its users are not those of this box".into(),
             ask: format!("someone in group {}", seen.operators),

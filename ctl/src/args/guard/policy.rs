@@ -441,7 +441,7 @@ mod tests {
         let command = SetPolicy::augment_args(clap::Command::new("set"));
         let typed = command.get_arguments().filter_map(clap::Arg::get_long);
         let typed: Vec<&str> = typed
-            .filter(|it| !["set", "dry-run"].contains(it))
+            .filter(|it| !["set", "dry-run", "yes"].contains(it))
             .collect();
         assert_eq!(fields.collect::<Vec<_>>(), typed);
         for kind in PolicyKind::ALL {
@@ -533,7 +533,9 @@ mod tests {
             ("time", PolicyKind::Time),
             ("rule", PolicyKind::Rule),
         ] {
-            let expected: Vec<&str> = options_of(kind).chain(["--set", "--dry-run"]).collect();
+            let expected: Vec<&str> = options_of(kind)
+                .chain(["--set", "--dry-run", "--yes"])
+                .collect();
             assert_eq!(shown(name), expected, "{name}");
         }
     }

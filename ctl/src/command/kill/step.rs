@@ -20,7 +20,7 @@ pub(super) enum Step {
 }
 
 /// What is done with this plan.
-pub(super) fn step(id: Option<PlanId>, plan: &KillPlan, said: Said) -> Step {
+pub(super) fn step(id: Option<PlanId>, plan: &KillPlan, said: Said<'_>) -> Step {
     if plan.targets.is_empty() {
         return Step::Refuse(nobody(plan));
     }

@@ -6,7 +6,7 @@ use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
 use crate::output::mark::WOULD_HAVE_ENDED;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
-use crate::output::value::{clock, clock_or_day, counted, minute};
+use crate::output::value::{clock, clock_or_day, counted, minute, minute_or_day};
 use gpukill_proto::guard::{
     GuardMode, GuardRecord, GuardReport, GuardStep, OpenViolation, RuleName, ViolationPage, jobs,
 };
@@ -113,13 +113,13 @@ pub(super) fn going_on(
         let evidence = &violation.evidence;
         let warned = violation.warned_at.map_or_else(
             || look.symbols.none().to_owned(),
-            |at| clock_or_day(at, now, "%H:%M", look),
+            |at| minute_or_day(at, now, look),
         );
         table.push(Row::Cells(vec![
             Cell::plain(shown(&who(&violation.subject, evidence), look.symbols)),
             Cell::plain(gpus(&evidence.runs)),
             Cell::plain(shown(&violation.rule.to_string(), look.symbols)),
-            Cell::plain(clock_or_day(evidence.since, now, "%H:%M", look)),
+            Cell::plain(minute_or_day(evidence.since, now, look)),
             Cell::plain(warned),
             Cell::plain(end),
             Cell::plain(shown(
@@ -135,9 +135,19 @@ pub(super) fn going_on(
         lines.push(Line::default());
         lines.extend(texts.map(|text| Line::toned(text, Tone::Faint)));
     }
+    let warned = |open: &OpenViolation| open.warned_at.is_some() && open.mode > GuardMode::DryRun;
+    if matches!(stands, Stands::Does(_)) && open.iter().any(warned) {
+        let texts = wrap(WARNED, 0, 2, look.width).into_iter();
+        lines.push(Line::default());
+        lines.extend(texts.map(|text| Line::toned(text, Tone::Faint)));
+    }
     lines.extend(messages(all(), look));
     lines
 }
+
+/// What a warning is: a person without a terminal has it too.
+const WARNED: &str = "warned: it stands in their list and status, and on their terminals where \
+    they have any: how many took it, the journal tells (GPUKILL_TERMINALS)";
 
 /// What the admin has to say to them, each once.
 fn messages<'v>(all: impl Iterator<Item = &'v OpenViolation>, look: &Look) -> Vec<Line> {
@@ -324,5 +334,25 @@ mod tests {
             })
         };
         assert_eq!([of(true), of(false)], ["would be over", "over"]);
+    }
+
+    #[test]
+    fn what_a_warning_is_stands_below_where_somebody_has_one() {
+        let mut page = sample::violations();
+        let mut guard = sample::guard_report();
+        let told = |page: &ViolationPage, guard: &GuardReport| {
+            let lines = violations(page, guard, sample::NOW, &sample::look(None));
+            lines.iter().any(|line| line.text() == WARNED)
+        };
+        assert!(!told(&page, &guard), "a dry run warns nobody");
+        guard.mode = GuardMode::Soft;
+        for open in &mut page.open {
+            open.mode = GuardMode::Soft;
+        }
+        assert!(told(&page, &guard));
+        for open in &mut page.open {
+            open.warned_at = None;
+        }
+        assert!(!told(&page, &guard), "nobody was warned");
     }
 }

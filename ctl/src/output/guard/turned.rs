@@ -1,6 +1,7 @@
 //! What a change of the guard's mode comes to: how far it goes now, and whom that affects.
 
 use super::decided::{Stands, going_on};
+use super::does;
 use super::words::{gpus, processes, who};
 use crate::connect::Doing;
 use crate::output::line::{Line, Tone, shown, wrap};
@@ -93,13 +94,10 @@ fn mode(turn: &Turn, doing: Doing) -> String {
         (Was::Stopped, Doing::Doing) => ", and ends jobs again: it had stopped",
         (Was::Other | Was::Same, _) => "",
     };
-    let what = match turn.mode {
-        GuardMode::Disabled => return format!("the guard {is} no mode: nothing is judged"),
-        GuardMode::DryRun => "nobody is warned or ended",
-        GuardMode::Soft => "it warns, and ends a job when the grace is over",
-        GuardMode::Enforce => "it ends jobs without a warning",
-    };
-    let name = turn.mode.name();
+    if turn.mode == GuardMode::Disabled {
+        return format!("the guard {is} no mode: nothing is judged");
+    }
+    let (name, what) = (turn.mode.name(), does(turn.mode));
     match again {
         "" => format!("the guard {is} mode {name}: {what}"),
         again => format!("the guard {is} mode {name}{again}; {what}"),

@@ -7,7 +7,7 @@ use gpukill_proto::guard::{
     Subject, Told, jobs,
 };
 use gpukill_proto::rogue::Risk;
-use gpukill_proto::text::duration;
+use gpukill_proto::text::near_duration;
 use gpukill_proto::units::Bytes;
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ pub(super) fn amount(kind: RuleKind, number: u64) -> String {
         | RuleKind::GpuUtilization
         | RuleKind::Waste => format!("{number} %"),
         RuleKind::Duration | RuleKind::Idle | RuleKind::Runaway => {
-            duration(Duration::from_millis(number))
+            near_duration(Duration::from_millis(number))
         }
         RuleKind::Rogue => match Risk::of_level(number) {
             Some(risk) => risk.name().to_owned(),

@@ -86,12 +86,16 @@ fn of(owners: &[String]) -> String {
     }
 }
 
+/// ` on GPUs 0-3`; that one uses none is said, for then it may be the wrong one.
 fn on(meant: &[&KillTarget]) -> String {
     let holds = meant.iter().flat_map(|target| &target.holds);
     let indices: BTreeSet<u32> = holds.map(|hold| hold.index).collect();
     let indices: Vec<u32> = indices.into_iter().collect();
     if indices.is_empty() {
-        return String::new();
+        return match meant {
+            [_] => " on no GPU".to_owned(),
+            _ => String::new(),
+        };
     }
     format!(" on {}", gpus(&indices))
 }

@@ -1,7 +1,7 @@
 //! What is said of one process: its score, a line for each sign, whether rules may go by
 //! them, by what it is allowed, and what could not be seen.
 
-use super::may_not_act;
+use super::{FAMILIES, may_not_act};
 use crate::output::look::Look;
 use crate::output::value::reading;
 use gpukill_proto::reading::Reading;
@@ -20,7 +20,8 @@ pub(in crate::output) fn rows(looked: &Reading<Looked>, look: &Look) -> Vec<(Str
         }
     };
     let dot = look.symbols.dot();
-    let scores = match known.verdicts.as_slice() {
+    let families = (!known.signs.is_empty()).then(|| FAMILIES.to_owned());
+    let scores: Vec<String> = match known.verdicts.as_slice() {
         [] => vec![nothing(known, about, dot)],
         verdicts => {
             let unruled = may_not_act(verdicts).map(|why| format!("no rule {why}"));
@@ -30,6 +31,7 @@ pub(in crate::output) fn rows(looked: &Reading<Looked>, look: &Look) -> Vec<(Str
             verdicts.chain(signs).chain(unruled).collect()
         }
     };
+    let scores = scores.into_iter().chain(families).collect();
     let (allowed, unseen) = (known.allowed.clone(), known.unseen.clone());
     [("score", scores), ("allowed", allowed), ("unseen", unseen)]
         .into_iter()
@@ -40,12 +42,12 @@ pub(in crate::output) fn rows(looked: &Reading<Looked>, look: &Look) -> Vec<(Str
         .collect()
 }
 
-/// `0.05 none · C held long at nothing`
+/// `0.05 no risk · C held long at nothing`
 fn nothing(looked: &Looked, about: &str, dot: &str) -> String {
     let signs = looked.signs.iter();
     let signs = signs.map(|sign| format!("{dot}{} {}", sign.family.name(), sign.read));
     let signs: String = signs.collect();
-    format!("{about}{} none{signs}", looked.score)
+    format!("{about}{} no risk{signs}", looked.score)
 }
 
 /// `0.97 critical crypto miner`

@@ -1,7 +1,7 @@
 //! What a scan found: who it is, by which signs, and what to do about it.
 
 use super::looked::weighed;
-use super::{may_not_act, processes, tone};
+use super::{FAMILIES, may_not_act, processes, tone};
 use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
@@ -56,8 +56,7 @@ fn legend(findings: &[Finding], look: &Look) -> Vec<Line> {
     if verdicts.all(|verdict| verdict.signs.is_empty()) {
         return Vec::new();
     }
-    let legend = " A near a proof, B strong, C corroborates others and means nothing alone";
-    let legend = Line::toned(legend, Tone::Faint);
+    let legend = Line::toned(format!(" {FAMILIES}"), Tone::Faint);
     vec![Line::default(), legend.cut(look.width, look.symbols)]
 }
 

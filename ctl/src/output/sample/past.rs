@@ -244,10 +244,21 @@ pub(crate) fn actions() -> Vec<ActionRecord> {
         ..entry
     };
     let (alice, bob) = (Some("alice"), Some("bob"));
-    let mut done = asked(8, "kill", "48213 --scope job", 1000, alice, Some("done"));
-    done.outcome = Value("{\"stage\":\"done\",\"outcomes\":[]}".into());
+    let mut done = asked(8, "kill", "--user alice", 1000, alice, Some("done"));
+    done.plan = Value(
+        "{\"schema\":1,\"targets\":[{\"pid\":48213,\"name\":\"python\",\"owner\":\"alice\",\
+         \"fate\":\"end\",\"holds\":[{\"gpu_index\":0},{\"gpu_index\":1}]}]}"
+            .into(),
+    );
+    done.outcome = Value(
+        "{\"stage\":\"done\",\"outcomes\":[{\"pid\":48213,\"after_ms\":800}],\
+         \"memory\":[{\"gpu_index\":0,\"after_ms\":9400}]}"
+            .into(),
+    );
     let refused = asked(7, "kill", "--user alice", 1001, bob, Some("refused"));
-    let interrupted = asked(6, "reset", "--gpu 3", 4242, None, Some("interrupted"));
+    let mut interrupted = asked(6, "reset", "--gpu 3", 4242, None, Some("interrupted"));
+    interrupted.device = Some(id(3));
+    interrupted.plan = Value("{\"schema\":1,\"gpus\":[{\"gpu_index\":3}]}".into());
     let mut copied = asked(11, "backup", "", 0, Some("root"), Some("done"));
     copied.outcome = Value("{\"bytes\":64512000}".into());
     let mut full = asked(10, "prune", "--before 90d", 0, Some("root"), Some("failed"));
@@ -256,12 +267,12 @@ pub(crate) fn actions() -> Vec<ActionRecord> {
         12,
         "kill",
         "guard: default: idle",
-        0,
-        Some("root"),
+        998,
+        Some("gpukill"),
         Some("done"),
     );
     by_guard.plan = Value(
-        "{\"schema\":1,\"targets\":[{\"pid\":51002,\"owner\":\"bob\",\"fate\":\"end\"},\
+        "{\"schema\":1,\"targets\":[{\"pid\":51002,\"name\":\"python\",\"owner\":\"bob\",\"fate\":\"end\"},\
          {\"pid\":51003,\"owner\":\"bob\",\"fate\":\"end\"}]}"
             .into(),
     );
@@ -281,6 +292,10 @@ pub(crate) fn actions() -> Vec<ActionRecord> {
         ),
         asked(5, "kill", "7", 1000, alice, Some("partly")),
         ActionRecord {
+            device: Some(id(9)),
+            ..entry(4, "xid", Some("XID 13"))
+        },
+        ActionRecord {
             device: Some(id(7)),
             times: 3,
             ..entry(4, "xid", Some("XID 79"))
@@ -289,6 +304,7 @@ pub(crate) fn actions() -> Vec<ActionRecord> {
             plan: Withheld,
             ..asked(3, "kill", "51002", 1001, bob, Some("failed"))
         },
+        entry(3, "rules", Some("89651ac3f4cb7cc7")),
         entry(2, "started", Some("0.1.0")),
         entry(1, "stopped", None),
     ]

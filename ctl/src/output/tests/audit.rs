@@ -1,7 +1,8 @@
 //! The screens of `audit`.
 
 use super::*;
-use crate::output::sample::{actions, older_records, summary};
+use crate::output::actions::Acted;
+use crate::output::sample::{actions, id, older_records, summary};
 use crate::output::summary::{Shown, lines as summary_lines, weekly};
 use gpukill_proto::audit::{ActionRecord, AuditSummary, Times};
 use gpukill_proto::document::{ActionDocument, SummaryDocument, WeekDocument, WeeklyDocument};
@@ -126,6 +127,15 @@ fn weeks_are_a_line_each() {
     }
 }
 
+/// The table of these; GPU 7 is there still.
+fn acted(entries: Vec<ActionRecord>, look: &Look) -> Vec<Line> {
+    let entries = entries.into_iter().map(|record| {
+        let is_there = record.device == Some(id(7));
+        Acted::new(record, is_there.then_some(7)).for_a_table()
+    });
+    Acted::lines(&entries.collect::<Vec<_>>(), WEEK, look)
+}
+
 #[test]
 fn what_was_done_is_shown_with_who_asked_and_what_came_of_it() {
     for (name, look, width) in [
@@ -133,13 +143,13 @@ fn what_was_done_is_shown_with_who_asked_and_what_came_of_it() {
         ("80", look(Some(80)), 80),
         ("ascii", ascii(120), 120),
     ] {
-        let screen = text(&ActionRecord::lines(&actions(), WEEK, &look), &look);
+        let screen = text(&acted(actions(), &look), &look);
         check_width(&screen, width);
         assert!(name != "ascii" || screen.is_ascii(), "{screen}");
         check(&format!("actions-{name}.txt"), &screen);
     }
     let look = colored(120);
-    let screen = text(&ActionRecord::lines(&actions(), WEEK, &look), &look);
+    let screen = text(&acted(actions(), &look), &look);
     check("actions-colored.txt", &screen);
 }
 
@@ -213,7 +223,7 @@ fn nothing_in_the_record_can_steer_the_terminal() {
     let printed = [
         text(&summary_lines(&shown, &look), &look),
         text(&weekly(&shown, &look), &look),
-        text(&ActionRecord::lines(&entries, WEEK, &look), &look),
+        text(&acted(entries.clone(), &look), &look),
         json::pretty(&SummaryDocument::from(&summary)).expect("plain values"),
         json::pretty(&documents).expect("plain values"),
         csv::weeks(&weeks, Header::First).expect("texts"),

@@ -14,26 +14,41 @@ const MODE: u32 = 0o755;
 /// In a directory with this bit only its owner removes or renames a file (inode(7)).
 const STICKY: u32 = 0o1000;
 
-/// Makes this one directory, which then belongs to whoever this runs as, and which
-/// others may only read.
+/// That of whoever settings belong to: what the XDG Base Directory Specification has for
+/// one that is not there when something is written into it.
+const PRIVATE: u32 = 0o700;
+
+/// Makes this directory, which then belongs to whoever this runs as, and which others may
+/// only read; and the one around it where that is not there either, as ~/.config of
+/// somebody new. More that is missing is a slip in the path.
 ///
 /// # Errors
-/// When the one around it is not there, others could put another in its place, or
+/// When the one around both is not there, others could put another in its place, or
 /// the disk refuses.
 pub(super) fn make(directory: &Path) -> Result<()> {
     let around = super::directory_of(directory);
-    if !around.exists() {
-        let (around, directory) = (around.display(), directory.display());
+    if around.exists() {
+        return make_one(directory, around, MODE);
+    }
+    let beyond = super::directory_of(around);
+    if !beyond.exists() {
+        let (beyond, directory) = (beyond.display(), directory.display());
         return Err(Error::new(
             ErrorKind::NotFound,
-            format!("there is no directory {around}: mkdir -p {directory}"),
+            format!("there is no directory {beyond}: mkdir -p {directory}"),
         ));
     }
+    make_one(around, beyond, PRIVATE)?;
+    make_one(directory, around, MODE)
+}
+
+/// Makes one directory in `around`.
+fn make_one(directory: &Path, around: &Path, mode: u32) -> Result<()> {
     let mut links = MOST_LINKS;
     must_be_ours(&std::path::absolute(around)?, &mut links)?;
-    std::fs::DirBuilder::new().mode(MODE).create(directory)?;
+    std::fs::DirBuilder::new().mode(mode).create(directory)?;
     // What the umask took away, or the directory around it gave.
-    std::fs::set_permissions(directory, Permissions::from_mode(MODE))?;
+    std::fs::set_permissions(directory, Permissions::from_mode(mode))?;
     File::open(around)?.sync_all()
 }
 
@@ -106,15 +121,21 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_directory_is_made() {
+    fn the_one_around_it_is_made_too_and_no_more() {
         let around = tempfile::tempdir().unwrap();
-        let file = around.path().join("a/b/guard.toml");
+        let file = around.path().join("a/b/c/guard.toml");
         let at = around.path().display();
         assert_eq!(
             replace(&file, "one").unwrap_err().to_string(),
-            format!("there is no directory {at}/a: mkdir -p {at}/a/b")
+            format!("there is no directory {at}/a: mkdir -p {at}/a/b/c")
         );
         assert!(!around.path().join("a").exists());
+        // Of whoever has no ~/.config yet.
+        let config = around.path().join(".config");
+        replace(&config.join("gpukill/guard.toml"), "one").unwrap();
+        let modes = [config.clone(), config.join("gpukill")];
+        let modes = modes.map(|it| it.metadata().unwrap().mode() & 0o7777);
+        assert_eq!(modes, [0o700, 0o755]);
     }
 
     #[test]

@@ -120,24 +120,71 @@ fn every_exit_code_is_told_as_the_readme_has_it() {
         .split(" · ")
         .map(|it| it.split_once(' ').unwrap().0.parse().unwrap())
         .collect();
-    let codes: Vec<(u8, String)> = client::codes().collect();
+    let codes: Vec<(u8, String)> = client::codes(Exit::value_variants()).collect();
     assert_eq!(
         in_readme,
         codes.iter().map(|(code, _)| *code).collect::<Vec<_>>()
     );
     assert_eq!(codes.len(), Exit::value_variants().len());
-    for path in [
-        "man/man1/gpukillctl.1",
-        "man/man1/gpukillctl-guard-user-set.1",
-    ] {
+    let told = |path: &str| -> Vec<u8> {
         let page = said(path);
-        for (code, meaning) in &codes {
+        let is_told = |(code, meaning): &&(u8, String)| {
             assert!(meaning.len() > 5, "{code}");
-            assert!(
-                page.contains(&format!(".TP\n\\fB{code}\\fR\n{meaning}\n")),
-                "{path}: {code}"
-            );
+            page.contains(&format!(".TP\n\\fB{code}\\fR\n{meaning}\n"))
+        };
+        codes
+            .iter()
+            .filter(is_told)
+            .map(|(code, _)| *code)
+            .collect()
+    };
+    assert_eq!(told("man/man1/gpukillctl.1"), in_readme);
+    // Of a command those that it can give.
+    for (name, expected) in [
+        ("completions", &[0, 1, 3][..]),
+        ("guard-check", &[0, 1, 3]),
+        ("guard-user-set", &[0, 1, 3, 4, 6]),
+        ("audit", &[0, 1, 3, 4, 6, 8]),
+        ("kill", &[0, 1, 2, 3, 4, 6, 7, 8]),
+    ] {
+        let path = format!("man/man1/gpukillctl-{name}.1");
+        assert_eq!(told(&path), expected, "{name}");
+    }
+}
+
+#[test]
+fn every_command_that_does_something_has_its_examples() {
+    let mut pages = 0;
+    for (path, command) in all() {
+        let does_something = !command.is_subcommand_required_set();
+        if !path.contains("gpukillctl-") || !does_something {
+            continue;
         }
+        let page = said(&path);
+        let (_, examples) = page.split_once(".SH \"EXAMPLES\"\n").unwrap();
+        let name = path.trim_start_matches("man/man1/").trim_end_matches(".1");
+        let first = examples.lines().nth(1).unwrap();
+        // A command's own name may have a dash.
+        let first = first.replace([' ', '-'], ".");
+        assert!(
+            first.starts_with(&format!("\\fB{}", name.replace('-', "."))),
+            "{first}"
+        );
+        pages += 1;
+    }
+    assert!(pages > 40, "{pages}");
+    let page = said("man/man8/gpukilld.8");
+    for (line, does) in daemon::EXAMPLES {
+        assert!(
+            daemon::command()
+                .try_get_matches_from(["gpukilld", line])
+                .is_ok(),
+            "{line}"
+        );
+        assert!(
+            page.contains(&format!(".TP\n\\fBgpukilld {line}\\fR\n{does}\n")),
+            "{page}"
+        );
     }
 }
 

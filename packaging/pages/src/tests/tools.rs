@@ -84,14 +84,12 @@ fn whatis_can_read_every_name() {
 }
 
 /// What is typed, and the word that a tab makes of its end.
-const TYPED: [(&str, &str); 3] = [
+const TYPED: [(&str, &str); 4] = [
     ("gpukillctl gu", "guard"),
     ("gpukillctl guard us", "user"),
     ("gpukillctl kill --sco", "--scope"),
+    ("gpukillctl guard gpu set 0 --reserv", "--reserved-memory"),
 ];
-
-/// Below two commands fish's completions end.
-const DEEP: (&str, &str) = ("gpukillctl guard gpu set 0 --reserv", "--reserved-memory");
 
 const BASH: &str = r#"
 source "$1"
@@ -105,7 +103,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 fn bash_completes() {
     let directory = written();
     let script = directory.path().join("completions/gpukillctl.bash");
-    for (typed, word) in TYPED.into_iter().chain([DEEP]) {
+    for (typed, word) in TYPED {
         let arguments = ["--norc", "-c", BASH, "bash"].map(OsStr::new);
         let arguments = [&arguments[..], &[script.as_os_str(), OsStr::new(typed)]].concat();
         if let Some(said) = run("bash", &arguments) {
@@ -114,22 +112,50 @@ fn bash_completes() {
     }
 }
 
+/// What fish offers at a place, without what it says of each.
+fn offered(script: &Path, typed: &str) -> Option<Vec<String>> {
+    let command = "source $argv[1]; complete -C $argv[2]";
+    let arguments = ["-N", "-c", command].map(OsStr::new);
+    let arguments = [&arguments[..], &[script.as_os_str(), OsStr::new(typed)]].concat();
+    let (said, errors) = run("fish", &arguments)?;
+    assert_eq!(errors, "", "{typed}");
+    let words = said.lines().filter_map(|it| it.split('\t').next());
+    Some(words.map(str::to_owned).collect())
+}
+
 #[test]
-fn fish_completes() {
+fn fish_offers_what_is_of_the_command_alone_at_any_depth() {
     let directory = written();
     let script = directory.path().join("completions/gpukillctl.fish");
-    for (typed, word) in TYPED {
-        let command = "source $argv[1]; complete -C $argv[2]";
-        let arguments = ["-N", "-c", command].map(OsStr::new);
-        let arguments = [&arguments[..], &[script.as_os_str(), OsStr::new(typed)]].concat();
-        if let Some((said, errors)) = run("fish", &arguments) {
-            let words: Vec<&str> = said
-                .lines()
-                .filter_map(|it| it.split('\t').next())
-                .collect();
-            assert_eq!((words, errors.as_str()), (vec![word], ""), "{typed}");
-        }
+    let typed = TYPED
+        .iter()
+        .map(|(typed, word)| (*typed, std::slice::from_ref(word)));
+    let more = [
+        ("gpukillctl guard user ", &["remove", "set"][..]),
+        (
+            "gpukillctl guard user set bob --memory-l",
+            &["--memory-limit"],
+        ),
+        ("gpukillctl --socket /x kill --scope j", &["job"]),
+        ("gpukillctl completions fi", &["fish"]),
+        ("gpukillctl rogue allow pro", &["process"]),
+        // What another command has, and what the help hides.
+        ("gpukillctl guard gpu set 0 --slurm", &[]),
+        ("gpukillctl kill --memory-l", &[]),
+    ];
+    for (typed, expected) in typed.chain(more) {
+        let Some(offered) = offered(&script, typed) else {
+            return;
+        };
+        assert_eq!(offered, expected, "{typed}");
     }
+    // Where a file is taken files are offered, and nowhere else.
+    let words = |typed| offered(&script, typed).unwrap_or_default();
+    assert_eq!(
+        words("gpukillctl guard check /etc/host.con"),
+        ["/etc/host.conf"]
+    );
+    assert_eq!(words("gpukillctl explain /etc/host.con"), [""; 0]);
 }
 
 #[test]
@@ -137,7 +163,7 @@ fn zsh_completes() {
     let directory = written();
     let completions = directory.path().join("completions");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/complete.zsh");
-    for (typed, word) in TYPED.into_iter().chain([DEEP]) {
+    for (typed, word) in TYPED {
         let arguments = [
             OsStr::new("-f"),
             script.as_os_str(),

@@ -300,11 +300,11 @@ fn each_step_and_each_end_has_its_words() {
     let mut later = idle(mine());
     later.step = GuardStep::Warned {
         times: 4,
-        deadline: Some(NOON),
+        deadline: Some(NOON.plus_seconds(90)),
     };
     let cases = [
         ("a job", idle(mine())),
-        ("for whoever comes later", later),
+        ("a short grace, for whoever comes later", later),
         ("no end", deadline(idle(mine()), None)),
         ("tomorrow", deadline(idle(mine()), Some(13 * 60))),
         (

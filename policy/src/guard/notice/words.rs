@@ -3,7 +3,7 @@
 use super::cut;
 use gpukill_proto::guard::{Evidence, Measured, RuleKind, Told};
 use gpukill_proto::rogue::Risk;
-use gpukill_proto::text::duration;
+use gpukill_proto::text::near_duration;
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Unit {
         match self {
             Self::Bytes => size(number),
             Self::Percent => format!("{number} %"),
-            Self::Milliseconds => duration(Duration::from_millis(number)),
+            Self::Milliseconds => near_duration(Duration::from_millis(number)),
             Self::Processes if number == 1 => "1 process".to_owned(),
             Self::Processes => format!("{number} processes"),
         }

@@ -2,10 +2,15 @@
 
 use super::super::consent::{Consent, Said, consent};
 use super::scene::*;
-use gpukill_proto::kill::{Fate, KillPlan, KillScope, KillSelector, KillSignal, KillTarget};
+use gpukill_proto::kill::{
+    Fate, KillHold, KillPlan, KillScope, KillSelector, KillSignal, KillTarget,
+};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::ProcessKey;
+use gpukill_proto::snapshot::{DeviceId, ProcessKey};
 use gpukill_proto::units::Timestamp;
+use proptest::prelude::*;
+
+const ME: u32 = 1000;
 
 fn target(pid: u32, named: bool, fate: Fate) -> KillTarget {
     KillTarget {
@@ -15,9 +20,13 @@ fn target(pid: u32, named: bool, fate: Fate) -> KillTarget {
         },
         name: "python".into(),
         command: Reading::Unsupported,
-        uid: Reading::Unsupported,
-        owner: Reading::Unsupported,
-        holds: Vec::new(),
+        uid: Reading::Value(ME),
+        owner: Reading::Value("alice".into()),
+        holds: vec![KillHold {
+            device: DeviceId("GPU-0".into()),
+            index: 0,
+            memory: Reading::Unsupported,
+        }],
         named,
         job: Reading::Unsupported,
         fate,
@@ -56,6 +65,8 @@ fn several_that_were_not_named_by_pid_need_batch_and_more_than_one_is_asked_abou
         batch: typed.contains("batch"),
         yes: typed.contains("yes"),
         can_ask,
+        uid: ME,
+        name: Some("alice"),
     };
     // What is said, on a terminal, and off one.
     let cases = [
@@ -120,5 +131,100 @@ fn several_that_were_not_named_by_pid_need_batch_and_more_than_one_is_asked_abou
             off,
             "{what}: {typed}, no terminal"
         );
+    }
+}
+
+/// A plan of one pid, with this said of it, on a terminal and off one.
+fn of_one(change: impl FnOnce(&mut KillTarget), name: Option<&str>) -> [Consent; 2] {
+    let mut plan = plan(&pids(&[1]), 1, 0, 0);
+    change(&mut plan.targets[0]);
+    [true, false].map(|can_ask| {
+        let said = Said {
+            batch: false,
+            yes: false,
+            can_ask,
+            uid: ME,
+            name,
+        };
+        consent(&plan, said)
+    })
+}
+
+#[test]
+fn one_of_somebody_else_or_without_a_gpu_is_asked_about_on_a_terminal() {
+    let given = [Consent::Given; 2];
+    let asked = [Consent::Ask, Consent::Given];
+    let of = |owner: Reading<String>, uid: Reading<u32>, name| {
+        let change = |target: &mut KillTarget| (target.owner, target.uid) = (owner, uid);
+        of_one(change, name)
+    };
+    let called = |name: &str| Reading::Value(name.to_owned());
+    let (mine, bobs) = (Reading::Value(ME), Reading::Value(1001));
+    let unknown = || Reading::Unsupported;
+    let alice = Some("alice");
+    assert_eq!(of(called("alice"), mine.clone(), alice), given);
+    assert_eq!(of(called("bob"), bobs.clone(), alice), asked);
+    // In their own container it runs as nobody they know, and in another's as them.
+    assert_eq!(of(called("alice"), Reading::Value(100_999), alice), given);
+    assert_eq!(of(called("container train"), mine.clone(), alice), asked);
+    // Where a name is missing the number counts; where both are, nobody knows.
+    assert_eq!(of(unknown(), mine.clone(), alice), given);
+    assert_eq!(of(called("alice"), mine, None), given);
+    assert_eq!(of(called("bob"), bobs, None), asked);
+    assert_eq!(of(unknown(), Reading::Unsupported, alice), asked);
+    assert_eq!(of_one(|target| target.holds.clear(), alice), asked);
+}
+
+fn targets() -> impl Strategy<Value = Vec<KillTarget>> {
+    let one = (any::<bool>(), 0..3u8, any::<bool>(), any::<bool>());
+    let made = |(named, fate, own, holds): (bool, u8, bool, bool)| {
+        let fate = match fate {
+            0 => Fate::End(vec![KillSignal::Terminate]),
+            1 => Fate::Protected("x".into()),
+            _ => Fate::Denied("bob".into()),
+        };
+        let mut target = target(1, named, fate);
+        if !own {
+            target.owner = Reading::Value("bob".into());
+        }
+        if !holds {
+            target.holds.clear();
+        }
+        target
+    };
+    prop::collection::vec(one.prop_map(made), 0..4)
+}
+
+proptest! {
+    /// Whatever is planned and said: on a terminal nothing is ended unasked but one
+    /// process of one's own on a GPU; `--yes` is never asked; off a terminal nobody is.
+    #[test]
+    fn nothing_surprising_is_ended_unasked(
+        targets in targets(),
+        by_pid in any::<bool>(),
+        [batch, yes, can_ask] in any::<[bool; 3]>(),
+    ) {
+        let selector = match by_pid {
+            true => pids(&[1]),
+            false => KillSelector { user: Some("alice".into()), ..KillSelector::default() },
+        };
+        let mut plan = plan(&selector, 0, 0, 0);
+        plan.targets = targets;
+        let said = Said { batch, yes, can_ask, uid: ME, name: Some("alice") };
+        let ended: Vec<&KillTarget> = plan
+            .targets
+            .iter()
+            .filter(|it| matches!(it.fate, Fate::End(_)))
+            .collect();
+        let is_plain = ended.iter().all(|it| {
+            it.owner == Reading::Value("alice".into()) && !it.holds.is_empty()
+        });
+        match consent(&plan, said) {
+            Consent::Given if can_ask => prop_assert!(yes || (is_plain && ended.len() <= 1)),
+            Consent::Given => prop_assert!(yes || batch || ended.len() <= 1),
+            Consent::Ask => prop_assert!(can_ask && !yes && !ended.is_empty()),
+            Consent::NeedsBatch => prop_assert!(!batch && !by_pid),
+            Consent::NeedsYes => prop_assert!(!can_ask && !yes && !batch && ended.len() > 1),
+        }
     }
 }

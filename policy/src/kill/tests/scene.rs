@@ -51,8 +51,8 @@ pub(super) fn roles() -> Roles {
     Roles {
         operator_group: Some(OPERATORS),
         admin_group: Some(801),
-        owner: None,
         hide_other_users: false,
+        ..Roles::default()
     }
 }
 

@@ -47,6 +47,11 @@ impl Role {
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
+
+    /// Whether it is there still: somebody who tries the demo may end it. Asks how it ended.
+    pub(crate) fn is_there(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
 }
 
 impl Drop for Role {

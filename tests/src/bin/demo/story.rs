@@ -29,7 +29,7 @@ struct Cast {
 
 const GIB: u64 = 1 << 30;
 
-/// How often the values move a little.
+/// How often the values move a little, and who was ended lets go of a GPU.
 const STEP: Duration = Duration::from_secs(1);
 
 impl Story {
@@ -37,7 +37,7 @@ impl Story {
         let library = directory.join("libnvidia-ml.so.1");
         std::os::unix::fs::symlink(&built().nvml, &library)?;
         let state = directory.join("state.json");
-        let cast = Cast {
+        let mut cast = Cast {
             workers: (0..4)
                 .map(|rank| {
                     Role::start(&[
@@ -93,39 +93,29 @@ fn play(file: &Path, state: &Value) -> io::Result<()> {
 }
 
 impl Cast {
-    fn act(&self, moment: u64) -> Value {
+    fn act(&mut self, moment: u64) -> Value {
         // A slow wave, the same in every telling.
         let wave = [0, 1, 2, 1, 0, 2, 3, 1][(moment % 8) as usize];
-        let process = |role: &Role, gib: f64, sm: Option<u64>| json!({"pid": role.pid(), "memory": bytes(gib), "sm": sm});
-        let mut gpus: Vec<Value> = self
-            .workers
-            .iter()
-            .map(|worker| {
-                gpu(
-                    63.1,
-                    96 + wave,
-                    69 + wave,
-                    671 + 5 * wave,
-                    &[process(worker, 62.6, Some(95 + wave))],
-                )
-            })
-            .collect();
-        gpus.push(gpu(
-            70.4,
-            12 * wave,
-            48 + wave,
-            180 + 40 * wave,
-            &[process(&self.server, 69.9, Some(12 * wave))],
-        ));
-        gpus.push(gpu(
-            48.9,
-            0,
-            41,
-            120,
-            &[process(&self.notebook, 48.3, None)],
-        ));
+        let free = || gpu(0.6, 0, 34, 72, &[]);
+        // A GPU with one process, which holds all but half a GiB of what is used.
+        let used =
+            |role: &mut Role, gib: f64, [busy, celsius, watts]: [u64; 3], sm: Option<u64>| {
+                if !role.is_there() {
+                    return free();
+                }
+                let process = json!({"pid": role.pid(), "memory": bytes(gib), "sm": sm});
+                gpu(gib + 0.5, busy, celsius, watts, &[process])
+            };
+        let workers = self.workers.iter_mut().map(|worker| {
+            let now = [96 + wave, 69 + wave, 671 + 5 * wave];
+            used(worker, 62.6, now, Some(95 + wave))
+        });
+        let mut gpus: Vec<Value> = workers.collect();
+        let now = [12 * wave, 48 + wave, 180 + 40 * wave];
+        gpus.push(used(&mut self.server, 69.9, now, Some(12 * wave)));
+        gpus.push(used(&mut self.notebook, 48.3, [0, 41, 120], None));
         gpus.push(gpu(35.6, 0, 38, 98, &[]));
-        gpus.push(gpu(0.6, 0, 34, 72, &[]));
+        gpus.push(free());
         for (index, gpu) in gpus.iter_mut().enumerate() {
             gpu["uuid"] = format!("GPU-8f3c9d2{index}-41d2-4f0e-9c1b-0a5e6c7d8e9{index}").into();
             gpu["pci"] = format!("00000000:{:02X}:00.0", 0x1b + 0x10 * index).into();

@@ -320,10 +320,18 @@ fn a_daemon_of_ones_own_needs_no_root_and_lives_in_ones_own_directories() {
     let status = as_owner(&|| ask(&["status", "-o", "json"]));
     assert_eq!(status["personal"], true);
     assert_eq!(status["uid"], owner);
-    assert_eq!(
-        status["rights"],
-        json!(["look", "end_own", "end_any", "edit_rules"])
-    );
+    // It has no right over others' processes, and so nobody has one by it.
+    assert_eq!(status["rights"], json!(["look", "end_own", "edit_rules"]));
+    if root {
+        let refused = as_owner(&|| {
+            let mut client = stage.client(&["kill", &actor.pid().to_string()]);
+            client.env_remove("GPUKILL_SOCKET");
+            let ran = Ran::of(client.env("XDG_RUNTIME_DIR", &runtime));
+            let hint = ran.stderr.lines().last().map(str::to_owned);
+            json!([ran.code, hint])
+        });
+        assert_eq!(refused, json!([4, "hint: ask root"]));
+    }
     assert_eq!(
         status["store_directory"],
         state.join("gpukill").to_str().unwrap()

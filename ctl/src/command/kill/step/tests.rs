@@ -29,8 +29,19 @@ fn planned(number: u32, by_pids: bool) -> KillPlan {
     plan
 }
 
+/// What alice says, whose the sample's processes are.
+fn said(batch: bool, yes: bool, can_ask: bool) -> Said<'static> {
+    Said {
+        batch,
+        yes,
+        can_ask,
+        uid: 1000,
+        name: Some("alice"),
+    }
+}
+
 /// What is done, and how that ends where nothing is.
-fn done(plan: &KillPlan, said: Said) -> String {
+fn done(plan: &KillPlan, said: Said<'_>) -> String {
     let id = Some(PlanId(7)).filter(|_| !plan.request.dry_run);
     match step(id, plan, said) {
         Step::Show => "show".into(),
@@ -59,11 +70,7 @@ fn several_that_a_selector_means_need_batch_and_a_yes_from_somebody() {
     for (number, yes, can_ask, expected) in cases {
         let variants = [(true, false), (true, true), (false, false), (false, true)];
         for ((by_pids, batch), expected) in variants.into_iter().zip(expected) {
-            let said = Said {
-                batch,
-                yes,
-                can_ask,
-            };
+            let said = said(batch, yes, can_ask);
             let mut plan = planned(number, by_pids);
             assert_eq!(done(&plan, said), expected, "{number} {by_pids} {said:?}");
             // A dry run needs nothing and asks nothing.
@@ -76,11 +83,7 @@ fn several_that_a_selector_means_need_batch_and_a_yes_from_somebody() {
 #[test]
 fn a_scope_that_reaches_several_is_asked_about_and_needs_no_batch() {
     let plan = sample::plan();
-    let said = |yes, can_ask| Said {
-        batch: false,
-        yes,
-        can_ask,
-    };
+    let said = |yes, can_ask| said(false, yes, can_ask);
     assert_eq!(done(&plan, said(false, true)), "ask");
     assert_eq!(done(&plan, said(true, true)), "end");
     assert_eq!(
@@ -91,11 +94,7 @@ fn a_scope_that_reaches_several_is_asked_about_and_needs_no_batch() {
 
 #[test]
 fn whoever_is_not_ended_is_said_with_why_and_whom_to_ask() {
-    let said = Said {
-        batch: true,
-        yes: true,
-        can_ask: true,
-    };
+    let said = said(true, true, true);
     let reaper = || Reaper {
         pid: 4_711,
         name: Reading::Value("launcher".into()),
@@ -136,11 +135,7 @@ fn whoever_is_not_ended_is_said_with_why_and_whom_to_ask() {
 
 #[test]
 fn several_that_cannot_be_ended_count_as_denied_only_when_all_are() {
-    let said = Said {
-        batch: true,
-        yes: true,
-        can_ask: false,
-    };
+    let said = said(true, true, false);
     let mut plan = planned(2, true);
     plan.targets[0].fate = Fate::Denied("bob".into());
     plan.targets[1].fate = Fate::Protected("it is process 1".into());
@@ -154,11 +149,7 @@ fn several_that_cannot_be_ended_count_as_denied_only_when_all_are() {
 
 #[test]
 fn nobody_is_meant_or_that_is_not_known() {
-    let said = Said {
-        batch: true,
-        yes: true,
-        can_ask: false,
-    };
+    let said = said(true, true, false);
     let mut plan = planned(0, false);
     for dry_run in [false, true] {
         plan.request.dry_run = dry_run;
@@ -174,5 +165,22 @@ fn nobody_is_meant_or_that_is_not_known() {
             done(&plan, said),
             "2: whether 3 processes are meant is not known"
         );
+    }
+}
+
+#[test]
+fn one_of_somebody_else_is_asked_about_where_somebody_is() {
+    let plan = sample::one_target(end());
+    for (can_ask, yes, expected) in [
+        (true, false, "ask"),
+        (true, true, "end"),
+        (false, false, "end"),
+    ] {
+        let bob = Said {
+            uid: 1001,
+            name: Some("bob"),
+            ..said(false, yes, can_ask)
+        };
+        assert_eq!(done(&plan, bob), expected, "{can_ask} {yes}");
     }
 }

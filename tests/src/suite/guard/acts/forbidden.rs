@@ -120,7 +120,7 @@ fn before_one_job_too_many_the_guard_stops_until_an_admin_says_that_it_goes_on()
     let [act] = acts[..] else { panic!("{shown}") };
     let words: Vec<&str> = act.split_whitespace().skip(2).take(4).collect();
     let ended = workers.map(|pid| pid.to_string());
-    let ended = ended.iter().any(|pid| words == ["guard", "–", "kill", pid]);
+    let ended = ended.iter().any(|pid| words == ["guard", "0", "kill", pid]);
     assert!(ended && act.contains(": gpu 0: user"), "{shown}");
     // Nor does it go on for being started anew.
     it.daemon.stop();

@@ -130,7 +130,7 @@ pub(super) fn expected([alices, bobs, bobs_launcher]: [u32; 3]) -> Vec<(&'static
     let rules = |mode: &str| {
         json!({
             "MESSAGE": "rules are in force", "PRIORITY": "6", "GPUKILL_MODE": mode,
-            "GPUKILL_POLICIES": "1", "GPUKILL_REVISION": varies,
+            "GPUKILL_RULES": "2", "GPUKILL_REVISION": varies,
         })
     };
     vec![
