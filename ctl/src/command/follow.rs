@@ -146,7 +146,7 @@ async fn follow_on<O: Operation>(
             operation.make_way();
             let noun = O::WORDS.noun;
             messages.warn(&format!(
-                "{failure}; the {noun} goes on there: asking again"
+                "{failure}; asking again what becomes of the {noun}"
             ));
             let patience = Patience::lasting(settings.timeout);
             let daemon = connect(settings, patience, messages).await?;

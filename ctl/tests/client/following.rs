@@ -22,7 +22,7 @@ fn a_connection_that_breaks_is_made_anew_once_for_the_kill_goes_on() {
     daemon.script.killed.hang_ups.store(1, SeqCst);
     let output = run(&daemon.socket, "kill 4182");
     let broke = "gpukillctl: gpukilld ended the connection: it went away";
-    let expected = format!("{broke}; the kill goes on there: asking again\n");
+    let expected = format!("{broke}; asking again what becomes of the kill\n");
     assert_eq!(
         (output.status.code(), stderr(&output)),
         (Some(0), expected.clone())

@@ -84,9 +84,9 @@ fn a_line_that_is_left_or_broken_off_is_gone_before_that_is_said() {
     daemon.script.killed.hang_ups.store(1, SeqCst);
     now_stands(&daemon, under_way(2, Stage::Ending, &[]));
     assert_eq!(
-        terminal.until("asking again\r\n"),
-        "\r\x1b[Kgpukillctl: gpukilld ended the connection: it went away; the kill goes on \
-         there: asking again\r\n"
+        terminal.until("becomes of the kill\r\n"),
+        "\r\x1b[Kgpukillctl: gpukilld ended the connection: it went away; asking again what \
+         becomes of the kill\r\n"
     );
     assert_eq!(terminal.until("\x1b[K"), line);
     signal(&child, Signal::INT);

@@ -98,7 +98,7 @@ fn a_connection_that_breaks_is_made_anew_once_and_each_gpu_is_told_of_once() {
     daemon.script.resets.hang_ups.store(1, SeqCst);
     let output = run(&daemon.socket, "reset --all --yes");
     let broke = "gpukillctl: gpukilld ended the connection: it went away";
-    let again = format!("{broke}; the reset goes on there: asking again\n");
+    let again = format!("{broke}; asking again what becomes of the reset\n");
     assert_eq!(
         (output.status.code(), stderr(&output)),
         (Some(0), again.clone())
