@@ -28,9 +28,9 @@ use crate::rules_file::Edited;
 pub(crate) use acting::Asked;
 use acting::{Armed, SnoozeOrder};
 use chrono::Local;
-use gpukill_policy::guard::Ghost;
 use gpukill_policy::guard::rules::Rehearsed;
 use gpukill_policy::guard::schedule::Civil;
+use gpukill_policy::guard::{Ghost, NotSnoozed};
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
     EditReport, GuardMode, GuardRecord, GuardReport, OpenViolation, RulesRevision, RulesText,
@@ -174,8 +174,10 @@ impl Guard {
     /// Gives more time for a process of `owner`, or says what that would come to.
     ///
     /// # Errors
-    /// Why nobody gets any; [`Refusal::Busy`] where the guard does not answer.
+    /// Why nobody gets any: [`Refusal::Denied`] where they had all that the rule gives;
+    /// [`Refusal::Busy`] where the guard does not answer.
     pub(crate) async fn snooze(&self, asked: Asked) -> Result<Vec<GuardRecord>, Refusal> {
+        let (pid, _) = asked.process;
         let (answer, answered) = oneshot::channel();
         let order = SnoozeOrder { asked, answer };
         self.orders
@@ -185,7 +187,16 @@ impl Guard {
         let Ok(Ok(granted)) = answered else {
             return Err(Refusal::Busy);
         };
-        granted.map_err(|why| Refusal::NoMatch(why.to_string()))
+        granted.map_err(|why| match why {
+            NotSnoozed::NoneLeft => Refusal::Denied {
+                asked: format!("give process {pid} more time: {why}"),
+                ask: "an admin, who can change the rule".to_owned(),
+            },
+            NotSnoozed::NothingEnds
+            | NotSnoozed::NotWarned
+            | NotSnoozed::NotBroken
+            | NotSnoozed::TooLate => Refusal::NoMatch(why.to_string()),
+        })
     }
 
     /// Reads the rules again.

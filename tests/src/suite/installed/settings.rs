@@ -29,7 +29,8 @@ fn a_reload_takes_changed_settings_and_keeps_the_old_ones_where_they_are_wrong()
         SETTINGS,
         &format!("{text}[access]\nhide_other_user = true\n"),
     );
-    it.does(&["systemctl", "reload", "gpukilld"]);
+    let ran = it.run("root", &["systemctl", "reload", "gpukilld"]);
+    assert_ne!(ran.code, 0, "{ran:?}");
     let refused = it.told("settings-refused", &[]);
     let mistake = refused["GPUKILL_MISTAKE"].as_str().unwrap();
     assert!(mistake.contains("hide_other_user"), "{mistake}");
