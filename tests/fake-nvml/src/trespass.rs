@@ -9,8 +9,9 @@ use std::process::Command;
 use std::sync::Once;
 use std::thread;
 
-/// Tries everything, once, and writes the names of what was let through to this file, which it
-/// opens for reading to try, and the pid of a process that it leaves running. Each call is one that does nothing, or fails otherwise, when it is.
+/// Tries everything, once, and writes to this file, which it opens for reading to try: the names
+/// of what was let through, and the pid of a process that it leaves running. A call that is let
+/// through does nothing, or fails in another way.
 pub(crate) fn trespass(file: &Path) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -36,17 +36,29 @@ pub(super) fn step(id: Option<PlanId>, plan: &KillPlan, said: Said<'_>) -> Step 
         Consent::Given => Step::CarryOut(id),
         Consent::Ask => Step::Ask(id),
         Consent::NeedsBatch => {
-            let meant = plan.targets.iter().filter(|target| target.named).count();
-            Step::Refuse(bad_usage(
-                format!("{meant} processes are meant, and nothing was ended"),
-                "add --batch to end them all, or name PIDs",
-            ))
+            let meant = plan.targets.iter().filter(|target| target.named);
+            let can_end = meant.clone().filter(ends).count();
+            Step::Refuse(needs_batch(meant.count(), can_end))
         }
         Consent::NeedsYes => Step::Refuse(bad_usage(
             format!("{ended} processes would be ended, and nobody is here to be asked"),
             "add --yes to end them all",
         )),
     }
+}
+
+/// A condition means several, of which so many can be ended.
+fn needs_batch(meant: usize, can_end: usize) -> Failure {
+    if can_end == meant {
+        return bad_usage(
+            format!("{meant} processes are meant, and nothing was ended"),
+            "add --batch to end them all, or name PIDs",
+        );
+    }
+    bad_usage(
+        format!("{meant} processes are meant, of which {can_end} can be ended, and none was"),
+        "add --batch to end what can be, or name PIDs",
+    )
 }
 
 fn bad_usage(what: String, hint: &str) -> Failure {

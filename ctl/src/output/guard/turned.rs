@@ -52,7 +52,9 @@ pub(crate) fn turned(turn: &Turn, doing: Doing, now: Timestamp, look: &Look) -> 
     let is_one = |(_, comes): &&(OpenViolation, Comes)| *comes != Comes::Nothing;
     let affected: Vec<_> = turn.open.iter().filter(is_one).collect();
     if affected.is_empty() {
-        lines.push(Line::plain("nobody breaks a rule now: nobody is affected"));
+        lines.push(Line::plain(
+            "nobody broke a rule at the last sample; by rules changed since: gpukillctl guard test",
+        ));
         return lines;
     }
     let begin = match doing {

@@ -3,6 +3,7 @@
 
 use super::super::sight::Sight;
 use super::Session;
+use crate::audit::{Act, ActKind, RulesOf};
 use crate::guard::Asked;
 use crate::guard::replay::replay;
 use gpukill_policy::access::{Operation, Roles, Ruling, check};
@@ -19,6 +20,7 @@ use gpukill_proto::guard::{
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{LONGEST_PART, LONGEST_RULES};
 use gpukill_proto::snapshot::{Job, Snapshot};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// So many violations that go on are told at once.
@@ -220,7 +222,9 @@ impl Session {
         expected: Option<RulesRevision>,
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
-        self.may_edit_rules()?;
+        self.may_edit_rules().inspect_err(|refusal| {
+            self.refuse_edit(RulesOf::Guard, edit.as_ref(), refusal);
+        })?;
         let edit = match edit {
             Some(edit) => edit,
             None => GuardEdit::Replace(self.offered.text()?),
@@ -246,6 +250,23 @@ impl Session {
             replay(&store, rules, request.since, request.until, is_wanted)
         })
         .await
+    }
+
+    /// Records that somebody may not make this edit; `None` is one of all rules.
+    pub(super) fn refuse_edit<E: fmt::Display>(
+        &self,
+        of: RulesOf,
+        edit: Option<&E>,
+        refusal: &Refusal,
+    ) {
+        let edit = edit.map_or_else(|| "replace all".to_owned(), E::to_string);
+        let act = Act {
+            kind: ActKind::EditRules,
+            uid: self.caller.uid,
+            asked: format!("{}{edit}", of.prefix()),
+            plan: "{}".into(),
+        };
+        self.shared.store.refuse(act, refusal.to_string());
     }
 
     pub(super) fn may_edit_rules(&self) -> Result<(), Refusal> {

@@ -1,6 +1,7 @@
 //! The calls about rogues: the rules by which they are known.
 
 use super::Session;
+use crate::audit::RulesOf;
 use gpukill_policy::access::Operation;
 use gpukill_proto::guard::{EditReport, RulesRevision, RulesText};
 use gpukill_proto::refusal::Refusal;
@@ -28,7 +29,9 @@ impl Session {
         expected: Option<RulesRevision>,
         is_dry_run: bool,
     ) -> Result<EditReport, Refusal> {
-        self.may_edit_rogue()?;
+        self.may_edit_rogue().inspect_err(|refusal| {
+            self.refuse_edit(RulesOf::Rogues, edit.as_ref(), refusal);
+        })?;
         let edit = match edit {
             Some(edit) => edit,
             None => RogueEdit::Replace(self.offered.text()?),

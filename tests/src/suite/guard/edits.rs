@@ -118,6 +118,20 @@ fn whoever_is_no_admin_may_read_rules_and_not_change_them() {
     let expected = "gpukillctl: cannot change the guard's rules\n\
          hint: ask root, or someone in group gpukill-admin\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (4, expected));
+    let rogue = ["rogue", "allow", "user", "nobody"];
+    assert_eq!(acting_as(NOBODY, &[], || stage.ctl(&rogue)).code, 4);
+    eventually("both are recorded as refused", || {
+        let acts = stage.json(&["audit", "actions", "-o", "json"]);
+        let refused = acts["actions"].as_array()?.iter();
+        let refused = refused.filter(|it| it["result"] == "refused");
+        let whats: Vec<_> = refused.map(|it| it["what"].as_str()).collect();
+        let [Some(rogue), Some(guard)] = whats[..] else {
+            return None;
+        };
+        assert_eq!(guard, "user policy nobody: memory_limit_gb = 80");
+        assert!(rogue.starts_with("rogue: "), "{rogue}");
+        Some(())
+    });
     let ran = acting_as(NOBODY, &[], || stage.ctl(&["guard", "config"]));
     assert_eq!((ran.code, ran.stdout.as_str()), (0, before.as_str()));
     assert_eq!(rules(&stage), before);

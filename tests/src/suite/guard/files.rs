@@ -186,7 +186,8 @@ fn how_far_the_guard_goes_is_what_the_admin_says() {
         json!([status["mode"], status["rehearses"]])
     };
     assert_eq!(mode(), json!(["dry-run", "soft"]));
-    let nobody = "nobody breaks a rule now: nobody is affected\n";
+    let nobody =
+        "nobody broke a rule at the last sample; by rules changed since: gpukillctl guard test\n";
     let soft = format!(
         "the guard is in mode soft: it warns, and ends a job when the grace is over\n{nobody}"
     );

@@ -266,7 +266,7 @@ fn a_daemon_of_ones_own_needs_no_root_and_lives_in_ones_own_directories() {
             std::fs::create_dir_all(directory).unwrap();
         }
         let settings = format!(
-            "[daemon]\npoll_interval = \"100ms\"\n[backends]\nnvidia_library = {:?}\n",
+            "[daemon]\npoll_interval = \"100ms\"\nforeign_pids = true\n[backends]\nnvidia_library = {:?}\n",
             stage.library()
         );
         std::fs::write(config.join("gpukill/gpukilld.toml"), settings).unwrap();

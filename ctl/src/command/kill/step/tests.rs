@@ -81,6 +81,17 @@ fn several_that_a_selector_means_need_batch_and_a_yes_from_somebody() {
 }
 
 #[test]
+fn of_several_that_are_meant_it_is_said_how_many_can_be_ended() {
+    let mut plan = planned(3, false);
+    plan.targets[1].fate = Fate::Denied("bob".into());
+    assert_eq!(
+        done(&plan, said(false, false, false)),
+        "3: 3 processes are meant, of which 2 can be ended, and none was"
+    );
+    assert_eq!(done(&plan, said(true, false, false)), "end");
+}
+
+#[test]
 fn a_scope_that_reaches_several_is_asked_about_and_needs_no_batch() {
     let plan = sample::plan();
     let said = |yes, can_ask| said(false, yes, can_ask);

@@ -173,7 +173,7 @@ fn a_change_of_the_mode_names_it_and_whom_it_affects() {
             Was::Stopped,
             saying,
             "the guard would be in mode enforce, and would end jobs again: it has stopped; it\n  \
-             ends jobs without a warning\nnobody breaks a rule now: nobody is affected\n"
+             ends jobs without a warning\nnobody broke a rule at the last sample; by rules changed since: gpukillctl guard test\n"
                 .to_owned(),
         ),
     ] {
