@@ -66,8 +66,11 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// was killed and is not counts as stuck.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// So much of what a sensor complained of is logged, in bytes.
+/// So much of what a sensor complained of last is logged, in bytes.
 const COMPLAINTS_MAX: usize = 2048;
+
+/// As much as a pipe holds, unless somebody set another size (pipe(7)).
+const PIPE: u64 = 64 << 10;
 
 /// So much of its last line is part of the fault.
 const COMPLAINT_MAX: usize = 160;
@@ -93,14 +96,18 @@ impl Sensor {
     }
 
     fn try_spawn(library: &str) -> io::Result<Self> {
+        // The link is the running program itself, even when an upgrade has
+        // replaced its file: parent and child always speak the same messages.
+        let mut program = Command::new("/proc/self/exe");
+        program.arg0("gpukilld-sensor").args(["--sensor", library]);
+        Self::start(program)
+    }
+
+    fn start(mut program: Command) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         // Nobody reads it before the end: what does not fit is lost, and blocks nobody.
         let (complaints, complains) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // The link is the running program itself, even when an upgrade has
-        // replaced its file: parent and child always speak the same messages.
-        let child = Command::new("/proc/self/exe")
-            .arg0("gpukilld-sensor")
-            .args(["--sensor", library])
+        let child = program
             // Nothing in it speaks for the daemon.
             .env_remove("NOTIFY_SOCKET")
             .env_remove("WATCHDOG_PID")
@@ -186,6 +193,8 @@ impl Sensor {
         loop {
             let mut sockets = [PollFd::new(&self.socket, PollFlags::IN)];
             match poll(&mut sockets, Some(&step)) {
+                // Whoever its library started may have the other end of the socket too.
+                Ok(0) if self.is_over() => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return Ok(()),
                 Err(error) => return Err(error.into()),
@@ -258,11 +267,7 @@ impl Sensor {
 
     /// How it ended, once it has.
     fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid
-            && matches!(waitid(WaitId::Pid(pid), look), Ok(Some(_)))
-        {
+        if let Some(pid) = self.number().filter(|_| self.is_over()) {
             // Its number is nobody else's while nobody has waited for it.
             let _ = kill_process_group(pid, Signal::KILL);
             self.tell_complaints();
@@ -270,16 +275,29 @@ impl Sensor {
         self.child.try_wait()
     }
 
+    /// Whether it has ended and nobody has waited for it.
+    fn is_over(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        self.number()
+            .is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), look), Ok(Some(_))))
+    }
+
+    fn number(&self) -> Option<Pid> {
+        i32::try_from(self.pid()).ok().and_then(Pid::from_raw)
+    }
+
     fn tell_complaints(&mut self) {
-        let mut bytes = vec![0; COMPLAINTS_MAX];
-        let length = self.complaints.read(&mut bytes).unwrap_or_default();
-        let said = bytes.get(..length).unwrap_or_default().trim_ascii();
+        let mut bytes = Vec::new();
+        // That there is no more is an error where somebody else has the pipe still.
+        let _ = (&self.complaints).take(PIPE).read_to_end(&mut bytes);
+        let said = bytes.trim_ascii();
         if said.is_empty() {
             return;
         }
         let last = said.rsplit(|byte| *byte == b'\n').next();
         self.complaint = last.map(|last| visible(last, COMPLAINT_MAX));
-        let said = visible(said, COMPLAINTS_MAX);
+        let from = said.len().saturating_sub(COMPLAINTS_MAX);
+        let said = visible(said.get(from..).unwrap_or_default(), COMPLAINTS_MAX);
         tracing::warn!(pid = self.pid(), "the sensor said: {said}");
     }
 }
@@ -301,5 +319,41 @@ mod tests {
         assert_eq!(how, "ended unexpectedly (exit status: 101");
         assert!(said.contains("'sensor'"), "{said}");
         assert!(sensor.end());
+    }
+
+    /// Why a sensor that is this script of the shell's failed, and how it was left.
+    fn of(script: &str) -> (Sensor, String) {
+        let mut shell = Command::new("sh");
+        // What it starts in the background has no other input than descriptor 3.
+        shell.args(["-c", &format!("exec 3<&0; {script}")]);
+        let mut sensor = Sensor::start(shell).unwrap();
+        let patience = Patience {
+            whole: MINUTE,
+            each: MINUTE,
+        };
+        let why = sensor.hear(&[], patience).unwrap_err();
+        (sensor, why)
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_sensor_that_ended_is_not_waited_for_while_whom_it_left_has_its_socket() {
+        let (mut sensor, why) = of("sleep 1000 & seq 9999 >&2; echo why >&2; exit 7");
+        assert_eq!(why, "ended unexpectedly (exit status: 7): why");
+        // With its group, which was the only other one, the socket has gone.
+        sensor.socket.set_read_timeout(Some(MINUTE)).unwrap();
+        match sensor.socket.read(&mut [0; 1]) {
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
+            Ok(read) => assert_eq!(read, 0),
+        }
+    }
+
+    #[test]
+    fn a_sensor_that_complains_without_end_is_not_kept_waiting() {
+        let (_, why) = of("yes | head -c 1000000 >&2; exit 7");
+        let (how, said) = why.split_at("ended unexpectedly (exit status: 7): ".len());
+        assert_eq!(how, "ended unexpectedly (exit status: 7): ");
+        assert!(!said.is_empty() && said.len() <= COMPLAINT_MAX, "{said}");
     }
 }

@@ -15,8 +15,8 @@ pub(crate) const LONGEST: u64 = 1 << 20;
 /// What the file says; nothing where there is none.
 ///
 /// # Errors
-/// When it is there and cannot be read, is a link to nothing, is no file, others may write it, is longer than
-/// [`LONGEST`] or no text.
+/// When it is there and cannot be read, is a link to nothing or below one, is no file,
+/// others may write it, is longer than [`LONGEST`] or no text.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     read_at_most(path, LONGEST)
 }
@@ -50,19 +50,25 @@ pub(crate) fn read_at_most(path: &Path, longest: u64) -> Result<Option<String>> 
 }
 
 /// That nothing was written, and not something where we see nothing, as in a home that
-/// is hidden from us.
+/// is hidden from us: neither it nor a directory around it is a link to there.
 fn nothing_at(path: &Path) -> Result<()> {
-    match std::fs::read_link(path) {
-        Ok(leads_to) => Err(Error::new(
-            ErrorKind::NotFound,
-            format!(
-                "it is a link to {}, where gpukilld sees nothing: make that file where it \
-                 does, or remove the link",
-                leads_to.display()
-            ),
-        )),
-        Err(_) => Ok(()),
-    }
+    let link = path
+        .ancestors()
+        .find_map(|at| Some((at, std::fs::read_link(at).ok()?)).filter(|_| !at.exists()));
+    let Some((at, leads_to)) = link else {
+        return Ok(());
+    };
+    let (what, leads_to) = (
+        if at == path { "it" } else { "its directory" },
+        leads_to.display(),
+    );
+    Err(Error::new(
+        ErrorKind::NotFound,
+        format!(
+            "{what} is a link to {leads_to}, where gpukilld sees nothing: make that where it \
+             does, or remove the link"
+        ),
+    ))
 }
 
 /// How safe a file is that was put in its place.
@@ -301,14 +307,24 @@ mod tests {
     #[test]
     fn a_link_to_where_nothing_is_seen_is_not_taken_for_no_rules() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("guard.toml");
-        std::os::unix::fs::symlink("/root/none/guard.toml", &path).unwrap();
-        let error = read(&path).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "it is a link to /root/none/guard.toml, where gpukilld sees nothing: make that \
-             file where it does, or remove the link"
-        );
+        let [file, rules] = ["guard.toml", "rules"].map(|name| directory.path().join(name));
+        std::os::unix::fs::symlink("/root/none/guard.toml", &file).unwrap();
+        std::os::unix::fs::symlink("/root/none", &rules).unwrap();
+        for (path, what) in [
+            (file, "it is a link to /root/none/guard.toml"),
+            (
+                rules.join("guard.toml"),
+                "its directory is a link to /root/none",
+            ),
+        ] {
+            let error = read(&path).unwrap_err();
+            let rest = "where gpukilld sees nothing: make that where it does, or remove the link";
+            assert_eq!(error.to_string(), format!("{what}, {rest}"));
+        }
+        // A directory that is there, by a link, and has no rules.
+        let linked = directory.path().join("linked");
+        std::os::unix::fs::symlink(".", &linked).unwrap();
+        assert_eq!(read(&linked.join("none.toml")).unwrap(), None);
     }
 
     #[test]

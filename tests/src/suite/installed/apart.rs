@@ -108,8 +108,12 @@ fn a_person_of_the_daemons_name_does_not_become_the_daemon() {
         it.write("/etc/passwd", &format!("{others}\n{edited}\n"));
         is_refused(&it, why);
     }
-    // One that an admin made as it would be made.
+    // One that an admin made as it would be made, where it is told twice from which number
+    // on people's are.
     it.write("/etc/passwd", &text);
+    let defaults = std::fs::read_to_string(it.path("/etc/login.defs")).unwrap();
+    let twice = format!("{defaults}\nUID_MIN 1500\nUID_MIN 1000\n");
+    it.write("/etc/login.defs", &twice);
     it.install(&it.package.first);
     // Later they may do as they like.
     it.does(&[
