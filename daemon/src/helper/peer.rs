@@ -2,12 +2,11 @@
 //! it with their own rights.
 
 use crate::procfs::file::read_at_most;
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{UnixCredentials, getsockopt};
 use nix::unistd::User;
-use rustix::fd::AsFd;
-use rustix::io::Errno;
-use rustix::net::UCred;
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::Pid;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// The daemon's user.
@@ -18,12 +17,12 @@ const STATUS_MAX: u64 = 16 << 10;
 
 /// Refuses everybody but root and the daemon, or whoever `allowed` names.
 pub(super) fn check(at: impl AsFd, allowed: Option<u32>) -> Result<(), String> {
-    let peer = match socket_peercred(at) {
+    let peer = match getsockopt(&at, PeerCredentials) {
         Ok(peer) => peer,
-        Err(Errno::NOTSOCK) => return Ok(()),
+        Err(Errno::ENOTSOCK) => return Ok(()),
         Err(error) => return Err(format!("who asks cannot be told: {error}")),
     };
-    let uid = peer.uid.as_raw();
+    let uid = peer.uid();
     let may = match allowed {
         _ if uid == 0 => true,
         Some(allowed) => uid == allowed,
@@ -44,14 +43,14 @@ fn is_daemons(uid: u32) -> bool {
 
 /// The sensor has the daemon's user, hosts a vendor's library, and has no capability.
 /// Should the pid be another's by now, that one must be of this user too.
-fn has_rights(peer: UCred) -> Result<(), String> {
-    let directory = Path::new("/proc").join(Pid::as_raw(Some(peer.pid)).to_string());
+fn has_rights(peer: UnixCredentials) -> Result<(), String> {
+    let directory = Path::new("/proc").join(peer.pid().to_string());
     let text = read_at_most(&directory.join("status"), STATUS_MAX)
         .map_err(|error| format!("who asks cannot be told: {error}"))?;
     // In a user namespace of their own anybody has every capability.
     let namespace = |of: &Path| std::fs::read_link(of.join("ns/user")).ok();
     let is_ours = namespace(&directory) == namespace(Path::new("/proc/self"));
-    if is_ours && is_daemon(&String::from_utf8_lossy(&text), peer.uid.as_raw()) {
+    if is_ours && is_daemon(&String::from_utf8_lossy(&text), peer.uid()) {
         Ok(())
     } else {
         Err("of the daemon's user only the daemon may ask for a reset".to_owned())
