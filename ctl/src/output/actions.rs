@@ -9,7 +9,7 @@ use super::look::{Look, Symbols};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::value::{self, date_and_clock, disk_size, thousands};
 use crate::exit::Failure;
-use ended::{Ended, Memory, ended, gpus, rule};
+use ended::{Ended, Memory, ended, rule};
 use gpukill_proto::audit::ActionRecord;
 use gpukill_proto::document::ActionDocument;
 use gpukill_proto::reading::Reading;
@@ -66,9 +66,10 @@ impl Entry for Acted {
     }
 
     fn for_a_table(self) -> Self {
+        let (ended, gpus) = ended(&self.record);
         let told = Told {
-            ended: ended(&self.record),
-            gpus: gpus(&self.record),
+            ended,
+            gpus,
             of_the_store: of_the_store(&self.record),
         };
         let record = ActionRecord {

@@ -53,7 +53,7 @@ pub(super) enum Memory {
 }
 
 /// As much of a plan as is told.
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 struct Plan {
     #[serde(default)]
     targets: Vec<Target>,
@@ -105,23 +105,24 @@ pub(super) fn rule(record: &ActionRecord) -> Option<&str> {
     what?.strip_prefix(BY_GUARD)
 }
 
-/// The GPUs that a plan names, as they were numbered then.
-pub(super) fn gpus(record: &ActionRecord) -> BTreeSet<u32> {
-    let plan: Plan = read(&record.plan).unwrap_or_default();
-    let ended = plan.targets.iter().filter(|it| it.is_ended());
-    let held = ended.flat_map(|it| &it.holds);
-    held.chain(&plan.gpus).map(|it| it.gpu_index).collect()
-}
-
-/// What is told of a kill; of what was refused, or is for others' eyes, there is nothing.
-pub(super) fn ended(record: &ActionRecord) -> Ended {
-    let is_told = record.kind == "kill" && record.word.as_deref() != Some("refused");
-    let plan: Option<Plan> = read(&record.plan).filter(|_| is_told);
-    let Some(mut plan) = plan else {
-        return Ended::default();
+/// What is told of a kill, and the GPUs that the plan of an act names, as they were
+/// numbered then. Of what was refused, or is for others' eyes, there is no kill.
+pub(super) fn ended(record: &ActionRecord) -> (Ended, BTreeSet<u32>) {
+    let Some(mut plan) = read::<Plan>(&record.plan) else {
+        return (Ended::default(), BTreeSet::new());
     };
     plan.targets.retain(Target::is_ended);
-    let targets = &plan.targets;
+    let held = plan.targets.iter().flat_map(|it| &it.holds);
+    let gpus = held.chain(&plan.gpus).map(|it| it.gpu_index).collect();
+    let is_told = record.kind == "kill" && record.word.as_deref() != Some("refused");
+    let ended = match is_told {
+        true => of_kill(record, &plan.targets),
+        false => Ended::default(),
+    };
+    (ended, gpus)
+}
+
+fn of_kill(record: &ActionRecord, targets: &[Target]) -> Ended {
     let named = targets.iter().find(|it| it.named).or(targets.first());
     let people: BTreeSet<&String> = targets.iter().filter_map(|it| it.owner.as_ref()).collect();
     Ended {
@@ -218,10 +219,10 @@ mod tests {
             (Reading::Withheld, None),
         ] {
             let mut record = record("guard: default: idle", plan);
-            let whom = ended(&record).whom(Symbols::Unicode);
+            let whom = ended(&record).0.whom(Symbols::Unicode);
             assert_eq!(whom.as_deref(), expected);
             record.word = Some("refused".into());
-            assert_eq!(ended(&record).whom(Symbols::Unicode), None);
+            assert_eq!(ended(&record).0.whom(Symbols::Unicode), None);
         }
     }
 
@@ -245,12 +246,12 @@ mod tests {
         let (_, report) = sample::report();
         let outcome = serde_json::to_string(&KillReportDocument::from(&report));
         record.outcome = Reading::Value(outcome.expect("plain values"));
-        let told = ended(&record);
+        let (told, gpus) = ended(&record);
         assert_eq!(
             told.whom(Symbols::Unicode).as_deref(),
             Some("48213 python and 8 more of alice")
         );
-        assert_eq!(gpus(&record), BTreeSet::from([0, 1, 2, 3]));
+        assert_eq!(gpus, BTreeSet::from([0, 1, 2, 3]));
         let longest = report.outcomes.iter().filter_map(|it| match it.ending {
             gpukill_proto::kill::Ending::Ended(_, after)
             | gpukill_proto::kill::Ending::Survived(_, after) => Some(after),
