@@ -4,3 +4,5 @@
 pub(crate) mod file;
 
 pub(crate) mod stat;
+
+pub(crate) mod status;

@@ -1,7 +1,7 @@
 //! Who asks. Where standard input is no socket, whoever started this program does
 //! it with their own rights.
 
-use crate::procfs::file::read_at_most;
+use crate::procfs::status;
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{UnixCredentials, getsockopt};
@@ -11,9 +11,6 @@ use std::path::Path;
 
 /// The daemon's user.
 const DAEMON: &str = "gpukill";
-
-/// More of a status file than this is not read; Linux writes about 1.5 KiB.
-const STATUS_MAX: u64 = 16 << 10;
 
 /// Refuses everybody but root and the daemon, or whoever `allowed` names.
 pub(super) fn check(at: impl AsFd, allowed: Option<u32>) -> Result<(), String> {
@@ -45,8 +42,8 @@ fn is_daemons(uid: u32) -> bool {
 /// Should the pid be another's by now, that one must be of this user too.
 fn has_rights(peer: UnixCredentials) -> Result<(), String> {
     let directory = Path::new("/proc").join(peer.pid().to_string());
-    let text = read_at_most(&directory.join("status"), STATUS_MAX)
-        .map_err(|error| format!("who asks cannot be told: {error}"))?;
+    let text =
+        status::read(&directory).map_err(|error| format!("who asks cannot be told: {error}"))?;
     // In a user namespace of their own anybody has every capability.
     let namespace = |of: &Path| std::fs::read_link(of.join("ns/user")).ok();
     let is_ours = namespace(&directory) == namespace(Path::new("/proc/self"));

@@ -2,13 +2,11 @@
 //! `loginuid`.
 
 use crate::procfs::file::{failed, read_at_most};
+use crate::procfs::status;
 use gpukill_policy::access::Uids;
 use gpukill_proto::reading::Reading;
 use std::io;
 use std::path::Path;
-
-/// More of a status file than this is not read; Linux writes about 1.5 KiB.
-const STATUS_MAX: u64 = 16 << 10;
 
 /// What of `/proc/PID/status` is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +19,7 @@ pub(super) struct Status {
 impl Status {
     /// From the directory of a process.
     pub(super) fn read(directory: &Path) -> Self {
-        match read_at_most(&directory.join("status"), STATUS_MAX) {
+        match status::read(directory) {
             Ok(text) => Self::parse(&text),
             Err(error) => {
                 let why: Reading<()> = failed(error);
