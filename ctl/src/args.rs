@@ -23,7 +23,7 @@ mod fish;
 
 use crate::settings::{Colors, Format, LogLevel, bounds};
 pub use audit::{Actions, Audit, AuditCommand, Period, Which};
-pub use audit_copies::{Backup, Export, ExportFormat, Prune, Restore};
+pub use audit_copies::{Backup, Export, ExportFormat, Prune};
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
@@ -114,6 +114,8 @@ pub enum Command {
     Quiesce(Quiesce),
     /// Read the NVIDIA driver again, before a quiesce is over
     Resume,
+    /// Drop GPUs from the list that are gone and stay away
+    Forget(Forget),
     /// Completions for a shell, to standard output
     Completions(Completions),
 }
@@ -256,6 +258,14 @@ pub struct Quiesce {
     /// For so many minutes, at most a day
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole(bounds::QUIESCE_MINUTES, 30))]
     pub minutes: u64,
+}
+
+/// `forget`
+#[derive(Debug, Args)]
+pub struct Forget {
+    /// These GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
+    #[arg(long, value_name = "SEL", value_parser = text())]
+    pub gpu: String,
 }
 
 /// `completions`
@@ -482,7 +492,7 @@ mod tests {
             let yes = yes.unwrap_or_else(|| panic!("{path} has no --yes"));
             assert_eq!(yes.get_short(), Some('y'), "{path}");
             let help = yes.get_help().expect("it has a help").to_string();
-            let asks = ["kill", "reset", "restore", "prune", "import"];
+            let asks = ["kill", "reset", "prune", "import"];
             let is_asking = asks.contains(&command.get_name());
             assert_eq!(help == "Do not ask", is_asking, "{path}: {help}");
         }

@@ -25,6 +25,8 @@ pub(crate) mod reset;
 
 pub(crate) mod list;
 
+pub(crate) mod forget;
+
 pub(crate) mod quiesce;
 
 pub(crate) mod resume;
@@ -57,6 +59,7 @@ pub(crate) fn run(
             Command::Guard(wanted) => guard::run(wanted, settings, messages).await,
             Command::Rogue(wanted) => rogue::run(wanted, settings, messages).await,
             Command::Quiesce(wanted) => quiesce::run(wanted, settings, messages).await,
+            Command::Forget(wanted) => forget::run(wanted, settings, messages).await,
             Command::Resume => resume::run(settings, messages).await,
             Command::Completions(wanted) => completions::run(wanted),
         }

@@ -16,8 +16,7 @@
 //! - [`status`], [`history`], [`actions`], [`summary`]: the other answers, for
 //!   people.
 //! - [`json`], [`csv`]: the same for programs.
-//! - [`export`]: records and copies in files; [`prune`]: what is deleted;
-//!   [`restore`]: what is put in the place of what.
+//! - [`export`]: records and copies in files; [`prune`]: what is deleted.
 //! - [`screen`]: the terminal while `list --watch` has it.
 //! - [`passing`]: one line on stderr while something is waited for.
 
@@ -69,8 +68,6 @@ pub(crate) mod history;
 pub(crate) mod export;
 
 pub(crate) mod prune;
-
-pub(crate) mod restore;
 
 pub(crate) mod actions;
 

@@ -295,7 +295,10 @@ impl From<&Cli> for Flags {
             Command::Rogue(rogue) => {
                 flags.output_format = rogue.output().map(Format::from);
             }
-            Command::Quiesce(_) | Command::Resume | Command::Completions(_) => {}
+            Command::Quiesce(_)
+            | Command::Resume
+            | Command::Forget(_)
+            | Command::Completions(_) => {}
         }
         flags
     }

@@ -1,6 +1,6 @@
 //! The command line of gpukilld.
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
 /// Knows who uses the GPUs of this box, and tells gpukillctl.
@@ -31,4 +31,31 @@ pub struct Args {
     /// Run as the sensor over this NVML library; only gpukilld itself does so
     #[arg(long, value_name = "LIBRARY", hide = true)]
     pub sensor: Option<String>,
+
+    /// Read or try rules for the daemon; only gpukilld itself does so
+    #[arg(long, hide = true)]
+    pub evaluate: bool,
+
+    /// What is done instead of running the daemon.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What is done instead of running the daemon.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Replace the store by a backup, as root and while gpukilld is stopped
+    Restore(Restore),
+}
+
+/// `restore`
+#[derive(Debug, Clone, clap::Args)]
+pub struct Restore {
+    /// A file of root's, as `gpukillctl audit backup` made it
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Only print what would replace what
+    #[arg(long)]
+    pub dry_run: bool,
 }

@@ -70,30 +70,32 @@ mod verdicts;
 
 mod writer;
 
+pub(crate) use asking::{Past, PastUses};
 pub(crate) use backup::asked_for as asked_for_a_copy;
 pub(crate) use copy::Made;
 pub(crate) use fault_log::FaultChange;
 pub(crate) use measured::Recording;
-pub(crate) use query::{Chosen, Whom};
-pub(crate) use restore::Taken;
+pub(crate) use query::{Chosen, DeviceProcess, PastUse, Whom};
+pub(crate) use restore::Prepared as PreparedRestore;
 pub(crate) use retention::Keep;
 pub(crate) use sample::{Accounts, Departed, Departure, Groups, Sample, Suspicions, about};
 
 use crate::catalogue::{About, tell};
 use acts::End;
 use fault_log::FaultLog;
+use gpukill_policy::access::LimitGroup;
 use gpukill_proto::audit::{AuditFilter, AuditPage, AuditQuery, AuditSummary};
 use gpukill_proto::guard::GuardRecord;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::Finding;
-use gpukill_proto::snapshot::GpuEvent;
+use gpukill_proto::snapshot::{DeviceId, GpuEvent};
 use gpukill_proto::status::StoreReport;
 use gpukill_proto::units::Timestamp;
 use inbox::{Inbox, Intent};
 pub(crate) use open_act::{OpenAct, tell_unrecorded_end};
 use rusqlite::Connection;
 use standing::{Standing, lock};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -133,7 +135,6 @@ enum Order {
     /// Whether the wall clock can be relied on.
     Clock(oneshot::Sender<bool>),
     Prune(writer::Pruning),
-    Restore(Box<restore::Restoring>),
     Close(SyncSender<()>),
 }
 
@@ -161,6 +162,8 @@ pub(crate) enum Event {
     Quiesced(u32, Timestamp),
     /// Somebody ended that early: who.
     Resumed(u32),
+    /// Somebody had a device that is gone dropped: who, and which.
+    Forgotten(u32, DeviceId),
     /// A file of the store was broken and is set aside: as what, and why.
     SetAside(String, String),
 }
@@ -250,11 +253,6 @@ struct ActId(i64);
 enum Inquiry {
     Samples(Box<dyn Asked>),
     Audit(Box<dyn Asked>),
-    /// Lets go of the files, says so, and comes back when the other side is gone.
-    Away {
-        gone: oneshot::Sender<()>,
-        back: std::sync::mpsc::Receiver<()>,
-    },
     Close(SyncSender<()>),
 }
 
@@ -279,6 +277,11 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// The directory that its files lie in.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Starts the store in `directory`; `boot` names this boot of the box, and
     /// `recovered` is what was done for kills that an earlier run of the daemon left.
     /// A store that cannot be opened is a fault, not an error, and is tried again.
@@ -312,12 +315,13 @@ impl Store {
         }
         let writer = writer::Writer::new(directory.clone(), boot, keep, inbox, shared);
         let writer = writer.having(recovered);
+        let (opening, opened) = sync_channel(0);
         std::thread::Builder::new()
             .name("store-write".into())
-            .spawn(move || writer.run(&received))?;
+            .spawn(move || writer.run(&received, opening))?;
         std::thread::Builder::new()
             .name("store-read".into())
-            .spawn(move || reader::run(&directory, &asked, &seen_by_reader))?;
+            .spawn(move || reader::run(&directory, &asked, &opened, &seen_by_reader))?;
         Ok(store)
     }
 
@@ -444,11 +448,11 @@ impl Store {
     /// Records and logs an act that was not begun, and why. Never waits. Repeats
     /// are told of once a minute with their number, and of very many different ones
     /// only the number is.
-    pub(crate) fn refuse(&self, act: Act, why: String) {
+    pub(crate) fn refuse(&self, act: Act, by: LimitGroup, why: String) {
         let (at, now) = (SystemTime::now().into(), Instant::now());
         let is_first = {
             let mut inbox = inbox::open(&self.inbox);
-            inbox.refusals.take(act, why, at, now)
+            inbox.refusals.take(act, by, why, at, now)
         };
         if is_first && let Err(why) = self.wake() {
             tell!(NotRecorded, why; "a refusal is not recorded");

@@ -2,8 +2,9 @@
 
 use crate::config::Config;
 use crate::host::users::Users;
-use gpukill_policy::access::{Caller, Reach, Roles};
+use gpukill_policy::access::{Caller, LimitGroup, Reach, Roles};
 use gpukill_policy::kill::protected::Protection;
+use gpukill_policy::select::Glob;
 use rustix::thread::CapabilitySet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,16 +15,23 @@ use tokio::sync::watch;
 pub(crate) struct Authority {
     pub(crate) config: watch::Receiver<Arc<Config>>,
     pub(crate) users: Users,
+    /// The first uid that is a person's.
+    uid_min: u32,
     /// Whether the guard is among those who may end anybody's processes.
     is_the_guards: bool,
 }
 
 impl Authority {
     /// By these settings, for people.
-    pub(crate) const fn new(config: watch::Receiver<Arc<Config>>, users: Users) -> Self {
+    pub(crate) const fn new(
+        config: watch::Receiver<Arc<Config>>,
+        users: Users,
+        uid_min: u32,
+    ) -> Self {
         Self {
             config,
             users,
+            uid_min,
             is_the_guards: false,
         }
     }
@@ -38,12 +46,14 @@ impl Authority {
     }
 
     /// Who asks where the guard does: the daemon's own user, who is nobody special to
-    /// the socket.
+    /// the socket, and with whom no client shares a limit.
     pub(crate) fn the_guard() -> Caller {
+        let uid = rustix::process::getuid().as_raw();
         Caller {
-            uid: rustix::process::getuid().as_raw(),
+            uid,
             groups: BTreeSet::new(),
             contained: false,
+            limit_group: LimitGroup::Guard,
         }
     }
 
@@ -79,9 +89,14 @@ impl Authority {
         let protect = self.config.borrow().protect.clone();
         Protection {
             daemon: std::process::id(),
+            uid_min: self.uid_min,
             names: protect.names,
             users: protect.users,
-            units: protect.units,
+            units: protect
+                .units
+                .iter()
+                .filter_map(|it| Glob::parse(it))
+                .collect(),
             containers: protect.containers,
         }
     }
@@ -106,7 +121,8 @@ impl Settings {
     /// The default ones, and an authority that reads them.
     pub(crate) fn read_with(users: Users) -> (Self, Authority) {
         let (settings, config) = watch::channel(Arc::default());
-        (Self(settings), Authority::new(config, users))
+        let uid_min = gpukill_policy::access::UID_MIN;
+        (Self(settings), Authority::new(config, users, uid_min))
     }
 
     /// Nobody ends what these run, from now on.

@@ -15,6 +15,8 @@ mod lost;
 
 pub(crate) mod nvidia;
 
+mod pace;
+
 mod quarantine;
 
 pub(crate) mod reader;
@@ -22,10 +24,12 @@ pub(crate) mod reader;
 pub(crate) mod wanted;
 
 use crate::holders::DeviceNumber;
+use drm::clients::PersonOf;
 use gpukill_policy::memory::Sharing;
+use gpukill_proto::holders::FirstHolder;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
-    BackendState, DeviceId, GpuEvent, InstanceId, ProcessKey, Use, Vendor, Vitals,
+    BackendState, DeviceId, GpuEvent, InstanceId, LossKind, ProcessKey, Use, Vendor, Vitals,
 };
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -56,6 +60,7 @@ pub(crate) struct Roots {
     pub(crate) sysfs: PathBuf,
     pub(crate) procfs: PathBuf,
     pub(crate) host: PathBuf,
+    pub(crate) person_of: PersonOf,
 }
 
 /// Why a backend read nothing; what it read before stays, and grows old.
@@ -78,7 +83,7 @@ pub(crate) struct Readings {
     pub(crate) cuda: Reading<String>,
     /// The devices that have a name.
     pub(crate) devices: Vec<DeviceReadings>,
-    /// The devices that are counted and cannot be reached, not even for a name.
+    /// The devices that are counted and cannot be read, not even for a name.
     pub(crate) lost: Vec<LostDevice>,
     /// What went wrong beyond a single value, such as a device without a name.
     pub(crate) faults: Vec<String>,
@@ -101,10 +106,17 @@ impl Readings {
     }
 }
 
-/// A device that the driver counts and cannot reach.
+/// A device that the driver counts and cannot read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LostDevice {
     pub(crate) index: u32,
+    pub(crate) cause: LossCause,
+}
+
+/// Why a device cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LossCause {
+    pub(crate) kind: LossKind,
     /// What the driver says.
     pub(crate) why: String,
 }
@@ -120,15 +132,19 @@ pub(crate) struct DeviceReadings {
     pub(crate) memory: MemoryReadings,
     pub(crate) vitals: Vitals,
     pub(crate) instances: Vec<InstanceReadings>,
-    /// What the driver says when it cannot reach the device any more.
-    pub(crate) lost: Option<String>,
+    /// Why it cannot be read, where the driver says so.
+    pub(crate) lost: Option<LossCause>,
     pub(crate) processes: Reading<Vec<ProcessReadings>>,
+    /// Why not all of its instances could be listed (NVIDIA).
+    pub(crate) instances_fault: Option<String>,
     /// Why there may be processes that are not in the list; `None` when it is
     /// whole.
     pub(crate) unseen: Option<String>,
     /// Whoever has the same client open as a process of the list, for which its
     /// memory is counted (DRM).
     pub(crate) sharers: Vec<Sharer>,
+    /// The processes that hold clients of which the owner is not known (DRM).
+    pub(crate) passed: Vec<PassedClient>,
     /// How much of what a process holds others may hold too (DRM); who shares
     /// nothing is not in it. No sensor tells of it.
     #[serde(skip)]
@@ -151,6 +167,15 @@ pub(crate) struct Sharer {
     pub(crate) key: ProcessKey,
     /// The one for which it is counted.
     pub(crate) with: u32,
+}
+
+/// A process that holds a client that processes of several persons held: the
+/// descriptor was passed from one to the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PassedClient {
+    pub(crate) key: ProcessKey,
+    /// The first holder that is known of.
+    pub(crate) first: FirstHolder,
 }
 
 /// A device file.
@@ -178,12 +203,36 @@ impl DeviceReadings {
             instances: Vec::new(),
             lost: None,
             processes: why.because(),
+            instances_fault: None,
             unseen: None,
             sharers: Vec::new(),
+            passed: Vec::new(),
             sharing: BTreeMap::new(),
             nodes: Vec::new(),
             silent_since: None,
         }
+    }
+
+    /// Why readings of it failed: of itself, its instances and its processes.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = &str> {
+        let parts = self.instances.iter();
+        let memories = parts.clone().map(|it| &it.memory).chain([&self.memory]);
+        let memories = memories.flat_map(|it| [&it.total, &it.used, &it.reserved]);
+        let processes = self.processes.known().into_iter().flatten();
+        let held = processes.clone().map(|it| &it.memory);
+        let shares = processes.flat_map(|it| {
+            let used = &it.utilization;
+            [&used.sm, &used.memory, &used.encoder, &used.decoder]
+        });
+        let texts = [&self.name, &self.pci].into_iter();
+        let texts = texts.chain(parts.map(|it| &it.profile));
+        let of_vitals = self.vitals.failures().map(|(_, why)| why);
+        of_vitals
+            .chain(texts.filter_map(Reading::failure))
+            .chain(memories.chain(held).filter_map(Reading::failure))
+            .chain(shares.filter_map(Reading::failure))
+            .chain(self.processes.failure())
+            .chain(self.instances_fault.as_deref())
     }
 
     /// What each of these processes holds, and how much of it others may hold too.

@@ -71,6 +71,12 @@ kinds! {
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid, job, owner, ended, left, why];
     Snoozed = "snoozed", "94258119a97f4e4d84d2fd2d75f0516e", INFO, "whoever was warned has more time",
         [rule, subject, mode, value, limit, pid, uid, gpu_uuid, caller_uid, deadline, left];
+    SnoozeVoided = "snooze-voided", "5b2e2a7d0c1f4f0b9a6d3f0b7d1c6e84", WARN,
+        "a snooze is void before it is over: its rule is gone",
+        [rule, subject, mode, uid, deadline];
+    RulesDoubted = "rules-doubted", "c3a1f6de7b0e4c52a1d4e7f2903b85aa", ERROR,
+        "these rules may not fit this box: they concern many of its people",
+        [rule, subject, mode, people, of];
     BreakerTripped = "breaker-tripped", "0478ada9cb344942bff21e178b46c797", ERROR,
         "too many jobs would be ended: the guard ends nobody any more",
         [rule, subject, mode, ended];
@@ -114,8 +120,16 @@ kinds! {
         "an act was not settled", [act, word, why];
     ActBrokenOff = "act-broken-off", "d4e7fe0549f041b68bbbf1c59dc99beb", ERROR,
         "a fault of gpukilld broke an act off", [act, action, pid, uid, gpu_uuid];
-    GpuReset = "gpu-reset", "a64b615cc4f64a45a3c42add2a943ffd", INFO, "a GPU is reset",
-        [gpu_uuid];
+    GpuResetBegins = "gpu-reset-begins", "3f14f1509eaa4814a1b4bd1383795ee5", INFO,
+        "a reset of a GPU begins", [gpu, gpu_uuid, caller_uid];
+    GpuReset = "gpu-reset", "a64b615cc4f64a45a3c42add2a943ffd", INFO,
+        "a GPU was reset, and answers again", [gpu, gpu_uuid, caller_uid, note];
+    GpuNotReset = "gpu-not-reset", "478149ce176e421a9487122412f45080", WARN,
+        "a GPU was not reset", [gpu, gpu_uuid, caller_uid, why];
+    GpuResetFailed = "gpu-reset-failed", "45821dab491e4edaa1b5b5f9e655868e", ERROR,
+        "a reset of a GPU failed", [gpu, gpu_uuid, caller_uid, why];
+    GpuUnreachable = "gpu-unreachable", "213c37fee64746528f1c2914b5f49e90", ERROR,
+        "a GPU does not answer after a reset", [gpu, gpu_uuid, caller_uid, why];
     DriverLetGo = "driver-let-go", "3c8ac3f748544439aa036e03e361f17d", INFO,
         "the driver is let go of on request", [caller_uid, until];
     DriverTaken = "driver-taken", "095380cbeaac4e9c8ef03785a89e1d23", INFO,
@@ -127,6 +141,12 @@ kinds! {
         [gpu, gpu_uuid];
     PartsChanged = "parts-changed", "24681b2aafc348a7a3c44c8d8ce3a7dc", INFO,
         "parts of a GPU changed", [gpu, gpu_uuid];
+    GpuGone = "gpu-gone", "2a9ec2f18cb94efb83c7ecb2978ff41d", WARN,
+        "a GPU is not listed by its driver any more", [gpu, gpu_uuid];
+    GpuReturned = "gpu-returned", "39977258d7c340c5a4e2fd11047f5737", INFO,
+        "a GPU that was gone is back", [gpu, gpu_uuid];
+    GpuForgotten = "gpu-forgotten", "d0d9bb435ef84168953369d1ec1ff170", INFO,
+        "a GPU that is gone is dropped from the list on request", [gpu, gpu_uuid, caller_uid];
     FaultBegins = "fault-begins", "7a0f6e91d5114eac8f05a8ae525396a7", WARN, "fault", [part, what];
     FaultOver = "fault-over", "acb33ccd1d9a408ba3b0ce86a8cfafe1", INFO, "fault is over",
         [part, what];

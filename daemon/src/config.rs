@@ -9,7 +9,7 @@ mod foreign_pids;
 
 mod keys;
 
-mod whose;
+mod trusted_file;
 
 pub use foreign_pids::ForeignPids;
 use gpukill_policy::alert::Thresholds;
@@ -21,7 +21,7 @@ use std::io::Read as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-pub(crate) use whose::{OTHERS_WRITE, is_others};
+pub(crate) use trusted_file::{OTHERS_WRITE, STICKY, is_others, open, parent};
 
 /// Everything that can be set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub struct Protect {
     pub names: Vec<String>,
     /// Names or numbers of users.
     pub users: Vec<String>,
-    /// Names of systemd units.
+    /// Names of systemd units, with `*` and `?`.
     pub units: Vec<String>,
     /// Names or ids of containers.
     pub containers: Vec<String>,
@@ -194,7 +194,7 @@ pub fn load(
 ) -> Result<Config, Invalid> {
     let (mut config, mut mistakes) = defaults(scope, environment);
     let file = named.map_or_else(|| usual_file(scope, environment), Path::to_path_buf);
-    match read(&file) {
+    match read(&file, scope) {
         Ok((text, metadata)) => {
             if let Some(why) = distrusted(&metadata, scope) {
                 let what = format!("{}: {why}", file.display());
@@ -234,16 +234,19 @@ pub fn load(
     }
 }
 
-/// The text of a settings file, and whose that is. A pipe would never end, or
-/// never begin.
-fn read(file: &Path) -> std::io::Result<(String, Metadata)> {
-    let kind = std::fs::metadata(file)?.file_type();
-    if kind.is_fifo() || kind.is_socket() {
+/// The text of a settings file, and its metadata. A FIFO is never waited for.
+fn read(path: &Path, scope: Scope) -> std::io::Result<(String, Metadata)> {
+    let owner = match scope {
+        Scope::Box => 0,
+        Scope::Personal => rustix::process::geteuid().as_raw(),
+    };
+    let file = trusted_file::open_settings(path, owner)?;
+    let metadata = file.metadata()?;
+    let kind = metadata.file_type();
+    if !kind.is_file() && !kind.is_char_device() {
         return Err(std::io::Error::other("it is no file"));
     }
     let mut text = String::new();
-    let file = std::fs::File::open(file)?;
-    let metadata = file.metadata()?;
     file.take(LONGEST_FILE + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LONGEST_FILE {
         return Err(std::io::Error::other("it is longer than 1 MiB"));
@@ -368,7 +371,7 @@ mod tests {
         let told = |mode, scope| {
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&file, mode).unwrap();
-            let (_, metadata) = read(file.path()).unwrap();
+            let (_, metadata) = read(file.path(), scope).unwrap();
             distrusted(&metadata, scope)
         };
         let open = "others than its owner may write it: chmod go-w it";
@@ -380,7 +383,7 @@ mod tests {
             assert_eq!(told(mode, Scope::Box).as_deref(), for_all, "{mode:o}");
             assert_eq!(told(mode, Scope::Personal).as_deref(), for_one, "{mode:o}");
         }
-        let (_, of_nobody) = read(Path::new("/dev/null")).unwrap();
+        let (_, of_nobody) = read(Path::new("/dev/null"), Scope::Box).unwrap();
         assert_eq!(distrusted(&of_nobody, Scope::Box), None);
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(file.path(), Some(65_534), None).unwrap();
@@ -467,10 +470,10 @@ mod tests {
 
     #[test]
     fn what_is_protected_is_named_whole() {
-        let text = "[protect]\nnames = [\"ollama\", \"ollama\", \"vllm serve\"]\nunits = [\"train@1.service\"]\n";
+        let text = "[protect]\nnames = [\"ollama\", \"ollama\", \"vllm serve\"]\nunits = [\"train@1.service\", \"vllm@*.service\"]\n";
         let expected = Protect {
             names: vec!["ollama".into(), "vllm serve".into()],
-            units: vec!["train@1.service".into()],
+            units: vec!["train@1.service".into(), "vllm@*.service".into()],
             ..Protect::default()
         };
         assert_eq!(loaded(text, &[]).unwrap().protect, expected);
@@ -481,9 +484,9 @@ mod tests {
         assert_eq!(
             loaded(&text, &[]).unwrap_err(),
             format!(
-                "2: protect.names: \"python*\" is no name: blanks around it or wildcards\n\
+                "2: protect.names: \"python*\" has a wildcard: write the whole name; only units take * and ?\n\
                  3: protect.users: \"prod\" is not a list of names\n\
-                 4: protect.units: \"inference\" is neither a .service nor a .scope\n\
+                 4: protect.units: \"inference\" is neither a .service nor a .scope, nor a pattern that ends with *\n\
                  5: protect.containers: \"{long}\" is longer than 255 bytes\n\
                  6: unknown key protect.processes"
             )

@@ -153,13 +153,14 @@ impl Enforcer {
         request: KillRequest,
     ) -> Result<(Option<PlanId>, Arc<KillPlan>), Refusal> {
         self.means.acts()?;
-        let owner = Owner::of(caller);
+        let group = caller.limit_group;
         let is_privileged = self.means.is_privileged(caller);
-        let slot = self.planning.wait(owner, is_privileged, FOR_A_PLACE).await;
+        let slot = self.planning.wait(group, is_privileged, FOR_A_PLACE).await;
         let slot = slot.ok_or(Refusal::Busy)?;
         match self.planned(caller, request, Arc::new(slot)).await? {
             Planned::Kept(plan) => {
-                let id = self.plans.keep(owner, Arc::clone(&plan), Instant::now());
+                let of = (Owner::of(caller), group);
+                let id = self.plans.keep(of, Arc::clone(&plan), Instant::now());
                 Ok((Some(id), plan))
             }
             Planned::Shown(plan) => Ok((None, plan)),
@@ -170,17 +171,21 @@ impl Enforcer {
     /// where somebody may, where there is no such process, and where nobody can say
     /// that now: a kill looks again.
     pub(crate) async fn protection(&self, caller: &Caller, pid: u32) -> Option<String> {
-        let (owner, is_privileged) = (Owner::of(caller), self.means.is_privileged(caller));
+        let is_privileged = self.means.is_privileged(caller);
         let slot = self
             .planning
-            .wait(owner, is_privileged, FOR_A_PLACE)
+            .wait(caller.limit_group, is_privileged, FOR_A_PLACE)
             .await?;
         let means = self.means.clone();
         let read = move || {
             let crowd = means.crowds.everybody(&means.authority.users).ok();
             drop(slot);
             let crowd = crowd?;
-            protection(crowd.get(&pid)?, &crowd, &means.authority.protection())
+            let protected = protection(crowd.get(&pid)?, &crowd, &means.authority.protection())?;
+            Some(match protected.way() {
+                Some(way) => format!("{}; {way}", protected.why),
+                None => protected.why,
+            })
         };
         tokio::task::spawn_blocking(read).await.ok().flatten()
     }
@@ -224,7 +229,7 @@ impl Enforcer {
         let owner = Owner::of(caller);
         // First of all: a plan that cannot be carried out now is kept.
         let is_privileged = self.means.is_privileged(caller);
-        let slot = self.operations.place(owner, is_privileged);
+        let slot = self.operations.place(caller.limit_group, is_privileged);
         let slot = slot.ok_or(Refusal::Busy)?;
         let plan = self.plans.take(owner, id, Instant::now());
         let plan = plan.ok_or(Refusal::Expired)?;
@@ -278,6 +283,8 @@ fn carry_out(
         caller,
         asked: plan.request.selector.to_string(),
         must_be_recorded: false,
+        users: None,
+        person: None,
     };
     act::act(plan, &word, means, &seen, report);
 }

@@ -3,6 +3,7 @@
 
 use crate::catalogue::tell;
 use gpukill_policy::alert::{self, Change, Memory, Step, Thresholds};
+use gpukill_proto::reading::IMPOSSIBLE;
 use gpukill_proto::snapshot::{Fault, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
@@ -10,7 +11,8 @@ use std::collections::BTreeMap;
 /// Remembers when each present fault began.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    since: BTreeMap<(String, String), Timestamp>,
+    /// By its part and its words without what may change in them.
+    present: BTreeMap<(String, String), Fault>,
 }
 
 /// Remembers which devices are above a threshold.
@@ -24,31 +26,31 @@ impl Faults {
     /// Takes the faults that are present now, and returns them with their
     /// beginnings. Each is logged once when it comes and once when it goes.
     pub(crate) fn update(&mut self, present: Vec<(String, String)>, now: Timestamp) -> Vec<Fault> {
-        let mut since = BTreeMap::new();
-        for fault in present.into_iter().take(MOST) {
-            let began = self.since.get(&fault).copied().unwrap_or_else(|| {
-                tell!(FaultBegins, part = fault.0, what = fault.1);
-                now
+        let mut before = std::mem::take(&mut self.present);
+        for (part, what) in present.into_iter().take(MOST) {
+            let key = (part.clone(), lasting_words(&what).to_owned());
+            // Its words stay those with which it began.
+            let fault = before.remove(&key).unwrap_or_else(|| {
+                tell!(FaultBegins, part, what);
+                Fault {
+                    part,
+                    what,
+                    since: now,
+                }
             });
-            since.insert(fault, began);
+            self.present.entry(key).or_insert(fault);
         }
-        for (part, what) in self
-            .since
-            .keys()
-            .filter(|fault| !since.contains_key(*fault))
-        {
+        for Fault { part, what, .. } in before.values() {
             tell!(FaultOver, part, what);
         }
-        self.since = since;
-        let faults = self.since.iter();
-        faults
-            .map(|((part, what), since)| Fault {
-                part: part.clone(),
-                what: what.clone(),
-                since: *since,
-            })
-            .collect()
+        self.present.values().cloned().collect()
     }
+}
+
+/// The words of a fault without an impossible value, which may be another at each poll.
+fn lasting_words(what: &str) -> &str {
+    let end = what.find(IMPOSSIBLE).map(|start| start + IMPOSSIBLE.len());
+    end.and_then(|end| what.get(..end)).unwrap_or(what)
 }
 
 impl Alerts {
@@ -91,6 +93,21 @@ fn log(Change { alert, step }: &Change) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fault_lasts_while_the_impossible_value_in_it_changes() {
+        let mut faults = Faults::default();
+        let words = |value: &str| format!("power: {IMPOSSIBLE}: {value}");
+        let mut told = |value: &str, now| {
+            let present = vec![("GPU 0".to_owned(), words(value))];
+            let faults = faults.update(present, Timestamp(now));
+            let told = faults.into_iter().map(|fault| (fault.what, fault.since));
+            told.collect::<Vec<_>>()
+        };
+        let first = vec![(words("-1"), Timestamp(1))];
+        assert_eq!(told("-1", 1), first);
+        assert_eq!(told("-2", 2), first);
+    }
 
     #[test]
     fn a_fault_keeps_its_beginning_until_it_is_over() {

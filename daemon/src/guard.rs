@@ -17,35 +17,41 @@ mod telling;
 
 mod judging;
 
+mod standing;
+
 mod acting;
 
 pub(crate) mod replay;
 
-use crate::audit::{Sample, Store};
+use crate::audit::{DeviceProcess, Sample, Store};
 use crate::civil::civil;
 use crate::enforce::Enforcer;
 use crate::rules_file::Edited;
 pub(crate) use acting::Asked;
-use acting::{Armed, SnoozeOrder};
+use acting::{Armed, SnoozeOrder, Snoozing};
 use chrono::Local;
+use gpukill_policy::guard::NotSnoozed;
 use gpukill_policy::guard::rules::Rehearsed;
 use gpukill_policy::guard::schedule::Civil;
-use gpukill_policy::guard::{Ghost, NotSnoozed};
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
-    EditReport, GuardMode, GuardRecord, GuardReport, OpenViolation, RulesRevision, RulesText,
+    EditReport, GuardMode, GuardRecord, GuardReport, RulesDoubt, RulesRevision, RulesText,
 };
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::units::Timestamp;
 use judging::{Judging, Lives, Order};
-pub(crate) use rules::InForce;
 use rules::Keeper;
+pub(crate) use rules::{InForce, check_rules, read_rules};
+pub(crate) use standing::Standing;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-pub(crate) use today::{Counted, Tally, Today};
+#[cfg(test)]
+pub(crate) use today::Today;
+pub(crate) use today::{Counted, Tally};
 use tokio::sync::{Semaphore, oneshot, watch};
 
 /// So many samples may wait to be judged before new ones are dropped: they are ten
@@ -67,21 +73,10 @@ pub(crate) fn civil_of(moment: Timestamp) -> Civil {
     civil(&Local, moment)
 }
 
-/// What the guard knows of now.
-#[derive(Debug, Default)]
-pub(crate) struct Standing {
-    /// When the last sample ended that was judged.
-    pub(crate) judged_at: Option<Timestamp>,
-    pub(crate) open: Vec<OpenViolation>,
-    /// The jobs that would have been ended in a dry run, and are there still.
-    pub(crate) ghosts: Vec<Ghost>,
-    /// How much of the last sample there was no room for.
-    pub(crate) beyond: u64,
-    pub(crate) today: Today,
-    /// Since when nobody is ended any more, as too many were.
-    pub(crate) tripped_at: Option<Timestamp>,
-    /// What is remembered cannot be written down: nobody is ended either.
-    pub(crate) is_unkept: bool,
+/// How many people rules on behaviour concern, in words.
+fn concern(doubt: &RulesDoubt) -> String {
+    let RulesDoubt { people, of, .. } = doubt;
+    format!("idle, waste, runaway and growth rules concern {people} of {of} people within a day")
 }
 
 /// The guard's near side. Clones share it.
@@ -96,11 +91,14 @@ pub(crate) struct Guard {
     ended: Arc<Mutex<Receiver<()>>>,
     /// Who looks whether the file has changed: one at a time.
     look: Arc<Semaphore>,
+    /// Who asks for more time now: each user once, and few at a time.
+    snoozing: Snoozing,
 }
 
 impl Guard {
     /// Starts it by the rules and the terminals of these settings, with what it remembered in `directory` when
-    /// it last ran in this boot of the box.
+    /// it last ran in this boot of the box. With it, when processes were first seen on
+    /// their devices, as it remembers.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -110,8 +108,9 @@ impl Guard {
         boot: String,
         lives: Lives,
         store: Store,
-    ) -> std::io::Result<Self> {
+    ) -> std::io::Result<(Self, BTreeMap<DeviceProcess, Timestamp>)> {
         let (remembered, before) = remembered::load(&directory, &boot);
+        let first = remembered.seen.by_process();
         let keeper = Arc::new(Keeper::start(settings.rules, before, store.clone()));
         let in_force = keeper.subscribe();
         let (standing, told) = watch::channel(Arc::default());
@@ -137,7 +136,7 @@ impl Guard {
                 let _told_at_the_end = ending;
                 judging.run(&received);
             })?;
-        Ok(Self {
+        let guard = Self {
             orders,
             keeper,
             in_force,
@@ -145,7 +144,9 @@ impl Guard {
             dropped: Arc::default(),
             ended: Arc::new(Mutex::new(ended)),
             look: Arc::new(Semaphore::new(1)),
-        })
+            snoozing: Snoozing::default(),
+        };
+        Ok((guard, first))
     }
 
     /// Judges a sample, or only looks at it where nobody is judged, unless too many wait already.
@@ -179,6 +180,8 @@ impl Guard {
     pub(crate) async fn snooze(&self, asked: Asked) -> Result<Vec<GuardRecord>, Refusal> {
         let (pid, _) = asked.process;
         let (answer, answered) = oneshot::channel();
+        // One user's questions never fill the queue that samples wait in.
+        let _turn = self.snoozing.acquire(asked.by).ok_or(Refusal::Busy)?;
         let order = SnoozeOrder { asked, answer };
         self.orders
             .try_send(Order::Snooze(order))
@@ -222,13 +225,22 @@ impl Guard {
         let mode = rules.book.rules().mode;
         let is_of_mode = matches!(edit, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
         let acts = is_of_mode && mode > GuardMode::DryRun;
-        if acts && self.standing().tripped_at.is_some() {
+        let standing = self.standing();
+        if acts && let Some(doubt) = standing.doubt {
+            let confirms = format!(
+                "rules on behaviour are confirmed, though {}",
+                concern(&doubt)
+            );
+            report.warnings.insert(0, confirms);
+        }
+        if acts && standing.tripped_at.is_some() {
             let ends = "it ends jobs again, after it had stopped: see gpukillctl guard violations";
             report.warnings.insert(0, ends.to_owned());
-            if !is_dry_run {
-                // A thread that has ended ends nobody.
-                let _ = self.orders.send(Order::GoOn(uid));
-            }
+        }
+        let is_stopped = standing.tripped_at.is_some() || standing.doubt.is_some();
+        if acts && is_stopped && !is_dry_run {
+            // A thread that has ended ends nobody.
+            let _ = self.orders.send(Order::GoOn(uid));
         }
         self.wake();
         Ok(report)
@@ -268,9 +280,13 @@ impl Guard {
         self.in_force.borrow().clone()
     }
 
-    /// The violations that go on.
+    /// The violations that go on, by the rules in force.
     pub(crate) fn standing(&self) -> Arc<Standing> {
-        Arc::clone(&self.standing.borrow())
+        let standing = Arc::clone(&self.standing.borrow());
+        match standing.under(&self.in_force().rules.book) {
+            Some(now) => Arc::new(now),
+            None => standing,
+        }
     }
 
     /// What is wrong with it, in words for faults.
@@ -287,14 +303,25 @@ impl Guard {
                 .to_owned()
         });
         let wrong = self.keeper.fault().into_iter();
-        wrong.chain(stopped).chain(unkept).collect()
+        let doubt = self.standing().doubt.filter(|_| !is_rehearsed);
+        let doubted = doubt.map(|doubt| {
+            let then = match doubt.only_warn {
+                true => "they only warn until an admin sets the mode again",
+                false => "where they do, set the mode again",
+            };
+            format!(
+                "these rules may not fit this box: {}; {then}, gpukillctl guard soft or guard enforce",
+                concern(&doubt)
+            )
+        });
+        wrong.chain(stopped).chain(doubted).chain(unkept).collect()
     }
 
     /// How it stands, but for what only the disk knows.
     pub(crate) fn report(&self) -> GuardReport {
         let (in_force, standing) = (self.in_force(), self.standing());
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let today = standing.today.of_mode(in_force.rules().mode);
+        let (done, simulated) = (standing.today.done().all, standing.today.simulated().all);
         GuardReport {
             mode: in_force.rules().mode,
             rehearses: match in_force.rules().rehearsed {
@@ -310,10 +337,15 @@ impl Guard {
             dropped: self.dropped.load(Ordering::Relaxed),
             beyond: standing.beyond,
             tripped_at: standing.tripped_at,
+            doubt: standing.doubt,
             open: count(standing.open.len()),
-            would_have_ended: count(standing.ghosts.len()),
-            warned_today: today.all.warned,
-            ended_today: today.all.ended,
+            would_have_ended: count(standing.simulated.len()),
+            warned_today: done.warned,
+            ended_today: done.ended,
+            simulated_warned_today: simulated.warned,
+            simulated_ended_today: simulated.ended,
+            is_trip_simulated: standing.is_trip_simulated,
+            idle_services: Vec::new(),
         }
     }
 

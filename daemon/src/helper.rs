@@ -5,6 +5,9 @@
 //! device are all checked here again, whatever the daemon has checked before. What
 //! it runs and reads is fixed; only root's own command line names other places.
 //!
+//! It resets a GPU, or checks whether a reset could begin: the daemon asks for a
+//! check before it ends processes, and a check changes nothing.
+//!
 //! In reading order: who is [`peer`], what is asked ([`request`]), the [`device`],
 //! who [`open`]s it, whether it is the only reset ([`alone`]), and each vendor's own
 //! step ([`nvidia`], [`amd`]).
@@ -25,7 +28,7 @@ mod amd;
 
 use clap::Parser;
 use gpukill_proto::text::visible;
-use request::Request;
+use request::{Gpu, Verb};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -72,28 +75,51 @@ pub fn run(args: &Args) -> ExitCode {
     let (answer, code) = match &done {
         Ok(None) => ("ok\n".to_owned(), ExitCode::SUCCESS),
         Ok(Some(note)) => (format!("ok {}\n", line(note)), ExitCode::SUCCESS),
-        Err(why) => (format!("failed {}\n", line(why)), ExitCode::FAILURE),
+        Err(Refused::Busy(why)) => (format!("busy {}\n", line(why)), ExitCode::FAILURE),
+        Err(Refused::Failed(why)) => (format!("failed {}\n", line(why)), ExitCode::FAILURE),
     };
     // Whoever asked may have gone; what was done is done.
     let _ = std::io::stdout().lock().write_all(answer.as_bytes());
     code
 }
 
+/// Why nothing, or not all, was done.
+#[derive(Debug, PartialEq, Eq)]
+enum Refused {
+    /// An earlier reset goes on: later it may be possible.
+    Busy(String),
+    /// It cannot be done, or failed.
+    Failed(String),
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
 /// The steps, in order. What comes back says what was not restored. When it comes,
 /// the next reset may begin.
-fn serve(args: &Args) -> Result<Option<String>, String> {
+fn serve(args: &Args) -> Result<Option<String>, Refused> {
     peer::check(std::io::stdin(), args.allow_uid)?;
     let request = request::receive(std::io::stdin())?;
-    let nodes = device::nodes(&request, args)?;
+    let nodes = device::nodes(&request.gpu, args)?;
+    match &request.gpu {
+        Gpu::Nvidia(_) => nvidia::check(args)?,
+        Gpu::Amd(address) => amd::check(address, args)?,
+    }
     let alone = alone::alone(&args.lock)?;
-    match request {
-        Request::Nvidia(address) => {
+    match (request.verb, request.gpu) {
+        // Who has it open now is ended before the reset, and looked at again then.
+        (Verb::Check, _) => Ok(None),
+        (Verb::Reset, Gpu::Nvidia(address)) => {
             let nobody = || open::nobody(&nodes, args);
-            nvidia::reset(&address, args, &alone, nobody)
+            Ok(nvidia::reset(&address, args, &alone, nobody)?)
         }
-        Request::Amd(address) => {
+        (Verb::Reset, Gpu::Amd(address)) => {
             open::nobody(&nodes, args)?;
-            amd::reset(&address, args, &alone).map(|()| None)
+            amd::reset(&address, args, &alone)?;
+            Ok(None)
         }
     }
 }

@@ -16,6 +16,7 @@
 //! - `enforce`: ends processes
 //! - `reset`: resets devices
 //! - `terminals`: people's terminals, to write to
+//! - `evaluator`: reads and tries rules in a short-lived child
 //! - `guard`: judges samples by the admin's rules
 //! - [`helper`]: `gpukill-reset`, a program of its own
 //! - `server`: the socket
@@ -32,6 +33,8 @@ mod catalogue;
 mod logging;
 
 mod systemd;
+
+mod heap;
 
 mod civil;
 
@@ -73,6 +76,8 @@ pub mod helper;
 mod reset;
 
 mod terminals;
+
+mod evaluator;
 
 mod rules_file;
 

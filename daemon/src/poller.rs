@@ -7,12 +7,13 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::gather::{Gatherer, Poll};
 use crate::guard::Guard;
+use crate::heap::{self, Trim};
 use crate::rogue::Rogue;
 use crate::state::{Published, Publisher, Wanted, whole_milliseconds};
 use crate::systemd;
 use crate::tick::{Ticked, Ticker};
 use gpukill_policy::xid;
-use gpukill_proto::snapshot::{EventKind, GpuEvent, Snapshot};
+use gpukill_proto::snapshot::{DeviceId, EventKind, GpuEvent, Snapshot};
 use gpukill_proto::status::PollingReport;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -25,6 +26,8 @@ pub(crate) enum Event {
     Reload(Arc<Config>, Option<String>),
     /// New settings are not taken: what is to be told of that.
     Refused(String),
+    /// Drop the rows of these devices, where they are gone.
+    Forget(Vec<DeviceId>),
     /// Tick now, and not when it is time.
     Hurry,
     /// A backend has answered too late for the last tick: tick now, if the next
@@ -40,6 +43,9 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
 /// A late answer waits for the next tick at most so long.
 const LONG: Duration = Duration::from_secs(5);
 
+/// A slow driver makes the interval at most so long.
+const MAX_STRETCHED: Duration = Duration::from_secs(30);
+
 /// Everything a tick touches.
 pub(crate) struct Poller {
     pub(crate) ticker: Ticker,
@@ -53,6 +59,9 @@ pub(crate) struct Poller {
     /// What is wrong with the settings that were read last.
     pub(crate) amiss: Option<String>,
     pub(crate) wanted: Wanted,
+    /// How long the answers of a slow driver take.
+    pub(crate) slowest: Option<Duration>,
+    pub(crate) trim: Trim,
 }
 
 impl Poller {
@@ -65,11 +74,15 @@ impl Poller {
                 Ok(Event::Reload(config, amiss)) => {
                     self.config = config;
                     self.amiss = amiss;
-                    schedule.hurry(self.clock.steady(), self.config.daemon.poll_interval);
+                    schedule.hurry(self.clock.steady(), self.interval());
                 }
                 Ok(Event::Refused(why)) => {
                     self.amiss = Some(why);
-                    schedule.hurry(self.clock.steady(), self.config.daemon.poll_interval);
+                    schedule.hurry(self.clock.steady(), self.interval());
+                }
+                Ok(Event::Forget(devices)) => {
+                    self.ticker.forget(&devices);
+                    schedule.hurry(self.clock.steady(), Duration::ZERO);
                 }
                 Ok(Event::Hurry) => schedule.hurry(self.clock.steady(), Duration::ZERO),
                 Ok(Event::Late) => {
@@ -88,10 +101,9 @@ impl Poller {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let now = self.clock.steady();
-                    let interval = self.config.daemon.poll_interval;
                     if schedule.is_due(now) {
-                        schedule.begin(now, interval);
-                        self.tick(&schedule);
+                        schedule.begin(now, self.interval());
+                        self.tick(&mut schedule);
                     }
                 }
             }
@@ -100,8 +112,13 @@ impl Poller {
         }
     }
 
-    fn tick(&mut self, schedule: &Schedule) {
-        let interval = self.config.daemon.poll_interval;
+    /// The time between two polls.
+    fn interval(&self) -> Duration {
+        stretched(self.config.daemon.poll_interval, self.slowest)
+    }
+
+    fn tick(&mut self, schedule: &mut Schedule) {
+        let interval = self.interval();
         let others = self
             .store
             .faults()
@@ -123,6 +140,8 @@ impl Poller {
             events,
             groups,
             accounts,
+            slowest,
+            is_late,
         } = self.ticker.tick(
             patience,
             now,
@@ -130,13 +149,16 @@ impl Poller {
             &self.config.alerts,
             self.wanted.is_wanted(),
         );
+        self.slowest = slowest;
+        schedule.answered(is_late);
         for event in &events {
             log(event, &snapshot);
         }
         self.store.note(events);
         self.store.follow_faults(&snapshot);
         let polling = PollingReport {
-            interval_ms: whole_milliseconds(interval),
+            interval_ms: whole_milliseconds(self.interval()),
+            set_interval_ms: whole_milliseconds(self.config.daemon.poll_interval),
             last_at: Some(self.clock.now()),
             ticks: schedule.begun,
             late: schedule.late,
@@ -162,10 +184,15 @@ impl Poller {
             interval,
             sample_interval: self.config.audit.sample_interval,
         };
+        let mut departed = 0;
         for sample in self.gatherer.add(&poll) {
+            departed += sample.departed.len();
             self.guard.sample(&sample);
             self.rogue.sample(&sample);
             self.store.sample(sample);
+        }
+        if self.trim.is_due(departed, at) {
+            heap::give_back();
         }
     }
 }
@@ -189,6 +216,8 @@ fn log(event: &GpuEvent, snapshot: &Snapshot) {
                 tell!(Xid, gpu, gpu_uuid, xid, meaning; "{what} on GPU {gpu}");
             }
         }
+        EventKind::Gone => tell!(GpuGone, gpu, gpu_uuid; "GPU {gpu} is gone"),
+        EventKind::Returned => tell!(GpuReturned, gpu, gpu_uuid; "GPU {gpu} is back"),
         EventKind::MigChange => tell!(PartsChanged, gpu, gpu_uuid; "{what} on GPU {gpu}"),
         EventKind::SingleBitEcc
         | EventKind::DoubleBitEcc
@@ -203,12 +232,25 @@ fn log(event: &GpuEvent, snapshot: &Snapshot) {
     }
 }
 
-/// When ticks are due, and how many began late.
+/// The interval that is set, or as many of it as an answer of a slow driver takes, and a quarter
+/// more.
+fn stretched(set: Duration, slowest: Option<Duration>) -> Duration {
+    let Some(slowest) = slowest else {
+        return set;
+    };
+    let wanted = (slowest + slowest / 4).min(MAX_STRETCHED).as_millis();
+    let times = wanted.div_ceil(set.as_millis().max(1)).max(1);
+    set.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX))
+}
+
+/// When ticks are due, and how many were late.
 struct Schedule {
     /// By the steady clock.
     due: Duration,
     begun: u64,
     late: u64,
+    /// Whether the last one began late.
+    began_late: bool,
 }
 
 impl Schedule {
@@ -217,6 +259,7 @@ impl Schedule {
             due: now,
             begun: 0,
             late: 0,
+            began_late: false,
         }
     }
 
@@ -237,13 +280,19 @@ impl Schedule {
     fn begin(&mut self, now: Duration, interval: Duration) {
         let behind = now.saturating_sub(self.due);
         self.begun += 1;
-        self.late += u64::from(behind > interval / 2);
+        self.began_late = behind > interval / 2;
+        self.late += u64::from(self.began_late);
         // Ticks that were missed are not made up for.
         self.due = if behind > interval {
             now + interval
         } else {
             self.due + interval
         };
+    }
+
+    /// A driver did not answer the tick in time: that is late too.
+    fn answered(&mut self, is_late: bool) {
+        self.late += u64::from(is_late && !self.began_late);
     }
 }
 
@@ -262,6 +311,32 @@ mod tests {
         assert_eq!(schedule.due, start + 3 * SECOND);
         schedule.hurry(start + SECOND, 3_600 * SECOND);
         assert_eq!(schedule.due, start + 3 * SECOND);
+    }
+
+    #[test]
+    fn a_slow_driver_stretches_the_interval_by_whole_ones() {
+        let (set, ms) = (2 * SECOND, Duration::from_millis);
+        assert_eq!(stretched(set, None), set);
+        assert_eq!(stretched(set, Some(ms(4_000))), 6 * SECOND);
+        assert_eq!(stretched(set, Some(ms(4_900))), 8 * SECOND);
+        assert_eq!(stretched(ms(100), Some(ms(4_000))), 5 * SECOND);
+        assert_eq!(stretched(60 * SECOND, Some(ms(4_000))), 60 * SECOND);
+        assert_eq!(stretched(set, Some(600 * SECOND)), MAX_STRETCHED);
+        assert_eq!(stretched(Duration::ZERO, Some(SECOND)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_tick_that_a_driver_did_not_answer_in_time_is_late_once() {
+        let mut schedule = Schedule::starting(SECOND);
+        schedule.begin(SECOND, SECOND);
+        schedule.answered(true);
+        assert_eq!(schedule.late, 1);
+        schedule.begin(9 * SECOND, SECOND);
+        schedule.answered(true);
+        assert_eq!(schedule.late, 2);
+        schedule.begin(10 * SECOND, SECOND);
+        schedule.answered(false);
+        assert_eq!(schedule.late, 2);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //!
 //! In reading order: what is [`kept`] of plans and operations, how one is made
 //! ([`planning`]), how it is carried out ([`act`]), how the [`asking`] of the
-//! helper goes, and whether the device answers again ([`verify`]).
+//! helper goes, whether the device answers again ([`verify`]), and what the log says
+//! of it ([`events`]).
 
 mod kept;
 
@@ -13,9 +14,11 @@ mod act;
 
 mod asking;
 
+mod events;
+
 mod verify;
 
-pub(crate) use asking::understand;
+pub(crate) use asking::{Answer, understand};
 
 use crate::audit::{Act, ActKind};
 use crate::enforce::{Enforcer, Means};
@@ -166,9 +169,9 @@ impl Resetter {
             asked,
             plan,
         };
-        let store = self.means.store.clone();
+        let (store, by) = (self.means.store.clone(), caller.limit_group);
         // A store that panicked has said so.
-        let _ = self.apart(move || store.refuse(act, why)).await;
+        let _ = self.apart(move || store.refuse(act, by, why)).await;
     }
 
     /// Does something that takes long, and holds up nobody else.

@@ -13,6 +13,7 @@ mod told;
 
 use crate::audit::{Act, ActKind, Event, Store};
 use crate::catalogue::tell;
+use crate::evaluator::{Failed, Request, evaluate};
 use crate::fingerprint::fingerprint;
 use file::Kept;
 use gpukill_policy::guard::diff::unified;
@@ -78,7 +79,7 @@ impl<K: Kind> Keeper<K> {
         match file::read(&self.path) {
             Ok(text) => {
                 let named = text.as_deref().map(revision);
-                match understood::<K>(text) {
+                match tried::<K>(text.as_deref()).and_then(|()| understood::<K>(text)) {
                     Ok(new) => self.put_in_force(new),
                     Err(mistakes) => self.keep_old(mistakes, named),
                 }
@@ -151,18 +152,19 @@ impl<K: Kind> Keeper<K> {
         }
         let in_force = self.in_force.borrow().clone();
         let is_gone = written.is_none() && in_force.revision.is_some();
-        if is_gone && !K::is_whole(asked) {
+        if is_gone && K::whole(asked).is_none() {
             return Err(Refusal::Invalid(format!(
                 "{name} is gone, and the rules that it held are in force still: put it back, or \
                  have gpukilld read it again (systemctl reload gpukilld) to go on without them"
             )));
         }
+        tried::<K>(K::whole(asked)).map_err(|wrong| refused(&wrong))?;
         let text = written.as_deref().unwrap_or_default();
         let new = K::edited(text, asked, &in_force.rules).map_err(Refusal::Invalid)?;
         let rules = understood::<K>(Some(new.clone())).map_err(|wrong| refused(&wrong))?;
-        let says = match K::is_whole(asked) {
-            true => Says::All,
-            false => Says::Part,
+        let says = match K::whole(asked) {
+            Some(_) => Says::All,
+            None => Says::Part,
         };
         let unread = unread(&name, (&in_force.text, text, &new), says);
         // What somebody wrote by hand and did not load is no part of what held.
@@ -320,6 +322,20 @@ fn refused(mistakes: &[Wrong]) -> Refusal {
 /// Names this text.
 pub(crate) fn revision(text: &str) -> RulesRevision {
     RulesRevision(fingerprint(text))
+}
+
+/// Has a child read a text, so that one that is broken or takes much memory costs the
+/// daemon none.
+fn tried<K: Kind>(text: Option<&str>) -> Result<(), Vec<Wrong>> {
+    // The program of the unit tests is no gpukilld.
+    let Some(text) = text.filter(|_| !cfg!(test)) else {
+        return Ok(());
+    };
+    match evaluate(&Request::check(K::OF, text), &|| true) {
+        Ok(answer) => answer,
+        Err(Failed::Ended(why)) => Err(vec![Wrong::mistake(None, why)]),
+        Err(Failed::Unwanted) => Err(Vec::new()),
+    }
 }
 
 /// What a text says; where there is none, the built-in defaults.

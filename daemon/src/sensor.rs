@@ -6,7 +6,7 @@
 
 pub(crate) mod child;
 
-mod confine;
+pub(crate) mod confine;
 
 mod message;
 
@@ -42,6 +42,16 @@ pub(crate) struct Sensor {
     answered: bool,
     /// At which device its last poll failed.
     failed_at: Option<u32>,
+    /// What it has answered so far of a poll that nothing waits for.
+    answer: Answer,
+}
+
+/// The answer to a poll, as far as it has come.
+#[derive(Default)]
+struct Answer {
+    bytes: Vec<u8>,
+    /// The first of its two messages is there.
+    has_events: bool,
 }
 
 /// The sensor could not be started.
@@ -92,14 +102,19 @@ fn say_where(device: Option<u32>) {
 impl Sensor {
     /// Starts this program again as a sensor over `library`.
     pub(crate) fn spawn(library: &str) -> Result<Self, SpawnError> {
-        Self::try_spawn(library).map_err(SpawnError)
+        Self::try_spawn("gpukilld-sensor", library).map_err(SpawnError)
     }
 
-    fn try_spawn(library: &str) -> io::Result<Self> {
+    /// The same, under a name that says that it is to try one device.
+    pub(crate) fn spawn_for_one(library: &str) -> Result<Self, SpawnError> {
+        Self::try_spawn("gpukilld-retry", library).map_err(SpawnError)
+    }
+
+    fn try_spawn(name: &str, library: &str) -> io::Result<Self> {
         // The link is the running program itself, even when an upgrade has
         // replaced its file: parent and child always speak the same messages.
         let mut program = Command::new("/proc/self/exe");
-        program.arg0("gpukilld-sensor").args(["--sensor", library]);
+        program.arg0(name).args(["--sensor", library]);
         Self::start(program)
     }
 
@@ -126,6 +141,7 @@ impl Sensor {
             complaint: None,
             answered: false,
             failed_at: None,
+            answer: Answer::default(),
         })
     }
 
@@ -149,6 +165,48 @@ impl Sensor {
     fn place(&self) -> Option<u32> {
         let name = std::fs::read_to_string(format!("/proc/{}/comm", self.pid())).ok()?;
         name.trim_end().strip_prefix(AT_DEVICE)?.parse().ok()
+    }
+
+    /// Asks for one poll, without the devices at these indices, and waits for nothing;
+    /// [`Self::try_read`] has its answer.
+    ///
+    /// # Errors
+    /// As [`Self::hear`].
+    pub(crate) fn ask(&mut self, leave_out: &[u32]) -> Result<(), String> {
+        let request = Request::Poll(leave_out.to_vec());
+        let deadline = Instant::now() + STEP;
+        let asked = message::send(&mut self.socket, &request, deadline);
+        let ready = asked.and_then(|()| self.socket.set_nonblocking(true));
+        ready.map_err(|error| self.explain(&error))
+    }
+
+    /// The readings of the poll that was asked for, if they are there by now.
+    ///
+    /// # Errors
+    /// As [`Self::hear`].
+    pub(crate) fn try_read(&mut self) -> Result<Option<Readings>, String> {
+        let answer = self.receive_more();
+        answer.map_err(|error| self.explain(&error))
+    }
+
+    fn receive_more(&mut self) -> io::Result<Option<Readings>> {
+        let Answer { bytes, has_events } = &mut self.answer;
+        let mut part = [0; 4096];
+        loop {
+            if !*has_events {
+                *has_events = message::take::<Vec<GpuEvent>>(bytes)?.is_some();
+            }
+            if *has_events && let Some(readings) = message::take(bytes)? {
+                return Ok(Some(readings));
+            }
+            match self.socket.read(&mut part) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => bytes.extend_from_slice(part.get(..read).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Asks for one poll, without the devices at these indices, and waits for
@@ -245,11 +303,16 @@ impl Sensor {
         }
     }
 
+    /// Kills it, and does not wait for its end.
+    pub(crate) fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+    }
+
     /// Kills it and waits; false when it is still there, stuck in the kernel.
     #[must_use]
     pub(crate) fn end(&mut self) -> bool {
-        // It may have ended by itself; then the wait below says so.
-        let _ = self.child.kill();
+        self.kill();
         let deadline = Instant::now() + END_PATIENCE;
         while !self.has_ended() {
             if Instant::now() >= deadline {
@@ -309,7 +372,7 @@ mod tests {
     #[test]
     fn why_a_sensor_gave_up_is_what_it_said_last() {
         // Here the program is that of the tests, which knows no such option.
-        let mut sensor = Sensor::try_spawn("x").unwrap();
+        let mut sensor = Sensor::try_spawn("sensor", "x").unwrap();
         let patience = Patience {
             whole: Duration::from_secs(10),
             each: Duration::from_secs(10),

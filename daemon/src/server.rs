@@ -35,6 +35,7 @@ use crate::reset::Resetter;
 use crate::rogue::Rogue;
 use crate::state;
 use gpukill_policy::access::{Caller, Roles, rights};
+use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::status::Right;
 use gpukill_proto::transport::preface::{Preface, Status};
 use gpukill_proto::units::Timestamp;
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) guard: Guard,
     pub(crate) rogue: Rogue,
     pub(crate) quiesce: Quiesce,
+    /// Has the poller drop devices that are gone.
+    pub(crate) forget: Arc<dyn Fn(Vec<DeviceId>) + Send + Sync>,
     pub(crate) look: Look,
     pub(crate) turns: Turns,
     pub(crate) replays: Replays,
@@ -108,7 +111,7 @@ pub(crate) async fn serve(listener: UnixListener, shared: Shared, stop: impl Fut
 
 fn admit(stream: UnixStream, shared: &Shared, limits: &Limits) {
     // Before any byte is read: who is this?
-    let caller = match peer::caller(&stream) {
+    let caller = match peer::caller(&stream, &shared.authority.users) {
         Ok(caller) => caller,
         Err(error) => {
             tracing::warn!(%error, "cannot tell who connects: refused");
@@ -116,7 +119,7 @@ fn admit(stream: UnixStream, shared: &Shared, limits: &Limits) {
         }
     };
     let privileged = is_privileged(&caller, &shared.roles());
-    match limits.admit(caller.uid, privileged) {
+    match limits.admit(caller.limit_group, privileged) {
         Some(slot) => {
             let shared = shared.clone();
             tokio::spawn(async move {

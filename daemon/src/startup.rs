@@ -1,12 +1,16 @@
 //! From the command line to a running daemon, and in order back again.
 
+mod evaluating;
+
 mod polling;
+
+mod restoring;
 
 mod settings;
 
 mod watching;
 
-use crate::args::Args;
+use crate::args::{Args, Command};
 use crate::audit::{Event as Recorded, Store};
 use crate::authority::Authority;
 use crate::catalogue::tell;
@@ -22,6 +26,7 @@ use crate::poller::Event;
 use crate::reset::Resetter;
 use crate::server::listener::{Listening, listen, lock};
 use crate::server::{Replays, Shared, Turns, serve};
+use crate::tick::History;
 use crate::{sensor, systemd};
 use polling::{Others, hurry};
 use settings::{reload, settings};
@@ -60,6 +65,9 @@ pub fn run(args: &Args) -> ExitCode {
     if let Some(library) = &args.sensor {
         return exit_after(sensor::child::run(library), EXIT_FAILED);
     }
+    if args.evaluate {
+        return exit_after(evaluating::evaluate(), EXIT_FAILED);
+    }
     if args.print_default_config {
         return exit_after(print(&config::print_default()), EXIT_FAILED);
     }
@@ -69,6 +77,9 @@ pub fn run(args: &Args) -> ExitCode {
     };
     if args.check_config {
         return ExitCode::SUCCESS;
+    }
+    if let Some(Command::Restore(wanted)) = &args.command {
+        return exit_after(restoring::restore(wanted, &config), EXIT_FAILED);
     }
     let log = match logging::start(&args.log_level) {
         Ok(log) => log,
@@ -156,7 +167,7 @@ impl Running {
         let keep = settings::keep(config);
         let store =
             Store::start(state_dir.clone(), boot.clone(), keep, recovered).map_err(&thread)?;
-        let guard = Guard::start(
+        let (guard, remembered) = Guard::start(
             config.guard.clone(),
             state_dir.clone(),
             boot.clone(),
@@ -164,12 +175,14 @@ impl Running {
             store.clone(),
         )
         .map_err(&thread)?;
+        let history = History::new(store.clone(), boot.clone(), remembered);
         let (rogue, connections) = watching::start(config, &store, boot).map_err(&thread)?;
         let others = Others {
             host: host(),
             users: users.clone(),
             connections,
             store: store.clone(),
+            history,
             guard: guard.clone(),
             rogue: rogue.clone(),
             clock: Arc::clone(&clock),
@@ -181,7 +194,7 @@ impl Running {
         if let Some(why) = &will_not_act {
             tracing::warn!(why, "ends no process, whoever asks");
         }
-        let authority = Authority::new(settings_read, users);
+        let authority = Authority::new(settings_read, users, crowds.uid_min());
         let means = Means {
             authority: authority.clone(),
             state: polling.published.clone(),
@@ -205,6 +218,7 @@ impl Running {
             store: store.clone(),
             guard,
             rogue,
+            forget: Arc::new(polling::forget(&polling.events)),
             quiesce: polling.quiesce,
             look: polling.look,
             turns: Turns::default(),
@@ -286,9 +300,12 @@ impl Running {
 /// Who people are. The groups of operators and admins are asked for before the first
 /// client comes: an operator must be one.
 fn users(config: &Config) -> std::io::Result<Users> {
-    let users = Users::start(System)?;
+    let users = Users::start(System {
+        host_root: config.backends.host_root.clone(),
+    })?;
     users.group(&config.access.operator_group);
     users.group(&config.access.admin_group);
+    users.learn_subordinates();
     users.settle(Instant::now() + GROUP_PATIENCE);
     Ok(users)
 }

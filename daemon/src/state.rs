@@ -42,6 +42,7 @@ pub(crate) fn channel(host: String, interval: Duration) -> (Publisher, Reader) {
     };
     let polling = PollingReport {
         interval_ms: whole_milliseconds(interval),
+        set_interval_ms: whole_milliseconds(interval),
         last_at: None,
         ticks: 0,
         late: 0,

@@ -140,8 +140,8 @@ fn takes_messages(known: &Metadata) -> bool {
     known.mode() & GROUP_WRITES != 0
 }
 
-/// Whether it says that it is one: to others a byte of a character in UTF-8 may be the
-/// beginning of an escape sequence (0x9b).
+/// Whether it says that it is one. To another that has eight bits a byte from 0x80 to 0x9f
+/// is a control character, and may begin an escape sequence (0x9b).
 fn is_utf8(terminal: &File) -> bool {
     tcgetattr(terminal).is_ok_and(|it| it.input_modes.contains(InputModes::IUTF8))
 }
@@ -149,7 +149,10 @@ fn is_utf8(terminal: &File) -> bool {
 /// Lines of its own, whatever stands on the terminal. No control character but the ends
 /// of lines passes here.
 fn encoded(text: &str, is_utf8: bool) -> Vec<u8> {
-    let is_shown = |c: char| !c.is_control() && (is_utf8 || c.is_ascii());
+    // Most that do not say it are in UTF-8 all the same, and show umlauts.
+    let is_control = |byte: u8| (0x80..0xa0).contains(&byte);
+    let has_control = |c: char| c.encode_utf8(&mut [0; 4]).bytes().any(is_control);
+    let is_shown = |c: char| !c.is_control() && (is_utf8 || !has_control(c));
     let plain = |c: char| if is_shown(c) { c } else { '?' };
     let mut encoded = "\r\n".to_owned();
     for line in text.lines() {

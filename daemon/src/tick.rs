@@ -8,7 +8,11 @@ mod device;
 
 mod ended;
 
+mod gone;
+
 mod held;
+
+mod history;
 
 mod indices;
 
@@ -31,9 +35,10 @@ use ended::Past;
 use gpukill_policy::alert::Thresholds;
 use gpukill_policy::memory::Shared;
 use gpukill_proto::holders::HeldDevice;
-use gpukill_proto::snapshot::{GpuEvent, GpuProcess, ProcessKey, Snapshot};
+use gpukill_proto::snapshot::{DeviceId, GpuEvent, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
 use held::Sight;
+pub(crate) use history::History;
 use indices::Indices;
 use memberships::Memberships;
 use slots::Bus;
@@ -52,6 +57,7 @@ pub(crate) struct Ticker {
     connections: Arc<Connections>,
     memberships: Memberships,
     memory: Memory,
+    history: History,
     past: Past,
     held: Arc<Vec<HeldDevice>>,
     suspicion: Suspicion,
@@ -60,6 +66,14 @@ pub(crate) struct Ticker {
     faults: Faults,
     alerts: Alerts,
     tick: u64,
+}
+
+/// What a poll learns about processes and their users from.
+pub(crate) struct Sources {
+    pub(crate) holders: Holders,
+    pub(crate) processes: Processes,
+    pub(crate) users: Users,
+    pub(crate) connections: Arc<Connections>,
 }
 
 /// What one poll saw.
@@ -75,6 +89,10 @@ pub(crate) struct Ticked {
     pub(crate) groups: Arc<Groups>,
     /// What jobs of Slurm are charged to, as their processes say.
     pub(crate) accounts: Arc<Accounts>,
+    /// How long the slowest answer of a backend takes that answers slowly.
+    pub(crate) slowest: Option<Duration>,
+    /// Whether a backend did not answer in time.
+    pub(crate) is_late: bool,
 }
 
 /// How long a poll waits for names, command lines and containers' files that it
@@ -85,16 +103,21 @@ const PATIENCE: Duration = Duration::from_millis(20);
 impl Ticker {
     pub(crate) fn new(
         readers: Vec<Reader>,
-        holders: Holders,
         roots: Roots,
-        processes: Processes,
-        users: Users,
-        connections: Arc<Connections>,
+        sources: Sources,
+        mut history: History,
         before: Arc<Snapshot>,
     ) -> Self {
         let Roots { sysfs, procfs, .. } = roots;
+        let Sources {
+            holders,
+            processes,
+            users,
+            connections,
+        } = sources;
         let names: Vec<&str> = readers.iter().map(Reader::name).collect();
         let indices = Indices::on(Bus::new(&sysfs, &names));
+        let remembered = std::mem::take(&mut history.remembered);
         Self {
             readers,
             holders,
@@ -102,7 +125,8 @@ impl Ticker {
             users,
             connections,
             memberships: Memberships::default(),
-            memory: Memory::new(host::memory::total(&procfs), indices),
+            memory: Memory::new(host::memory::total(&procfs), indices, remembered),
+            history,
             procfs,
             past: Past::default(),
             held: Arc::default(),
@@ -131,11 +155,15 @@ impl Ticker {
         let is_gone = |key: &&ProcessKey| people.get(&key.pid).is_none_or(|it| it.key != **key);
         self.holders
             .forget(found.processes.keys().filter(is_gone).copied());
-        let mut snapshot = self.memory.assemble(&latest, &people, &self.users, now);
+        if let Some((asked, known)) = self.history.answer() {
+            self.memory.recall(&asked, &known);
+        }
+        let (mut snapshot, went) = self.memory.assemble(&latest, &people, &self.users, now);
+        self.history.ask(self.memory.not_recalled());
         self.tick += 1;
         snapshot.tick = self.tick;
         snapshot.host.clone_from(&self.before.host);
-        self.count_connections(&mut snapshot);
+        self.count_connections(&mut snapshot, &people);
         self.past.follow(&self.before, &snapshot, now);
         if self.suspicion.rises(&snapshot, Instant::now()) {
             self.holders.look_now();
@@ -146,7 +174,9 @@ impl Ticker {
         let own = own.chain(self.processes.faults());
         let search = self.holders.fault();
         let own = own.chain(search.map(|fault| ("processes".to_owned(), fault)));
-        let faults = own.chain(broken::faults(&latest, &snapshot)).collect();
+        let gone = self.memory.faults();
+        let faults = own.chain(broken::faults(&latest, &snapshot)).chain(gone);
+        let faults = faults.collect();
         snapshot.faults = self.faults.update(faults, now);
         let alerts = self.alerts.update(thresholds, &snapshot);
         snapshot.faults.extend(alerts);
@@ -166,25 +196,40 @@ impl Ticker {
         let sharing = Arc::new(sharing(&latest));
         let accounts = people.values().filter_map(account);
         let accounts = Arc::new(accounts.collect());
+        let slowest = latest.iter().filter_map(|(_, latest)| latest.slow).max();
+        let is_late = latest.iter().any(|(_, latest)| latest.is_late());
         let events = latest.into_iter().flat_map(|(_, latest)| latest.events);
         Ticked {
-            events: events.collect(),
+            events: events.chain(went).collect(),
             sharing,
             groups: self.memberships.of(&self.before, &self.users),
             accounts,
+            slowest,
+            is_late,
             held: Arc::clone(&self.held),
             snapshot: Arc::clone(&self.before),
         }
     }
 
-    /// Fills in how many are connected to each process, by the last look at it.
-    fn count_connections(&self, snapshot: &mut Snapshot) {
+    /// Drops the rows of these devices, where they are gone.
+    pub(crate) fn forget(&mut self, devices: &[DeviceId]) {
+        self.memory.forget(devices);
+    }
+
+    /// Fills in how others use each process's job over TCP, by the last look at it.
+    fn count_connections(&self, snapshot: &mut Snapshot, people: &People) {
         let keys = snapshot.processes.iter().filter_map(GpuProcess::key);
-        self.connections.want(keys.collect());
+        let known = keys.filter_map(|key| {
+            let identity = people.get(&key.pid).filter(|it| it.key == key)?;
+            Some((key, identity.affiliation()))
+        });
+        self.connections.want(known.collect());
         self.connections.settle(Instant::now() + PATIENCE);
         for process in &mut snapshot.processes {
             if let Some(key) = process.key() {
-                process.connections = self.connections.of(key);
+                let network = self.connections.network_use(key);
+                process.network_role = network.role;
+                process.connections = network.clients;
             }
         }
     }

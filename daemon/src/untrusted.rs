@@ -4,7 +4,7 @@
 use crate::backend::{DeviceReadings, Readings, checked, driver_files};
 use crate::helper::{LONGEST_ANSWER, request};
 use crate::host::untrusted::assert_shown;
-use crate::reset::understand;
+use crate::reset::{Answer, understand};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, Vendor};
 use gpukill_proto::transport::codec;
@@ -70,7 +70,7 @@ pub fn driver_files(bytes: &[u8]) {
 pub fn reset_request(bytes: &[u8]) {
     if let Ok(request) = request::parse(bytes) {
         assert_eq!(request.to_string().into_bytes(), bytes);
-        let address = request.address().to_string();
+        let address = request.gpu.address().to_string();
         let is_harmless = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
         assert!(address.len() <= 13 && address.bytes().all(is_harmless));
         assert!(!address.contains(".."));
@@ -80,7 +80,9 @@ pub fn reset_request(bytes: &[u8]) {
 /// What the helper says.
 pub fn reset_answer(bytes: &[u8]) {
     match understand(bytes) {
-        Ok(None) => assert_eq!(bytes, b"ok\n"),
-        Ok(Some(text)) | Err(text) => assert_shown(&text, 2 * LONGEST_ANSWER),
+        Ok(Answer::Done(None)) => assert_eq!(bytes, b"ok\n"),
+        Ok(Answer::Done(Some(text)) | Answer::Busy(text) | Answer::Failed(text)) | Err(text) => {
+            assert_shown(&text, 2 * LONGEST_ANSWER)
+        }
     }
 }

@@ -14,7 +14,60 @@ pub struct Caller {
     /// Whether it runs in another PID namespace than the daemon: whoever makes the
     /// image of a container chooses its users, so that these may look and no more.
     pub contained: bool,
+    /// With which callers it shares the limits of one person.
+    pub limit_group: LimitGroup,
 }
+
+/// Callers that share what one person may have of connections, plans and questions at a
+/// time. It gives no right: a person can have many user ids, and be more than one caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LimitGroup {
+    /// The guard, which no client is: nobody takes its places.
+    Guard,
+    /// Callers of the person with this user id.
+    Person(u32),
+    /// Root of containers, which has the uid of the box's root.
+    ContainedRoot,
+    /// Callers of which only a uid is known, such as processes that ended right after
+    /// they had connected. They share one allotment: a person can make such a caller for
+    /// each of their subordinate uids.
+    Unknown,
+}
+
+/// What the kernel says of the person behind a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PersonBehind {
+    /// The user of the slice that systemd made for them: nobody leaves it without root.
+    /// Who logged in says no more: where nobody did, the kernel lets each process write
+    /// once who that was.
+    pub slice: Option<u32>,
+    /// Whose subordinate id it runs as, or whose made its user namespace.
+    pub superior: Option<u32>,
+    /// The owner of the outermost user namespace that is not the daemon's. A process of a
+    /// subordinate uid can make one too, so that it counts last.
+    pub namespace_owner: Option<u32>,
+}
+
+impl LimitGroup {
+    /// The group of a caller, `behind` which is this person; `None` where its process
+    /// cannot be found any more.
+    #[must_use]
+    pub fn of(uid: u32, contained: bool, behind: Option<PersonBehind>) -> Self {
+        let Some(behind) = behind else {
+            return Self::Unknown;
+        };
+        // In their own slice root starts others' jobs.
+        let slice = behind.slice.filter(|user| *user != 0);
+        match slice.or(behind.superior).or(behind.namespace_owner) {
+            Some(person) => Self::Person(person),
+            None if uid == 0 && contained => Self::ContainedRoot,
+            None => Self::Person(uid),
+        }
+    }
+}
+
+/// The first uid of people where `login.defs(5)` names no other: its `UID_MIN`.
+pub const UID_MIN: u32 = 1000;
 
 /// The users a process runs as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +139,8 @@ pub enum Operation {
     Reset,
     /// Copy the whole store, and delete what is old from it.
     KeepStore,
+    /// Drop the rows of devices that are gone.
+    ForgetDevices,
     /// Change the guard's rules.
     EditRules,
     /// Ask for more time before a job is ended. Who is not known is nobody.
@@ -183,7 +238,9 @@ pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
         Operation::Quiesce | Operation::Reset => {
             is_one_of(caller, roles.owner, roles.operator_group)
         }
-        Operation::KeepStore | Operation::EditRules => rights.contains(&Right::EditRules),
+        Operation::KeepStore | Operation::ForgetDevices | Operation::EditRules => {
+            rights.contains(&Right::EditRules)
+        }
         Operation::ReadCommand {
             owner,
             namespace_owner,
@@ -210,7 +267,7 @@ pub fn check(caller: &Caller, operation: Operation, roles: &Roles) -> Ruling {
 /// What whoever may not do this lacks.
 const fn lacking(operation: Operation) -> Right {
     match operation {
-        Operation::KeepStore | Operation::EditRules => Right::EditRules,
+        Operation::KeepStore | Operation::ForgetDevices | Operation::EditRules => Right::EditRules,
         Operation::Look
         | Operation::Quiesce
         | Operation::Reset
@@ -253,6 +310,7 @@ pub fn who_may_end(uids: Option<Uids>, namespace_owner: Option<u32>, roles: &Rol
                 uid,
                 groups,
                 contained: false,
+                limit_group: LimitGroup::Person(uid),
             },
             operation,
             roles,
@@ -267,6 +325,7 @@ pub fn who_may_end(uids: Option<Uids>, namespace_owner: Option<u32>, roles: &Rol
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const OPERATORS: u32 = 800;
     const ADMINS: u32 = 801;
@@ -276,6 +335,60 @@ mod tests {
             uid,
             groups: groups.iter().copied().collect(),
             contained: false,
+            limit_group: LimitGroup::Person(uid),
+        }
+    }
+
+    #[test]
+    fn limits_count_the_person_behind_a_subordinate_uid() {
+        let alone = PersonBehind::default();
+        let slice = |uid| PersonBehind {
+            slice: Some(uid),
+            superior: Some(1001),
+            namespace_owner: Some(100_001),
+        };
+        let superior = PersonBehind {
+            slice: None,
+            ..slice(0)
+        };
+        let namespace = PersonBehind {
+            superior: None,
+            ..superior
+        };
+        let of_roots = PersonBehind {
+            slice: Some(0),
+            ..alone
+        };
+        use LimitGroup::{ContainedRoot, Person, Unknown};
+        for (uid, contained, behind, expected) in [
+            (1000, false, Some(alone), Person(1000)),
+            (100_002, true, Some(slice(1000)), Person(1000)),
+            (100_002, false, Some(superior), Person(1001)),
+            (100_002, true, Some(namespace), Person(100_001)),
+            (0, true, Some(alone), ContainedRoot),
+            (0, false, Some(alone), Person(0)),
+            (0, false, Some(of_roots), Person(0)),
+            (1000, false, Some(of_roots), Person(1000)),
+            (100_002, true, None, Unknown),
+        ] {
+            let found = LimitGroup::of(uid, contained, behind);
+            assert_eq!(found, expected, "{uid} {behind:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_client_is_counted_with_the_guard(
+            uid: u32,
+            contained: bool,
+            slice: Option<u32>,
+            superior: Option<u32>,
+            namespace_owner: Option<u32>,
+            is_found: bool,
+        ) {
+            let behind = PersonBehind { slice, superior, namespace_owner };
+            let group = LimitGroup::of(uid, contained, is_found.then_some(behind));
+            prop_assert_ne!(group, LimitGroup::Guard);
         }
     }
 

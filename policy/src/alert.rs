@@ -146,7 +146,8 @@ impl Memory {
 
     /// Forgets what no threshold is for, and devices that are gone.
     fn forget(&mut self, limits: &BTreeMap<Quantity, i64>, snapshot: &Snapshot) -> Vec<Change> {
-        let here: BTreeSet<&DeviceId> = snapshot.devices.iter().map(|it| &it.id).collect();
+        let here = snapshot.devices.iter().filter(|it| !it.is_gone());
+        let here: BTreeSet<&DeviceId> = here.map(|it| &it.id).collect();
         let mut changes = Vec::new();
         self.0.retain(|(device, quantity), watch| {
             let step = if !here.contains(device) {

@@ -47,7 +47,13 @@ mod warned;
 
 mod victims;
 
-mod ghosts;
+mod ended;
+
+mod simulated;
+
+mod fit;
+
+mod snoozes;
 
 mod breaker;
 
@@ -66,7 +72,9 @@ pub(crate) mod testing;
 mod tests;
 
 pub use acting::{Ending, Signals, Snoozer};
-pub use ghosts::{Ghost, Process, but_for_ghosts};
+pub use ended::Process;
 pub use judge::{Beyond, Judgement, MOST_UNJUDGED, Rulebook, judge};
 pub use memory::Memory;
+pub use simulated::SimulatedEnd;
+pub use snoozes::Grant;
 pub use warned::NotSnoozed;

@@ -24,6 +24,9 @@ pub struct Kin {
     pub key: ProcessKey,
     /// Its real user; `None` where that is not known.
     pub uid: Option<u32>,
+    /// The user who made its user namespace, of nested ones the outermost that root did
+    /// not make; `None` where there is none, or it is not known.
+    pub maker: Option<u32>,
     /// The kernel's name for it, at most 15 bytes.
     pub name: String,
     /// Its process group.
@@ -42,6 +45,23 @@ pub struct Kin {
 }
 
 impl Kin {
+    /// The person that it belongs to: who made its user namespace, or else its real user.
+    /// Within their own namespace a person runs processes under any number that is mapped
+    /// there, and changes it at will. Nobody but root brings uid 0 of the box into one.
+    #[must_use]
+    pub fn person(&self) -> Option<u32> {
+        match self.uid {
+            None | Some(0) => self.uid,
+            Some(uid) => Some(self.maker.unwrap_or(uid)),
+        }
+    }
+
+    /// Whether both belong to the same person, who is known.
+    #[must_use]
+    pub fn is_same_persons(&self, other: &Self) -> bool {
+        self.person().is_some() && self.person() == other.person()
+    }
+
     /// Whether its name says only which interpreter it is, so that
     /// [`Kin::arguments`] is needed to know what runs in it.
     #[must_use]
@@ -120,6 +140,18 @@ pub fn job(facts: Facts<'_>) -> Reading<Job> {
     }
 }
 
+/// The notebook servers above the tree of a process, the nearest first: of the same person,
+/// each the parent of the one before. What such a server calls itself makes its user's own
+/// processes less of a service, and nothing else.
+#[must_use]
+pub fn notebook_servers(process: &Kin, ancestors: &Ancestors) -> Vec<ProcessKey> {
+    let is_own = |it: &&Kin| it.key.pid > 1 && it.is_same_persons(process);
+    let own = ancestors.line.iter().take_while(is_own);
+    let above = own.skip_while(|it| !keepers::is_notebook_server(it) && !is_keeper(it));
+    let servers = above.take_while(|it| keepers::is_notebook_server(it));
+    servers.map(|it| it.key).collect()
+}
+
 /// The job of a process in a service or scope that keeps nothing by its name: all
 /// of that, but where a server of sessions runs in it, the tree below that.
 fn inside(unit: &Unit, process: &Kin, ancestors: &Ancestors) -> Reading<Job> {
@@ -134,7 +166,7 @@ fn inside(unit: &Unit, process: &Kin, ancestors: &Ancestors) -> Reading<Job> {
     if ancestors.is_cut {
         return too_deep();
     }
-    match process.uid {
+    match process.person() {
         Some(uid) => Reading::Value(Job::Unit {
             unit: unit.clone(),
             uid,
@@ -168,14 +200,14 @@ enum Root {
     Above(ProcessKey),
 }
 
-/// The highest ancestor that the same user runs, with everything between it and
+/// The highest ancestor that is the same person's, with everything between it and
 /// the process, and nothing among them that only keeps people's work. The process
 /// itself is always part of its own job, whatever it is called.
 fn root(process: &Kin, ancestors: &[Kin]) -> Root {
     let mut root = process;
     for ancestor in ancestors {
-        let same_user = ancestor.uid.is_some() && ancestor.uid == process.uid;
-        if !same_user || ancestor.key.pid <= 1 || is_keeper(ancestor) || ancestor.controls(root) {
+        let same_person = ancestor.is_same_persons(process);
+        if !same_person || ancestor.key.pid <= 1 || is_keeper(ancestor) || ancestor.controls(root) {
             return Root::Found(root.key);
         }
         root = ancestor;

@@ -2,10 +2,12 @@
 //! seen; whoever acts looks again at each of its targets.
 //!
 //! In reading order: who uses devices ([`usage`]), who is [`meant`], what
-//! [`belongs`] to it, what is [`protected`], [`plan()`], the [`signals`], a second
+//! [`belongs`] to it, what is [`protected`], which display servers are at a
+//! [`seat`], [`plan()`], the [`signals`], a second
 //! look ([`again`]), what the person has to agree to ([`consent`]), the memory that
 //! [`returned`], who came in the place of the ended ([`respawned`]), and how it went
-//! as a whole ([`success`]).
+//! as a whole ([`success`]). What the guard ends leaves other people's processes of a
+//! [`shared`] container alone.
 
 pub mod usage;
 
@@ -17,11 +19,15 @@ pub mod belongs;
 
 pub mod protected;
 
+pub mod seat;
+
 pub mod signals;
 
 mod plan;
 
 mod people;
+
+pub mod shared;
 
 pub mod again;
 
@@ -57,6 +63,13 @@ pub struct Candidate {
     pub uids: Reading<Uids>,
     /// Who made its user namespace; `None` when it has the daemon's own.
     pub namespace_owner: Reading<Option<u32>>,
+    /// In a container: the user whom the namespace that root made for it calls root.
+    pub namespace_root: Option<u32>,
+    /// In a container: the number of its PID namespace.
+    pub pid_namespace: Option<u64>,
+    /// Whether it is the first process of a PID namespace below the daemon's: all others
+    /// of that end with it.
+    pub is_namespace_init: bool,
     /// What to call whoever it belongs to.
     pub owner: Reading<String>,
     /// Its arguments, joined by blanks, controls made visible.
@@ -65,6 +78,24 @@ pub struct Candidate {
     pub container: Reading<Option<Container>>,
     /// The job that it is part of.
     pub job: Reading<Job>,
+    /// Whose file it executes; read where its name may protect it.
+    pub program: Reading<ProgramOrigin>,
+    /// Whether it is part of an active session at a seat of this box, by logind's
+    /// record; read of what is called like a display server.
+    pub at_seat: Reading<bool>,
+}
+
+/// Whose file a process executes. Compared by device and inode: a path alone is a
+/// matter of the process's own mount namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgramOrigin {
+    /// The file that the host has at this path.
+    Host,
+    /// A file that was deleted or replaced, as by an upgrade, while the process sees
+    /// the host's root directory.
+    Replaced,
+    /// A file of a container or of a mount namespace.
+    Elsewhere,
 }
 
 /// Every process of the box, by pid.

@@ -5,6 +5,7 @@
 //! - [`access`]: may this caller do this?
 //! - [`select`]: which devices and processes does a person mean?
 //! - [`job`]: what belongs together with a process, and is ended with it?
+//! - [`network`]: is a job a service, a notebook, or neither?
 //! - [`owner`]: whose is a process?
 //! - [`memory`]: how much memory no process explains.
 //! - [`holders`]: whose that memory is, and what frees it.
@@ -12,6 +13,7 @@
 //! - [`reset`]: which devices can be reset, and what stands in the way.
 //! - [`guard`]: who breaks which of the admin's rules, and what comes of it?
 //! - [`rogue`]: who may be up to no good, by which signs?
+//! - [`subordinate`]: whose are the subordinate ids that people run jobs as?
 //! - [`usage`]: how long each process used each device, in sums that add up.
 //! - [`health`], [`xid`]: what is wrong with a device by its own account.
 //! - `document`: texts of rules that people write, changed without a word of theirs lost.
@@ -24,7 +26,11 @@ pub mod select;
 
 pub mod job;
 
+pub mod network;
+
 pub mod owner;
+
+pub mod subordinate;
 
 pub mod memory;
 

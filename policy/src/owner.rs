@@ -11,6 +11,12 @@ pub struct Facts<'a> {
     pub uid: &'a Reading<u32>,
     /// The name of that user.
     pub user: &'a Reading<String>,
+    /// The person behind its user, or behind who made its user namespace; `None` where
+    /// that is the same. Believed where that user has no name: a range of subordinate ids
+    /// may have been given by mistake.
+    pub behind: &'a Reading<Option<u32>>,
+    /// The name of that person.
+    pub behind_user: &'a Reading<String>,
     /// Who made its user namespace; `None` where it has the daemon's own.
     pub namespace_owner: &'a Reading<Option<u32>>,
     /// The name of that user.
@@ -46,7 +52,7 @@ pub fn owner(facts: Facts<'_>) -> Reading<Owner> {
         Some(0) | None => {}
         Some(maker) if maker == uid => return users(uid, facts),
         Some(maker) => {
-            return Reading::Value(user(maker, facts.namespace_user, OwnerKind::Namespace));
+            return user(maker, facts.namespace_user, OwnerKind::Namespace, facts);
         }
     }
     match facts.container {
@@ -70,17 +76,33 @@ pub fn owner(facts: Facts<'_>) -> Reading<Owner> {
 
 /// The user who runs it.
 fn users(uid: u32, facts: Facts<'_>) -> Reading<Owner> {
-    Reading::Value(user(uid, facts.user, OwnerKind::User))
+    user(uid, facts.user, OwnerKind::User, facts)
 }
 
-fn user(uid: u32, name: &Reading<String>, kind: OwnerKind) -> Owner {
-    Owner {
+/// This user; where the box has none of this number, the person behind it: theirs are the
+/// subordinate ids that they run jobs as.
+fn user(uid: u32, name: &Reading<String>, kind: OwnerKind, facts: Facts<'_>) -> Reading<Owner> {
+    let named = |uid: u32, name: &Reading<String>, kind| Owner {
         name: name
             .last_known()
             .cloned()
             .unwrap_or_else(|| uid.to_string()),
         uid: Some(uid),
         kind,
+    };
+    let own = || Reading::Value(named(uid, name, kind));
+    match (name, facts.behind) {
+        (Reading::Value(_) | Reading::Stale(..), _) => own(),
+        (_, Reading::Value(None) | Reading::Stale(None, _) | Reading::Unsupported) => own(),
+        // A name service that hangs tells of neither.
+        (Reading::Failed(_) | Reading::Withheld, Reading::Failed(_) | Reading::Withheld) => own(),
+        (Reading::Unsupported, Reading::Value(Some(person)) | Reading::Stale(Some(person), _)) => {
+            let person = named(*person, facts.behind_user, OwnerKind::Subordinate);
+            Reading::Value(person)
+        }
+        (Reading::Unsupported, unknown) => unknown.because(),
+        // Whether it has a name is not known: not to be guessed.
+        (unknown, _) => unknown.because(),
     }
 }
 
@@ -128,6 +150,8 @@ mod tests {
         namespace_owner: Reading<Option<u32>>,
         container: Reading<Option<Container>>,
         label: Option<&'static str>,
+        behind: Reading<Option<u32>>,
+        user: Option<Reading<String>>,
     }
 
     impl Case {
@@ -137,6 +161,8 @@ mod tests {
                 namespace_owner: Reading::Value(None),
                 container: Reading::Value(None),
                 label: None,
+                behind: Reading::Value(None),
+                user: None,
             }
         }
 
@@ -149,10 +175,15 @@ mod tests {
             let maker = self.namespace_owner.last_known().copied().flatten();
             owner(Facts {
                 uid: &self.uid,
-                user: &self
-                    .uid
-                    .last_known()
-                    .map_or(Reading::Unsupported, |uid| name(*uid)),
+                user: &self.user.clone().unwrap_or_else(|| {
+                    let uid = self.uid.last_known();
+                    uid.map_or(Reading::Unsupported, |uid| name(*uid))
+                }),
+                behind: &self.behind,
+                behind_user: &match self.behind.last_known() {
+                    Some(Some(person)) => name(*person),
+                    Some(None) | None => Reading::Unsupported,
+                },
                 namespace_owner: &self.namespace_owner,
                 namespace_user: &maker.map_or(Reading::Unsupported, name),
                 container: &self.container,
@@ -345,6 +376,69 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_nobody_has_is_the_person_behind_it() {
+        use OwnerKind::{Container as Contained, Subordinate, User};
+        let of_alice = |uid| Case {
+            behind: Reading::Value(Some(1000)),
+            ..Case::of(uid)
+        };
+        let not_yet = || Reading::Failed("not resolved yet".to_owned());
+        let named = |user: Reading<String>| Case {
+            user: Some(user),
+            ..of_alice(60_019)
+        };
+        let alice = || is("alice", Some(1000), Subordinate);
+        let cases = [
+            ("a subordinate id", of_alice(60_019), alice()),
+            (
+                "a namespace that a subordinate id made",
+                Case {
+                    namespace_owner: Reading::Value(Some(60_019)),
+                    ..of_alice(60_020)
+                },
+                alice(),
+            ),
+            (
+                "a user who has a name",
+                named(Reading::Value("bob".into())),
+                is("bob", Some(60_019), User),
+            ),
+            (
+                "a user of whom it is not known whether they have one",
+                named(not_yet()),
+                Reading::Failed("not resolved yet".into()),
+            ),
+            (
+                "nobody known to be behind it",
+                Case {
+                    behind: not_yet().because(),
+                    ..Case::of(60_019)
+                },
+                Reading::Failed("not resolved yet".into()),
+            ),
+            (
+                "a name service that hangs",
+                Case {
+                    behind: not_yet().because(),
+                    ..named(not_yet())
+                },
+                is("60019", Some(60_019), User),
+            ),
+            (
+                "a container of the box",
+                Case {
+                    container: Reading::Value(Some(container(Some("train")))),
+                    ..of_alice(60_019)
+                },
+                is("container train", None, Contained),
+            ),
+        ];
+        for (what, case, expected) in cases {
+            assert_eq!(case.owner(), expected, "{what}");
+        }
+    }
+
+    #[test]
     fn a_container_is_called_by_its_pod_its_name_or_its_id() {
         let pod = |name: Reading<String>| Container {
             manager: None,
@@ -368,22 +462,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_who_runs_it_or_made_its_namespace_is_ever_named_as_a_user(
+        fn only_who_runs_it_made_its_namespace_or_is_behind_it_is_ever_named_as_a_user(
             uid in prop_oneof![Just(0u32), Just(1000), any::<u32>()],
             maker in prop_oneof![Just(None), Just(Some(0u32)), Just(Some(1000)), any::<Option<u32>>()],
             contained: bool,
             labelled: bool,
+            behind: Option<u32>,
         ) {
             let case = Case {
                 namespace_owner: Reading::Value(maker),
                 container: Reading::Value(contained.then(|| container(None))),
                 label: labelled.then_some("bob"),
+                behind: Reading::Value(behind),
                 ..Case::of(uid)
             };
             let found = case.owner();
             let found = found.known().unwrap();
             if labelled {
                 prop_assert_eq!((found.uid, found.kind), (None, OwnerKind::Label));
+            } else if found.kind == OwnerKind::Subordinate {
+                prop_assert_eq!(found.uid, behind);
+                // Who has a name is themselves.
+                prop_assert!(![0, 1000].contains(&maker.filter(|it| *it != 0).unwrap_or(uid)));
             } else if let Some(named) = found.uid {
                 prop_assert!(named == uid || Some(named) == maker);
             } else {

@@ -18,7 +18,7 @@ use crate::kill;
 use crate::select::{DeviceName, NoSuchDevice, devices};
 use gpukill_proto::kill::{KillRequest, KillSelector};
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::reset::{ResetFate, ResetPlan, ResetRequest, ResetTarget, Unblock};
+use gpukill_proto::reset::{Blocker, ResetFate, ResetPlan, ResetRequest, ResetTarget, Unblock};
 use gpukill_proto::snapshot::{Device, DeviceId, Snapshot, Vendor};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
@@ -32,8 +32,22 @@ pub struct Seen<'a> {
     /// Of each device that has one, the name of its hive: all its members are
     /// reset together (AMD: XGMI).
     pub hives: &'a BTreeMap<DeviceId, String>,
-    /// Why there is no helper that could do the last step.
-    pub no_helper: Option<&'a str>,
+    /// What the helper, which does the last step, says of each device that is
+    /// [`wanted`] and that it knows how to reset.
+    pub checks: &'a BTreeMap<DeviceId, HelperCheck>,
+}
+
+/// What the helper says of a reset that it is not to begin yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HelperCheck {
+    /// It could begin.
+    Possible,
+    /// It cannot be done here; says why.
+    Refused(String),
+    /// Not now; says why.
+    Busy(String),
+    /// There is no helper, or it does not answer; says what was tried.
+    NoAnswer(String),
 }
 
 /// May this caller reset devices?
@@ -58,7 +72,7 @@ pub fn may_reset(caller: &Caller, roles: &Roles, operators: &str) -> Result<(), 
 pub fn plan(request: &ResetRequest, seen: &Seen<'_>, now: Timestamp) -> Result<ResetPlan, Refusal> {
     let kill = &seen.kill;
     may_reset(kill.caller, kill.roles, kill.operators)?;
-    let wanted = wanted(request.gpu.as_deref(), kill.snapshot)?;
+    let wanted = wanted(request, kill.snapshot)?;
     let wanted = wanted.into_iter();
     Ok(ResetPlan {
         at: now,
@@ -69,9 +83,16 @@ pub fn plan(request: &ResetRequest, seen: &Seen<'_>, now: Timestamp) -> Result<R
     })
 }
 
-fn wanted<'a>(typed: Option<&str>, snapshot: &'a Snapshot) -> Result<Vec<&'a Device>, Refusal> {
+/// The devices that are meant.
+///
+/// # Errors
+/// [`Refusal::NoMatch`] and [`Refusal::Invalid`], as [`plan`].
+pub fn wanted<'a>(
+    request: &ResetRequest,
+    snapshot: &'a Snapshot,
+) -> Result<Vec<&'a Device>, Refusal> {
     let all = &snapshot.devices;
-    let Some(typed) = typed else {
+    let Some(typed) = request.gpu.as_deref() else {
         return if all.is_empty() {
             Err(Refusal::NoMatch("there is no GPU here".into()))
         } else {
@@ -99,20 +120,13 @@ pub fn target(
     now: Timestamp,
 ) -> ResetTarget {
     let peers = peers(device, seen);
-    let (blockers, fate) = match unsupported::unsupported(device, seen) {
+    let (blockers, fate) = match unsupported::by_nature(device) {
         Some(why) => (Vec::new(), ResetFate::Unsupported(why)),
         None => {
             let blockers = blockers::blockers(device, &peers, request, seen, now);
-            let stands = |remedy: Unblock| match remedy {
-                Unblock::Daemon => false,
-                Unblock::Force => !request.force,
-                Unblock::Person => true,
-            };
-            let is_blocked = blockers.iter().any(|blocker| stands(blocker.remedy));
-            let fate = if is_blocked {
-                ResetFate::Blocked
-            } else {
-                ResetFate::Reset
+            let fate = match unsupported::by_helper(device, seen) {
+                Some(why) => ResetFate::Unsupported(why),
+                None => fate(&blockers, request),
             };
             (blockers, fate)
         }
@@ -130,6 +144,19 @@ pub fn target(
         blockers,
         peers: peers.iter().map(|peer| peer.index).collect(),
         fate,
+    }
+}
+
+fn fate(blockers: &[Blocker], request: &ResetRequest) -> ResetFate {
+    let stands = |blocker: &Blocker| match blocker.remedy {
+        Unblock::Daemon => false,
+        Unblock::Force => !request.force,
+        Unblock::Person => true,
+    };
+    if blockers.iter().any(stands) {
+        ResetFate::Blocked
+    } else {
+        ResetFate::Reset
     }
 }
 

@@ -1,5 +1,9 @@
 //! Which devices and processes does a person mean?
 
+mod glob;
+
+pub use glob::Glob;
+pub(crate) use glob::{glob, is_of_a_login, is_user_manager};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, GpuProcess, Owner, Snapshot, Vendor};
 use regex::{Regex, RegexBuilder};
@@ -293,25 +297,6 @@ fn begins_uuid(id: &str, part: &str) -> bool {
             .get(4..)
             .filter(|_| id.starts_with("GPU-"))
             .is_some_and(begins)
-}
-
-/// `*` is any text, `?` any character, all else itself, in any case. `None` for
-/// one that is too large.
-pub(crate) fn glob(pattern: &str) -> Option<Regex> {
-    let mut expression = String::from("^");
-    for c in pattern.chars() {
-        match c {
-            '*' => expression.push_str(".*"),
-            '?' => expression.push('.'),
-            other => expression.push_str(&regex::escape(other.encode_utf8(&mut [0; 4]))),
-        }
-    }
-    expression.push('$');
-    RegexBuilder::new(&expression)
-        .case_insensitive(true)
-        .size_limit(PATTERN_SIZE)
-        .build()
-        .ok()
 }
 
 /// The most memory one pattern of a person may compile to: building one takes

@@ -5,6 +5,8 @@
 //! samples, an hour of sixty minutes. [`Usage::merge`] adds, and nothing is lost
 //! or counted twice, in whatever steps it is added.
 
+mod cpu;
+
 mod gauge;
 
 pub mod label;
@@ -14,6 +16,7 @@ mod share;
 #[cfg(test)]
 mod tests;
 
+pub use cpu::{CPU_STEPS, CpuUse};
 pub use gauge::Gauge;
 
 use gpukill_proto::reading::Reading;
@@ -105,6 +108,8 @@ pub struct RunUsage {
     pub utilization: Gauge,
     /// Connections of clients to the ports it listens on.
     pub connections: Gauge,
+    /// The processor time that it took.
+    pub cpu: CpuUse,
 }
 
 /// How much of the time since the poll before a poll tells of.
@@ -265,6 +270,7 @@ impl RunUsage {
             .add(&process.utilization, ms, |it| u64::from(it.0));
         self.connections
             .add(&process.connections, ms, |it| u64::from(*it));
+        self.cpu.add(&process.cpu);
     }
 
     /// A poll at which its device did not tell who uses it: that is no time, and what
@@ -292,6 +298,7 @@ impl RunUsage {
         self.memory.merge(&later.memory);
         self.utilization.merge(&later.utilization);
         self.connections.merge(&later.connections);
+        self.cpu.merge(later.cpu);
     }
 
     /// Its share of its owner's time on the device.

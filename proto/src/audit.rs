@@ -7,7 +7,7 @@ mod copy;
 mod summary;
 
 pub use actions::{ActionPage, ActionPlace, ActionQuery, ActionRecord};
-pub use copy::{Backup, Contents, CopyId, PruneReport, RestoreReport};
+pub use copy::{Backup, Contents, CopyId, PruneReport};
 pub use summary::{AuditSummary, DeviceTime, Gap, OwnerTime, ProcessTime, Times, UsedBy, WeekTime};
 
 use crate::reading::Reading;
@@ -18,9 +18,10 @@ use serde::{Deserialize, Serialize};
 /// What of the past is asked for. All conditions must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditFilter {
-    /// Not before this moment.
+    /// Records of this moment and later. The time of a record is the end of what it
+    /// tells of.
     pub since: Timestamp,
-    /// Before this moment.
+    /// Records before this moment.
     pub until: Timestamp,
     /// This user's processes, by name or number: those they run and those they
     /// own.

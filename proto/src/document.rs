@@ -28,6 +28,8 @@ mod kill;
 
 mod reset;
 
+mod evidence;
+
 mod guard;
 
 mod ruled;
@@ -42,11 +44,11 @@ pub mod report;
 
 pub use actions::ActionDocument;
 pub use audit::AuditDocument;
+pub use evidence::{EvidenceDocument, ToldDocument};
 pub use explain::{ExplainDocument, FoundDocument, HoldDocument};
 pub use gpu::{GpuDocument, InstanceDocument, XidDocument};
 pub use guard::{
-    EvidenceDocument, GuardDocument, GuardRecordDocument, OpenViolationDocument, ToldDocument,
-    VictimDocument, ViolationsDocument,
+    GuardDocument, GuardRecordDocument, OpenViolationDocument, VictimDocument, ViolationsDocument,
 };
 pub use holders::{
     EndedDocument, FindingDocument, HeldGpuDocument, HolderDocument, HoldersDocument,

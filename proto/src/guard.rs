@@ -1,28 +1,23 @@
 //! The guard: which rule somebody broke, by how much, and what comes of it.
 
 mod asking;
-
 pub mod edit;
-
 mod open;
-
 mod replay;
-
 mod rule;
-
 mod ruled;
 
 pub use asking::{
-    EditReport, GuardBrief, GuardReport, Marked, RulesFrom, RulesRevision, RulesText,
-    ViolationPage, ViolationQuery, jobs, of_process,
+    EditReport, GuardBrief, GuardReport, MAX_IDLE_SERVICES, Marked, RulesFrom, RulesRevision,
+    RulesText, ViolationPage, ViolationQuery, jobs, of_process,
 };
-pub use open::{Milder, OpenViolation, Reader};
+pub use open::{Milder, OpenViolation, Reader, RulesDoubt};
 pub use replay::{NotJudged, ReplayReport, ReplayRequest, RuleOutcome};
 pub use rule::{RuleCounts, RuleKind, RuleName, RuleSource};
 pub use ruled::{HeldTo, JudgedAs, MOST_RULED, Ruled};
 
 use crate::rogue::Threat;
-use crate::snapshot::{DeviceId, InstanceId, ProcessKey};
+use crate::snapshot::{DeviceId, InstanceId, NetworkRole, ProcessKey};
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -183,6 +178,9 @@ pub struct Evidence {
     /// What it is taken for, where that is what breaks the rule.
     #[serde(default)]
     pub threat: Option<Threat>,
+    /// It is a service, and only warned about: the rule does not end services.
+    #[serde(default)]
+    pub is_spared_service: bool,
 }
 
 /// So many processes are told of in one record.
@@ -205,6 +203,23 @@ pub struct Told {
     pub utilization: Option<u32>,
     /// Its job, as `list` shows it.
     pub job: Option<String>,
+    /// Where it runs, and how others use it.
+    #[serde(default)]
+    pub context: ProcessContext,
+}
+
+/// Where a process in the evidence runs, and how others use its job. What is not known is
+/// left out, as is what does not apply.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProcessContext {
+    /// Its systemd unit, of the system's own systemd.
+    pub unit: Option<String>,
+    /// The image of its container.
+    pub image: Option<String>,
+    /// How others use its job over TCP.
+    pub network_role: Option<NetworkRole>,
+    /// Connections of others to its job.
+    pub clients: Option<u32>,
 }
 
 /// A job that would be ended, and why it and not another.
@@ -255,6 +270,13 @@ pub enum GuardStep {
         /// How often more they may ask.
         left: u32,
     },
+    /// A snooze is void before it is over: its rule is gone.
+    SnoozeVoided {
+        /// Whose it was: the user's number.
+        owner: u32,
+        /// Until when it would have held.
+        until: Timestamp,
+    },
     /// What came of ending a job.
     Acted(Acted),
     /// So many jobs would be ended in so short a time that something must be wrong:
@@ -263,6 +285,9 @@ pub enum GuardStep {
         /// How many were ended within the time that counts.
         ended: u32,
     },
+    /// Rules on behaviour warned or ended so many people within a day that they may not fit
+    /// this box.
+    Doubted(RulesDoubt),
     /// The rule says something else by now: it begins anew, where it is broken still.
     Outdated,
 }
@@ -292,6 +317,8 @@ impl GuardStep {
             | Self::Over
             | Self::Outdated
             | Self::Snoozed { .. }
+            | Self::SnoozeVoided { .. }
+            | Self::Doubted(_)
             | Self::Acted(_)
             | Self::Tripped { .. } => None,
         }
@@ -307,6 +334,8 @@ impl GuardStep {
             Self::Spared(_) => "spared",
             Self::Over => "over",
             Self::Snoozed { .. } => "snoozed",
+            Self::SnoozeVoided { .. } => "snooze-voided",
+            Self::Doubted(_) => "doubted",
             Self::Acted(_) => "acted",
             Self::Tripped { .. } => "tripped",
             Self::Outdated => "outdated",
@@ -331,10 +360,6 @@ pub struct GuardRecord {
     pub evidence: Evidence,
     /// The admin's own words to whoever broke it.
     pub message: Option<String>,
-    /// It is over, and somebody would have been ended for it in a dry run, who counts as
-    /// gone since: whether it would be over with them is not known.
-    #[serde(default)]
-    pub is_rehearsed: bool,
 }
 
 /// How much more time somebody has by one rule.

@@ -94,11 +94,24 @@ pub struct Holder {
     /// the same client of the device (DRM), by fork or handed over. It is free
     /// only when all of them have closed it.
     pub shares_with: Option<u32>,
+    /// It holds a client of the device (DRM) that processes of several persons held: the
+    /// descriptor was passed from one to another. The client counts for no process. This
+    /// is the first holder that is known of; it may be the process itself.
+    pub passed_from: Option<FirstHolder>,
     /// What it does with the device, where it is listed.
     pub used_for: Use,
     /// Device memory it holds, where it is listed. Of one that is not it failed
     /// where the driver's list is not known, and so neither is whether it is on it.
     pub memory: Reading<Bytes>,
+}
+
+/// The process that was first seen with a client of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstHolder {
+    /// Its pid. It may have ended, and another process may have its pid.
+    pub pid: u32,
+    /// The user that it belonged to, where that is known.
+    pub uid: Option<u32>,
 }
 
 /// A process that held a device, and has ended.
@@ -258,6 +271,9 @@ pub enum Role {
     /// What it has open is counted for another process, which has the same client
     /// of the device: [`Holder::shares_with`].
     Sharer,
+    /// It is not listed, and holds a descriptor that was passed between processes of
+    /// several persons: [`Holder::passed_from`].
+    Passed,
 }
 
 impl Role {
@@ -277,6 +293,7 @@ impl Role {
             Self::Uninterruptible => "uninterruptible",
             Self::Unlisted => "unlisted",
             Self::Sharer => "sharer",
+            Self::Passed => "passed",
         }
     }
 
@@ -296,7 +313,8 @@ impl Role {
             | Self::Zombie
             | Self::Uninterruptible
             | Self::Unlisted
-            | Self::Sharer => (None, None),
+            | Self::Sharer
+            | Self::Passed => (None, None),
         }
     }
 }

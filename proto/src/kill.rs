@@ -1,12 +1,18 @@
 //! Ending processes: what is asked for, the plan that comes of it, and what came
 //! of the plan.
 
+mod protected;
+
+mod stuck;
+
 use crate::reading::Reading;
 use crate::snapshot::{DeviceId, Job, ProcessKey, Unit, Vendor};
 use crate::units::{Bytes, Timestamp};
+pub use protected::Protected;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
+pub use stuck::{FuseMount, FuseServer, Stuck};
 
 /// Which processes are meant: all conditions must hold. One that is empty or
 /// `None` is no condition; without any, nothing is meant.
@@ -147,6 +153,9 @@ pub struct KillRequest {
     pub patience_ms: u64,
     /// Do not ask that it uses a GPU: root's alone, with one pid.
     pub any_process: bool,
+    /// End the named processes although they are protected, as far as root may:
+    /// root's alone, with pids.
+    pub override_protected: bool,
     /// Only the plan is wanted: nothing is recorded, and it cannot be carried
     /// out.
     pub dry_run: bool,
@@ -211,6 +220,8 @@ pub struct KillTarget {
     pub job: Reading<Job>,
     /// What is to become of it.
     pub fate: Fate,
+    /// Why it is protected, where root overrides that.
+    pub overridden: Option<String>,
 }
 
 /// What a process holds of one GPU.
@@ -229,8 +240,8 @@ pub struct KillHold {
 pub enum Fate {
     /// It gets these signals, one after the other, until it has ended.
     End(Vec<KillSignal>),
-    /// It is protected, whoever asks; says why.
-    Protected(String),
+    /// It is protected, whoever asks.
+    Protected(Protected),
     /// The caller may not end it; says who could, as in "ask …".
     Denied(String),
     /// It cannot be judged: what is not known of it.
@@ -337,8 +348,8 @@ pub enum Ending {
     /// It cannot be judged: nothing was sent. Says why.
     Unclear(String),
     /// It is stuck in the kernel, where no signal reaches it, and gets none
-    /// again. Says what it waits on, where the kernel tells.
-    Uninterruptible(Option<String>),
+    /// again.
+    Uninterruptible(Stuck),
     /// It had ended already, and goes when its parent asks how.
     Zombie(Reaper),
     /// The kernel refused; says how.

@@ -1,6 +1,11 @@
 //! A value that may be unknown, and why. An unknown is never a zero.
 
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
+
+/// Why a value that cannot be is none; the value follows. It may change at each poll, so faults
+/// are told apart without it.
+pub const IMPOSSIBLE: &str = "the driver reports an impossible value";
 
 /// What one question to a driver, a file or a name service gave.
 ///
@@ -21,6 +26,12 @@ pub enum Reading<T> {
 }
 
 impl<T> Reading<T> {
+    /// A value that cannot be, as it came.
+    #[must_use]
+    pub fn impossible(value: impl Display) -> Self {
+        Self::Failed(format!("{IMPOSSIBLE}: {value}"))
+    }
+
     /// The value, if it is fresh and known. Rules decide on this alone.
     #[must_use]
     pub fn known(&self) -> Option<&T> {

@@ -1,6 +1,10 @@
 //! Who may be up to no good on a GPU: miners, odd processes, abusers of what is shared,
 //! and who carries data away. A verdict is never a proof; it comes with all it rests on.
 
+mod edit;
+
+pub use edit::{AllowBy, RogueEdit};
+
 use crate::guard::{Person, RulesRevision};
 use crate::snapshot::{GpuProcess, ProcessKey};
 use crate::units::Timestamp;
@@ -186,14 +190,34 @@ pub struct Verdict {
 
 impl Verdict {
     /// Whether a rule may act on it: signs of two families at least, one of them near a
-    /// proof, and another one that weighs something.
+    /// proof, and another one that weighs something. What a process says of itself, in its
+    /// name and its arguments, counts once: two words that it chose are no two signs.
     #[must_use]
     pub fn may_be_acted_on(&self) -> bool {
-        let mut near = self.signs.iter().filter(|sign| sign.family == Family::A);
-        let mut others = self.signs.iter().filter(|sign| sign.family != Family::A);
-        near.next().is_some() && others.any(|sign| sign.weight >= WEIGHTY)
+        let (near, others): (Vec<&Sign>, Vec<&Sign>) =
+            self.signs.iter().partition(|sign| sign.family == Family::A);
+        let mut others = others.iter().filter(|sign| sign.weight >= WEIGHTY);
+        let is_only_said = near.iter().all(|sign| sign.is_self_chosen());
+        !near.is_empty() && others.any(|sign| !is_only_said || !sign.is_self_chosen())
     }
 }
+
+impl Sign {
+    /// Whether it rests on nothing but what the process calls itself and its arguments.
+    fn is_self_chosen(&self) -> bool {
+        SELF_CHOSEN.contains(&self.kind.as_str())
+    }
+}
+
+/// The kinds of signs that are read from a process's own name and arguments.
+const SELF_CHOSEN: [&str; 6] = [
+    "pool_on_command_line",
+    "miner_options",
+    "miner_name",
+    "kernel_thread_name",
+    "system_name_elsewhere",
+    "python_without_modules",
+];
 
 /// What weighs less is seen of too much honest work to end anybody's: programs in `/tmp`,
 /// a file that an upgrade replaced.
@@ -326,76 +350,6 @@ pub struct RogueReport {
     pub worst: Option<Risk>,
 }
 
-/// One change of `rogue.toml`. Keys and values are texts, as they are typed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RogueEdit {
-    /// Sets one key.
-    SetKey {
-        /// `detection.max_memory_usage_gb`
-        path: String,
-        /// Its value; an empty one removes the key.
-        value: String,
-    },
-    /// Has nobody look for these any more.
-    Allow(AllowBy, String),
-    /// Has them looked for again.
-    Disallow(AllowBy, String),
-    /// The whole text, for another.
-    Replace(String),
-}
-
-impl fmt::Display for RogueEdit {
-    /// As it is recorded: `allow process hashcat@bob`
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::SetKey { path, value } => write!(f, "{path} = {value}"),
-            Self::Allow(by, what) => write!(f, "allow {} {what}", by.name()),
-            Self::Disallow(by, what) => write!(f, "disallow {} {what}", by.name()),
-            Self::Replace(text) => write!(f, "replace all, by {} bytes", text.len()),
-        }
-    }
-}
-
-/// By what somebody is allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum AllowBy {
-    /// The kernel's name for it, or `name@user`.
-    Process,
-    /// The user.
-    User,
-    /// The path of its executable, or `path@user`.
-    Executable,
-    /// The image of its container, or `image@user`.
-    Image,
-}
-
-impl AllowBy {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Process, Self::User, Self::Executable, Self::Image];
-
-    /// As people call it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Process => "process",
-            Self::User => "user",
-            Self::Executable => "executable",
-            Self::Image => "image",
-        }
-    }
-
-    /// The key of the list in the file.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Process => "process_whitelist",
-            Self::User => "user_whitelist",
-            Self::Executable => "executable_whitelist",
-            Self::Image => "image_whitelist",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -444,6 +398,27 @@ mod tests {
                 .into(),
         };
         assert!(!light.may_be_acted_on());
+        // What it calls itself is one family, however many signs read it.
+        let named = |kinds: &[(&str, Family)]| {
+            let sign = |(kind, family): &(&str, Family)| Sign {
+                kind: (*kind).into(),
+                family: *family,
+                weight: Share::ONE,
+                read: String::new(),
+            };
+            let signs = kinds.iter().map(sign).collect();
+            Verdict {
+                signs,
+                ..light.clone()
+            }
+            .may_be_acted_on()
+        };
+        let name = ("miner_name", Family::A);
+        let kworker = ("kernel_thread_name", Family::B);
+        assert!(!named(&[name, kworker]));
+        assert!(!named(&[name, ("miner_options", Family::A), kworker]));
+        assert!(named(&[name, kworker, ("executable_place", Family::B)]));
+        assert!(named(&[("miner_hash", Family::A), kworker]));
         for families in [
             &[][..],
             &[Family::A],

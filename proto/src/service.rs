@@ -10,14 +10,14 @@
 
 use crate::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
-    PruneReport, RestoreReport,
+    PruneReport,
 };
 use crate::guard::edit::GuardEdit;
 use crate::guard::{
     EditReport, GuardBrief, ReplayReport, ReplayRequest, RulesRevision, RulesText, Snoozed,
     ViolationPage, ViolationQuery,
 };
-use crate::holders::{Explanation, HoldersPage};
+use crate::holders::{DeviceLabel, Explanation, HoldersPage};
 use crate::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use crate::refusal::Refusal;
 use crate::reset::{ResetPlan, ResetReport, ResetRequest};
@@ -87,6 +87,10 @@ pub trait Gpukill {
     /// Ends a [`Gpukill::quiesce`] early; without one it changes nothing.
     async fn resume() -> Result<(), Refusal>;
 
+    /// Drops the rows of these GPUs, by index, UUID, PCI address or name, which their
+    /// drivers do not list any more. For those who may edit rules.
+    async fn forget_gpus(gpu: String) -> Result<Vec<DeviceLabel>, Refusal>;
+
     /// Who has a device open, or all devices, and whose the memory is that no
     /// process explains. From `start` 0 it looks at all processes first; from
     /// another it goes on with the answer that this connection asked for last,
@@ -153,16 +157,6 @@ pub trait Gpukill {
     /// A part of that copy: at most [`LONGEST_PART`] bytes from `offset` on, and
     /// none at its end.
     async fn part_of_backup(copy: CopyId, offset: u64) -> Result<Vec<u8>, Refusal>;
-
-    /// Begins to take a copy of so many bytes. For admins.
-    async fn begin_restore(bytes: u64) -> Result<CopyId, Refusal>;
-
-    /// Takes the next part of it: at most [`LONGEST_PART`] bytes.
-    async fn part_of_restore(copy: CopyId, offset: u64, part: Vec<u8>) -> Result<(), Refusal>;
-
-    /// Puts the copy in the place of the store, which is set aside; of a dry run,
-    /// only says what it would.
-    async fn restore(copy: CopyId, is_dry_run: bool) -> Result<RestoreReport, Refusal>;
 
     /// What the guard decided, and with the first page the violations that go on.
     async fn violations(query: ViolationQuery) -> Result<ViolationPage, Refusal>;

@@ -2,6 +2,8 @@
 
 mod device;
 
+mod network;
+
 mod place;
 
 mod process;
@@ -12,7 +14,10 @@ use crate::reading::Reading;
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use device::{Device, DeviceId, EventKind, GpuEvent, Instance, InstanceId, Loss, Vendor};
+pub use device::{
+    Device, DeviceId, EventKind, GpuEvent, Instance, InstanceId, Loss, LossKind, Vendor,
+};
+pub use network::{MAX_PORTS, NetworkRole};
 pub use place::{Container, ContainerId, Job, Place, Pod, Scheduler, SchedulerJob, Unit};
 pub use process::{GpuProcess, Owner, OwnerKind, Parent, ProcessKey, Use};
 pub use vitals::{RecoveryAction, RemappedRows, RetiredPages, ThrottleReasons, Vitals};

@@ -114,13 +114,15 @@ pub enum Right {
 /// How polling goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PollingReport {
-    /// The interval, in milliseconds.
+    /// The time from one poll to the next, in milliseconds.
     pub interval_ms: u64,
+    /// The one that is set: shorter while a driver answers slowly.
+    pub set_interval_ms: u64,
     /// When the last poll ended.
     pub last_at: Option<Timestamp>,
     /// Polls since start.
     pub ticks: u64,
-    /// Polls that began more than half an interval late.
+    /// Polls that began more than half an interval late, or that a driver did not answer in time.
     pub late: u64,
 }
 

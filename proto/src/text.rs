@@ -129,6 +129,28 @@ pub fn shell_word(text: &str) -> Option<String> {
     }
 }
 
+/// What stands for the program of a pid that a driver lists and no process here has: it
+/// has ended, or is one of another PID namespace.
+pub const NO_PROCESS: &str = "(no process)";
+
+/// Where a program lies is mostly long and says least: the documents have it. A slash in
+/// what is no path, as in `[kworker/0:1]`, is part of a name.
+#[must_use]
+pub fn without_directory(command: &str) -> &str {
+    let program = command.split(' ').next().unwrap_or(command);
+    let mut begins = ["/", "./", "../", "~"].into_iter();
+    if !begins.any(|it| program.starts_with(it)) {
+        return command;
+    }
+    match program.rsplit_once('/') {
+        // A directory, or nothing but one, is no name.
+        Some((directory, name)) if !name.is_empty() => {
+            command.get(directory.len() + 1..).unwrap_or(command)
+        }
+        Some(_) | None => command,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,6 +270,34 @@ mod tests {
                 prop_assert!(run <= MARKS_MAX, "{:?}", shown);
             }
             prop_assert_eq!(visible(shown.as_bytes(), max), shown);
+        }
+    }
+
+    #[test]
+    fn only_a_path_loses_its_directory() {
+        for (command, expected) in [
+            ("/usr/bin/python3 train.py", "python3 train.py"),
+            ("./bench/run --n 4", "run --n 4"),
+            ("../run", "run"),
+            ("~/bin/run /etc/x", "run /etc/x"),
+            ("~bob/run", "run"),
+            ("/usr/bin/é x", "é x"),
+            // As they are typed.
+            ("bin/python train.py", "bin/python train.py"),
+            ("python /home/bob/train.py", "python /home/bob/train.py"),
+            // Titles.
+            ("[kworker/0:1]", "[kworker/0:1]"),
+            ("sglang::scheduler/tp0", "sglang::scheduler/tp0"),
+            ("nginx: worker", "nginx: worker"),
+            ("…/x y", "…/x y"),
+            // No names.
+            ("/", "/"),
+            ("/usr/bin/ x", "/usr/bin/ x"),
+            ("~", "~"),
+            ("", ""),
+            (" /x/y", " /x/y"),
+        ] {
+            assert_eq!(without_directory(command), expected);
         }
     }
 }

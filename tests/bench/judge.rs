@@ -14,7 +14,7 @@ use gpukill_policy::guard::{Memory, Rulebook, judge};
 use gpukill_policy::select::pattern;
 use gpukill_policy::usage::{DeviceUsage, Gauge, RunUsage};
 use gpukill_proto::guard::{GuardMode, JudgedRun, Person};
-use gpukill_proto::snapshot::DeviceId;
+use gpukill_proto::snapshot::{DeviceId, NetworkRole};
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -108,6 +108,7 @@ fn about(pid: u32, crowd: &Crowd) -> About {
         login_groups: None,
         is_contained: Some(false),
         is_of_the_box: Some(true),
+        has_trusted_name: Some(false),
         groups: Some(vec![format!("group{}", owner % 50), "gpu".into()]),
         name: Some("python".into()),
         executable: Some("/usr/bin/python3.11".into()),
@@ -122,6 +123,7 @@ fn about(pid: u32, crowd: &Crowd) -> About {
         job: Some((format!("tree {}", pid / 4), format!("tree {}", pid / 4))),
         is_orphaned: Some(false),
         suspected: Some(None),
+        network: Some(NetworkRole::Private),
     }
 }
 
@@ -199,6 +201,7 @@ fn behaviour(name: String, members: Members, conduct: Conduct) -> Behaviour {
         }),
         conduct,
         measures: Measures::default(),
+        ends_services: false,
     }
 }
 
@@ -286,6 +289,7 @@ fn many_rules(wide: f64) -> Rules {
             limit: Duration::from_secs(600),
             min_memory: Bytes(GIB),
             with_connections: false,
+            cpu_below: None,
         };
         behaviour(format!("rule{nth}"), members, conduct)
     };

@@ -16,6 +16,8 @@ mod booted;
 
 mod build;
 
+mod churn;
+
 mod daemon;
 
 mod driver;
@@ -27,6 +29,8 @@ mod login;
 
 #[path = "../fake-nvml/older.rs"]
 mod older;
+
+mod mapped;
 
 mod package;
 
@@ -44,14 +48,16 @@ mod troupe;
 
 mod user;
 
-pub use actor::Actor;
+pub use actor::{Actor, child_of};
 pub use booted::Booted;
 pub use build::{Built, build, built};
+pub use churn::Churn;
 pub use daemon::Daemon;
 pub use driver::{Driver, is_over};
 pub use gate::Gate;
 pub use journald::Journald;
 pub use login::Login;
+pub use mapped::python_with_namespaces;
 pub use package::{Package, package};
 pub use procfs::{Invented, Procfs, Related};
 pub use stage::{Ran, Stage};
@@ -59,18 +65,18 @@ pub use stream::Stream;
 pub use sysfs::{Card, Sysfs, captures};
 pub use terminal::Terminal;
 pub use troupe::Troupe;
-pub use user::{NOBODY, acting_as, can_act_as_others};
+pub use user::{NOBODY, acting_as, can_act_as_others, can_be_several_people, group, user};
 
 use std::time::{Duration, Instant};
 
 /// How long [`eventually`] waits: far longer than anything should take, for
 /// test machines are slow and shared.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until `look` finds something.
 ///
 /// # Panics
-/// When it finds nothing for half a minute.
+/// When it finds nothing for a minute.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -85,7 +91,7 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 /// Waits until `look` gives what is expected.
 ///
 /// # Panics
-/// When it gives something else for half a minute; shows the last.
+/// When it gives something else for a minute; shows the last.
 pub fn becomes<T: PartialEq + std::fmt::Debug>(expected: &T, mut look: impl FnMut() -> T) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -98,6 +104,25 @@ pub fn becomes<T: PartialEq + std::fmt::Debug>(expected: &T, mut look: impl FnMu
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The milliseconds from one moment of a document to another.
+///
+/// # Panics
+/// When they are none.
+#[must_use]
+pub fn between(from: &serde_json::Value, to: &serde_json::Value) -> i64 {
+    /// Milliseconds of a day.
+    const DAY: i64 = 86_400_000;
+    let moment = |moment: &serde_json::Value| {
+        // `2026-11-22T04:33:06.123Z`
+        let text = moment.as_str().expect("a moment");
+        let digits = |from: usize, to: usize| text[from..to].parse::<i64>().expect("a number");
+        let minutes = digits(11, 13) * 60 + digits(14, 16);
+        (minutes * 60 + digits(17, 19)) * 1_000 + digits(20, 23)
+    };
+    // Half a day is longer than any scenario.
+    (moment(to) - moment(from) + DAY / 2).rem_euclid(DAY) - DAY / 2
 }
 
 /// Those of a document's `reasons` that tell of something wrong: what a device

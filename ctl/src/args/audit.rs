@@ -1,6 +1,6 @@
 //! What `audit` takes.
 
-use super::{Backup, Export, Prune, Restore, text, whole};
+use super::{Backup, Export, Prune, text, whole};
 use crate::settings::Format;
 use clap::{Args, Subcommand};
 
@@ -40,8 +40,13 @@ pub enum AuditCommand {
     Export(Export),
     /// A copy of the whole store, for admins
     Backup(Backup),
-    /// Put such a copy in the store's place, for admins; what was there is set aside
-    Restore(Restore),
+    /// Says how a backup is restored: not through the daemon
+    #[command(hide = true)]
+    Restore {
+        /// What was typed
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        rest: Vec<std::ffi::OsString>,
+    },
     /// Delete what is old, for admins; the record of what was done stays
     Prune(Prune),
 }
@@ -89,7 +94,7 @@ pub struct Actions {
     /// Only what this user asked for, by name or number
     #[arg(long, value_name = "USER", value_parser = text())]
     pub user: Option<String>,
-    /// Only of these kinds, as kill,reset: kill, reset, prune, backup, restore, rules_edit, rules, rogue_rules, settings, broken, fault, fault_over, xid, device, quiesced, resumed, started, stopped, booted
+    /// Only of these kinds, as kill,reset: kill, reset, prune, backup, restore, rules_edit, rules, rogue_rules, settings, broken, fault, fault_over, xid, device, quiesced, resumed, forgotten, started, stopped, booted
     #[arg(long, value_name = "KIND", value_parser = text())]
     pub kind: Option<String>,
     /// Only what happened to these GPUs: an index, a range, a UUID or its beginning, a PCI address, a name with *
@@ -132,9 +137,9 @@ impl Audit {
             None => self.output,
             Some(AuditCommand::Actions(actions)) => actions.output,
             Some(AuditCommand::Prune(prune)) => prune.output.map(Format::from),
-            Some(AuditCommand::Export(_) | AuditCommand::Backup(_) | AuditCommand::Restore(_)) => {
-                None
-            }
+            Some(
+                AuditCommand::Export(_) | AuditCommand::Backup(_) | AuditCommand::Restore { .. },
+            ) => None,
         }
     }
 

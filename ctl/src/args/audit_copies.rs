@@ -1,4 +1,4 @@
-//! What `audit export`, `audit backup`, `audit restore` and `audit prune` take.
+//! What `audit export`, `audit backup` and `audit prune` take.
 
 use super::audit::{Period, Which};
 use super::{StatusFormat, text};
@@ -59,20 +59,6 @@ pub struct Backup {
     /// Replace the file where there is one
     #[arg(long, overrides_with = "force")]
     pub force: bool,
-}
-
-/// `audit restore`
-#[derive(Debug, Args)]
-pub struct Restore {
-    /// The file, as `audit backup` made it
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-    /// Only say what would take the place of what
-    #[arg(long, overrides_with = "dry_run")]
-    pub dry_run: bool,
-    /// Do not ask
-    #[arg(short, long, overrides_with = "yes")]
-    pub yes: bool,
 }
 
 /// `audit prune`

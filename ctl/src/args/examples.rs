@@ -130,11 +130,6 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "a copy of the whole store",
     ),
     (
-        "audit restore",
-        "audit restore gpukill.tar --dry-run",
-        "what it would put in the place of what",
-    ),
-    (
         "audit prune",
         "audit prune --before 90d --dry-run",
         "how much is older than that",
@@ -315,6 +310,11 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "time to update the driver",
     ),
     ("resume", "resume", "read it again now"),
+    (
+        "forget",
+        "forget --gpu 2",
+        "a GPU that was taken out for good",
+    ),
     (
         "completions",
         "completions bash > ~/.local/share/bash-completion/completions/gpukillctl",

@@ -78,7 +78,7 @@ pub enum GuardCommand {
     DryRun(Edit),
     /// Warn whoever breaks a rule, and end jobs when the grace is over, for admins
     Soft(Edit),
-    /// End jobs without a warning: at first sight or after a second look, for admins
+    /// End jobs without a warning, and for idleness and waste after one, for admins
     Enforce(Edit),
     /// From a dry run to what it rehearses and back, for admins
     ToggleDryRun(Edit),
@@ -179,11 +179,11 @@ pub struct ReplayRules {
 /// `guard check`
 #[derive(Debug, Args)]
 pub struct CheckRules {
-    /// The file: TOML, JSON or YAML; - for standard input
-    pub file: PathBuf,
+    /// The file: TOML, JSON or YAML; - for standard input [default: the rules of this box]
+    pub file: Option<PathBuf>,
     /// Its form [default: by the name of the file, else by its first line: { begins JSON,
     /// KEY: is YAML, all else TOML]
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", requires = "file")]
     pub format: Option<RulesFormat>,
 }
 

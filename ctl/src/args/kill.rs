@@ -62,6 +62,10 @@ pub struct Kill {
     /// End a process that uses no GPU too: for root, with one PID
     #[arg(long, overrides_with = "any_process")]
     pub any_process: bool,
+    /// End named processes that login services, displays, driver daemons or [protect] protect: for
+    /// root, with PIDs
+    #[arg(long, overrides_with = "override_protected")]
+    pub override_protected: bool,
     /// Show who would be ended, and end nobody
     #[arg(long, overrides_with = "dry_run")]
     pub dry_run: bool,

@@ -9,8 +9,6 @@ mod export;
 
 mod backup;
 
-mod restore;
-
 mod prune;
 
 use super::{confirm, connect, now};
@@ -54,7 +52,11 @@ pub(crate) async fn run(
         Some(AuditCommand::Actions(wanted)) => actions::run(wanted, settings, messages).await,
         Some(AuditCommand::Export(wanted)) => export::run(wanted, settings, messages).await,
         Some(AuditCommand::Backup(wanted)) => backup::run(wanted, settings, messages).await,
-        Some(AuditCommand::Restore(wanted)) => restore::run(wanted, settings, messages).await,
+        Some(AuditCommand::Restore { .. }) => Err(Failure::Usage(
+            "root restores a backup while gpukilld is stopped: systemctl stop gpukilld, then \
+             gpukilld restore FILE, then systemctl start gpukilld"
+                .into(),
+        )),
         Some(AuditCommand::Prune(wanted)) => prune::run(wanted, settings, messages).await,
         None if audit.summary || audit.weekly => summary::run(audit, settings, messages).await,
         None => records(audit, settings, messages).await,

@@ -92,6 +92,7 @@ fn wanted(list: &List, settings: &Settings) -> Result<Wanted, Failure> {
         max_processes: settings.max_processes,
         only: answer::processes_in_words(&selection),
         only_some_gpus: selection.gpu.is_some() || !selection.vendors.is_empty(),
+        me: rustix::process::getuid().as_raw(),
     };
     Ok(Wanted {
         selection,

@@ -17,7 +17,7 @@ use follow::Followed;
 use gpukill_policy::reset::success::{Success, refused, success};
 use gpukill_proto::document::{ResetPlanDocument, ResetReportDocument};
 use gpukill_proto::kill::{PlanId, Stage};
-use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest, Unblock};
+use gpukill_proto::reset::{ResetFate, ResetPlan, ResetReport, ResetRequest, Unblock};
 
 /// How long each signal to a holder may take, as `kill` gives it by default.
 const PATIENCE_MS: u64 = 5_000;
@@ -39,7 +39,11 @@ pub(crate) async fn run(
     let (id, plan) = daemon.plan_reset(&request, looking(settings)).await?;
     if wanted.dry_run {
         show(&plan, settings)?;
-        return Ok(Exit::Done);
+        return Ok(match refused(&plan) {
+            Success::Unsupported => Exit::NotSupported,
+            // What stands in the way is what was asked for.
+            Success::All | Success::Part | Success::Failed => Exit::Done,
+        });
     }
     let Some(id) = id else {
         show(&plan, settings)?;
@@ -108,7 +112,9 @@ impl From<Success> for Exit {
 
 /// Why nothing of this plan can be carried out, and what helps.
 fn nothing(plan: &ResetPlan) -> Failure {
-    let mut blockers = plan.devices.iter().flat_map(|target| &target.blockers);
+    let blocked = plan.devices.iter();
+    let blocked = blocked.filter(|target| target.fate == ResetFate::Blocked);
+    let mut blockers = blocked.flat_map(|target| &target.blockers);
     let is_forceable = !plan.request.force
         && blockers.any(|blocker| match blocker.remedy {
             Unblock::Force => true,

@@ -103,15 +103,21 @@ async fn check(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
-    rules::check(ROGUES, wanted, settings, messages, async |text: &str| {
-        // It was read without a mistake.
-        let rules = read(text).unwrap_or_default();
-        let odd = warnings(&rules).into_iter();
-        Checked {
-            comes_to: of_rogues(&rules),
-            odd: odd.chain(about_users(&rules)).collect(),
-        }
-    })
+    rules::check(
+        (RulesOf::Rogues, ROGUES),
+        wanted,
+        settings,
+        messages,
+        async |text: &str| {
+            // It was read without a mistake.
+            let rules = read(text).unwrap_or_default();
+            let odd = warnings(&rules).into_iter();
+            Checked {
+                comes_to: of_rogues(&rules),
+                odd: odd.chain(about_users(&rules)).collect(),
+            }
+        },
+    )
     .await
 }
 

@@ -63,16 +63,26 @@ fn warn_of_none(of: RulesOf, file: &str, revision: Option<&RulesRevision>, messa
 /// Every mistake in a file, and what of it is hardly meant, as `look_at` says of what the
 /// file comes to in TOML.
 pub(super) async fn check<M: Display>(
-    language: &Language<M>,
+    (of, language): (RulesOf, &Language<M>),
     wanted: &CheckRules,
     settings: &Settings,
     messages: Messages,
     look_at: impl AsyncFn(&str) -> Checked,
 ) -> Result<Exit, Failure> {
-    let text = text_of(&wanted.file)?;
+    let (name, text, format) = match &wanted.file {
+        Some(file) => {
+            let text = text_of(file)?;
+            let format = format_of(file, wanted.format, &text);
+            (file.display().to_string(), text, format)
+        }
+        None => {
+            let patience = || Patience::lasting(settings.timeout);
+            let daemon = connect(settings, patience(), messages).await?;
+            let (file, _, text) = daemon.rules(of, patience()).await?;
+            (file, text, Format::Toml)
+        }
+    };
     let look = Look::of_stdout(settings);
-    let name = wanted.file.display().to_string();
-    let format = format_of(&wanted.file, wanted.format, &text);
     match rules_files::import(language, &text, format) {
         Ok(imported) => {
             tell(&imported.notices, messages);

@@ -8,12 +8,14 @@ use super::connect;
 use crate::args::Status;
 use crate::connect::Patience;
 use crate::exit::{Exit, Failure};
+use crate::output::guard::own_ends;
 use crate::output::look::Look;
 use crate::output::message::Messages;
 use crate::output::status::lines;
 use crate::output::{json, print, print_lines};
 use crate::settings::{Format, Settings};
 use gpukill_proto::document::StatusDocument;
+use gpukill_proto::guard::GuardMode;
 
 /// Asks and prints.
 pub(crate) async fn run(
@@ -32,7 +34,14 @@ pub(crate) async fn run(
         // Only the settings can ask for forms that this command does not have.
         Format::Table | Format::Ndjson | Format::Csv => {
             let look = Look::of_stdout(settings);
-            print_lines(&lines(&status, env!("CARGO_PKG_VERSION"), &look), &look)?;
+            let mut lines = lines(&status, env!("CARGO_PKG_VERSION"), &look);
+            if status.guard.mode > GuardMode::DryRun && status.guard.open > 0 {
+                // How the daemon stands is worth showing without it.
+                if let Ok(sight) = daemon.snapshot(None, patience).await {
+                    lines.extend(own_ends(&sight, status.caller.uid, status.now, &look));
+                }
+            }
+            print_lines(&lines, &look)?;
         }
     }
     Ok(Exit::Done)

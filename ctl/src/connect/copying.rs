@@ -1,9 +1,9 @@
-//! The questions about the store as a whole: made smaller, copied, put back.
+//! The questions about the store as a whole: made smaller, copied.
 
 use super::daemon::Daemon;
 use super::patience::Patience;
 use crate::exit::Failure;
-use gpukill_proto::audit::{Backup, CopyId, PruneReport, RestoreReport};
+use gpukill_proto::audit::{Backup, CopyId, PruneReport};
 use gpukill_proto::units::Timestamp;
 
 /// Whether something is done, or only said.
@@ -45,49 +45,6 @@ impl Daemon {
     ) -> Result<Vec<u8>, Failure> {
         self.ask(patience, async |context| {
             self.client.part_of_backup(context, copy, offset).await
-        })
-        .await
-    }
-
-    /// Begins to send a copy of so many bytes.
-    pub(crate) async fn begin_restore(
-        &self,
-        bytes: u64,
-        patience: Patience,
-    ) -> Result<CopyId, Failure> {
-        self.ask(patience, async |context| {
-            self.client.begin_restore(context, bytes).await
-        })
-        .await
-    }
-
-    /// Sends a part of it.
-    pub(crate) async fn part_of_restore(
-        &self,
-        copy: CopyId,
-        offset: u64,
-        part: &[u8],
-        patience: Patience,
-    ) -> Result<(), Failure> {
-        self.ask(patience, async |context| {
-            let part = part.to_vec();
-            self.client
-                .part_of_restore(context, copy, offset, part)
-                .await
-        })
-        .await
-    }
-
-    /// Puts it in the store's place, or says what that would do.
-    pub(crate) async fn restore(
-        &self,
-        copy: CopyId,
-        doing: Doing,
-        patience: Patience,
-    ) -> Result<RestoreReport, Failure> {
-        let is_dry_run = doing == Doing::Saying;
-        self.ask(patience, async |context| {
-            self.client.restore(context, copy, is_dry_run).await
         })
         .await
     }

@@ -8,7 +8,7 @@ use gpukill_proto::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary,
 };
 use gpukill_proto::guard::GuardBrief;
-use gpukill_proto::holders::{Explanation, HoldersReport};
+use gpukill_proto::holders::{DeviceLabel, Explanation, HoldersReport};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::Suspected;
 use gpukill_proto::service::{GpukillClient, SnapshotPage};
@@ -247,6 +247,18 @@ impl Daemon {
     pub(crate) async fn resume(&self, patience: Patience) -> Result<(), Failure> {
         self.ask(patience, async |context| self.client.resume(context).await)
             .await
+    }
+
+    /// Drops devices that are gone; gives those.
+    pub(crate) async fn forget_gpus(
+        &self,
+        gpu: &str,
+        patience: Patience,
+    ) -> Result<Vec<DeviceLabel>, Failure> {
+        self.ask(patience, async |context| {
+            self.client.forget_gpus(context, gpu.to_owned()).await
+        })
+        .await
     }
 
     /// Asks one question, again and again while the daemon is busy.

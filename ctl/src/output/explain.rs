@@ -2,7 +2,7 @@
 
 use super::finding;
 use super::guard;
-use super::holders::{holds, what};
+use super::holders::{holds, passed, what};
 use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, Symbols};
 use super::processes::command;
@@ -72,6 +72,9 @@ fn rows(explained: &Explanation, look: &Look) -> Vec<(String, String)> {
             row("where", place_and_parents(process, look.symbols));
             let job = reading(&process.job, |job| shown(&job.to_string(), look.symbols));
             row("job", job.text);
+            if let Some(network) = network(process) {
+                row("network", network);
+            }
         }
         (None, Some((_, holder, _))) => row("where", container_and_parent(holder, look.symbols)),
         (None, None) => {}
@@ -99,6 +102,18 @@ fn rows(explained: &Explanation, look: &Look) -> Vec<(String, String)> {
     }
     row("may end", may_end(&explained.may_end, look.symbols));
     rows
+}
+
+/// `service: port 8000, 2 clients`; `private: ...`, or why that is not known.
+fn network(process: &GpuProcess) -> Option<String> {
+    let Some(role) = process.network_role.last_known() else {
+        let why = process.network_role.failure()?;
+        return Some(format!("not known: {why}"));
+    };
+    let clients = process.connections.last_known().copied();
+    let reached = guard::reached(role, clients);
+    let reached = reached.unwrap_or_else(|| "no port that others use".to_owned());
+    Some(format!("{}: {reached}", role.name()))
 }
 
 /// Why it does nothing by itself now, and why a signal may do nothing to it.
@@ -185,7 +200,7 @@ fn container_and_parent(holder: &Holder, symbols: Symbols) -> String {
 /// What it does with one device.
 fn uses(process: &GpuProcess, at: Timestamp, look: &Look) -> String {
     let memory = reading(&process.memory, |bytes| size(*bytes)).text;
-    let length = duration(at.since(process.first_seen));
+    let length = reading(&process.first_seen, |first| duration(at.since(*first))).text;
     let busy = reading(&process.utilization, |percent| format!("{}%", percent.0)).text;
     let active = match &process.last_active {
         Reading::Value(Some(moment)) => format!("last used {}", clock(*moment, at, look)),
@@ -205,7 +220,10 @@ fn opened(label: &DeviceLabel, holder: &Holder, role: Role, at: Timestamp, look:
         false => holds(holder, look.symbols),
     };
     match role {
-        Role::User => format!("GPU {index}: {files}"),
+        Role::User => match &holder.passed_from {
+            Some(first) => format!("GPU {index}: {files}{dot}{}", passed(holder.pid, *first)),
+            None => format!("GPU {index}: {files}"),
+        },
         Role::MpsClient
         | Role::Mps
         | Role::Display
@@ -216,7 +234,8 @@ fn opened(label: &DeviceLabel, holder: &Holder, role: Role, at: Timestamp, look:
         | Role::Zombie
         | Role::Uninterruptible
         | Role::Unlisted
-        | Role::Sharer => {
+        | Role::Sharer
+        | Role::Passed => {
             format!("GPU {index}: {files}{dot}{}", what(holder, role, at, look))
         }
     }

@@ -15,6 +15,7 @@ use gpukill_policy::health::complaints;
 use gpukill_proto::document::top_process;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, GpuProcess, Snapshot};
+use gpukill_proto::text::NO_PROCESS;
 use gpukill_proto::units::{Bytes, Milliwatts, Timestamp};
 use std::collections::BTreeSet;
 
@@ -270,7 +271,10 @@ fn top(
 /// Whose a process is, what it is called, what it holds, and how long for nothing.
 fn holder(process: &GpuProcess, taken_at: Timestamp, symbols: Symbols) -> (String, Tone) {
     let owner = owner(process, symbols);
-    let name = reading(&process.name, |name| shown(name, symbols)).text;
+    let name = match process.start_ticks.last_known() {
+        Some(_) => reading(&process.name, |name| shown(name, symbols)).text,
+        None => NO_PROCESS.to_owned(),
+    };
     let memory = reading(&process.memory, |bytes| size(*bytes)).text;
     match idle(process, taken_at) {
         Some(idle) => (format!("{owner} {name} {memory}, {idle}"), Tone::Doubtful),

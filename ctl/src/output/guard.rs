@@ -3,6 +3,8 @@
 
 mod decided;
 
+mod own;
+
 mod replayed;
 
 mod ruled;
@@ -12,10 +14,12 @@ mod turned;
 mod words;
 
 pub(crate) use decided::violations;
+pub(crate) use own::own_ends;
 pub(crate) use replayed::{Spared, replay, tested};
 pub(super) use ruled::rows as ruled;
 use turned::turned;
 pub(crate) use turned::{Turn, Was};
+pub(super) use words::reached;
 
 use super::line::{Line, Tone, shown, wrap};
 use super::look::Look;
@@ -24,7 +28,10 @@ use super::rules::{self, is_nothing};
 use super::status::labelled;
 use super::value::{clock, counted, minute};
 use crate::connect::Doing;
-use gpukill_proto::guard::{EditReport, GuardMode, GuardReport, Snoozed};
+use gpukill_proto::guard::{
+    EditReport, GuardMode, GuardReport, MAX_IDLE_SERVICES, OpenViolation, RuleKind, RulesDoubt,
+    Snoozed,
+};
 use gpukill_proto::units::Timestamp;
 
 /// The lines of `gpukillctl guard status`.
@@ -53,11 +60,21 @@ pub(crate) fn status(report: &GuardReport, now: Timestamp, look: &Look) -> Vec<L
     if let Some(at) = report.tripped_at {
         rows.push((
             "stopped",
-            stopped(report.mode, &clock(at, now, look), Said::OfTheGuard),
+            stopped(
+                (report.mode, report.is_trip_simulated),
+                &clock(at, now, look),
+                Said::OfTheGuard,
+            ),
             Tone::Broken,
         ));
     }
+    if let Some(doubt) = &report.doubt {
+        rows.push(("doubt", doubted(report.mode, doubt), Tone::Broken));
+    }
     rows.push(("today", today(report), Tone::Plain));
+    for (open, name) in report.idle_services.iter().zip(SERVICES) {
+        rows.push((name, idle_service(open, now, look), Tone::Plain));
+    }
     for mistake in &report.mistakes {
         rows.push(("mistake", mistake.clone(), Tone::Broken));
     }
@@ -90,6 +107,22 @@ pub(super) fn brief(report: &GuardReport) -> String {
     format!("{mode}{stopped}; {rules}, {open}; {today}")
 }
 
+/// That rules on behaviour concern many people, and what comes of that.
+fn doubted(mode: GuardMode, doubt: &RulesDoubt) -> String {
+    let RulesDoubt { people, of, .. } = doubt;
+    let then = match (mode, doubt.only_warn) {
+        (GuardMode::Disabled | GuardMode::DryRun, _) => "to enable it confirms them",
+        (GuardMode::Soft | GuardMode::Enforce, true) => {
+            "they only warn until an admin sets the mode again"
+        }
+        (GuardMode::Soft | GuardMode::Enforce, false) => "where they do, set the mode again",
+    };
+    format!(
+        "these rules may not fit this box: idle, waste, runaway and growth rules concern {people} \
+         of {of} people within a day; {then}"
+    )
+}
+
 /// Where something is said of the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Said {
@@ -99,12 +132,16 @@ enum Said {
 }
 
 /// That it ends nobody any more, and how it goes on.
-fn stopped(mode: GuardMode, since: &str, said: Said) -> String {
+fn stopped((mode, is_simulated): (GuardMode, bool), since: &str, said: Said) -> String {
     let look = match said {
         Said::OfTheGuard => "look at gpukillctl guard violations, and go on",
         Said::AmongViolations => "an admin has it go on",
     };
     match mode {
+        GuardMode::Disabled | GuardMode::DryRun if !is_simulated => format!(
+            "it stopped at {since}, before one more job than \
+             enforcement.max_ended_per_10_minutes"
+        ),
         GuardMode::Disabled | GuardMode::DryRun => format!(
             "it would have stopped at {since}, before one more job than \
              enforcement.max_ended_per_10_minutes"
@@ -115,6 +152,35 @@ fn stopped(mode: GuardMode, since: &str, said: Said) -> String {
             mode.name()
         ),
     }
+}
+
+/// The first of several idle services has a name.
+const SERVICES: [&str; MAX_IDLE_SERVICES] = ["services", "", "", "", "", "", "", ""];
+
+/// `alice's vllm.service on GPU 0: idle since 06:37:00, port 8000, no client; for idleness
+/// only warned`
+fn idle_service(open: &OpenViolation, now: Timestamp, look: &Look) -> String {
+    let evidence = &open.evidence;
+    let what = match open.rule.kind {
+        RuleKind::Waste => "hardly works",
+        _ => "idle",
+    };
+    let since = clock(evidence.since, now, look);
+    let gpus = words::gpus(&evidence.runs);
+    let reached = evidence.runs.first().and_then(words::reached_as);
+    let reached = reached.map_or_else(String::new, |reached| format!(", {reached}"));
+    let end = decided::end(open, now, look);
+    let end = match end == look.symbols.none() {
+        true => String::new(),
+        false => format!("; {end}"),
+    };
+    shown(
+        &format!(
+            "{} on GPU {gpus}: {what} since {since}{reached}{end}",
+            open.subject
+        ),
+        look.symbols,
+    )
 }
 
 fn mode(report: &GuardReport) -> String {
@@ -143,7 +209,9 @@ const fn does(mode: GuardMode) -> &'static str {
         GuardMode::Disabled => "nothing is judged",
         GuardMode::DryRun => "nobody is warned or ended",
         GuardMode::Soft => "it warns, and ends a job when the grace is over",
-        GuardMode::Enforce => "it ends jobs without a warning",
+        GuardMode::Enforce => {
+            "it ends jobs without a warning; for idleness and waste it warns first"
+        }
     }
 }
 
@@ -157,10 +225,14 @@ fn written(report: &GuardReport) -> String {
 
 fn today(report: &GuardReport) -> String {
     let (warned, ended) = (report.warned_today, report.ended_today);
-    match report.mode {
-        GuardMode::Disabled => "nothing is judged".to_owned(),
-        GuardMode::DryRun => format!("{warned} would be warned and {ended} ended today"),
-        GuardMode::Soft | GuardMode::Enforce => format!("{warned} warned and {ended} ended today"),
+    let done = format!("{warned} warned and {ended} ended today");
+    let would = (report.simulated_warned_today, report.simulated_ended_today);
+    let simulated = format!("{} would be warned and {} ended", would.0, would.1);
+    match (report.mode, (warned, ended) == (0, 0), would == (0, 0)) {
+        (GuardMode::Disabled, true, true) => "nothing is judged".to_owned(),
+        (GuardMode::DryRun, true, _) => format!("{simulated} today"),
+        (_, _, true) => done,
+        (_, _, false) => format!("{done}; in dry run {simulated}"),
     }
 }
 
@@ -191,7 +263,7 @@ pub(crate) fn snoozed(snoozed: &[Snoozed], doing: Doing, now: Timestamp, look: &
     lines.map(Line::plain).collect()
 }
 
-/// What an edit changed, or would; and what it comes to, where it is of the mode.
+/// What an edit changed, or would; and whom that affects.
 pub(crate) fn edited(
     report: &EditReport,
     doing: Doing,
@@ -203,7 +275,9 @@ pub(crate) fn edited(
     let mut lines = match turn.map(|turn| turn.was) {
         // That it ends jobs again is a change.
         Some(Was::Stopped) if is_nothing(report) => Vec::new(),
-        Some(Was::Stopped | Was::Other | Was::Same) | None => rules::edited(report, doing, look),
+        Some(Was::Stopped | Was::Other | Was::Same | Was::Edited) | None => {
+            rules::edited(report, doing, look)
+        }
     };
     lines.extend(turned.into_iter().flatten());
     lines

@@ -10,7 +10,9 @@ use super::value::{clock, gib, reading};
 use super::whose::holder_owner;
 use gpukill_policy::holders::whole_name;
 use gpukill_policy::memory::noise;
-use gpukill_proto::holders::{Cause, Finding, Holder, HoldersReport, ProcessState, Role};
+use gpukill_proto::holders::{
+    Cause, Finding, FirstHolder, Holder, HoldersReport, ProcessState, Role,
+};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Timestamp};
 
@@ -182,7 +184,9 @@ fn listed(holder: &Holder, role: Role, symbols: Symbols) -> Cell {
             Reading::Unsupported => Cell::plain("yes"),
             memory => reading(memory, |bytes| super::value::size(*bytes)),
         },
-        (false, Role::Monitor | Role::Sharer) => Cell::toned(symbols.none(), Tone::Faint),
+        (false, Role::Monitor | Role::Sharer | Role::Passed) => {
+            Cell::toned(symbols.none(), Tone::Faint)
+        }
         (false, _) if is_list_unknown(holder) => Cell::toned("?", Tone::Doubtful),
         (false, _) => Cell::toned("no", Tone::Doubtful),
     }
@@ -202,7 +206,8 @@ const fn tone(role: Role) -> Tone {
         | Role::OtherNamespace
         | Role::Zombie
         | Role::Uninterruptible
-        | Role::Unlisted => Tone::Doubtful,
+        | Role::Unlisted
+        | Role::Passed => Tone::Doubtful,
     }
 }
 
@@ -247,6 +252,20 @@ pub(super) fn what(holder: &Holder, role: Role, at: Timestamp, look: &Look) -> S
             Some(counted_for) => format!("{name}: shares a client with {counted_for}"),
             None => format!("{name}: shares a client with another process"),
         },
+        Role::Passed => match holder.passed_from {
+            Some(first) => format!("{name}: {}", passed(holder.pid, first)),
+            None => format!("{name}: holds a descriptor passed from another process"),
+        },
+    }
+}
+
+/// Where a descriptor comes from that processes of several persons held.
+pub(super) fn passed(pid: u32, first: FirstHolder) -> String {
+    let FirstHolder { pid: from, uid } = first;
+    let owner = uid.map_or_else(String::new, |uid| format!(" (uid {uid})"));
+    match from == pid {
+        true => format!("its descriptor{owner} was passed to another user: counted for nobody"),
+        false => format!("descriptor passed from {from}{owner}: counted for nobody"),
     }
 }
 

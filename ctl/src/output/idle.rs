@@ -13,7 +13,8 @@ const WORTH_SAYING: Duration = Duration::from_secs(10 * 60);
 /// that is not known.
 pub(super) fn idle(process: &GpuProcess, taken_at: Timestamp) -> Option<String> {
     let last_active = process.last_active.known()?;
-    let length = taken_at.since(last_active.unwrap_or(process.first_seen));
+    let since = last_active.or_else(|| process.first_seen.known().copied())?;
+    let length = taken_at.since(since);
     let length = Some(length).filter(|length| *length >= WORTH_SAYING)?;
     let units = duration(length);
     Some(format!("idle {}", units.split(' ').next()?))
@@ -28,7 +29,7 @@ mod tests {
     #[test]
     fn a_process_is_idle_only_when_that_is_known_and_long() {
         let mut process = snapshot().processes.remove(0);
-        process.first_seen = NOW.plus_seconds(-90_000);
+        process.first_seen = Value(NOW.plus_seconds(-90_000));
         let at = |seconds: i64| Some(NOW.plus_seconds(-seconds));
         let cases = [
             (Value(at(0)), None),

@@ -25,6 +25,7 @@ use super::look::{Look, Symbols};
 use super::processes::command;
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::value::reading;
+use super::whose::owner_name;
 use gpukill_proto::kill::{Fate, KillPlan, KillReport, KillTarget};
 use gpukill_proto::reading::Reading;
 use rows::{Told, laid_out, of_outcome, of_target};
@@ -135,12 +136,12 @@ fn table(plan: &KillPlan, look: &Look) -> Vec<Line> {
         Column::left("COMMAND", WhenNarrow::Shrinks(12)),
     ]);
     for target in plan.targets.iter().filter(|target| ends(target)) {
-        table.push(Row::Cells(cells(target, look.symbols)));
+        table.push(Row::Cells(cells(target, plan, look.symbols)));
     }
     table.lines(look)
 }
 
-fn cells(target: &KillTarget, symbols: Symbols) -> Vec<Cell> {
+fn cells(target: &KillTarget, plan: &KillPlan, symbols: Symbols) -> Vec<Cell> {
     let none = || Cell::toned(symbols.none(), Tone::Faint);
     let mut gpus: Vec<u32> = target.holds.iter().map(|hold| hold.index).collect();
     gpus.sort_unstable();
@@ -152,7 +153,7 @@ fn cells(target: &KillTarget, symbols: Symbols) -> Vec<Cell> {
     };
     vec![
         Cell::plain(target.key.pid.to_string()),
-        Cell::plain(owner(target, symbols)),
+        Cell::plain(owner_within(target, plan, symbols)),
         if gpus.is_empty() {
             none()
         } else {
@@ -168,12 +169,28 @@ fn cells(target: &KillTarget, symbols: Symbols) -> Vec<Cell> {
     ]
 }
 
+/// The owner, and the user too where a plan ends processes of several users who have this
+/// owner: a container is one owner, and may be shared by several people.
+fn owner_within(target: &KillTarget, plan: &KillPlan, symbols: Symbols) -> String {
+    let owner = owner(target, symbols);
+    let (Some(named), Some(uid)) = (target.owner.last_known(), target.uid.last_known()) else {
+        return owner;
+    };
+    let is_another = |other: &KillTarget| {
+        ends(other)
+            && other.owner.last_known() == Some(named)
+            && other.uid.last_known().is_some_and(|other| other != uid)
+    };
+    match plan.targets.iter().any(is_another) {
+        true => format!("{owner} (uid {uid})"),
+        false => owner,
+    }
+}
+
 /// Whom to ask about it.
 fn owner(target: &KillTarget, symbols: Symbols) -> String {
-    match target.owner.last_known() {
-        Some(owner) => shown(owner, symbols),
-        None => reading(&target.uid, |uid| format!("uid {uid}")).text,
-    }
+    let owner = target.owner.last_known().map(String::as_str);
+    owner_name(owner, None, target.uid.last_known().copied(), symbols)
 }
 
 /// What it runs.

@@ -1,10 +1,10 @@
-//! Why a device is lost, in one sentence.
+//! Why a device cannot be read, in one sentence.
 
 use super::line::shown;
 use super::look::Look;
 use super::value::clock;
 use gpukill_policy::xid::is_of_a_program;
-use gpukill_proto::snapshot::{Device, EventKind, GpuEvent, Loss};
+use gpukill_proto::snapshot::{Device, EventKind, GpuEvent, Loss, LossKind};
 use gpukill_proto::units::Timestamp;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// poll, seconds later.
 const JUST_BEFORE: Duration = Duration::from_secs(60);
 
-/// Since when a device is lost, why, and what it needs.
+/// Since when a device cannot be read, why, and what it needs.
 pub(super) fn lost(device: &Device, loss: &Loss, now: Timestamp, look: &Look) -> String {
     let since = clock(loss.since, now, look);
     let error = device.last_xid.as_ref();
@@ -21,14 +21,22 @@ pub(super) fn lost(device: &Device, loss: &Loss, now: Timestamp, look: &Look) ->
         Some(error) => error.kind.to_string(),
         None => shown(&loss.reason, look.symbols),
     };
-    format!("lost since {since} ({why}): needs a reset or a reboot")
+    if loss.kind == LossKind::Gone {
+        let index = device.index;
+        return format!("gone since {since} ({why}): gpukillctl forget --gpu {index}");
+    }
+    let (words, remedy) = (loss.kind.words(), loss.kind.remedy());
+    format!("{words} since {since} ({why}){remedy}")
 }
 
 fn explains(error: &GpuEvent, loss: &Loss) -> bool {
     let EventKind::Xid(code) = error.kind else {
         return false;
     };
-    !is_of_a_program(code) && loss.since.since(error.at) <= JUST_BEFORE
+    // Only what took the device away explains why it is gone.
+    loss.kind == LossKind::Lost
+        && !is_of_a_program(code)
+        && loss.since.since(error.at) <= JUST_BEFORE
 }
 
 #[cfg(test)]
@@ -36,19 +44,41 @@ mod tests {
     use super::super::sample::{NOW, look, snapshot};
     use super::*;
 
-    fn said(seconds_before: i64, kind: EventKind) -> String {
+    fn said_of(kind: LossKind, seconds_before: i64, event: EventKind) -> String {
         let mut device = snapshot().devices.remove(0);
         let loss = Loss {
             since: NOW.plus_seconds(-267),
             reason: "GPU is lost".into(),
+            kind,
         };
         device.last_xid = Some(GpuEvent {
             device: Some(device.id.clone()),
             instance: None,
             at: loss.since.plus_seconds(-seconds_before),
-            kind,
+            kind: event,
         });
         lost(&device, &loss, NOW, &look(None))
+    }
+
+    fn said(seconds_before: i64, event: EventKind) -> String {
+        said_of(LossKind::Lost, seconds_before, event)
+    }
+
+    #[test]
+    fn what_is_not_lost_is_not_told_to_need_a_reset() {
+        let cases = [
+            (
+                LossKind::NotPermitted,
+                "not permitted since 13:58:04 (GPU is lost): see the modes of /dev/nvidia*",
+            ),
+            (
+                LossKind::Unknown,
+                "state unknown since 13:58:04 (GPU is lost)",
+            ),
+        ];
+        for (kind, expected) in cases {
+            assert_eq!(said_of(kind, 0, EventKind::Xid(79)), expected);
+        }
     }
 
     #[test]
@@ -58,6 +88,17 @@ mod tests {
         assert_eq!(said(60, EventKind::Xid(79)), with_xid);
         assert_eq!(said(-2, EventKind::Xid(79)), with_xid);
         assert_eq!(said(61, EventKind::Xid(79)), without);
+        let mut device = snapshot().devices.remove(0);
+        device.index = 7;
+        let loss = Loss {
+            since: NOW.plus_seconds(-267),
+            reason: "it is not on the PCI bus".into(),
+            kind: LossKind::Gone,
+        };
+        assert_eq!(
+            lost(&device, &loss, NOW, &look(None)),
+            "gone since 13:58:04 (it is not on the PCI bus): gpukillctl forget --gpu 7"
+        );
         // A program's own fault takes no GPU away.
         assert_eq!(said(0, EventKind::Xid(31)), without);
         assert_eq!(said(0, EventKind::MigChange), without);

@@ -14,7 +14,7 @@ use super::whose::{owner, place};
 use crate::connect::Sight;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, GpuProcess, Place, Snapshot};
-use gpukill_proto::text::duration;
+use gpukill_proto::text::{self, duration};
 use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
 
@@ -163,7 +163,9 @@ fn row(
         Cell::plain(owner(process, symbols)),
         reading(&process.memory, |bytes| size(*bytes)),
         utilization(process),
-        Cell::plain(duration(taken_at.since(process.first_seen))),
+        reading(&process.first_seen, |first| {
+            duration(taken_at.since(*first))
+        }),
     ];
     cells.extend(age_column.cell(ages(process, view), symbols));
     cells.extend(rule_column.cell(process, taken_at, look));
@@ -172,7 +174,10 @@ fn row(
         let place = place.as_deref().map(|place| shown(place, symbols));
         place.unwrap_or_else(|| symbols.none().to_owned())
     }));
-    let command = command(&process.command, &process.name, symbols);
+    let command = match process.start_ticks.last_known() {
+        Some(_) => command(&process.command, &process.name, symbols),
+        None => text::NO_PROCESS.to_owned(),
+    };
     cells.push(Cell::plain(command));
     Row::Cells(cells)
 }
@@ -259,23 +264,6 @@ fn utilization(process: &GpuProcess) -> Cell {
     }
 }
 
-/// Where a program lies is mostly long and says least: the documents have it. A slash in
-/// what is no path, as in `[kworker/0:1]`, is part of a name.
-fn without_directory(command: &str) -> &str {
-    let program = command.split(' ').next().unwrap_or(command);
-    let mut begins = ["/", "./", "../", "~"].into_iter();
-    if !begins.any(|it| program.starts_with(it)) {
-        return command;
-    }
-    match program.rsplit_once('/') {
-        // A directory, or nothing but one, is no name.
-        Some((directory, name)) if !name.is_empty() => {
-            command.get(directory.len() + 1..).unwrap_or(command)
-        }
-        Some(_) | None => command,
-    }
-}
-
 /// The command line; where there is none to show, the name and why.
 pub(super) fn command(
     command: &Reading<String>,
@@ -285,7 +273,7 @@ pub(super) fn command(
     let name = name.last_known().map(|name| shown(name, symbols));
     match (command, name) {
         (Reading::Value(command) | Reading::Stale(command, _), _) if !command.is_empty() => {
-            shown(without_directory(command), symbols)
+            shown(text::without_directory(command), symbols)
         }
         // As ps shows those that have no arguments: kernel threads and zombies.
         (Reading::Value(_) | Reading::Stale(..) | Reading::Unsupported, Some(name)) => {
@@ -294,38 +282,5 @@ pub(super) fn command(
         (Reading::Withheld, Some(name)) => format!("{name} (arguments hidden)"),
         (Reading::Failed(_), Some(name)) => format!("{name} ?"),
         (command, None) => reading(command, |_| symbols.none().to_owned()).text,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_path_loses_its_directory() {
-        for (command, expected) in [
-            ("/usr/bin/python3 train.py", "python3 train.py"),
-            ("./bench/run --n 4", "run --n 4"),
-            ("../run", "run"),
-            ("~/bin/run /etc/x", "run /etc/x"),
-            ("~bob/run", "run"),
-            ("/usr/bin/é x", "é x"),
-            // As they are typed.
-            ("bin/python train.py", "bin/python train.py"),
-            ("python /home/bob/train.py", "python /home/bob/train.py"),
-            // Titles.
-            ("[kworker/0:1]", "[kworker/0:1]"),
-            ("sglang::scheduler/tp0", "sglang::scheduler/tp0"),
-            ("nginx: worker", "nginx: worker"),
-            ("…/x y", "…/x y"),
-            // No names.
-            ("/", "/"),
-            ("/usr/bin/ x", "/usr/bin/ x"),
-            ("~", "~"),
-            ("", ""),
-            (" /x/y", " /x/y"),
-        ] {
-            assert_eq!(without_directory(command), expected);
-        }
     }
 }

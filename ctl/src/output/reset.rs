@@ -7,6 +7,7 @@ use gpukill_proto::kill::{Ending, KillReport, Respawn, Stage};
 use gpukill_proto::reset::{
     Blocker, ResetEnding, ResetFate, ResetOutcome, ResetPlan, ResetReport, ResetTarget, Unblock,
 };
+use std::collections::BTreeMap;
 
 /// The columns of what is said before each line's own words.
 const WORDS: usize = 16;
@@ -14,8 +15,9 @@ const WORDS: usize = 16;
 /// What would be done, and everything that stands in the way.
 pub(crate) fn planned(plan: &ResetPlan, look: &Look) -> Vec<Line> {
     let mut lines = Vec::new();
+    let shared = shared_reasons(plan);
     for target in &plan.devices {
-        lines.extend(heading(target, look));
+        lines.extend(heading(target, &shared, look));
         for blocker in &target.blockers {
             lines.extend(blocking(blocker, look));
         }
@@ -31,14 +33,37 @@ pub(crate) fn planned(plan: &ResetPlan, look: &Look) -> Vec<Line> {
             lines.extend(said("note", note, Tone::Faint, look));
         }
     }
+    for (why, indices) in &shared {
+        let indices: Vec<String> = indices.iter().map(u32::to_string).collect();
+        let text = format!("GPUs {} cannot be reset: {why}", indices.join(", "));
+        let texts = wrap(&shown(&text, look.symbols), 0, 2, look.width).into_iter();
+        lines.extend(texts.map(|text| Line::toned(text, Tone::Strong)));
+    }
     lines
 }
 
+/// Why several GPUs cannot be reset, and which: what is missing on the box is said
+/// once.
+fn shared_reasons(plan: &ResetPlan) -> BTreeMap<&str, Vec<u32>> {
+    let mut reasons: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for target in &plan.devices {
+        match &target.fate {
+            ResetFate::Unsupported(why) => reasons.entry(why).or_default().push(target.index),
+            ResetFate::Reset | ResetFate::Blocked => {}
+        }
+    }
+    reasons.retain(|_, indices| indices.len() > 1);
+    reasons
+}
+
 /// `GPU 3 H100 80GB HBM3 at 0000:1b:00.0: would be reset`
-fn heading(target: &ResetTarget, look: &Look) -> Vec<Line> {
+fn heading(target: &ResetTarget, shared: &BTreeMap<&str, Vec<u32>>, look: &Look) -> Vec<Line> {
     let what = match &target.fate {
         ResetFate::Reset => "would be reset".to_owned(),
         ResetFate::Blocked => "cannot be reset now".to_owned(),
+        ResetFate::Unsupported(why) if shared.contains_key(why.as_str()) => {
+            "cannot be reset".to_owned()
+        }
         ResetFate::Unsupported(why) => {
             format!("cannot be reset: {}", shown(why, look.symbols))
         }

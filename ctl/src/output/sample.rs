@@ -20,7 +20,7 @@ pub(crate) use guard::{
 pub(crate) use held::{explanations, free, gone, held};
 pub(crate) use kill::{interrupted, one_target, plan, report};
 pub(crate) use past::{actions, older_records, records, summary};
-pub(crate) use reset::{held_by_one, reset_plan, reset_report};
+pub(crate) use reset::{held_by_one, reset_plan, reset_report, reset_without_helper};
 pub(crate) use rogue::{hidden, looked, rogue_report, scan, suspected};
 pub(crate) use state::status;
 
@@ -28,8 +28,9 @@ use super::look::{Look, Symbols, Zone};
 use gpukill_proto::reading::Reading::{Failed, Stale, Unsupported, Value, Withheld};
 use gpukill_proto::snapshot::{
     Container, ContainerId, Device, DeviceId, EventKind, GpuEvent, GpuProcess, Instance,
-    InstanceId, Job, Loss, Owner, OwnerKind, Parent, Place, Pod, ProcessKey, RecoveryAction,
-    RemappedRows, Scheduler, SchedulerJob, Snapshot, ThrottleReasons, Unit, Use, Vendor, Vitals,
+    InstanceId, Job, Loss, LossKind, Owner, OwnerKind, Parent, Place, Pod, ProcessKey,
+    RecoveryAction, RemappedRows, Scheduler, SchedulerJob, Snapshot, ThrottleReasons, Unit, Use,
+    Vendor, Vitals,
 };
 use gpukill_proto::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Timestamp};
 
@@ -225,6 +226,7 @@ pub(crate) fn snapshot() -> Snapshot {
     devices[7].lost = Some(Loss {
         since: NOW.plus_seconds(-267),
         reason: "GPU is lost".into(),
+        kind: LossKind::Lost,
     });
     devices[7].last_xid = Some(GpuEvent {
         device: Some(id(7)),
@@ -281,7 +283,7 @@ pub(crate) fn snapshot() -> Snapshot {
     unnamed.command = Value("模型服务 --端口 8080".into());
     processes.push(unnamed);
     let mut idle = process(5, 51_002, 1001, "bob", 483, 0);
-    idle.first_seen = NOW.plus_seconds(-34_860);
+    idle.first_seen = Value(NOW.plus_seconds(-34_860));
     idle.command = Value(
         "python -m ipykernel_launcher -f /home/bob/.local/share/jupyter/runtime/kernel-9a.json"
             .into(),

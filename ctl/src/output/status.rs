@@ -210,10 +210,15 @@ fn ready(backend: &BackendReport) -> String {
 }
 
 fn polling(polling: &PollingReport, now: Timestamp) -> String {
-    let interval = match polling.interval_ms {
+    let time = |ms: u64| match ms {
         ms if ms % 1000 == 0 => format!("{} s", ms / 1000),
         ms => format!("{ms} ms"),
     };
+    let mut interval = time(polling.interval_ms);
+    if polling.interval_ms > polling.set_interval_ms {
+        let set = time(polling.set_interval_ms);
+        interval.push_str(&format!(" instead of {set}, for a driver is slow"));
+    }
     let last = match polling.last_at {
         Some(at) => format!("last {} ago", short(now.since(at))),
         None => "none yet".into(),

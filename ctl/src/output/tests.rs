@@ -58,6 +58,7 @@ fn view(rows: Rows) -> View {
         max_processes: 10,
         only: None,
         only_some_gpus: false,
+        me: 4_000_000,
     }
 }
 

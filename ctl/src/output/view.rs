@@ -26,6 +26,8 @@ pub(crate) struct View {
     pub only: Option<String>,
     /// Whether GPUs were left out, and their faults with them.
     pub only_some_gpus: bool,
+    /// The number of whoever asks.
+    pub me: u32,
 }
 
 /// Which table is shown.
@@ -60,9 +62,11 @@ pub(crate) fn lines(sight: &Sight, view: &View, now: Timestamp, look: &Look) -> 
         lines.extend(let_go(&snapshot.backends, now, look));
     }
     let below = below(sight, view);
-    if !below.is_empty() {
+    let own = super::guard::own_ends(sight, view.me, now, look);
+    if !below.is_empty() || !own.is_empty() {
         lines.push(Line::default());
     }
+    lines.extend(own);
     let below = below.into_iter();
     lines.extend(below.map(|line| line.cut(look.width, look.symbols)));
     lines

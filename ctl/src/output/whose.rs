@@ -23,10 +23,26 @@ fn named_owner(
     uid: &Reading<u32>,
     symbols: Symbols,
 ) -> String {
-    let owner = owner.last_known().map(|owner| &owner.name);
-    match owner.or(user.last_known()) {
-        Some(name) => shown(name, symbols),
-        None => reading(uid, ToString::to_string).text,
+    let owner = owner.last_known().map(|owner| owner.name.as_str());
+    let user = user.last_known().map(String::as_str);
+    if owner.or(user).is_none() && uid.last_known().is_none() {
+        return reading(uid, ToString::to_string).text;
+    }
+    owner_name(owner, user, uid.last_known().copied(), symbols)
+}
+
+/// What an owner is called on every screen: by their name, else by the user's, else by
+/// the user's number.
+pub(super) fn owner_name(
+    owner: Option<&str>,
+    user: Option<&str>,
+    uid: Option<u32>,
+    symbols: Symbols,
+) -> String {
+    match (owner.or(user), uid) {
+        (Some(name), _) => shown(name, symbols),
+        (None, Some(uid)) => uid.to_string(),
+        (None, None) => "?".to_owned(),
     }
 }
 

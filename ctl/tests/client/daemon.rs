@@ -12,14 +12,14 @@ use crate::verdicts;
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
-    PruneReport, RestoreReport,
+    PruneReport,
 };
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
     EditReport, GuardBrief, ReplayReport, ReplayRequest, RulesRevision, RulesText, Snoozed,
     ViolationPage, ViolationQuery,
 };
-use gpukill_proto::holders::{Explanation, HoldersPage};
+use gpukill_proto::holders::{DeviceLabel, Explanation, HoldersPage};
 use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
@@ -124,6 +124,7 @@ impl Gpukill for Session {
             alerts: vec![],
             polling: PollingReport {
                 interval_ms: 2000,
+                set_interval_ms: 2000,
                 last_at: None,
                 ticks: 0,
                 late: 0,
@@ -174,6 +175,10 @@ impl Gpukill for Session {
         let held = self.0.held.lock().expect("not poisoned");
         held::explained(&held, pid)
             .ok_or_else(|| Refusal::NoMatch(format!("no process {pid} uses a GPU or has one open")))
+    }
+
+    async fn forget_gpus(self, _: Context, _: String) -> Result<Vec<DeviceLabel>, Refusal> {
+        Err(Refusal::Invalid("not played".into()))
     }
 
     async fn resume(self, _: Context) -> Result<(), Refusal> {
@@ -264,24 +269,6 @@ impl Gpukill for Session {
     }
 
     async fn part_of_backup(self, _: Context, _: CopyId, _: u64) -> Result<Vec<u8>, Refusal> {
-        Err(Refusal::Internal)
-    }
-
-    async fn begin_restore(self, _: Context, _: u64) -> Result<CopyId, Refusal> {
-        Err(Refusal::Internal)
-    }
-
-    async fn part_of_restore(
-        self,
-        _: Context,
-        _: CopyId,
-        _: u64,
-        _: Vec<u8>,
-    ) -> Result<(), Refusal> {
-        Err(Refusal::Internal)
-    }
-
-    async fn restore(self, _: Context, _: CopyId, _: bool) -> Result<RestoreReport, Refusal> {
         Err(Refusal::Internal)
     }
 

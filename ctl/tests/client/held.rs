@@ -34,6 +34,7 @@ pub(crate) fn worker(pid: u32) -> Holder {
         holds_this_device: true,
         listed: false,
         shares_with: None,
+        passed_from: None,
         used_for: Use::default(),
         memory: Reading::Unsupported,
     }

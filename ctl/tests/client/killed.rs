@@ -100,6 +100,7 @@ fn target((pid, fate): &(u32, Fate)) -> KillTarget {
         named: true,
         job: Reading::Value(Job::Tree(key(*pid))),
         fate: fate.clone(),
+        overridden: None,
     }
 }
 

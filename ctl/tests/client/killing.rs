@@ -3,7 +3,7 @@
 use crate::daemon::{Daemon, Script, backend};
 use crate::killed::{Killed, end, ended, plan, report, under_way};
 use crate::{run, stderr, stdout};
-use gpukill_proto::kill::{Ending, Fate, KillPlan, KillReport, KillSignal, PlanId, Stage};
+use gpukill_proto::kill::{Ending, Fate, KillPlan, KillReport, KillSignal, PlanId, Stage, Stuck};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::BackendState;
 use std::process::Output;
@@ -96,7 +96,10 @@ fn every_ending_has_its_exit_code() {
         (vec![(7, ended()), (8, denied())], 7),
         (vec![(7, survived()), (8, denied())], 1),
         (
-            vec![(7, Ending::Uninterruptible(None)), (8, Ending::Gone)],
+            vec![
+                (7, Ending::Uninterruptible(Stuck::default())),
+                (8, Ending::Gone),
+            ],
             1,
         ),
         (vec![(7, Ending::Failed("EPERM".into()))], 1),

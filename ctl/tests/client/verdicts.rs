@@ -43,9 +43,9 @@ fn record() -> GuardRecord {
             count: 1,
             unknown: 0,
             threat: None,
+            is_spared_service: false,
         },
         message: None,
-        is_rehearsed: false,
     }
 }
 
@@ -63,9 +63,14 @@ pub(crate) fn standing() -> GuardReport {
         dropped: 0,
         beyond: 0,
         tripped_at: None,
+        doubt: None,
         open: 0,
         would_have_ended: 0,
         warned_today: 0,
         ended_today: 0,
+        simulated_warned_today: 0,
+        simulated_ended_today: 0,
+        is_trip_simulated: false,
+        idle_services: Vec::new(),
     }
 }

@@ -123,20 +123,6 @@ impl Acts {
         Ok(ActId(self.last))
     }
 
-    /// The row of an act that is under way.
-    pub(super) fn row_of(&self, id: ActId) -> Option<i64> {
-        self.under_way.get(&id.0).map(|it| it.row)
-    }
-
-    /// The record goes on in another file, where these rows are others.
-    pub(super) fn moved(&mut self, rows: &BTreeMap<i64, i64>) {
-        for it in self.under_way.values_mut() {
-            if let Some(there) = rows.get(&it.row) {
-                it.row = *there;
-            }
-        }
-    }
-
     /// Takes note of an end, to be written by [`Self::write_ends`]. The first one
     /// holds.
     pub(super) fn end(&mut self, id: ActId, end: End) {
@@ -281,7 +267,8 @@ fn under_way_there(connection: &Connection) -> rusqlite::Result<Vec<(i64, String
     rows.collect()
 }
 
-fn insert(
+/// Writes a row of what is done, with its end where that is known.
+pub(super) fn insert(
     connection: &Connection,
     run: &str,
     act: &Act,

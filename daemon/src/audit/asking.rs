@@ -1,8 +1,8 @@
 //! Questions about the record of what was done.
 
-use super::database::{AUDIT, SAMPLES, open_for_reading};
+use super::database::{AUDIT, Opened, SAMPLES, open_for_reading};
 use super::query::{self, Verdicts, Whom};
-use super::{Inquiry, Store, findings};
+use super::{DeviceProcess, Inquiry, PastUse, Store, findings, reader};
 use chrono::Local;
 use gpukill_policy::guard::bucket::Bucket;
 use gpukill_proto::audit::{ActionPage, ActionQuery};
@@ -11,10 +11,29 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::Finding;
 use gpukill_proto::transport::MAX_DEADLINE;
 use gpukill_proto::units::Timestamp;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Where the answer to [`Store::past_use`] comes.
+pub(crate) type PastUses = oneshot::Receiver<Result<BTreeMap<DeviceProcess, PastUse>, Refusal>>;
 
 impl Store {
+    /// Asks since when these processes have used these devices, and when they last did,
+    /// without waiting; `None` where too many questions wait already.
+    pub(crate) fn past_use(&self, boot: String, wanted: Vec<DeviceProcess>) -> Option<PastUses> {
+        let (answer, answered) = oneshot::channel();
+        let ask = move |file: &mut rusqlite::Connection| {
+            query::within_time(file, |file, deadline| {
+                query::past_use(file, &boot, &wanted, deadline)
+            })
+        };
+        let question = Inquiry::Samples(Box::new(reader::Question { ask, answer }));
+        self.questions.try_send(question).ok().map(|()| answered)
+    }
+
     /// One page of what was done, by and to `whom`. `may_read` says of whose acts the
     /// asker may see what was asked for, planned and came of it.
     ///
@@ -78,9 +97,34 @@ impl Store {
         span: (Timestamp, Timestamp),
         tell: &mut dyn FnMut(Bucket, bool) -> ControlFlow<()>,
     ) -> Result<(), Refusal> {
-        let opened = open_for_reading(&self.directory, &SAMPLES);
-        let mut opened = opened.map_err(|fault| Refusal::Unavailable(fault.why))?;
-        query::within(REPLAY_PATIENCE, &mut opened.connection, |file, deadline| {
+        Past::open(&self.directory)?.buckets(span, tell)
+    }
+}
+
+/// What the store keeps of the past, open for reading.
+pub(crate) struct Past(Opened);
+
+impl Past {
+    /// Opens the store in this directory, with every file that reading it needs.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn open(directory: &Path) -> Result<Self, Refusal> {
+        let opened = open_for_reading(directory, &SAMPLES);
+        let opened = opened.map_err(|fault| Refusal::Unavailable(fault.why))?;
+        Ok(Self(opened))
+    }
+
+    /// As [`Store::buckets`].
+    ///
+    /// # Errors
+    /// When the store cannot be read, or it takes too long.
+    pub(crate) fn buckets(
+        &mut self,
+        span: (Timestamp, Timestamp),
+        tell: &mut dyn FnMut(Bucket, bool) -> ControlFlow<()>,
+    ) -> Result<(), Refusal> {
+        query::within(REPLAY_PATIENCE, &mut self.0.connection, |file, deadline| {
             query::buckets(file, span, &Local, deadline, tell)
         })
     }

@@ -45,6 +45,7 @@ pub(super) const SAMPLES: Kind = Kind {
         include_str!("samples.2.sql"),
         include_str!("samples.3.sql"),
         include_str!("samples.4.sql"),
+        include_str!("samples.5.sql"),
     ],
 };
 
@@ -117,10 +118,11 @@ fn log_of(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Whether it is a file that stands at a path, where something does. SQLite opens
-/// whatever it finds: who reads a pipe waits for somebody who writes.
+/// Refuses what is no regular file, a symbolic link too: SQLite opens whatever it finds,
+/// waits for the writer of a FIFO, and would read the target of a link with the daemon's
+/// rights.
 fn is_a_file(path: &Path) -> Result<(), Unusable> {
-    match std::fs::metadata(path) {
+    match std::fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => Err(Unusable::other(path, "is no file: move it away")),
         // What cannot be looked at cannot be opened: SQLite says why.
         Ok(_) | Err(_) => Ok(()),
@@ -232,8 +234,14 @@ pub(super) fn open_for_reading(directory: &Path, kind: &Kind) -> Result<Opened, 
         return Err(Unusable::other(&path, "is not ready yet"));
     }
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    let bounded = connection.pragma_update(None, "cache_size", -CACHE_KIB);
+    bounded.map_err(|error| Unusable::by_sqlite(&path, &error))?;
     Ok(Opened::new(connection, path))
 }
+
+/// The pages that a connection keeps in memory, in KiB. SQLite's own 2 MiB for each of
+/// four connections would be most of what the daemon holds, and the kernel has the pages.
+const CACHE_KIB: i32 = 512;
 
 /// So many statements are kept ready for questions: those of all kinds of questions
 /// together are some fewer.
@@ -288,6 +296,7 @@ fn prepare(connection: &mut Connection, kind: &Kind, version: i64) -> rusqlite::
         connection.pragma_update(None, "page_size", kind.page_bytes)?;
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     let log_pages = WAL_LIMIT / kind.page_bytes;
     connection.pragma_update(None, "wal_autocheckpoint", log_pages)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -355,7 +364,7 @@ mod tests {
             .unwrap();
         let at = directory.path().display();
         let newer = format!(
-            "was written by a newer gpukilld (schema 99, this one knows 4) and is left as it is, \
+            "was written by a newer gpukilld (schema 99, this one knows 5) and is left as it is, \
              so nothing is lost: install the newer gpukill again, or go on without what is in it: \
              mkdir {at}/newer-samples.db && mv {at}/samples.db* {at}/newer-samples.db/"
         );

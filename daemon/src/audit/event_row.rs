@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::json;
 
 /// Every kind of event.
-pub(super) const KINDS: [&str; 13] = [
+pub(super) const KINDS: [&str; 14] = [
     "broken",
     "started",
     "stopped",
@@ -23,6 +23,7 @@ pub(super) const KINDS: [&str; 13] = [
     "device",
     "quiesced",
     "resumed",
+    "forgotten",
 ];
 
 /// The most of a fault's words, in bytes.
@@ -68,6 +69,7 @@ pub(super) fn insert(
         | Event::Fault(_)
         | Event::Device(..)
         | Event::Quiesced(..)
+        | Event::Forgotten(..)
         | Event::SetAside(..)
         | Event::Resumed(_) => {}
     }
@@ -184,6 +186,12 @@ impl EventRow {
             Event::Resumed(uid) => Self {
                 uid: Some(*uid),
                 ..row("resumed")
+            },
+            Event::Forgotten(uid, device) => Self {
+                uid: Some(*uid),
+                device: Some(device.0.clone()),
+                detail: Some("a GPU that is gone".to_owned()),
+                ..row("forgotten")
             },
             Event::SetAside(name, why) => Self {
                 detail: Some(format!("{name}: {why}")),

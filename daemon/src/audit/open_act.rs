@@ -24,11 +24,6 @@ impl OpenAct {
         }
     }
 
-    /// Names it, until it is settled.
-    pub(super) const fn id(&self) -> Option<ActId> {
-        self.id
-    }
-
     /// Records and logs what came of it: in a word (`done`, `partly`, `failed`),
     /// and as JSON. Never waits; while the store does not work it is kept until it
     /// does.

@@ -4,16 +4,17 @@
 //! The first byte is the version of the form. What follows is postcard: numbers
 //! take as many bytes as they need. Names of devices and processes are numbers of
 //! rows, each written as the distance from the one before; times and memory are
-//! written as what they lack of the most they can be, which is mostly nothing. What
+//! written as what they lack of the most they can be, which is mostly nothing. How much
+//! processor time each process took stands at the end, where it is known. What
 //! is read is read by hand, in `read`: of most questions that takes most of the time.
 
 mod read;
 
 mod rest;
 
-pub(super) use read::{Broken, Packed, Unpacked, read, span, unpack};
+pub(super) use read::{Broken, Packed, Runs, Unpacked, read, span, unpack};
 
-use gpukill_policy::usage::{Gauge, Usage};
+use gpukill_policy::usage::{Gauge, RunUsage, Usage};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -24,16 +25,19 @@ const USED: u8 = 1;
 /// have it.
 const USED_AND_LEFT: u8 = 2;
 
+/// Added to either: at its end, how much processor time each run took.
+const WITH_PROCESSOR_TIME: u8 = 4;
+
 /// The names are numbers of rows.
 pub(super) type Stored = Usage<i64, i64>;
 
+/// What a blob begins with, before how many runs there are, and these.
 #[derive(Serialize)]
-struct Whole {
+struct Head {
     /// From its beginning to its end by the wall clock.
     length_ms: u64,
     seen_ms: u64,
     devices: Vec<Device>,
-    runs: Vec<Run>,
 }
 
 #[derive(Serialize)]
@@ -92,56 +96,117 @@ enum Amount {
 pub(super) fn pack_sample(usage: &Stored, left: &BTreeSet<i64>) -> Vec<u8> {
     let mut before = 0;
     let left: Vec<u64> = left.iter().map(|id| step(*id, &mut before)).collect();
-    let mut blob = pack(usage);
+    let (mut blob, codes) = packed(usage).after(usage);
     blob[0] = USED_AND_LEFT;
-    // As below.
-    postcard::to_extend(&left, blob).unwrap_or_else(|_| vec![USED_AND_LEFT])
+    append(&left, &mut blob);
+    with_processor_time(blob, &codes)
+}
+
+/// With half a byte of each run at the end, the first of two in the lower half; without
+/// where nothing is known of any.
+fn with_processor_time(mut blob: Vec<u8>, codes: &[u8]) -> Vec<u8> {
+    if codes.iter().any(|code| *code != 0) {
+        blob[0] |= WITH_PROCESSOR_TIME;
+        let pairs = codes.chunks(2);
+        blob.extend(pairs.map(|pair| pair[0] | pair.get(1).map_or(0, |second| second << 4)));
+    }
+    blob
 }
 
 /// As a stretch is stored.
+#[cfg(test)]
 pub(super) fn pack(usage: &Stored) -> Vec<u8> {
-    let mut device_before = 0;
-    let mut run_before = 0;
-    let whole = Whole {
-        length_ms: usage.until.0.saturating_sub(usage.from.0).cast_unsigned(),
-        seen_ms: usage.seen_ms,
-        devices: usage
-            .devices
-            .iter()
-            .map(|(id, device)| {
-                let step = step(*id, &mut device_before);
-                let ms = device.seen_ms();
-                Device {
-                    step,
-                    index: device.index,
-                    unseen_ms: usage.seen_ms.saturating_sub(ms),
-                    held_ms: device.held_ms,
-                    free_ms: device.free_ms,
-                    unknown_ms: device.unknown_ms,
-                    memory: Value::of(&device.memory, ms),
-                    utilization: Value::of(&device.utilization, ms),
-                    power: Value::of(&device.power, ms),
-                    hottest: device.hottest,
-                }
-            })
-            .collect(),
-        runs: usage
-            .runs
-            .iter()
-            .map(|(id, run)| Run {
-                step: step(*id, &mut run_before),
-                unheld_ms: usage.seen_ms.saturating_sub(run.held_ms),
-                busy_ms: run.busy_ms,
-                idle_ms: run.idle_ms,
-                unknown_ms: run.unknown_ms,
-                memory: Value::of(&run.memory, run.held_ms),
-                utilization: Value::of(&run.utilization, run.held_ms),
-                connections: Value::of(&run.connections, run.held_ms),
-            })
-            .collect(),
-    };
-    // Nothing in it can fail to be written: it has no maps, and lengths are known.
-    postcard::to_extend(&whole, vec![USED]).unwrap_or_else(|_| vec![USED])
+    packed(usage).whole(usage)
+}
+
+fn packed(usage: &Stored) -> PackedRuns {
+    let mut runs = PackedRuns::of(usage.seen_ms);
+    for (id, run) in &usage.runs {
+        runs.add(*id, run);
+    }
+    runs
+}
+
+/// The runs of a stretch, packed one after the other.
+pub(super) struct PackedRuns {
+    seen_ms: u64,
+    count: u64,
+    before: i64,
+    bytes: Vec<u8>,
+    /// How much processor time each took.
+    codes: Vec<u8>,
+}
+
+impl PackedRuns {
+    /// None yet, of a stretch of which so much was seen.
+    pub(super) const fn of(seen_ms: u64) -> Self {
+        Self {
+            seen_ms,
+            count: 0,
+            before: 0,
+            bytes: Vec::new(),
+            codes: Vec::new(),
+        }
+    }
+
+    /// Adds a run. They come in the order of their ids.
+    pub(super) fn add(&mut self, id: i64, run: &RunUsage) {
+        self.codes.push(run.cpu.code());
+        let run = Run {
+            step: step(id, &mut self.before),
+            unheld_ms: self.seen_ms.saturating_sub(run.held_ms),
+            busy_ms: run.busy_ms,
+            idle_ms: run.idle_ms,
+            unknown_ms: run.unknown_ms,
+            memory: Value::of(&run.memory, run.held_ms),
+            utilization: Value::of(&run.utilization, run.held_ms),
+            connections: Value::of(&run.connections, run.held_ms),
+        };
+        self.count += 1;
+        append(&run, &mut self.bytes);
+    }
+
+    /// The blob of the stretch, whose times and devices are these.
+    pub(super) fn whole(self, usage: &Stored) -> Vec<u8> {
+        let (blob, codes) = self.after(usage);
+        with_processor_time(blob, &codes)
+    }
+
+    /// The same without processor times, and these.
+    fn after(self, usage: &Stored) -> (Vec<u8>, Vec<u8>) {
+        let mut before = 0;
+        let devices = usage.devices.iter().map(|(id, device)| {
+            let ms = device.seen_ms();
+            Device {
+                step: step(*id, &mut before),
+                index: device.index,
+                unseen_ms: usage.seen_ms.saturating_sub(ms),
+                held_ms: device.held_ms,
+                free_ms: device.free_ms,
+                unknown_ms: device.unknown_ms,
+                memory: Value::of(&device.memory, ms),
+                utilization: Value::of(&device.utilization, ms),
+                power: Value::of(&device.power, ms),
+                hottest: device.hottest,
+            }
+        });
+        let head = Head {
+            length_ms: usage.until.0.saturating_sub(usage.from.0).cast_unsigned(),
+            seen_ms: usage.seen_ms,
+            devices: devices.collect(),
+        };
+        let mut blob = vec![USED];
+        append(&head, &mut blob);
+        append(&self.count, &mut blob);
+        blob.extend(self.bytes);
+        (blob, self.codes)
+    }
+}
+
+/// Nothing in it can fail to be written: it has no maps, and lengths are known.
+fn append(value: &impl Serialize, blob: &mut Vec<u8>) {
+    let whole = postcard::to_extend(value, std::mem::take(blob));
+    *blob = whole.unwrap_or_default();
 }
 
 /// How far an id is from the one before. Rows are numbered from 1.

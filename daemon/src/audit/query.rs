@@ -8,6 +8,8 @@ mod filter;
 
 mod page;
 
+mod past_use;
+
 mod range;
 
 mod summary;
@@ -21,6 +23,8 @@ mod whom;
 pub(super) use actions::{actions, who_acted};
 pub(crate) use buckets::buckets;
 pub(super) use page::page;
+pub(super) use past_use::past_use;
+pub(crate) use past_use::{DeviceProcess, PastUse};
 pub(super) use summary::summary;
 pub(crate) use verdicts::Verdicts;
 pub(super) use verdicts::verdicts;

@@ -8,6 +8,7 @@ use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 /// The files, as far as they are open.
 #[derive(Default)]
@@ -16,9 +17,21 @@ struct Files {
     audit: Option<Opened>,
 }
 
-/// Answers until it is told to close, or nobody can ask any more. A file that it
-/// cannot read is to be looked over by who writes it.
-pub(super) fn run(directory: &Path, inquiries: &Receiver<Inquiry>, shared: &Mutex<Standing>) {
+/// The longest that the first question waits for the writer, which creates or migrates
+/// the files. After that the question is answered with what is wrong with them.
+const FIRST_OPENING: Duration = Duration::from_secs(2);
+
+/// Answers until an inquiry closes it, or until nobody can ask any more. Waits first
+/// until the sender of `opened` is dropped: the writer has tried to open the files then.
+/// A file that cannot be read is named to the writer, which checks it.
+pub(super) fn run(
+    directory: &Path,
+    inquiries: &Receiver<Inquiry>,
+    opened: &Receiver<()>,
+    shared: &Mutex<Standing>,
+) {
+    // Nothing is ever sent: this ends by the drop or by the time.
+    let _ = opened.recv_timeout(FIRST_OPENING);
     let mut files = Files::default();
     let suspect = |kind: &Kind| {
         lock(shared).suspected.insert(kind.file);
@@ -28,13 +41,6 @@ pub(super) fn run(directory: &Path, inquiries: &Receiver<Inquiry>, shared: &Mute
         match inquiry {
             Inquiry::Samples(asked) => answer(&SAMPLES, &mut files.samples, asked),
             Inquiry::Audit(asked) => answer(&AUDIT, &mut files.audit, asked),
-            Inquiry::Away { gone, back } => {
-                files = Files::default();
-                // Whoever asked may have given up.
-                let _ = gone.send(());
-                // It is over when there is nobody left to say so.
-                let _ = back.recv();
-            }
             Inquiry::Close(done) => {
                 drop(files);
                 // The asker may have gone on already.
@@ -100,5 +106,37 @@ where
         // The asker may have gone away.
         let _ = self.answer.send(result);
         is_whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::database;
+    use super::*;
+    use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn the_first_question_waits_until_the_writer_has_made_the_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let (opening, opened) = sync_channel(0);
+        let (questions, asked) = sync_channel(1);
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let ask = |file: &mut Connection| {
+            let rows = file.query_row("SELECT count(*) FROM action", [], |row| row.get(0));
+            Ok::<i64, Refusal>(rows.unwrap())
+        };
+        let question = Question { ask, answer };
+        questions.send(Inquiry::Audit(Box::new(question))).unwrap();
+        drop(questions);
+        let path = directory.path().to_owned();
+        let reader = std::thread::spawn(move || {
+            run(&path, &asked, &opened, &Mutex::default());
+        });
+        // The reader would have answered by now.
+        std::thread::sleep(Duration::from_millis(100));
+        let _written = database::open(directory.path(), &AUDIT).unwrap();
+        drop(opening);
+        assert_eq!(answered.blocking_recv().unwrap(), Ok(0));
+        reader.join().unwrap();
     }
 }

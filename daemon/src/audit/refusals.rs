@@ -4,8 +4,9 @@
 //! told of in one number for the hour. The first of its kind is told at once.
 
 use super::{Act, ActKind, cut};
+use gpukill_policy::access::LimitGroup;
 use gpukill_proto::units::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// How long repeats are counted before they are told.
@@ -14,10 +15,12 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// How long what is allowed is allowed.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// So many rows an hour one person may cause, and all together: with rows of 6 KiB
-/// these are 86 MB a day in the worst case, of ten people at least.
+/// So many rows an hour one person may cause, and all together; and so many more people
+/// have one row each when that is used up. With rows of 6 KiB these are 104 MB a day in
+/// the worst case, of ten people at least. A person is who is behind the user ids.
 const MOST_OF_ONE: u32 = 60;
 const MOST_OF_ALL: u32 = 600;
+const MOST_FIRSTS: u32 = 100;
 
 /// The most of each text of a refusal, in bytes.
 const MOST_TEXT: usize = 1 << 10;
@@ -41,11 +44,14 @@ pub(super) struct Refused {
     pub(super) why: String,
 }
 
+/// Who asked: the person behind, and the user id.
+type Who = (LimitGroup, u32);
+
 /// What is known of the refusals of the last hour.
 #[derive(Default)]
 pub(super) struct Refusals {
     ready: Vec<Refused>,
-    alike: BTreeMap<(u32, ActKind, String), Count>,
+    alike: BTreeMap<(Who, ActKind, String), Count>,
     counted: BTreeMap<(Option<u32>, ActKind), Count>,
     spent: Spent,
 }
@@ -96,12 +102,14 @@ impl Count {
 struct Spent {
     since: Option<Instant>,
     all: u32,
-    by: BTreeMap<u32, u32>,
+    by: BTreeMap<LimitGroup, u32>,
+    /// The user ids that have rows.
+    uids: BTreeSet<u32>,
 }
 
 impl Spent {
     /// Whether one more row is allowed for this person; counts it then.
-    fn allows(&mut self, uid: u32, now: Instant) -> bool {
+    fn allows(&mut self, (by, uid): (LimitGroup, u32), now: Instant) -> bool {
         let is_over = |since: Instant| now.saturating_duration_since(since) >= HOUR;
         if self.since.is_none_or(is_over) {
             *self = Self {
@@ -109,11 +117,16 @@ impl Spent {
                 ..Self::default()
             };
         }
-        let of_one = self.by.get(&uid).copied().unwrap_or(0);
-        let allowed = of_one < MOST_OF_ONE && self.all < MOST_OF_ALL;
+        let of_one = self.by.get(&by).copied().unwrap_or(0);
+        let most = match of_one {
+            0 => MOST_OF_ALL + MOST_FIRSTS,
+            _ => MOST_OF_ALL,
+        };
+        let allowed = of_one < MOST_OF_ONE && self.all < most;
         if allowed {
             self.all += 1;
-            self.by.insert(uid, of_one + 1);
+            self.by.insert(by, of_one + 1);
+            self.uids.insert(uid);
         }
         allowed
     }
@@ -121,17 +134,25 @@ impl Spent {
 
 impl Refusals {
     /// Takes one refusal. Says whether there is something to be written at once.
-    pub(super) fn take(&mut self, act: Act, why: String, at: Timestamp, now: Instant) -> bool {
+    pub(super) fn take(
+        &mut self,
+        act: Act,
+        by: LimitGroup,
+        why: String,
+        at: Timestamp,
+        now: Instant,
+    ) -> bool {
         let why = cut::text(why, MOST_TEXT);
         let asked = cut::text(act.asked, MOST_TEXT);
-        let key = (act.uid, act.kind, why);
+        let who = (by, act.uid);
+        let key = (who, act.kind, why);
         if let Some(count) = self.alike.get_mut(&key) {
             count.add(1, at, at);
             return false;
         }
         // Nobody may have fetched the last ones: the disk may hang.
-        let is_crowded = self.ready.len() >= MOST_OF_ALL as usize;
-        if is_crowded || !self.spent.allows(act.uid, now) {
+        let is_crowded = self.ready.len() >= (MOST_OF_ALL + MOST_FIRSTS) as usize;
+        if is_crowded || !self.spent.allows(who, now) {
             self.count(act.uid, act.kind, 1, (at, at), now);
             return false;
         }
@@ -160,7 +181,7 @@ impl Refusals {
     ) {
         // Who had no place among all has none here either: a person can have
         // many user ids.
-        let uid = self.spent.by.contains_key(&uid).then_some(uid);
+        let uid = self.spent.uids.contains(&uid).then_some(uid);
         let fresh = || Count::starting(now, at, String::new());
         let counted = self.counted.entry((uid, kind)).or_insert_with(fresh);
         counted.add(times, at, last);
@@ -172,17 +193,18 @@ impl Refusals {
         let mut rows = std::mem::take(&mut self.ready);
         let minute_is_over = |_: &_, count: &mut Count| old(count, MINUTE);
         let over: Vec<_> = self.alike.extract_if(.., minute_is_over).collect();
-        for ((uid, kind, why), count) in over {
+        for ((who, kind, why), count) in over {
+            let (_, uid) = who;
             if count.times == 0 {
                 continue;
             }
-            if !self.spent.allows(uid, now) {
+            if !self.spent.allows(who, now) {
                 self.count(uid, kind, count.times, (count.at, count.last), now);
                 continue;
             }
             // The next one of them is no first one.
             let next = Count::starting(now, count.last, count.asked.clone());
-            self.alike.insert((uid, kind, why.clone()), next);
+            self.alike.insert((who, kind, why.clone()), next);
             rows.push(count.told(kind, Some(uid), why));
         }
         let hour_is_over = |_: &_, count: &mut Count| old(count, HOUR);
@@ -196,7 +218,7 @@ impl Refusals {
         let all = std::mem::take(self);
         let mut rows = all.ready;
         let alike = all.alike.into_iter().filter(|(_, count)| count.times > 0);
-        rows.extend(alike.map(|((uid, kind, why), count)| count.told(kind, Some(uid), why)));
+        rows.extend(alike.map(|(((_, uid), kind, why), count)| count.told(kind, Some(uid), why)));
         let counted = all.counted.into_iter();
         rows.extend(counted.map(|((uid, kind), count)| count.told(kind, uid, COUNTED.into())));
         rows

@@ -4,7 +4,7 @@
 use super::database::WAL_LIMIT;
 use super::space::Space;
 use crate::catalogue::tell;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -99,7 +99,9 @@ impl Reserve {
         // Blocks beyond its end are its own and no part of what it says. Where
         // they cannot be had it takes what it finds. Nobody locks this file, so
         // that closing it here takes no lock from SQLite.
-        if let Ok(log) = OpenOptions::new().write(true).open(log) {
+        let no_follow = OFlags::NOFOLLOW.bits().cast_signed();
+        let mut open = OpenOptions::new();
+        if let Ok(log) = open.write(true).custom_flags(no_follow).open(log) {
             let _ = fallocate(&log, FallocateFlags::KEEP_SIZE, 0, LOG);
         }
         true

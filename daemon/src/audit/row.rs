@@ -20,6 +20,7 @@ pub(super) const fn kind_number(kind: OwnerKind) -> i64 {
         OwnerKind::Namespace => 1,
         OwnerKind::Label => 2,
         OwnerKind::Container => 3,
+        OwnerKind::Subordinate => 4,
     }
 }
 
@@ -30,6 +31,7 @@ pub(super) const fn kind_of(number: i64) -> Option<OwnerKind> {
         1 => Some(OwnerKind::Namespace),
         2 => Some(OwnerKind::Label),
         3 => Some(OwnerKind::Container),
+        4 => Some(OwnerKind::Subordinate),
         _ => None,
     }
 }
@@ -60,11 +62,11 @@ mod tests {
 
     #[test]
     fn how_an_owner_was_found_is_read_as_it_was_stored() {
-        use OwnerKind::{Container, Label, Namespace, User};
-        for kind in [User, Namespace, Label, Container] {
+        use OwnerKind::{Container, Label, Namespace, Subordinate, User};
+        for kind in [User, Namespace, Label, Container, Subordinate] {
             assert_eq!(kind_of(kind_number(kind)), Some(kind));
         }
-        assert_eq!(kind_of(4), None);
+        assert_eq!(kind_of(5), None);
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Written {
         transaction
             .prepare_cached("INSERT INTO sample (id, at, usage) VALUES (?1, ?2, ?3)")?
             .execute(params![id, stored.from.0, pack_sample(&stored, &left)])?;
-        rolling.add(transaction, id, &stored)?;
+        rolling.add(transaction, id, stored.from)?;
         for departed in &sample.departed {
             depart(transaction, boot, departed, id)?;
         }
@@ -163,7 +163,8 @@ impl Written {
             let Some(device) = device_rows.get(&run.device) else {
                 continue;
             };
-            let run_row = self.run(transaction, run, (row, *device), (*from, *until), id)?;
+            let first = *process.first_seen.known().unwrap_or(from);
+            let run_row = self.run(transaction, run, (row, *device), (first, *until), id)?;
             stored.runs.insert(run_row, usage.clone());
             if departed.contains(run) {
                 left.insert(run_row);
@@ -234,7 +235,7 @@ impl Written {
         transaction: &Transaction<'_>,
         run: &Run,
         (process, device): (i64, i64),
-        (from, until): (Timestamp, Timestamp),
+        (first, until): (Timestamp, Timestamp),
         sample: i64,
     ) -> rusqlite::Result<i64> {
         if let Some(row) = self.runs.get(run) {
@@ -246,7 +247,8 @@ impl Written {
                 "INSERT INTO run
                  (process, device, instance, first_at, last_at, first_sample, last_sample)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)
-                 ON CONFLICT (process, device, instance) DO UPDATE SET ended_at = NULL, ending = NULL
+                 ON CONFLICT (process, device, instance) DO UPDATE SET ended_at = NULL, ending = NULL,
+                 first_at = min(first_at, excluded.first_at)
                  RETURNING id",
             )?
             .query_row(
@@ -254,7 +256,7 @@ impl Written {
                     process,
                     device,
                     instance(run.instance),
-                    from.0,
+                    first.0,
                     until.0,
                     sample,
                 ],

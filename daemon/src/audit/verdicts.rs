@@ -44,6 +44,8 @@ fn person(record: &GuardRecord) -> Option<&Person> {
             | GuardStep::Over
             | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
+            | GuardStep::SnoozeVoided { .. }
+            | GuardStep::Doubted(_)
             | GuardStep::Tripped { .. },
         ) => None,
     }

@@ -7,8 +7,6 @@ mod healing;
 
 mod pruning;
 
-mod restoring;
-
 pub(super) use pruning::{Pruning, UNSTEADY};
 
 use super::acts::{Acts, refuse};
@@ -28,7 +26,7 @@ use gpukill_proto::rogue::Finding;
 use gpukill_proto::units::Timestamp;
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -152,9 +150,11 @@ impl Writer {
         self
     }
 
-    /// Writes until it is told to close, or whoever could tell it is gone.
-    pub(super) fn run(mut self, orders: &Receiver<Order>) {
+    /// Writes until an order closes it, or until nobody can send orders any more.
+    /// Drops `opening` when it has tried once to open the files.
+    pub(super) fn run(mut self, orders: &Receiver<Order>, opening: SyncSender<()>) {
         self.open_what_is_closed();
+        drop(opening);
         self.look_around();
         self.tell();
         loop {
@@ -182,7 +182,6 @@ impl Writer {
                 Ok(Order::Keep(length)) => self.keep = length,
                 Ok(Order::Clock(answer)) => self.tell_of_the_clock(answer),
                 Ok(Order::Prune(pruning)) => self.begin_pruning(pruning),
-                Ok(Order::Restore(restoring)) => self.restore(*restoring),
                 Ok(Order::Close(done)) => {
                     self.finish();
                     // Closing the last connection empties the write-ahead log.

@@ -54,7 +54,7 @@ pub(crate) fn check(readings: &Readings) -> Result<(), String> {
         .iter()
         .map(String::as_str)
         .chain([state.as_str()]);
-    let lost = readings.lost.iter().map(|lost| lost.why.as_str());
+    let lost = readings.lost.iter().map(|lost| lost.cause.why.as_str());
     let versions = [text(&readings.driver), text(&readings.cuda)];
     let of_devices = devices.iter().flat_map(texts);
     let mut all = own
@@ -83,10 +83,9 @@ pub(super) fn check_events(events: &[GpuEvent]) -> Result<(), String> {
 }
 
 fn texts(device: &DeviceReadings) -> Vec<&str> {
-    let parts = device.instances.iter();
-    let memories = parts.map(|part| &part.memory).chain([&device.memory]);
     let mut texts = vec![device.id.0.as_str()];
-    texts.extend(device.lost.as_deref());
+    texts.extend(device.lost.as_ref().map(|cause| cause.why.as_str()));
+    texts.extend(device.failures());
     texts.extend(
         [text(&device.name), text(&device.pci)]
             .into_iter()
@@ -97,7 +96,6 @@ fn texts(device: &DeviceReadings) -> Vec<&str> {
             text(&device.vitals.serial),
             text(&device.vitals.compute_partition),
             text(&device.vitals.memory_partition),
-            device.processes.failure(),
             device.unseen.as_deref(),
         ]
         .into_iter()
@@ -110,20 +108,9 @@ fn texts(device: &DeviceReadings) -> Vec<&str> {
             .flat_map(|it| it.0.iter().map(String::as_str)),
     );
     texts.extend(device.nodes.iter().map(|node| node.name.as_str()));
-    texts.extend(device.vitals.failures().map(|(_, why)| why));
-    for memory in memories {
-        let readings = [&memory.total, &memory.used, &memory.reserved];
-        texts.extend(readings.into_iter().filter_map(|it| it.failure()));
-    }
     for part in &device.instances {
         texts.push(&part.uuid.0);
         texts.extend(text(&part.profile));
-    }
-    for process in device.processes.known().into_iter().flatten() {
-        let used = &process.utilization;
-        let shares = [&used.sm, &used.memory, &used.encoder, &used.decoder];
-        texts.extend(process.memory.failure());
-        texts.extend(shares.into_iter().filter_map(|share| share.failure()));
     }
     texts
 }

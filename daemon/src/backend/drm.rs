@@ -8,6 +8,8 @@ pub(crate) mod card;
 
 pub(crate) mod clients;
 
+mod contradiction;
+
 pub(crate) mod engines;
 
 pub(crate) mod family;

@@ -1,4 +1,4 @@
-//! Gives a device that the driver cannot reach the name it had when it was
+//! Gives a device that the driver cannot read the name it had when it was
 //! last read. Remembered here and not in the sensor: a device that is lost
 //! often takes the sensor with it.
 
@@ -32,6 +32,9 @@ impl Names {
         for device in readings.devices.iter().filter(well) {
             self.0.insert(device.index, Named::from(device));
         }
+        for device in readings.devices.iter_mut().filter(|it| it.lost.is_some()) {
+            self.name_lost(device);
+        }
         self.name_by_driver(&readings, told);
         for lost in std::mem::take(&mut readings.lost) {
             // Indices move when devices come and go: a name that another
@@ -43,12 +46,26 @@ impl Names {
             match named {
                 Some(named) => readings.devices.push(named.lost(&lost)),
                 None => {
-                    let LostDevice { index, why } = lost;
+                    let LostDevice { index, cause } = lost;
+                    let why = cause.why;
                     readings.faults.push(format!("GPU at index {index}: {why}"));
                 }
             }
         }
         readings
+    }
+
+    /// A device that is lost half-way keeps the names it had.
+    fn name_lost(&self, device: &mut DeviceReadings) {
+        let Some(named) = self.0.values().find(|named| named.id == device.id) else {
+            return;
+        };
+        if device.name.known().is_none() {
+            device.name.clone_from(&named.name);
+        }
+        if device.pci.known().is_none() {
+            device.pci.clone_from(&named.pci);
+        }
     }
 
     /// NVML counts devices in the order of their addresses: where as many are
@@ -95,12 +112,11 @@ impl From<&DeviceReadings> for Named {
 
 impl Named {
     fn lost(&self, lost: &LostDevice) -> DeviceReadings {
-        let why = &lost.why;
-        let failed = Reading::Failed(why.clone());
+        let failed = Reading::Failed(lost.cause.why.clone());
         DeviceReadings {
             name: self.name.clone(),
             pci: self.pci.clone(),
-            lost: Some(why.clone()),
+            lost: Some(lost.cause.clone()),
             ..DeviceReadings::unknown(self.id.clone(), lost.index, self.vendor, &failed)
         }
     }
@@ -109,7 +125,8 @@ impl Named {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::snapshot::BackendState;
+    use crate::backend::LossCause;
+    use gpukill_proto::snapshot::{BackendState, LossKind};
 
     /// Devices that answer, by index and name, and indices that do not.
     fn readings(answer: &[(u32, &str)], lost: &[u32]) -> Readings {
@@ -121,7 +138,10 @@ mod tests {
         };
         let gone = |index| LostDevice {
             index,
-            why: "gone".to_owned(),
+            cause: LossCause {
+                kind: LossKind::Unknown,
+                why: "gone".to_owned(),
+            },
         };
         let devices = answer.iter().map(|(index, name)| DeviceReadings {
             lost: None,
@@ -150,6 +170,20 @@ mod tests {
             assert_eq!(seen(&lost), [(0, "a", false), (1, "b", true)]);
             assert_eq!(lost.faults, Vec::<String>::new());
         }
+    }
+
+    #[test]
+    fn a_device_that_is_lost_half_way_keeps_its_name() {
+        let mut names = Names::default();
+        names.complete(readings(&[(0, "a"), (1, "b")], &[]), Vec::new);
+        let mut half = readings(&[(0, "a"), (1, "b")], &[]);
+        half.devices[1].name = Reading::Failed("gone".into());
+        half.devices[1].lost = Some(LossCause {
+            kind: LossKind::Lost,
+            why: "gone".into(),
+        });
+        let half = names.complete(half, Vec::new);
+        assert_eq!(half.devices[1].name, Reading::Value("b".into()));
     }
 
     #[test]

@@ -3,7 +3,10 @@
 
 mod nodes;
 
+mod retry;
+
 use self::nodes::Numbers;
+use self::retry::{Outcome, Retry};
 use super::checked::{check, check_events};
 use super::lost::Names;
 use super::quarantine::Quarantine;
@@ -41,6 +44,9 @@ const WAKING_PATIENCE: Patience = Patience {
 /// its end puts every GPU to sleep.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
+/// What is wrong while a sensor that was killed stays.
+const STUCK: &str = "a sensor was killed and does not end: the box may need a reboot";
+
 /// The wait before a sensor that failed is started again, doubled each time it
 /// fails in a row up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
@@ -52,7 +58,7 @@ const LOAD_PAUSE: Duration = Duration::from_secs(10);
 /// A part of the driver that is loaded later has other numbers after so long.
 const NODES_KEPT: Duration = Duration::from_secs(30);
 
-/// The backend: at most one sensor at a time.
+/// The backend: one sensor, and another while a device that is left out is tried again.
 pub(crate) struct Nvidia {
     library: String,
     procfs: PathBuf,
@@ -75,6 +81,7 @@ pub(crate) struct Nvidia {
     has_read: bool,
     names: Names,
     quarantine: Quarantine,
+    retry: Retry,
     /// How many devices the driver counted last.
     count: usize,
     events: Vec<GpuEvent>,
@@ -101,6 +108,7 @@ impl Nvidia {
             has_read: false,
             names: Names::default(),
             quarantine: Quarantine::default(),
+            retry: Retry::default(),
             count: 0,
             events: Vec::new(),
         }
@@ -166,6 +174,7 @@ impl Nvidia {
             device.nodes = self.nodes.get(&device.id).cloned().unwrap_or_default();
             device.unseen = None;
             device.sharers = Vec::new();
+            device.passed = Vec::new();
         }
         readings
     }
@@ -180,18 +189,40 @@ impl Nvidia {
         }
     }
 
-    /// Gives a sensor that was killed more time to end.
-    fn wait_for_the_end(&mut self) {
+    /// Gives sensors that were killed more time to end. True when none is left.
+    fn wait_for_the_end(&mut self) -> bool {
         let deadline = Instant::now() + END_PATIENCE;
-        while let Some(stuck) = &mut self.stuck
-            && Instant::now() < deadline
-        {
-            if stuck.has_ended() {
-                self.stuck = None;
-            } else {
-                std::thread::sleep(Duration::from_millis(50));
+        loop {
+            self.stuck.take_if(Sensor::has_ended);
+            let is_over = self.stuck.is_none() && self.retry.is_over();
+            if is_over || Instant::now() >= deadline {
+                return is_over;
             }
+            std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Lets in again what could be read in a sensor of its own, and tries the next.
+    fn follow_retry(&mut self, now: Instant) {
+        match self.retry.outcome(now) {
+            Some((device, Outcome::Answers)) => {
+                tracing::info!(gpu = device, "this GPU answers again");
+                self.quarantine.readmit(device, now);
+            }
+            Some((device, Outcome::Failed)) => self.quarantine.leave_out(device, now),
+            None => {}
+        }
+        if let Some(device) = self.quarantine.due(now)
+            && self.retry.is_idle()
+        {
+            self.retry.start(&self.library, device, now);
+        }
+    }
+
+    /// Forgets which devices failed: others may have their indices now, or they may be cured.
+    fn forget_failures(&mut self) {
+        self.quarantine = Quarantine::default();
+        self.retry.abandon();
     }
 
     /// A sensor whose NVML does not work is ended: what is wrong with a library
@@ -206,7 +237,7 @@ impl Nvidia {
         // nobody.
         if had_worked && !self.replaced_at.is_some_and(recently) {
             self.replaced_at = Some(now);
-            self.quarantine = Quarantine::default();
+            self.forget_failures();
         } else {
             self.not_before = Some(now + LOAD_PAUSE);
             self.meanwhile = Some(answer.clone());
@@ -269,20 +300,16 @@ impl Backend for Nvidia {
 
     fn read(&mut self) -> Result<Readings, Failure> {
         if self.stuck.as_mut().is_some_and(|stuck| !stuck.has_ended()) {
-            return Err(Failure::Failed(
-                "a sensor was killed and does not end: the box may need a reboot".to_owned(),
-            ));
+            return Err(Failure::Failed(STUCK.to_owned()));
         }
         self.stuck = None;
         if let Some(until) = self.quiesce.until() {
             self.end_sensor();
-            self.wait_for_the_end();
-            if self.stuck.is_none() {
+            self.forget_failures();
+            if self.wait_for_the_end() {
                 self.quiesce.is_let_go();
             }
             self.not_before = None;
-            // Whatever is done to the GPUs now may have cured them.
-            self.quarantine = Quarantine::default();
             return Err(Failure::Quiesced(until));
         }
         let waits = self
@@ -292,7 +319,8 @@ impl Backend for Nvidia {
             return meanwhile.clone();
         }
         let is_first = !self.sensor.as_ref().is_some_and(Sensor::has_answered);
-        let leave_out = self.quarantine.held(Instant::now());
+        self.follow_retry(Instant::now());
+        let leave_out = self.quarantine.left_out();
         match self.ask_sensor(&leave_out) {
             Ok(readings) if readings.state == BackendState::Ready => {
                 if !is_first {
@@ -301,18 +329,20 @@ impl Backend for Nvidia {
                 }
                 self.not_before = None;
                 self.has_read = true;
-                self.quarantine.well_but(&leave_out);
+                self.quarantine.well(Instant::now());
                 let count = readings.devices.len() + readings.lost.len();
                 if std::mem::replace(&mut self.count, count) != count {
-                    // Indices may name others now.
-                    self.quarantine = Quarantine::default();
+                    self.forget_failures();
                 }
                 let procfs = &self.procfs;
                 let told = || {
                     let told = driver_files::read(procfs, "lost");
                     told.map_or_else(Vec::new, |told| told.devices)
                 };
-                let readings = self.names.complete(readings, told);
+                let mut readings = self.names.complete(readings, told);
+                if self.retry.is_stuck() {
+                    readings.faults.push(STUCK.to_owned());
+                }
                 Ok(self.with_nodes(readings))
             }
             Ok(readings) => self.without_nvml(readings.state, !is_first),

@@ -1,57 +1,87 @@
-//! Devices about which the driver hangs or crashes. One that did so twice in a
-//! row is left out for a while, so that the others can be read.
+//! Devices at which the driver hangs or crashes. One that failed twice in a row is left out, so
+//! that the others can be read, until it could be read in a sensor of its own.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long a device is left out at first; doubled each time it fails again,
-/// for every try costs the others their readings.
+/// The wait before a device is tried again, doubled each time it fails.
 const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Which devices are left out, by their index.
+/// The devices that failed lately, by their index.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     /// At which the last sensor failed.
     suspect: Option<u32>,
-    held: BTreeMap<u32, Held>,
+    failed: BTreeMap<u32, Failed>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct Failed {
+    /// Whether it is left out now.
+    is_out: bool,
+    /// The wait after its last failure.
+    wait: Duration,
+    /// When it is tried again, or forgotten once it is back.
     until: Instant,
-    length: Duration,
 }
 
 impl Quarantine {
     /// A sensor failed while it read this device; `None`: none in particular.
-    /// True when the device is left out from now on.
+    /// True when the device is left out from now on: after two failures in a row, or one where
+    /// it was left out not long ago.
     pub(super) fn blame(&mut self, device: Option<u32>, now: Instant) -> bool {
         let before = std::mem::replace(&mut self.suspect, device);
         let Some(device) = device else {
             return false;
         };
-        let again = self.held.get(&device).map(|held| held.length * 2);
-        if again.is_none() && before != Some(device) {
+        if before != Some(device) && !self.failed.contains_key(&device) {
             return false;
         }
-        let length = again.unwrap_or(SHORTEST).min(LONGEST);
-        let until = now + length;
-        self.held.insert(device, Held { until, length });
         self.suspect = None;
+        self.leave_out(device, now);
         true
     }
 
-    /// The devices to leave out now.
-    pub(super) fn held(&self, now: Instant) -> Vec<u32> {
-        let held = self.held.iter().filter(|(_, held)| now < held.until);
-        held.map(|(device, _)| *device).collect()
+    /// Leaves a device out, longer than the last time.
+    pub(super) fn leave_out(&mut self, device: u32, now: Instant) {
+        let again = self.failed.get(&device).map(|failed| failed.wait * 2);
+        let wait = again.unwrap_or(SHORTEST).min(LONGEST);
+        let failed = Failed {
+            is_out: true,
+            wait,
+            until: now + wait,
+        };
+        self.failed.insert(device, failed);
     }
 
-    /// A sensor read everything but these.
-    pub(super) fn well_but(&mut self, left_out: &[u32]) {
+    /// The devices that are left out now.
+    pub(super) fn left_out(&self) -> Vec<u32> {
+        let out = self.failed.iter().filter(|(_, failed)| failed.is_out);
+        out.map(|(device, _)| *device).collect()
+    }
+
+    /// The device that should be tried again first, if its time has come.
+    pub(super) fn due(&self, now: Instant) -> Option<u32> {
+        let failed = self.failed.iter();
+        let due = failed.filter(|(_, failed)| failed.is_out && now >= failed.until);
+        let first = due.min_by_key(|(_, failed)| failed.until);
+        first.map(|(device, _)| *device)
+    }
+
+    /// A device could be read in a sensor of its own.
+    pub(super) fn readmit(&mut self, device: u32, now: Instant) {
+        if let Some(failed) = self.failed.get_mut(&device) {
+            failed.is_out = false;
+            failed.until = now + LONGEST;
+        }
+    }
+
+    /// A sensor read everything but what is left out.
+    pub(super) fn well(&mut self, now: Instant) {
         self.suspect = None;
-        self.held.retain(|device, _| left_out.contains(device));
+        self.failed
+            .retain(|_, failed| failed.is_out || now < failed.until);
     }
 }
 
@@ -64,23 +94,39 @@ mod tests {
         let start = Instant::now();
         let second = Duration::from_secs(1);
         let mut quarantine = Quarantine::default();
-        assert!(!quarantine.blame(Some(1), start));
-        assert!(!quarantine.blame(Some(2), start));
-        assert!(!quarantine.blame(None, start));
-        assert!(!quarantine.blame(Some(2), start));
-        assert!(quarantine.blame(Some(2), start));
-        assert_eq!(quarantine.held(start + 9 * second), [2]);
-        quarantine.well_but(&[2]);
-        // Tried again, it needs no second chance.
-        assert!(quarantine.held(start + 11 * second).is_empty());
-        assert!(quarantine.blame(Some(2), start + 11 * second));
-        assert_eq!(quarantine.held(start + 30 * second), [2]);
-        for _ in 0..20 {
-            quarantine.blame(Some(2), start);
+        for device in [Some(1), Some(2), None, Some(2)] {
+            assert!(!quarantine.blame(device, start), "{device:?}");
         }
-        assert!(quarantine.held(start + LONGEST + second).is_empty());
-        // Well again, all is forgotten.
-        quarantine.well_but(&[]);
-        assert!(!quarantine.blame(Some(2), start));
+        assert!(quarantine.blame(Some(2), start));
+        assert_eq!(quarantine.left_out(), [2]);
+        quarantine.well(start + 9 * second);
+        assert_eq!(quarantine.due(start + 9 * second), None);
+        // It stays out while it is tried again.
+        assert_eq!(quarantine.due(start + 10 * second), Some(2));
+        assert_eq!(quarantine.left_out(), [2]);
+        quarantine.leave_out(2, start + 10 * second);
+        assert_eq!(quarantine.due(start + 29 * second), None);
+        assert_eq!(quarantine.due(start + 30 * second), Some(2));
+        for _ in 0..20 {
+            quarantine.leave_out(2, start);
+        }
+        assert_eq!(quarantine.due(start + LONGEST), Some(2));
+    }
+
+    #[test]
+    fn a_device_that_is_back_and_fails_again_needs_no_second_chance() {
+        let start = Instant::now();
+        let mut quarantine = Quarantine::default();
+        quarantine.leave_out(2, start);
+        quarantine.readmit(2, start);
+        quarantine.well(start);
+        assert_eq!(quarantine.left_out(), [0; 0]);
+        assert_eq!(quarantine.due(start + LONGEST), None);
+        assert!(quarantine.blame(Some(2), start));
+        assert_eq!(quarantine.left_out(), [2]);
+        // Well for long, its failures are forgotten.
+        quarantine.readmit(2, start);
+        quarantine.well(start + LONGEST);
+        assert!(!quarantine.blame(Some(2), start + LONGEST));
     }
 }

@@ -1,8 +1,9 @@
 //! Runs a backend on a thread of its own, so that a stuck driver is a fault and
 //! not a stall: whoever asks gets the newest readings there are, and their age.
 
+use super::pace::Pace;
 use super::{Backend, Failure, Readings};
-use gpukill_proto::snapshot::GpuEvent;
+use gpukill_proto::snapshot::{BackendState, GpuEvent};
 use gpukill_proto::units::Timestamp;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -38,12 +39,19 @@ pub(crate) struct Latest {
     /// Whether it is new: nobody has looked at it yet, and it came not long ago.
     /// A backend that is slow, but not slower than the polls, is fresh enough.
     pub(crate) recent: bool,
+    /// How long its slowest answer took, while it answers slowly.
+    pub(crate) slow: Option<Duration>,
 }
 
 impl Latest {
     /// Whether the readings can be shown and judged as they are.
     pub(crate) fn is_fresh(&self) -> bool {
         self.failure.is_none() && self.readings.is_some() && (self.on_time || self.recent)
+    }
+
+    /// Whether there are readings, and none for the round that was asked for.
+    pub(crate) fn is_late(&self) -> bool {
+        self.failure.is_none() && self.readings.is_some() && !self.is_fresh()
     }
 }
 
@@ -68,6 +76,7 @@ struct Rounds {
     /// Whether somebody has waited in vain for the answer that is out.
     missed: bool,
     latest: Latest,
+    pace: Pace,
     ended: bool,
 }
 
@@ -96,10 +105,11 @@ impl Slot {
         (!rounds.ended).then_some(rounds.asked)
     }
 
-    /// Takes an answer; true when somebody waited for it in vain.
+    /// Takes an answer, which took so long; true when somebody waited for it in vain.
     fn answer(
         &self,
         round: u64,
+        took: Duration,
         result: Result<Readings, Failure>,
         mut events: Vec<GpuEvent>,
     ) -> bool {
@@ -114,6 +124,18 @@ impl Slot {
         rounds.latest.events.drain(..too_many);
         match result {
             Ok(readings) => {
+                // What is told instead, where a driver does not work, says nothing of its pace.
+                let is_ready = |it: &Readings| it.state == BackendState::Ready;
+                if is_ready(&readings) {
+                    let Latest {
+                        readings: before,
+                        failure,
+                        ..
+                    } = &rounds.latest;
+                    let had_answered = before.as_ref().is_some_and(|(it, _)| is_ready(it));
+                    let is_usual = had_answered && failure.is_none();
+                    rounds.pace.note(took, is_usual);
+                }
                 rounds.latest.readings = Some((Arc::new(readings), now));
                 rounds.latest.failure = None;
             }
@@ -141,8 +163,9 @@ impl Reader {
             .name(format!("read-{name}"))
             .spawn(move || {
                 while let Some(round) = answers.next_round() {
+                    let began = Instant::now();
                     let result = backend.read();
-                    if answers.answer(round, result, backend.take_events()) {
+                    if answers.answer(round, began.elapsed(), result, backend.take_events()) {
                         late();
                     }
                 }
@@ -191,6 +214,7 @@ impl Reader {
             on_time: rounds.answered >= rounds.asked,
             recent: std::mem::take(&mut rounds.unseen)
                 && rounds.arrived.is_some_and(|at| at.elapsed() < RECENT),
+            slow: rounds.pace.slow(),
             events: std::mem::take(&mut rounds.latest.events),
             ..rounds.latest.clone()
         }
@@ -207,7 +231,6 @@ impl Drop for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::snapshot::BackendState;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// Answers what it is told to, when it is told to.

@@ -1,6 +1,7 @@
 //! Every key of the daemon's settings: name, default, help, and its check.
 
 use super::Config;
+use gpukill_policy::select::Glob;
 use gpukill_proto::settings::{Key, value};
 use gpukill_proto::units::{Celsius, Percent};
 use std::path::PathBuf;
@@ -63,7 +64,7 @@ pub const KEYS: &[Key<Config>] = &[
         name: "admin_group",
         variable: "GPUKILLD_ACCESS_ADMIN_GROUP",
         default: "\"gpukill-admin\"",
-        help: "Members may edit the rules, and copy, prune and restore the store.",
+        help: "Members may edit the rules, and copy and prune the store.",
         set: |config, v| value::text(v).map(|name| config.access.admin_group = name),
     },
     Key {
@@ -212,7 +213,7 @@ pub const KEYS: &[Key<Config>] = &[
         name: "names",
         variable: "GPUKILLD_PROTECT_NAMES",
         default: "[]",
-        help: "Names of processes that nobody ends through gpukilld, whoever asks, besides what\nthe box itself needs. A name counts for programs where root alone writes (/usr,\n/opt); one that lies elsewhere is named by its whole path.",
+        help: "Names of processes that are not ended through gpukilld, besides what the box itself\nneeds. Only processes of root and of system accounts (below UID_MIN of login.defs)\nthat execute the host's own file are protected by name: a person chooses what code\nruns under a name. A name counts for programs in directories of the system (/usr,\n/opt); a program elsewhere is named by its whole path. For a person's processes use\nusers, units or containers. Root may override all of [protect] with\ngpukillctl kill --override-protected.",
         set: |config, v| names(v).map(|names| config.protect.names = names),
     },
     Key {
@@ -228,7 +229,7 @@ pub const KEYS: &[Key<Config>] = &[
         name: "units",
         variable: "GPUKILLD_PROTECT_UNITS",
         default: "[]",
-        help: "systemd services and scopes, such as \"inference.service\", whose processes nobody\nends.",
+        help: "systemd services and scopes of the system, such as \"inference.service\" or\n\"vllm@*.service\", with * and ?, whose processes nobody ends. Units of a person's own\nsystemd never count, and a pattern names no login session and no user@UID.service:\nwhat a person starts is protected by users.",
         set: |config, v| units(v).map(|names| config.protect.units = names),
     },
     Key {
@@ -258,6 +259,18 @@ const LONGEST_NAME: usize = 255;
 
 /// A list of names, each of which has to match whole.
 fn names(v: &Value) -> Result<Vec<String>, String> {
+    let names = patterns(v)?;
+    match names.iter().find(|name| name.contains(['*', '?'])) {
+        // It would protect nothing, and look as if it did.
+        Some(name) => Err(format!(
+            "\"{name}\" has a wildcard: write the whole name; only units take * and ?"
+        )),
+        None => Ok(names),
+    }
+}
+
+/// A list of names, or of patterns for such.
+fn patterns(v: &Value) -> Result<Vec<String>, String> {
     let list = v
         .as_array()
         .ok_or_else(|| format!("{v} is not a list of names"))?;
@@ -268,8 +281,8 @@ fn names(v: &Value) -> Result<Vec<String>, String> {
     for item in list {
         let name = value::text(item)?;
         // It would protect nothing, and look as if it did.
-        if name.trim() != name || name.contains(['*', '?']) || name.chars().any(char::is_control) {
-            return Err(format!("{item} is no name: blanks around it or wildcards"));
+        if name.trim() != name || name.chars().any(char::is_control) {
+            return Err(format!("{item} is no name: blanks around it"));
         }
         if name.len() > LONGEST_NAME {
             return Err(format!("{item} is longer than {LONGEST_NAME} bytes"));
@@ -283,10 +296,19 @@ fn names(v: &Value) -> Result<Vec<String>, String> {
 
 /// Names of services and scopes: no other unit has processes.
 fn units(v: &Value) -> Result<Vec<String>, String> {
-    let names = names(v)?;
-    let is_unit = |name: &&String| name.ends_with(".service") || name.ends_with(".scope");
-    match names.iter().find(|name| !is_unit(name)) {
-        Some(name) => Err(format!("\"{name}\" is neither a .service nor a .scope")),
+    let names = patterns(v)?;
+    let ends_as_one = |name: &&String| {
+        [".service", ".scope", "*"]
+            .iter()
+            .any(|end| name.ends_with(end))
+    };
+    if let Some(name) = names.iter().find(|name| !ends_as_one(name)) {
+        return Err(format!(
+            "\"{name}\" is neither a .service nor a .scope, nor a pattern that ends with *"
+        ));
+    }
+    match names.iter().find(|name| Glob::parse(name).is_none()) {
+        Some(name) => Err(format!("\"{name}\" is too large a pattern")),
         None => Ok(names),
     }
 }

@@ -8,6 +8,10 @@ mod recorded;
 
 mod heirs;
 
+mod stop;
+
+mod stuck;
+
 mod target;
 
 mod told;
@@ -18,9 +22,9 @@ use super::Means;
 use crate::state::Published;
 use gpukill_policy::access::Caller;
 use gpukill_policy::kill::again::{Again, objection};
+use gpukill_policy::kill::shared::People;
 use gpukill_policy::kill::usage::users;
 use gpukill_policy::kill::{Candidate, Crowd};
-use gpukill_proto::holders::ProcessState;
 use gpukill_proto::kill::{Ending, Fate, KillPlan, KillReport, KillScope, KillTarget, Stage};
 use gpukill_proto::snapshot::ProcessKey;
 use recorded::{intend, settle};
@@ -32,17 +36,9 @@ use tokio::sync::watch;
 use told::Told;
 use wait::wait;
 
-/// So often what was born meanwhile is looked for, for each signal: whoever forks
+/// So often what was born meanwhile is looked for after each signal: whoever forks
 /// for ever is faster than any look.
 const ROUNDS: usize = 8;
-
-/// So often is looked again whether somebody is still stuck, and so far apart.
-const STUCK_LOOKS: usize = 4;
-const STUCK_STEP: Duration = Duration::from_millis(50);
-
-/// The longest time that rounds of stopping begin in: whoever is stopped for long
-/// and not killed at last was not to be so.
-const STOPPED: Duration = Duration::from_secs(3);
 
 /// The time that those get who were born while others had theirs.
 const LATECOMERS: Duration = Duration::from_millis(500);
@@ -54,6 +50,12 @@ pub(super) struct Word<'a> {
     pub(super) asked: String,
     /// What cannot be recorded first is not done. A person's kill is: they see to it.
     pub(super) must_be_recorded: bool,
+    /// Whose processes alone may join what is ended; `None`: anybody's of whom some were
+    /// planned.
+    pub(super) users: Option<People>,
+    /// Whose processes alone get signals, where they run as another user than before;
+    /// `None`: those of whoever the caller may end.
+    pub(super) person: Option<u32>,
 }
 
 /// Carries it out, and tells how it goes. `seen` is what was found just now.
@@ -79,7 +81,7 @@ pub(super) fn act(
         told.publish();
         return;
     }
-    let mut act = Act::new(plan, word.caller, means, seen, told);
+    let mut act = Act::new(plan, word, means, seen, told);
     act.look_again();
     act.send_all();
     act.settle_the_living();
@@ -99,7 +101,7 @@ pub(super) fn act(
 /// One plan under way.
 struct Act<'a> {
     plan: &'a KillPlan,
-    caller: &'a Caller,
+    word: &'a Word<'a>,
     means: &'a Means,
     /// As it was before the first signal.
     before: Published,
@@ -109,31 +111,37 @@ struct Act<'a> {
     first: Arc<Crowd>,
     /// All that were ever planned, or born to one of them.
     members: BTreeSet<ProcessKey>,
+    /// They, each as it was when it became one. Some that were planned had ended by then.
+    seen: BTreeMap<ProcessKey, Candidate>,
     /// Those that get signals.
     targets: Vec<Target>,
     /// Whether somebody came since the plan: it forks, and would fork on.
     forks: bool,
+    /// The step before whose signal all are being stopped, while they are.
+    stops_before: Option<usize>,
     told: Told<'a>,
 }
 
 impl<'a> Act<'a> {
     fn new(
         plan: &'a KillPlan,
-        caller: &'a Caller,
+        word: &'a Word<'a>,
         means: &'a Means,
         seen: &Published,
         told: Told<'a>,
     ) -> Self {
         Self {
             plan,
-            caller,
+            word,
             means,
             before: seen.clone(),
             uses: users(&seen.snapshot, &seen.holders),
             first: Arc::default(),
             members: plan.targets.iter().map(|target| target.key).collect(),
+            seen: BTreeMap::new(),
             targets: Vec::new(),
             forks: false,
+            stops_before: None,
             told,
         }
     }
@@ -157,6 +165,12 @@ impl<'a> Act<'a> {
             }
         }
         let plan = self.plan;
+        let planned = self
+            .first
+            .values()
+            .map(|process| (process.kin.key, process));
+        let planned = planned.filter(|(key, _)| self.members.contains(key));
+        self.seen = planned.map(|(key, it)| (key, it.clone())).collect();
         for target in &plan.targets {
             match self.open(target) {
                 Ok(open) => self.targets.push(open),
@@ -173,7 +187,7 @@ impl<'a> Act<'a> {
     fn open(&self, target: &KillTarget) -> Result<Target, Ending> {
         let signals = match &target.fate {
             Fate::End(signals) => signals.clone(),
-            Fate::Protected(why) => return Err(Ending::Protected(why.clone())),
+            Fate::Protected(protected) => return Err(Ending::Protected(protected.why.clone())),
             Fate::Denied(who) => return Err(Ending::Denied(who.clone())),
             Fate::Unclear(why) => return Err(Ending::Unclear(why.clone())),
             Fate::Zombie(parent) => return Err(Ending::Zombie(parent.clone())),
@@ -206,10 +220,12 @@ impl<'a> Act<'a> {
         let roles = self.means.authority.roles();
         let operators = self.means.authority.operators();
         let again = Again {
-            caller: self.caller,
+            caller: self.word.caller,
             roles: &roles,
             operators: &operators,
             crowd: &self.first,
+            before: self.seen.get(&target.key),
+            person: self.word.person,
             protection: &self.means.authority.protection(),
             uses_gpu: self.uses_gpu(target.key),
         };
@@ -226,19 +242,29 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// Looks at each that this is true of once more, and lets those go that get
-    /// nothing any more. Before a first signal, too: since its handle was opened, all
-    /// the others were opened and read, and in a wide scope everybody was.
-    fn spare(&mut self, awaits: impl Fn(&Target) -> bool) {
+    /// Looks at each that awaits the signal of this step once more, and lets those go
+    /// that get nothing any more. Before a first signal, too: since its handle was opened,
+    /// all the others were opened and read, and in a wide scope everybody was.
+    fn spare(&mut self, step: usize) {
         for position in 0..self.targets.len() {
-            let asked = self.targets.get(position).filter(|target| awaits(target));
-            let why = asked.and_then(|target| self.spares(target));
-            if let (Some(why), Some(target)) = (why, self.targets.get_mut(position)) {
-                tracing::warn!(pid = target.key().pid, ?why, "gets no signal any more");
-                let ending = target.is_spared(why);
-                self.told.ended(target, ending);
+            if self.targets.get(position).is_some_and(|it| it.awaits(step)) {
+                self.recheck(position);
             }
         }
+    }
+
+    /// Looks at one target once more; false where it gets nothing any more.
+    fn recheck(&mut self, position: usize) -> bool {
+        let target = self.targets.get(position);
+        let Some(why) = target.and_then(|target| self.spares(target)) else {
+            return true;
+        };
+        if let Some(target) = self.targets.get_mut(position) {
+            tracing::warn!(pid = target.key().pid, ?why, "gets no signal any more");
+            let ending = target.is_spared(why);
+            self.told.ended(target, ending);
+        }
+        false
     }
 
     /// Whether it, or in a wide scope any of them, uses a device: it was the
@@ -256,10 +282,7 @@ impl<'a> Act<'a> {
             if self.means.is_stopping() || !self.is_anybody_left() {
                 return;
             }
-            let forks = self.forks;
-            if self.is_wide() && self.targets.iter().any(|it| it.awaits_stop(step, forks)) {
-                self.stop_all(step);
-            }
+            self.stop_all(step, &mut self.stop_limit(step));
             self.send(step);
             let patience = Duration::from_millis(self.plan.request.patience_ms);
             self.wait_until(Instant::now() + patience);
@@ -272,7 +295,7 @@ impl<'a> Act<'a> {
     }
 
     fn send(&mut self, step: usize) {
-        self.spare(|target| target.awaits(step));
+        self.spare(step);
         for target in &mut self.targets {
             match target.send(step) {
                 Sent::Yes | Sent::Nothing => {}
@@ -302,62 +325,19 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// What was born to them meanwhile gets the same signal.
+    /// What was born to them meanwhile gets the same signal. What is found after the last
+    /// round gets none in this step, and is named at the end where it is still there.
     fn follow_the_newborn(&mut self, step: usize) {
+        let mut limit = self.stop_limit(step);
         for _ in 0..ROUNDS {
             if self.means.is_stopping() || !self.take_in_the_newborn() {
                 return;
             }
+            self.stop_all(step, &mut limit);
             self.send(step);
             self.wait_until(Instant::now() + LATECOMERS);
         }
-    }
-
-    /// Stops everybody who is killed in this step, and everybody of a job that
-    /// forks: so that nobody forks before all have their signal.
-    fn stop_all(&mut self, step: usize) {
-        let forks = self.forks;
-        let deadline = Instant::now() + STOPPED;
-        for _ in 0..ROUNDS {
-            self.spare(|target| target.awaits_stop(step, forks) && !target.is_stopped());
-            for target in &mut self.targets {
-                if target.awaits_stop(step, forks) {
-                    target.stop(&self.means.frozen);
-                }
-            }
-            let is_over = self.means.is_stopping() || Instant::now() >= deadline;
-            if is_over || !self.take_in_the_newborn() {
-                return;
-            }
-        }
-    }
-
-    /// Those that no signal reaches, and what they wait on: they do at each of a
-    /// few looks. Whoever forks or reads does for a moment.
-    fn stuck(&self) -> BTreeMap<ProcessKey, Option<String>> {
-        let left = self.targets.iter().filter(|target| target.is_left());
-        let mut keys: Vec<ProcessKey> = left.map(Target::key).collect();
-        for look in 0.. {
-            let found = keys.iter().filter_map(|key| {
-                let now = self.means.crowds.one(key.pid).ok()?;
-                match now.state {
-                    ProcessState::Uninterruptible(at) if now.kin.key == *key => Some((*key, at)),
-                    ProcessState::Uninterruptible(_)
-                    | ProcessState::Running
-                    | ProcessState::Sleeping
-                    | ProcessState::Stopped
-                    | ProcessState::Zombie
-                    | ProcessState::Other(_) => None,
-                }
-            });
-            let found: BTreeMap<ProcessKey, Option<String>> = found.collect();
-            if found.is_empty() || look == STUCK_LOOKS {
-                return found;
-            }
-            keys = found.into_keys().collect();
-            std::thread::sleep(STUCK_STEP);
-        }
-        BTreeMap::new()
+        self.take_in_the_newborn();
     }
 
     /// Says of those that have not ended why.
@@ -369,8 +349,14 @@ impl<'a> Act<'a> {
             }
             let ending = match stuck.remove(&target.key()) {
                 _ if target.has_ended() => target.end(),
-                Some(waits_on) => Ending::Uninterruptible(waits_on),
-                None => target.survives(),
+                Some(waits_on) => Ending::Uninterruptible(stuck::describe(
+                    target.key().pid,
+                    waits_on,
+                    &self.means.crowds,
+                    &self.first,
+                )),
+                None if self.means.is_stopping() => target.survives("gpukilld stops"),
+                None => target.survives("it came while the others were ended"),
             };
             self.told.ended(target, ending);
         }

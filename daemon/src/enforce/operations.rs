@@ -2,6 +2,7 @@
 
 use super::slots::{Places, Slot, Slots};
 use super::{Owner, ids};
+use gpukill_policy::access::LimitGroup;
 use gpukill_proto::kill::{KillPlan, KillReport, OperationId, Stage};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,10 +16,12 @@ const KEEP: Duration = Duration::from_secs(600);
 /// So many that have ended are kept; then the oldest makes room.
 const MOST_ENDED: usize = 256;
 
-/// So many may be under way. Each has a thread, and sees everybody now and then.
+/// So many may be under way. Each has a thread, and sees everybody now and then. Four are
+/// the guard's, and four more at least for those with rights.
 const PLACES: Places = Places {
     most: 16,
-    reserved: 4,
+    reserved: 8,
+    guards: 4,
     of_one: 4,
 };
 
@@ -72,8 +75,8 @@ impl Default for Operations {
 
 impl Operations {
     /// A place for one more, if there is one.
-    pub(super) fn place(&self, owner: Owner, is_privileged: bool) -> Option<Slot> {
-        self.slots.take(owner, is_privileged)
+    pub(super) fn place(&self, group: LimitGroup, is_privileged: bool) -> Option<Slot> {
+        self.slots.take(group, is_privileged)
     }
 
     /// Begins one, on a thread of its own, which calls `act`.
@@ -242,7 +245,7 @@ mod tests {
         uid: u32,
         act: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
     ) -> Option<OperationId> {
-        let slot = operations.place(owner(uid), false)?;
+        let slot = operations.place(LimitGroup::Person(uid), false)?;
         Some(operations.begin(slot, owner(uid), &plan(), act).unwrap())
     }
 
@@ -296,7 +299,7 @@ mod tests {
         assert_eq!(report(&operations, stopped), (1, Stage::Interrupted));
         // It gave its place back.
         let slots: Vec<_> = (0..4)
-            .map(|_| operations.place(owner(1000), false))
+            .map(|_| operations.place(LimitGroup::Person(1000), false))
             .collect();
         assert!(slots.iter().all(Option::is_some));
     }
@@ -362,6 +365,22 @@ mod tests {
         // The place is free a moment before its operation has ended.
         assert!(begin(&operations, 1000, |report| end(report, Stage::Done)).is_some());
         settle(&operations);
+    }
+
+    #[test]
+    fn plain_users_leave_places_to_root_and_to_the_guard() {
+        let operations = Operations::default();
+        let take = |group, is_privileged| {
+            let places = std::iter::from_fn(|| operations.place(group, is_privileged));
+            places.collect::<Vec<_>>()
+        };
+        let plain: Vec<_> = (0..8)
+            .map(|uid| take(LimitGroup::Person(uid), false))
+            .collect();
+        let root = take(LimitGroup::Person(0), true);
+        let guard = take(LimitGroup::Guard, true);
+        let plain: usize = plain.iter().map(Vec::len).sum();
+        assert_eq!((plain, root.len(), guard.len()), (8, 4, 4));
     }
 
     #[test]

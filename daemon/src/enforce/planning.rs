@@ -20,6 +20,8 @@ use tokio::sync::oneshot;
 pub(super) const PLANNING: Places = Places {
     most: 4,
     reserved: 2,
+    // It makes its plans without.
+    guards: 0,
     of_one: 1,
 };
 
@@ -120,7 +122,7 @@ fn why_nobody(plan: &KillPlan) -> String {
         .map(|target| {
             let why = match &target.fate {
                 Fate::End(_) => "is ended".to_owned(),
-                Fate::Protected(why) => format!("is protected: {why}"),
+                Fate::Protected(protected) => format!("is protected: {}", protected.why),
                 Fate::Denied(ask) => format!("is not the caller's: ask {ask}"),
                 Fate::Unclear(why) => format!("cannot be judged: {why}"),
                 Fate::Zombie(parent) => format!("waits for its parent {}", parent.pid),
@@ -154,7 +156,7 @@ fn record_refused(
         asked,
         plan,
     };
-    means.store.refuse(act, why);
+    means.store.refuse(act, caller.limit_group, why);
 }
 
 /// Those whom a plan ends, and what they hold.

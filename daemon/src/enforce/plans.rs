@@ -1,6 +1,7 @@
 //! Plans that wait to be carried out.
 
 use super::{Owner, ids};
+use gpukill_policy::access::LimitGroup;
 use gpukill_proto::kill::{KillPlan, PlanId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +10,10 @@ use std::time::{Duration, Instant};
 /// A plan is kept for so long: what it was made of has changed then.
 const KEEP: Duration = Duration::from_secs(600);
 
-/// So many of one owner; then the oldest makes room.
+/// So many of one person; then the oldest makes room.
 const OF_ONE: usize = 8;
 
-/// So many in all; then the oldest of whoever has most makes room.
+/// So many in all; then the oldest of the person with most makes room.
 const MOST: usize = 64;
 
 /// A few plans of each caller, each for ten minutes. Clones share them.
@@ -26,6 +27,7 @@ struct Kept {
 
 struct One {
     owner: Owner,
+    group: LimitGroup,
     plan: Arc<KillPlan>,
     since: Instant,
 }
@@ -40,27 +42,35 @@ impl Default for Plans {
 }
 
 impl Plans {
-    /// Keeps a plan for its owner.
-    pub(super) fn keep(&self, owner: Owner, plan: Arc<KillPlan>, now: Instant) -> PlanId {
+    /// Keeps a plan for its owner, among those of a group.
+    pub(super) fn keep(
+        &self,
+        (owner, group): (Owner, LimitGroup),
+        plan: Arc<KillPlan>,
+        now: Instant,
+    ) -> PlanId {
         let mut kept = self.lock(now);
-        while kept.of(owner).count() >= OF_ONE {
-            kept.drop_oldest_of(owner);
+        while kept.of(group).count() >= OF_ONE {
+            kept.drop_oldest_of(group);
         }
         while kept.plans.len() >= MOST {
-            // The oldest last: of those who have equally many, it is theirs. A
-            // person can have many user ids, and would push out each new plan.
-            let most = kept.plans.values().rev().map(|one| one.owner);
-            // Whoever makes many plans does not take the place of another's only
-            // one.
-            let Some(most) = most.max_by_key(|owner| kept.of(*owner).count()) else {
+            // The oldest last: of those who have equally many, it is theirs. The only
+            // plan of a person stays while another one has more.
+            let most = kept.plans.values().rev().map(|one| one.group);
+            let Some(most) = most.max_by_key(|group| kept.of(*group).count()) else {
                 break;
             };
             kept.drop_oldest_of(most);
         }
         let id = PlanId(kept.next);
         kept.next += 1;
-        let since = now;
-        kept.plans.insert(id, One { owner, plan, since });
+        let one = One {
+            owner,
+            group,
+            plan,
+            since: now,
+        };
+        kept.plans.insert(id, one);
         id
     }
 
@@ -91,15 +101,15 @@ impl Plans {
 
 impl Kept {
     /// The oldest first: ids grow.
-    fn of(&self, owner: Owner) -> impl Iterator<Item = PlanId> {
+    fn of(&self, group: LimitGroup) -> impl Iterator<Item = PlanId> {
         let plans = self.plans.iter();
         plans
-            .filter(move |(_, one)| one.owner == owner)
+            .filter(move |(_, one)| one.group == group)
             .map(|(id, _)| *id)
     }
 
-    fn drop_oldest_of(&mut self, owner: Owner) {
-        let oldest = self.of(owner).next();
+    fn drop_oldest_of(&mut self, group: LimitGroup) {
+        let oldest = self.of(group).next();
         if let Some(oldest) = oldest {
             self.plans.remove(&oldest);
         }
@@ -119,6 +129,10 @@ mod tests {
         }
     }
 
+    fn of(uid: u32) -> (Owner, LimitGroup) {
+        (owner(uid), LimitGroup::Person(uid))
+    }
+
     fn plan(at: i64) -> Arc<KillPlan> {
         Arc::new(KillPlan {
             at: Timestamp(at),
@@ -132,14 +146,14 @@ mod tests {
     #[test]
     fn a_plan_is_its_owners_alone_and_can_be_taken_once() {
         let (plans, now) = (Plans::default(), Instant::now());
-        let id = plans.keep(owner(1000), plan(7), now);
+        let id = plans.keep(of(1000), plan(7), now);
         assert_eq!(plans.of(owner(1000), id, now), Some(plan(7)));
         let contained_root = true;
         let root = |contained_root| Owner {
             contained_root,
             ..owner(0)
         };
-        let roots = plans.keep(root(false), plan(8), now);
+        let roots = plans.keep(of(0), plan(8), now);
         assert_eq!(plans.of(owner(1001), id, now), None);
         assert_eq!(plans.take(owner(1001), id, now), None);
         assert_eq!(plans.take(root(contained_root), roots, now), None);
@@ -150,7 +164,7 @@ mod tests {
     #[test]
     fn a_plan_is_kept_for_ten_minutes() {
         let (plans, now) = (Plans::default(), Instant::now());
-        let id = plans.keep(owner(1000), plan(7), now);
+        let id = plans.keep(of(1000), plan(7), now);
         let almost = now + Duration::from_millis(599_999);
         assert_eq!(plans.of(owner(1000), id, almost), Some(plan(7)));
         assert_eq!(plans.of(owner(1000), id, now + KEEP), None);
@@ -159,7 +173,7 @@ mod tests {
     #[test]
     fn too_many_plans_push_out_their_makers_own_oldest_ones() {
         let (plans, now) = (Plans::default(), Instant::now());
-        let keep = |uid| plans.keep(owner(uid), plan(0), now);
+        let keep = |uid| plans.keep(of(uid), plan(0), now);
         let bobs = keep(1);
         let alices: Vec<PlanId> = (0..9).map(|_| keep(1000)).collect();
         let is_kept = |uid, id| plans.of(owner(uid), id, now).is_some();
@@ -180,7 +194,7 @@ mod tests {
     #[test]
     fn of_those_who_have_one_plan_each_the_oldest_makes_room() {
         let (plans, now) = (Plans::default(), Instant::now());
-        let keep = |uid| plans.keep(owner(uid), plan(0), now);
+        let keep = |uid| plans.keep(of(uid), plan(0), now);
         let oldest = keep(100_000);
         for uid in 100_001..100_063 {
             keep(uid);

@@ -3,17 +3,18 @@
 
 use super::act::{Word, act};
 use super::slots::Slot;
-use super::{Enforcer, Means, Owner, look_now};
+use super::{Caller, Enforcer, Means, Owner, look_now};
 use crate::authority::Authority;
 use crate::state::Published;
 use gpukill_policy::guard::sentence::{
-    Judged, Objection, acted, objection, objection_alone, request, signals,
+    Judged, Objection, acted, objection, objection_alone, person_judged, request, signals,
 };
 use gpukill_policy::guard::{Process, Rulebook, Signals};
+use gpukill_policy::kill::shared::{People, narrow};
 use gpukill_policy::kill::{Seen, plan};
 use gpukill_proto::guard::{Acted, JudgedJob};
 use gpukill_proto::kill::{KillPlan, KillScope};
-use gpukill_proto::snapshot::GpuProcess;
+use gpukill_proto::snapshot::{GpuProcess, ProcessKey};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -59,10 +60,10 @@ impl Enforcer {
     }
 
     /// A place for it, as soon as one is free: a few jobs go at a time.
-    fn place(&self, owner: Owner) -> Option<Slot> {
+    fn place(&self, caller: &Caller) -> Option<Slot> {
         let until = Instant::now() + FOR_A_PLACE;
         loop {
-            let slot = self.operations.place(owner, true);
+            let slot = self.operations.place(caller.limit_group, true);
             if slot.is_some() || self.means.is_stopping() || Instant::now() >= until {
                 return slot;
             }
@@ -76,27 +77,31 @@ impl Enforcer {
             ..self.means.clone()
         };
         let seen = look_now(&means);
-        let (plan, rest) = match planned(&sentence, &means, &seen) {
-            Ok((plan, rest)) => (Arc::new(plan), rest),
+        let Planned { plan, users, rest } = match planned(&sentence, &means, &seen) {
+            Ok(planned) => planned,
             Err(None) => return who.has_ended_by_itself(),
             Err(Some(why)) => return who.is_not_carried_out(why),
         };
         let caller = Authority::the_guard();
         let owner = Owner::of(&caller);
-        let Some(slot) = self.place(owner) else {
+        let Some(slot) = self.place(&caller) else {
             return who.is_not_carried_out("too many kills are under way".to_owned());
         };
         if !who.begins() {
             let why = "it is not to be ended any more by the rules as they are now, or that cannot be written down";
             return who.is_not_carried_out(why.to_owned());
         }
+        let plan = Arc::new(plan);
         let carried_out = Arc::clone(&plan);
         let settled = who.clone();
+        let person = person_judged(sentence.rules.rules(), &sentence.job);
         let began = self.operations.begin(slot, owner, &plan, move |report| {
             let word = Word {
                 caller: &caller,
                 asked: format!("guard: {}", sentence.rule),
                 must_be_recorded: true,
+                users,
+                person,
             };
             act(&carried_out, &word, &means, &seen, report);
             let report = report.borrow().clone();
@@ -179,7 +184,16 @@ impl<W: Waits> Settled<W> {
     }
 }
 
-/// The plan for it; with why, where it leaves the rest of the job alone.
+/// What is to be done for a sentence.
+struct Planned {
+    plan: KillPlan,
+    /// Whose processes alone may join what is ended.
+    users: Option<People>,
+    /// Why the rest of the job is left alone.
+    rest: Option<String>,
+}
+
+/// The plan for it.
 ///
 /// # Errors
 /// Why there is none; `None` where none of its processes is there any more.
@@ -187,7 +201,7 @@ fn planned(
     sentence: &Sentence,
     means: &Means,
     seen: &Published,
-) -> Result<(KillPlan, Option<String>), Option<String>> {
+) -> Result<Planned, Option<String>> {
     means.acts().map_err(|why| Some(why.to_string()))?;
     let crowd = means.crowds.everybody(&means.authority.users);
     let crowd = crowd.map_err(|error| Some(format!("processes cannot be looked at: {error}")))?;
@@ -228,16 +242,33 @@ fn planned(
         job: &sentence.job,
         processes: &living,
         rules: sentence.rules.rules(),
+        crowd: &crowd,
+        uid_min: protection.uid_min,
     };
-    let whole = planned(KillScope::Job)?;
-    let rest = match objection(&whole, judged) {
-        None => return Ok((whole, None)),
+    let keys = living.iter().map(|(pid, start_ticks)| ProcessKey {
+        pid: *pid,
+        start_ticks: *start_ticks,
+    });
+    let whole = narrow(planned(KillScope::Job)?, &keys.collect(), &crowd).map_err(Some)?;
+    let rest = match objection(&whole.plan, judged) {
+        None => {
+            let is_shared = whole.users.is_some();
+            return Ok(Planned {
+                plan: whole.plan,
+                users: whole.users,
+                rest: is_shared.then(|| "other users run processes in its container".to_owned()),
+            });
+        }
         Some(Objection::ToAll(why)) => return Err(Some(why)),
         Some(Objection::ToTheRest(why)) => why,
     };
     let alone = planned(KillScope::Process)?;
     match objection_alone(&alone, judged) {
         Some(why) => Err(Some(why.to_string())),
-        None => Ok((alone, Some(rest))),
+        None => Ok(Planned {
+            plan: alone,
+            users: None,
+            rest: Some(rest),
+        }),
     }
 }

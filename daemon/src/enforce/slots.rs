@@ -1,7 +1,7 @@
 //! How many may have something done at once: in all, and for one of them. Whoever
 //! finds no place is refused, or waits for one in turn.
 
-use super::Owner;
+use gpukill_policy::access::LimitGroup;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,10 +12,12 @@ use tokio::sync::Notify;
 pub(super) struct Places {
     /// In all.
     pub(super) most: usize,
-    /// Of these, so many are for operators, admins and root alone: they must get
-    /// through when plain users fill the rest.
+    /// Of these, so many are for the guard, operators, admins and root alone: they must
+    /// get through when plain users fill the rest.
     pub(super) reserved: usize,
-    /// For one owner, whoever that is.
+    /// Of those, so many are for the guard alone.
+    pub(super) guards: usize,
+    /// For one person.
     pub(super) of_one: usize,
 }
 
@@ -32,7 +34,7 @@ pub(super) struct Slots {
 struct Taken {
     all: usize,
     by_plain: usize,
-    by_owner: BTreeMap<Owner, usize>,
+    by_group: BTreeMap<Group, usize>,
     /// Who waits, whoever is next first. The server bounds them: each has one of its
     /// calls.
     waiting: BTreeMap<Turn, Wanted>,
@@ -42,23 +44,35 @@ struct Taken {
 /// When it is whose turn: whoever has least comes first, and of these who came first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
-    /// How many places the same owner had or waited for by then.
+    /// How many places the same group had or waited for by then.
     before: usize,
     number: u64,
 }
 
+/// Who is counted together. What a person does without their rights is in nobody's way
+/// who has them.
+type Group = (LimitGroup, bool);
+
+/// The guard among them.
+const GUARD: Group = (LimitGroup::Guard, true);
+
 /// For whom a place is wanted.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
-    owner: Owner,
+    group: LimitGroup,
     is_privileged: bool,
+}
+
+impl Wanted {
+    const fn group(self) -> Group {
+        (self.group, self.is_privileged)
+    }
 }
 
 /// One place, given back when dropped.
 pub(super) struct Slot {
     slots: Slots,
-    owner: Owner,
-    is_plain: bool,
+    group: Group,
 }
 
 impl Slots {
@@ -71,9 +85,9 @@ impl Slots {
     }
 
     /// A place, if there is one.
-    pub(super) fn take(&self, owner: Owner, is_privileged: bool) -> Option<Slot> {
+    pub(super) fn take(&self, group: LimitGroup, is_privileged: bool) -> Option<Slot> {
         let wanted = Wanted {
-            owner,
+            group,
             is_privileged,
         };
         let mut taken = self.lock();
@@ -86,12 +100,12 @@ impl Slots {
     /// waiting.
     pub(super) async fn wait(
         &self,
-        owner: Owner,
+        group: LimitGroup,
         is_privileged: bool,
         patience: Duration,
     ) -> Option<Slot> {
         let wanted = Wanted {
-            owner,
+            group,
             is_privileged,
         };
         let mut waiting = Waiting::among(self, wanted);
@@ -110,11 +124,10 @@ impl Slots {
     fn give(&self, taken: &mut Taken, wanted: Wanted) -> Slot {
         taken.all += 1;
         taken.by_plain += usize::from(!wanted.is_privileged);
-        *taken.by_owner.entry(wanted.owner).or_default() += 1;
+        *taken.by_group.entry(wanted.group()).or_default() += 1;
         Slot {
             slots: self.clone(),
-            owner: wanted.owner,
-            is_plain: !wanted.is_privileged,
+            group: wanted.group(),
         }
     }
 
@@ -126,13 +139,15 @@ impl Slots {
 }
 
 impl Taken {
-    fn of(&self, owner: Owner) -> usize {
-        self.by_owner.get(&owner).copied().unwrap_or(0)
+    fn of(&self, group: Group) -> usize {
+        self.by_group.get(&group).copied().unwrap_or(0)
     }
 
     fn fits(&self, wanted: Wanted, places: Places) -> bool {
+        let (by_guard, for_others) = (self.of(GUARD), places.most.saturating_sub(places.guards));
         self.all < places.most
-            && self.of(wanted.owner) < places.of_one
+            && self.of(wanted.group()) < places.of_one
+            && (wanted.group() == GUARD || self.all.saturating_sub(by_guard) < for_others)
             && (wanted.is_privileged || self.by_plain < places.most.saturating_sub(places.reserved))
     }
 }
@@ -148,9 +163,11 @@ impl<'a> Waiting<'a> {
     fn among(slots: &'a Slots, wanted: Wanted) -> Self {
         let mut taken = slots.lock();
         let waiting = taken.waiting.values();
-        let waiting = waiting.filter(|other| other.owner == wanted.owner).count();
+        let waiting = waiting
+            .filter(|other| other.group() == wanted.group())
+            .count();
         let turn = Turn {
-            before: taken.of(wanted.owner) + waiting,
+            before: taken.of(wanted.group()) + waiting,
             number: taken.next,
         };
         taken.next += 1;
@@ -187,11 +204,11 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = self.slots.lock();
         taken.all -= 1;
-        taken.by_plain -= usize::from(self.is_plain);
-        if let Some(of_owner) = taken.by_owner.get_mut(&self.owner) {
-            *of_owner -= 1;
-            if *of_owner == 0 {
-                taken.by_owner.remove(&self.owner);
+        taken.by_plain -= usize::from(!self.group.1);
+        if let Some(of_group) = taken.by_group.get_mut(&self.group) {
+            *of_group -= 1;
+            if *of_group == 0 {
+                taken.by_group.remove(&self.group);
             }
         }
         drop(taken);
@@ -207,14 +224,12 @@ mod tests {
     const PLACES: Places = Places {
         most: 4,
         reserved: 1,
+        guards: 0,
         of_one: 2,
     };
 
-    fn plain(uid: u32) -> Owner {
-        Owner {
-            uid,
-            contained_root: false,
-        }
+    const fn plain(uid: u32) -> LimitGroup {
+        LimitGroup::Person(uid)
     }
 
     #[test]
@@ -233,17 +248,39 @@ mod tests {
     }
 
     #[test]
+    fn nobody_else_takes_the_places_of_the_guard_or_of_those_with_rights() {
+        let slots = Slots::new(Places {
+            most: 6,
+            reserved: 4,
+            guards: 2,
+            of_one: 2,
+        });
+        let fill = |group, is_privileged| {
+            let places = std::iter::from_fn(|| slots.take(group, is_privileged));
+            places.collect::<Vec<Slot>>()
+        };
+        // A plain caller who is counted as root keeps no place from root.
+        let plain = fill(plain(0), false);
+        let root = fill(LimitGroup::Person(0), true);
+        let operator = fill(LimitGroup::Person(1000), true);
+        let guard = fill(LimitGroup::Guard, true);
+        let counts = [plain, root, operator, guard].map(|places| places.len());
+        assert_eq!(counts, [2, 2, 0, 2]);
+    }
+
+    #[test]
     fn a_place_that_was_given_back_is_nobodys() {
         let slots = Slots::new(PLACES);
         drop(slots.take(plain(1000), false));
         drop(slots.take(plain(1001), true));
         let taken = slots.lock();
-        assert_eq!((taken.all, taken.by_plain, taken.by_owner.len()), (0, 0, 0));
+        assert_eq!((taken.all, taken.by_plain, taken.by_group.len()), (0, 0, 0));
     }
     /// As plans have them.
     const FEW: Places = Places {
         most: 4,
         reserved: 2,
+        guards: 0,
         of_one: 1,
     };
 

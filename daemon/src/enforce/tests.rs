@@ -10,6 +10,7 @@ use crate::authority::Settings;
 use crate::clock::SystemClock;
 use crate::host::users::{System, Users};
 use crate::look::Looked;
+use gpukill_policy::access::LimitGroup;
 use gpukill_proto::kill::{
     Ending, Fate, KillScope, KillSelector, KillSignal, KillTarget, Reaper, Stage,
 };
@@ -26,6 +27,7 @@ fn caller(uid: u32) -> Caller {
         uid,
         groups: [uid].into(),
         contained: false,
+        limit_group: LimitGroup::Person(uid),
     }
 }
 
@@ -52,7 +54,7 @@ fn enforcer_below(procfs: std::path::PathBuf, will_not_act: Option<&str>) -> Par
     let hour = Duration::from_secs(3_600);
     let store = Store::start(directory.path().to_owned(), "boot".into(), Keep::HOUR, None).unwrap();
     let (_, state) = state::channel("box".into(), hour);
-    let (settings, authority) = Settings::read_with(Users::start(System).unwrap());
+    let (settings, authority) = Settings::read_with(Users::start(System::here()).unwrap());
     let means = Means {
         authority,
         state,
@@ -85,7 +87,11 @@ fn plan() -> Arc<KillPlan> {
 impl Parts {
     fn keep(&self, caller: &Caller) -> PlanId {
         let plans = &self.enforcer.plans;
-        plans.keep(Owner::of(caller), plan(), Instant::now())
+        plans.keep(
+            (Owner::of(caller), caller.limit_group),
+            plan(),
+            Instant::now(),
+        )
     }
 
     fn make(
@@ -186,7 +192,7 @@ fn plans_that_one_person_asks_for_at_once_are_made_one_after_the_other() {
     let alice = caller(1000);
     let alone = parts.make(&alice, KillRequest::default());
     assert_ne!(alone, Err(Refusal::Busy));
-    let held = parts.enforcer.planning.take(Owner::of(&alice), false);
+    let held = parts.enforcer.planning.take(alice.limit_group, false);
     assert!(held.is_some());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

@@ -11,8 +11,9 @@ use crate::enforce::{Enforcer, Sentence, Waits};
 use gpukill_policy::guard::{Ending, NotSnoozed, Signals, Snoozer};
 use gpukill_proto::guard::{Acted, GuardRecord};
 use gpukill_proto::units::Timestamp;
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 
@@ -40,6 +41,40 @@ pub(crate) struct Asked {
 pub(super) struct SnoozeOrder {
     pub(super) asked: Asked,
     pub(super) answer: oneshot::Sender<Result<Vec<GuardRecord>, NotSnoozed>>,
+}
+
+/// The users who ask for more time now.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Snoozing(Arc<Mutex<BTreeSet<u32>>>);
+
+/// One user's turn to ask, until it is dropped.
+pub(super) struct SnoozeTurn {
+    snoozing: Snoozing,
+    uid: u32,
+}
+
+/// How many users ask at once: a quarter of what may wait for the guard.
+const MOST_SNOOZING: usize = 4;
+
+impl Snoozing {
+    /// A turn for this user; `None` while they have one, or too many others do.
+    pub(super) fn acquire(&self, uid: u32) -> Option<SnoozeTurn> {
+        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free = users.len() < MOST_SNOOZING && users.insert(uid);
+        is_free.then(|| SnoozeTurn {
+            snoozing: self.clone(),
+            uid,
+        })
+    }
+}
+
+impl Drop for SnoozeTurn {
+    fn drop(&mut self) {
+        let users = self.snoozing.0.lock();
+        users
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.uid);
+    }
 }
 
 /// How long whoever is about to send signals waits for the guard: it judges for some
@@ -136,7 +171,8 @@ impl Judging {
 
     /// Ends jobs again, as this user asked.
     pub(super) fn go_on(&mut self, caller_uid: u32) {
-        if self.remembered.memory.tripped_at().is_none() {
+        let memory = &self.remembered.memory;
+        if memory.tripped_at().is_none() && memory.doubt().is_none() {
             return;
         }
         self.remembered.memory.goes_on();

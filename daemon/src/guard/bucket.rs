@@ -1,7 +1,7 @@
 //! A sample as rules see it. What is told of a process here is stored as it is told,
 //! so that a replay judges the same.
 
-use crate::audit::Sample;
+use crate::audit::{DeviceProcess, Sample};
 use crate::civil::civil;
 use chrono::TimeZone;
 use gpukill_policy::guard::about::memory;
@@ -13,6 +13,9 @@ use gpukill_proto::units::{Bytes, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// So many who are not there any more are looked at once a minute only.
+const MANY: usize = 128;
 
 /// What samples said that later ones need not say again. The store has it too.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -34,6 +37,22 @@ pub(crate) struct Facts {
 }
 
 impl Seen {
+    /// Since when each process has held each device, whatever part of it.
+    pub(crate) fn by_process(&self) -> BTreeMap<DeviceProcess, Timestamp> {
+        let mut earliest = BTreeMap::new();
+        for (run, first) in &self.first {
+            let on = (run.device.clone(), run.process());
+            let known = earliest.entry(on).or_insert(*first);
+            *known = (*known).min(*first);
+        }
+        earliest
+    }
+
+    /// Whether many of those who held devices are not in this bucket.
+    pub(crate) fn has_many_gone(&self, bucket: &Bucket) -> bool {
+        self.first.len() > bucket.runs.len().saturating_mul(2).saturating_add(MANY)
+    }
+
     /// Forgets since when those held devices who are not in this bucket and have ended:
     /// `lives` tells of a pid, and when in ticks it began, whether that process lives.
     pub(crate) fn forget(&mut self, bucket: &Bucket, lives: &dyn Fn(u32, u64) -> bool) {
@@ -53,12 +72,15 @@ pub(crate) fn bucket(sample: &Sample, seen: &mut Seen, zone: &impl TimeZone) -> 
         .filter_map(|(run, used)| {
             let judged = judged_run(run)?;
             let process = known.get(run)?;
+            let first = process.first_seen.known().copied();
             let since = seen.first.entry(judged.clone());
-            let since = *since.or_insert(usage.from);
+            let since = since.or_insert_with(|| first.unwrap_or(usage.from));
+            // The store may have told of it since.
+            *since = (*since).min(first.unwrap_or(*since));
             let started_at = process.started_at.last_known().copied();
             let told = Judged {
                 about: Arc::clone(abouts.get(&process.key()?)?),
-                first_seen: held_since(since, started_at, usage.until),
+                first_seen: held_since(*since, started_at, usage.until),
                 usage: used.clone(),
                 is_present: !left.contains(run),
             };

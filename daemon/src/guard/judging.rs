@@ -9,7 +9,7 @@ use crate::audit::{Sample, Store};
 use crate::catalogue::{About, tell};
 use chrono::Local;
 use gpukill_policy::guard::bucket::Bucket;
-use gpukill_policy::guard::{Ending, Rulebook, Signals, but_for_ghosts, judge};
+use gpukill_policy::guard::{Ending, Rulebook, Signals, judge};
 use gpukill_proto::guard::{Acted, GuardAction, GuardMode, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
@@ -114,10 +114,10 @@ impl Judging {
         let records = judgement.records.clone();
         self.record(judgement.records);
         let age = bucket.until.since(self.saved_at);
-        if age >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
+        let is_old = age >= Duration::from_millis(SAVE_EVERY.unsigned_abs());
+        if is_old || self.remembered.seen.has_many_gone(&bucket) {
             self.remembered.seen.forget(&bucket, &self.lives);
         }
-        let is_old = age >= Duration::from_millis(SAVE_EVERY.unsigned_abs());
         if has_decided || is_old || self.is_save_broken {
             let _ = self.save(Some(bucket.until));
         }
@@ -155,7 +155,9 @@ impl Judging {
     /// Nobody is judged; but whoever held a device before there were rules has held it
     /// since then, as a replay says.
     fn only_looks(&mut self, bucket: &Bucket) {
-        if bucket.until.since(self.saved_at) >= Duration::from_millis(SAVE_EVERY.unsigned_abs()) {
+        let age = bucket.until.since(self.saved_at);
+        let is_old = age >= Duration::from_millis(SAVE_EVERY.unsigned_abs());
+        if is_old || self.remembered.seen.has_many_gone(bucket) {
             self.remembered.seen.forget(bucket, &self.lives);
             self.saved_at = bucket.until;
         }
@@ -185,18 +187,25 @@ impl Judging {
     /// For whoever asks how the guard stands.
     pub(super) fn publish(&self, judged_at: Option<Timestamp>) {
         let memory = &self.remembered.memory;
-        let ghosts = memory.ghosts();
-        let open = but_for_ghosts(memory.violations(), &ghosts);
+        let simulated = memory.simulated_ends();
+        let open = memory.violations();
+        let snoozes = memory.snoozes().to_vec();
         let today = self.remembered.today.clone();
         let beyond = self.beyond;
+        let in_force = &self.in_force.borrow().rules;
+        let judged_by = judged_at.map(|_| Arc::clone(&in_force.book));
         self.standing.send_modify(|standing| {
             *standing = Arc::new(Standing {
                 judged_at: judged_at.or(standing.judged_at),
                 open,
-                ghosts,
+                simulated,
                 beyond,
                 today,
                 tripped_at: memory.tripped_at(),
+                is_trip_simulated: memory.is_trip_simulated(),
+                judged_by: judged_by.or_else(|| standing.judged_by.clone()),
+                doubt: memory.doubt(),
+                snoozes,
                 is_unkept: self.is_save_broken,
             });
         });
@@ -263,6 +272,14 @@ pub(super) fn log(record: &GuardRecord) {
                 deadline, left
             );
         }
+        GuardStep::SnoozeVoided { owner, until } => {
+            let (uid, deadline) = (owner, until.to_rfc3339());
+            tell!(SnoozeVoided, rule, subject, mode, uid, deadline);
+        }
+        GuardStep::Doubted(doubt) => {
+            let (people, of) = (doubt.people, doubt.of);
+            tell!(RulesDoubted, rule, subject, mode, people, of);
+        }
         GuardStep::Acted(acted) => {
             let (job, owner) = (acted.job.shown.as_str(), acted.job.owner.name.as_str());
             let (ended, left, why) = (acted.ended, acted.left, acted.why.as_deref());
@@ -316,6 +333,8 @@ fn about(record: &GuardRecord) -> About {
         | GuardStep::Over
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
+        | GuardStep::SnoozeVoided { .. }
+        | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => (&record.evidence.runs, None),
     };
     let mut about = About::default();

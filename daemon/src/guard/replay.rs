@@ -1,6 +1,7 @@
 //! Rules tried on what the store keeps.
 
-use crate::audit::Store;
+use crate::audit::Past;
+use gpukill_policy::guard::Grant;
 use gpukill_policy::guard::replay::{Replay, Replayed};
 use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::audit::Gap;
@@ -24,31 +25,30 @@ const GAP: u32 = 3;
 /// So many gaps are told of, the longest.
 const MOST_GAPS: usize = 100;
 
-/// What these rules would have done from `since` until `until`. Ends when nobody wants
-/// it any more. Waits for the disk.
+/// What these rules would have done from `since` until `until`, by this store. Waits for
+/// the disk.
 ///
 /// # Errors
 /// When the time is empty, the store cannot be read, or the rules tell of more than is
 /// kept.
 pub(crate) fn replay(
-    store: &Store,
+    mut past: Past,
     rules: Rules,
-    since: Timestamp,
-    until: Timestamp,
-    is_wanted: &dyn Fn() -> bool,
+    snoozes: &[Grant],
+    (since, until): (Timestamp, Timestamp),
 ) -> Result<ReplayReport, Refusal> {
     if since >= until {
         return Err(Refusal::Invalid("the time is empty".into()));
     }
     let policies = count(rules.count());
     let mut replay = Replay::new(rules, since);
+    for grant in snoozes {
+        replay.snoozed(grant.clone());
+    }
     let mut seen = Seen::default();
     let span = (since.plus_seconds(-BEFORE), until);
     let mut added = Ok(());
-    store.buckets(span, &mut |bucket, is_sample| {
-        if !is_wanted() {
-            return ControlFlow::Break(());
-        }
+    past.buckets(span, &mut |bucket, is_sample| {
         if bucket.until > since {
             seen.add(bucket.from, bucket.until, bucket.seen_ms, is_sample);
         }
@@ -59,10 +59,6 @@ pub(crate) fn replay(
         }
     })?;
     added.map_err(|too_much| Refusal::Invalid(too_much.to_string()))?;
-    if !is_wanted() {
-        // Nobody reads this.
-        return Err(Refusal::Expired);
-    }
     let Replayed {
         judged,
         people,

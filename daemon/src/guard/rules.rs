@@ -87,14 +87,14 @@ impl Kind for OfGuard {
         })
     }
 
-    fn is_whole(asked: &GuardEdit) -> bool {
+    fn whole(asked: &GuardEdit) -> Option<&str> {
         match asked {
-            GuardEdit::Replace(_) => true,
+            GuardEdit::Replace(text) => Some(text),
             GuardEdit::SetPolicy { .. }
             | GuardEdit::RemovePolicy { .. }
             | GuardEdit::SetKey { .. }
             | GuardEdit::SetMode(_)
-            | GuardEdit::ToggleDryRun => false,
+            | GuardEdit::ToggleDryRun => None,
         }
     }
 
@@ -103,6 +103,23 @@ impl Kind for OfGuard {
         let (mode, rules) = (rules.mode.name(), rules.count());
         tell!(RulesInForce, mode, rules, revision);
     }
+}
+
+/// The mistakes of a text, as the daemon would find them when it reads it.
+pub(crate) fn check_rules(text: &str) -> Result<(), Vec<Wrong>> {
+    // With all that is compiled of them.
+    OfGuard::read(text).map(drop).map_err(Wrong::first_ones)
+}
+
+/// Rules of a text.
+///
+/// # Errors
+/// Every mistake in it.
+pub(crate) fn read_rules(text: &str) -> Result<Rules, Refusal> {
+    read(text).map_err(|mistakes| {
+        let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        Refusal::Invalid(told.join("\n"))
+    })
 }
 
 fn wrong(mistake: &Mistake) -> Wrong {

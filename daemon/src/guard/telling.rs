@@ -68,6 +68,8 @@ pub(super) fn but_for_ends(mut records: Vec<GuardRecord>) -> Vec<GuardRecord> {
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Acted(_)
+        | GuardStep::SnoozeVoided { .. }
+        | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => true,
     });
     records
@@ -119,6 +121,8 @@ fn urgency(record: &GuardRecord) -> (bool, Option<Timestamp>) {
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Acted(_)
+        | GuardStep::SnoozeVoided { .. }
+        | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => (true, None),
     }
 }
@@ -207,6 +211,8 @@ const fn action(step: &GuardStep) -> Option<&'static str> {
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Acted(_)
+        | GuardStep::SnoozeVoided { .. }
+        | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => None,
     }
 }

@@ -35,12 +35,14 @@ pub(crate) struct Counted {
 }
 
 impl Today {
-    /// What was done, or in a mode that does nothing, what was rehearsed.
-    pub(crate) const fn of_mode(&self, mode: GuardMode) -> &Tally {
-        match mode {
-            GuardMode::Soft | GuardMode::Enforce => &self.done,
-            GuardMode::Disabled | GuardMode::DryRun => &self.rehearsed,
-        }
+    /// What was done.
+    pub(crate) const fn done(&self) -> &Tally {
+        &self.done
+    }
+
+    /// What a dry run would have done.
+    pub(crate) const fn simulated(&self) -> &Tally {
+        &self.rehearsed
     }
 
     /// Adds what was decided now. What was rehearsed and what was done are not added up.
@@ -68,6 +70,8 @@ impl Today {
                 | GuardStep::Outdated
                 | GuardStep::Snoozed { .. }
                 | GuardStep::Acted(_)
+                | GuardStep::SnoozeVoided { .. }
+                | GuardStep::Doubted(_)
                 | GuardStep::Tripped { .. } => continue,
             };
             let add = |counted: &mut Counted| {
@@ -141,9 +145,9 @@ mod tests {
                 count: 0,
                 unknown: 0,
                 threat: None,
+                is_spared_service: false,
             },
             message: None,
-            is_rehearsed: false,
         }
     }
 
@@ -156,14 +160,11 @@ mod tests {
         for (at, record) in [soft(1), dry(2), dry(3), soft(4), soft(5)] {
             today.add(at, &[record]);
         }
-        let of = |today: &Today, mode| {
-            let tally = today.of_mode(mode);
-            (tally.all.warned, tally.of[&1_001].warned)
-        };
-        assert_eq!(of(&today, GuardMode::Enforce), (3, 3));
-        assert_eq!(of(&today, GuardMode::DryRun), (2, 2));
+        let of = |tally: &Tally| (tally.all.warned, tally.of[&1_001].warned);
+        assert_eq!(of(today.done()), (3, 3));
+        assert_eq!(of(today.simulated()), (2, 2));
         today.add(Timestamp(72 * hour), &[warned(GuardMode::Soft)]);
-        assert_eq!(of(&today, GuardMode::Soft), (1, 1));
-        assert_eq!(today.of_mode(GuardMode::DryRun), &Tally::default());
+        assert_eq!(of(today.done()), (1, 1));
+        assert_eq!(today.simulated(), &Tally::default());
     }
 }

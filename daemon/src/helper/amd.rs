@@ -5,6 +5,7 @@ use super::Args;
 use super::alone::Alone;
 use super::request::Address;
 use crate::procfs::file::read_at_most;
+use rustix::fs::{Mode, OFlags};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -16,15 +17,36 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// The file answers with a number, or two words.
 const ANSWER: u64 = 256;
 
+/// Whether the reset file is there and may be read. Only reading it resets: opening
+/// it does nothing but to fail where debugfs is locked down.
+pub(super) fn check(address: &Address, args: &Args) -> Result<(), String> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    first(address, args, |file| {
+        let opened = rustix::fs::open(file, flags, Mode::empty());
+        Ok(opened.map_err(io::Error::from))
+    })?;
+    Ok(())
+}
+
 /// Resets the adapter.
 pub(super) fn reset(address: &Address, args: &Args, alone: &Alone) -> Result<(), String> {
+    let text = first(address, args, |file| answer(file, alone.shared()?))?;
+    judge(&text)
+}
+
+/// What `open` makes of the first reset file of this adapter that there is.
+fn first<T>(
+    address: &Address,
+    args: &Args,
+    mut open: impl FnMut(PathBuf) -> Result<io::Result<T>, String>,
+) -> Result<T, String> {
     let directory = args.debugfs.join("dri");
     // Newer kernels call the directory by the address, all by the minor.
     let by_address = directory.join(address.to_string());
     let by_minor = minor(&args.sysfs, address).map(|minor| directory.join(minor.to_string()));
     for directory in [Some(by_address), by_minor].into_iter().flatten() {
-        match answer(directory.join("amdgpu_gpu_recover"), alone.shared()?)? {
-            Ok(text) => return judge(&text),
+        match open(directory.join("amdgpu_gpu_recover"))? {
+            Ok(opened) => return Ok(opened),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(format!("the reset file cannot be read: {error}")),
         }

@@ -2,7 +2,7 @@
 //! and the numbers of its device files.
 
 use super::Args;
-use super::request::Request;
+use super::request::Gpu;
 use crate::holders::DeviceNumber;
 use crate::procfs::file::read_at_most;
 use std::collections::BTreeSet;
@@ -19,15 +19,15 @@ const TEXT: u64 = 64 << 10;
 const NVIDIA: u32 = 195;
 
 /// The numbers of the files that are this device's own.
-pub(super) fn nodes(request: &Request, args: &Args) -> Result<BTreeSet<DeviceNumber>, String> {
-    let address = request.address();
+pub(super) fn nodes(gpu: &Gpu, args: &Args) -> Result<BTreeSet<DeviceNumber>, String> {
+    let address = gpu.address();
     let directory = args.sysfs.join("bus/pci/devices").join(address.to_string());
     if !directory.is_dir() {
         return Err(format!("there is no PCI device {address}"));
     }
-    let (vendor, name) = match request {
-        Request::Nvidia(_) => (0x10de, "NVIDIA"),
-        Request::Amd(_) => (0x1002, "AMD"),
+    let (vendor, name) = match gpu {
+        Gpu::Nvidia(_) => (0x10de, "NVIDIA"),
+        Gpu::Amd(_) => (0x1002, "AMD"),
     };
     if hexadecimal(&directory.join("vendor")) != Some(vendor) {
         return Err(format!("{address} is no device of {name}"));
@@ -39,8 +39,8 @@ pub(super) fn nodes(request: &Request, args: &Args) -> Result<BTreeSet<DeviceNum
         return Err(format!("{address} is no GPU"));
     }
     let mut nodes = of_drm(&directory.join("drm"));
-    match request {
-        Request::Nvidia(_) => {
+    match gpu {
+        Gpu::Nvidia(_) => {
             let minor = minor_of_nvidia(&args.procfs, &address.to_string());
             let minor = minor.ok_or_else(|| {
                 format!("the driver does not tell which device file {address} has")
@@ -48,10 +48,10 @@ pub(super) fn nodes(request: &Request, args: &Args) -> Result<BTreeSet<DeviceNum
             let major = major_of_nvidia(&args.procfs);
             nodes.insert(DeviceNumber { major, minor });
         }
-        Request::Amd(_) if nodes.is_empty() => {
+        Gpu::Amd(_) if nodes.is_empty() => {
             return Err(format!("no driver has {address}"));
         }
-        Request::Amd(_) => {}
+        Gpu::Amd(_) => {}
     }
     Ok(nodes)
 }
@@ -128,8 +128,8 @@ mod tests {
     }
 
     fn asked(vendor: &str, args: &Args) -> Result<Vec<(u32, u32)>, String> {
-        let line = format!("gpukill-reset 1 {vendor} 0000:1b:00.0\n");
-        let found = nodes(&parse(line.as_bytes()).unwrap(), args)?;
+        let line = format!("gpukill-reset 2 reset {vendor} 0000:1b:00.0\n");
+        let found = nodes(&parse(line.as_bytes()).unwrap().gpu, args)?;
         let numbers = found.into_iter();
         Ok(numbers.map(|it| (it.major, it.minor)).collect())
     }

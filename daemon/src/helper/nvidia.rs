@@ -5,7 +5,7 @@ use super::Args;
 use super::alone::Alone;
 use super::request::Address;
 use gpukill_proto::text::visible;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{Access, MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::path::Path;
@@ -43,6 +43,17 @@ enum Failure {
     Ended(String),
     /// It goes on; says so.
     GoesOn(String),
+}
+
+/// Whether there is a tool that can be run.
+pub(super) fn check(args: &Args) -> Result<(), String> {
+    let tool = &args.nvidia_smi;
+    let cannot = |error: io::Error| format!("{} cannot be run: {error}", tool.display());
+    if std::fs::metadata(tool).map_err(cannot)?.is_file() {
+        rustix::fs::access(tool, Access::EXEC_OK).map_err(|error| cannot(error.into()))
+    } else {
+        Err(format!("{} is no file", tool.display()))
+    }
 }
 
 /// Takes the GPU out of persistence mode, has `nobody` look whether it is free
@@ -226,6 +237,7 @@ fn failure(status: ExitStatus, said: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Refused;
     use super::super::alone::alone;
     use super::*;
     use rustix::process::{Pid, Signal, WaitOptions};
@@ -275,7 +287,7 @@ mod tests {
         assert_eq!(rest, ": until it ends nothing else is reset");
         let earlier = "an earlier reset goes on, of this GPU or another: nothing was done; try \
                        again when it has ended";
-        assert_eq!(alone(&lock).err(), Some(earlier.into()));
+        assert_eq!(alone(&lock).err(), Some(Refused::Busy(earlier.into())));
         let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
         rustix::process::kill_process(pid, Signal::KILL).unwrap();
         rustix::process::waitpid(Some(pid), WaitOptions::empty()).unwrap();

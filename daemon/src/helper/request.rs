@@ -1,20 +1,38 @@
-//! What is asked: one line of one form, `gpukill-reset 1 nvidia 0000:1b:00.0`.
+//! What is asked: one line of one form, `gpukill-reset 2 reset nvidia 0000:1b:00.0`,
+//! or with `check` in place of `reset`.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// The longest request, in bytes. The longest that makes sense has 39.
+/// The longest request, in bytes. The longest that makes sense has 45.
 const LONGEST: usize = 64;
 
 /// How long it may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A device to be reset. Its vendor and its address have the right form; whether
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) verb: Verb,
+    pub(crate) gpu: Gpu,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// Look whether a reset could begin, and change nothing: asked before processes
+    /// are ended for a reset.
+    Check,
+    /// Reset it.
+    Reset,
+}
+
+/// The GPU that is meant. Its vendor and its address have the right form; whether
 /// there is such a device is to be looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum Gpu {
     Nvidia(Address),
     Amd(Address),
 }
@@ -24,7 +42,7 @@ pub(crate) enum Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address(String);
 
-impl Request {
+impl Gpu {
     /// The device's address.
     pub(crate) const fn address(&self) -> &Address {
         match self {
@@ -36,10 +54,16 @@ impl Request {
 impl fmt::Display for Request {
     /// As it is sent.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nvidia(address) => writeln!(f, "gpukill-reset 1 nvidia {address}"),
-            Self::Amd(address) => writeln!(f, "gpukill-reset 1 amd {address}"),
-        }
+        let verb = match self.verb {
+            Verb::Check => "check",
+            Verb::Reset => "reset",
+        };
+        let vendor = match self.gpu {
+            Gpu::Nvidia(_) => "nvidia",
+            Gpu::Amd(_) => "amd",
+        };
+        let address = self.gpu.address();
+        writeln!(f, "gpukill-reset 2 {verb} {vendor} {address}")
     }
 }
 
@@ -117,24 +141,32 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Request, &'static str> {
         return Err("the request is not text");
     };
     let mut words = line.split(' ');
-    let (program, version, vendor, address) =
-        (words.next(), words.next(), words.next(), words.next());
-    if program != Some("gpukill-reset") || words.next().is_some() {
+    if words.next() != Some("gpukill-reset") {
         return Err("it is no request of gpukilld");
     }
-    if version != Some("1") {
+    if words.next() != Some("2") {
         return Err(
             "the request is of another version: install gpukilld and gpukill-reset from the same release",
         );
     }
+    let (verb, vendor, address) = (words.next(), words.next(), words.next());
+    if words.next().is_some() {
+        return Err("it is no request of gpukilld");
+    }
+    let verb = match verb {
+        Some("check") => Verb::Check,
+        Some("reset") => Verb::Reset,
+        Some(_) | None => return Err("it is no request of gpukilld"),
+    };
     let Some(address) = address.and_then(Address::parse) else {
         return Err("the request has no PCI address");
     };
-    match vendor {
-        Some("nvidia") => Ok(Request::Nvidia(address)),
-        Some("amd") => Ok(Request::Amd(address)),
-        Some(_) | None => Err("the request names no vendor whose GPUs can be reset"),
-    }
+    let gpu = match vendor {
+        Some("nvidia") => Gpu::Nvidia(address),
+        Some("amd") => Gpu::Amd(address),
+        Some(_) | None => return Err("the request names no vendor whose GPUs can be reset"),
+    };
+    Ok(Request { verb, gpu })
 }
 
 #[cfg(test)]
@@ -145,17 +177,24 @@ mod tests {
     #[test]
     fn one_form_of_request_is_understood() {
         let address = Address("0000:1b:00.0".into());
-        for (line, request) in [
+        for (line, verb, gpu) in [
             (
-                "gpukill-reset 1 nvidia 0000:1b:00.0\n",
-                Request::Nvidia(address.clone()),
+                "gpukill-reset 2 reset nvidia 0000:1b:00.0\n",
+                Verb::Reset,
+                Gpu::Nvidia(address.clone()),
             ),
-            ("gpukill-reset 1 amd 0000:1b:00.0\n", Request::Amd(address)),
             (
-                "gpukill-reset 1 amd 10000:c1:1f.7\n",
-                Request::Amd(Address("10000:c1:1f.7".into())),
+                "gpukill-reset 2 check amd 0000:1b:00.0\n",
+                Verb::Check,
+                Gpu::Amd(address),
+            ),
+            (
+                "gpukill-reset 2 reset amd 10000:c1:1f.7\n",
+                Verb::Reset,
+                Gpu::Amd(Address("10000:c1:1f.7".into())),
             ),
         ] {
+            let request = Request { verb, gpu };
             assert_eq!(parse(line.as_bytes()), Ok(request.clone()));
             assert_eq!(request.to_string(), line);
         }
@@ -166,37 +205,45 @@ mod tests {
         for line in [
             "",
             "\n",
-            "gpukill-reset 1 nvidia 0000:1b:00.0",
-            "gpukill-reset 1 nvidia 0000:1b:00.0 \n",
-            " gpukill-reset 1 nvidia 0000:1b:00.0\n",
-            "gpukill-reset  1 nvidia 0000:1b:00.0\n",
-            "gpukill-reset 1 nvidia 0000:1b:00.0\n\n",
-            "gpukill-reset 1 nvidia 0000:1b:00.0\r\n",
-            "gpukill-reset 1 nvidia 0000:1b:00.0\nx",
-            "gpukill-reset 1 nvidia 0000:1b:00.0\0\n",
+            "gpukill-reset 2 reset nvidia 0000:1b:00.0",
+            "gpukill-reset 2 reset nvidia 0000:1b:00.0 \n",
+            " gpukill-reset 2 reset nvidia 0000:1b:00.0\n",
+            "gpukill-reset  2 reset nvidia 0000:1b:00.0\n",
+            "gpukill-reset 2 reset nvidia 0000:1b:00.0\n\n",
+            "gpukill-reset 2 reset nvidia 0000:1b:00.0\r\n",
+            "gpukill-reset 2 reset nvidia 0000:1b:00.0\nx",
+            "gpukill-reset 2 reset nvidia 0000:1b:00.0\0\n",
+            "gpukill-reset 9 reset nvidia 0000:1b:00.0\n",
+            "gpukill-reset 2 reset intel 0000:1b:00.0\n",
+            "gpukill-reset 2 reset NVIDIA 0000:1b:00.0\n",
+            "gpukill-reset 2 reset nvidia 0000:1B:00.0\n",
+            "gpukill-reset 2 reset nvidia 00000000:1b:00.0\n",
+            "gpukill-reset 2 reset nvidia 1b:00.0\n",
+            "gpukill-reset 2 reset nvidia 0\n",
+            "gpukill-reset 2 reset nvidia all\n",
+            "gpukill-reset 2 reset nvidia ../../etc\n",
+            "gpukill-reset 2 reset nvidia 0000:1b:00.8\n",
+            "gpukill-reset 2 reset nvidia 0000:1b:00.0,0000:1c:00.0\n",
+            "gpukill-reset 2 reset nvidia 0000:1b:00.0 --version\n",
+            "gpukill-reset 2 reset nvidia ٠٠٠٠:1b:00.0\n",
+            "gpukill-reset 2 reset nvidia\n",
+            "gpukill-reset 2 reset\n",
+            "gpukill-reset 2\n",
+            "gpukill-reset 1 nvidia 0000:1b:00.0\n",
             "gpukill-reset 2 nvidia 0000:1b:00.0\n",
-            "gpukill-reset 1 intel 0000:1b:00.0\n",
-            "gpukill-reset 1 NVIDIA 0000:1b:00.0\n",
-            "gpukill-reset 1 nvidia 0000:1B:00.0\n",
-            "gpukill-reset 1 nvidia 00000000:1b:00.0\n",
-            "gpukill-reset 1 nvidia 1b:00.0\n",
-            "gpukill-reset 1 nvidia 0\n",
-            "gpukill-reset 1 nvidia all\n",
-            "gpukill-reset 1 nvidia ../../etc\n",
-            "gpukill-reset 1 nvidia 0000:1b:00.8\n",
-            "gpukill-reset 1 nvidia 0000:1b:00.0,0000:1c:00.0\n",
-            "gpukill-reset 1 nvidia 0000:1b:00.0 --version\n",
-            "gpukill-reset 1 nvidia ٠٠٠٠:1b:00.0\n",
-            "gpukill-reset 1 nvidia\n",
-            "gpukill-reset 1\n",
+            "gpukill-reset 2 CHECK nvidia 0000:1b:00.0\n",
+            "gpukill-reset 2 check reset nvidia 0000:1b:00.0\n",
             "gpukill-reset\n",
             "reset 1 nvidia 0000:1b:00.0\n",
         ] {
             assert!(parse(line.as_bytes()).is_err(), "{line:?}");
         }
-        let long = format!("gpukill-reset 1 nvidia 0000:1b:00.0{}\n", " ".repeat(64));
+        let long = format!(
+            "gpukill-reset 2 reset nvidia 0000:1b:00.0{}\n",
+            " ".repeat(64)
+        );
         assert_eq!(parse(long.as_bytes()), Err("the request is too long"));
-        assert!(parse(b"gpukill-reset 1 nvidia 0000:1b:\xff0.0\n").is_err());
+        assert!(parse(b"gpukill-reset 2 reset nvidia 0000:1b:\xff0.0\n").is_err());
     }
 
     proptest! {
@@ -208,8 +255,8 @@ mod tests {
         }
 
         #[test]
-        fn one_changed_byte_makes_another_request_or_none(at in 0usize..36, byte in any::<u8>()) {
-            let right = b"gpukill-reset 1 nvidia 0000:1b:00.0\n";
+        fn one_changed_byte_makes_another_request_or_none(at in 0usize..42, byte in any::<u8>()) {
+            let right = b"gpukill-reset 2 reset nvidia 0000:1b:00.0\n";
             let mut changed = right.to_vec();
             changed[at] = byte;
             match parse(&changed) {

@@ -4,7 +4,7 @@
 //! now and never waits.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 /// `K` names a thing, `Q` is what is needed to ask for it, `V` is an answer.
 pub(super) struct Asked<K, Q, V> {
     shared: Arc<Shared<K, Q, V>>,
-    ask: SyncSender<(K, Q)>,
+    /// Not a channel of so many places: it would keep room for all of them, forever.
+    ask: Sender<(K, Q)>,
     manner: Manner,
 }
 
@@ -52,6 +53,8 @@ struct Known<K, Q, V> {
     entries: BTreeMap<K, Entry<V>>,
     /// What is on its way, and so not asked for a second time.
     out: BTreeMap<K, Out<Q>>,
+    /// How many questions wait for a thread.
+    waiting: usize,
     /// Why the last question failed, if it did.
     failure: Option<String>,
     changes: u64,
@@ -98,12 +101,13 @@ where
             known: Mutex::new(Known {
                 entries: BTreeMap::new(),
                 out: BTreeMap::new(),
+                waiting: 0,
                 failure: None,
                 changes: 0,
             }),
             news: Condvar::new(),
         });
-        let (sender, questions) = sync_channel(manner.queue);
+        let (sender, questions) = channel();
         let (ask, questions) = (Arc::new(ask), Arc::new(Mutex::new(questions)));
         for _ in 0..manner.threads {
             let (ask, questions) = (Arc::clone(&ask), Arc::clone(&questions));
@@ -133,8 +137,10 @@ where
                 true
             }
             (None, entry) if entry.is_none_or(is_old) => {
-                let is_sent = self.ask.try_send((key.clone(), question())).is_ok();
+                let has_room = known.waiting < self.manner.queue;
+                let is_sent = has_room && self.ask.send((key.clone(), question())).is_ok();
                 if is_sent {
+                    known.waiting += 1;
                     let (since, again) = (None, None);
                     known.out.insert(key.clone(), Out { since, again });
                 }
@@ -286,7 +292,11 @@ fn answer<K: Ord + Clone, Q, V: PartialEq>(
         questions.unwrap_or_else(PoisonError::into_inner).recv()
     };
     while let Ok((key, first)) = next() {
-        let is_wanted = shared.lock().begin(&key);
+        let is_wanted = {
+            let mut known = shared.lock();
+            known.waiting = known.waiting.saturating_sub(1);
+            known.begin(&key)
+        };
         let mut question = is_wanted.then_some(first);
         while let Some(asked) = question {
             // Without the lock: this is what may take for ever.

@@ -29,6 +29,8 @@ pub(super) struct Group {
     pub(super) unit: Reading<Option<Unit>>,
     pub(super) session: Reading<Option<String>>,
     pub(super) scheduler: Reading<Option<SchedulerJob>>,
+    /// The user in whose slice it is.
+    pub(super) slice: Option<u32>,
 }
 
 /// A container, as far as its cgroup tells.
@@ -66,6 +68,7 @@ impl Group {
             unit: why.because(),
             session: why.because(),
             scheduler: why.because(),
+            slice: None,
         }
     }
 
@@ -83,13 +86,18 @@ impl Group {
             .iter()
             .any(|line| view == View::Part || line.path.starts_with("/.."));
         if silent && unclear {
-            return Self::unknown(&Reading::Failed("its cgroup is out of sight".into()));
+            let why = Reading::Failed("its cgroup is out of sight".into());
+            return Self {
+                slice: user_slice(text),
+                ..Self::unknown(&why)
+            };
         }
         Self {
             container: first(&said, |said| said.container.as_ref()),
             unit: first(&said, |said| said.unit.as_ref()),
             session: first(&said, |said| said.session.as_ref()),
             scheduler: first(&said, |said| said.scheduler.as_ref()),
+            slice: user_slice(text),
         }
     }
 }
@@ -160,13 +168,28 @@ impl Said {
     }
 }
 
+/// The user whose slice a process is in, by the text of its `/proc/PID/cgroup`. Only the
+/// system's systemd makes `/user.slice/user-UID.slice`.
+pub(super) fn user_slice(text: &str) -> Option<u32> {
+    text.lines().filter_map(Line::parse).find_map(|line| {
+        let mut parts = line.path.split('/').skip(1);
+        let is_users = parts.next() == Some("user.slice");
+        let slice = parts.next().filter(|_| is_users)?;
+        of_user_slice(slice)?.parse().ok()
+    })
+}
+
+fn of_user_slice(slice: &str) -> Option<&str> {
+    slice.strip_prefix("user-")?.strip_suffix(".slice")
+}
+
 /// The user whose own systemd a path is in or below: only at this place did the
-/// system's make it. Elsewhere the name is whoever's.
+/// system's make it. Elsewhere anybody may have given the name.
 fn user_manager(parts: &[&str]) -> Option<u32> {
     let ["user.slice", slice, service, ..] = parts else {
         return None;
     };
-    let of_slice = slice.strip_prefix("user-")?.strip_suffix(".slice")?;
+    let of_slice = of_user_slice(slice)?;
     let of_service = service.strip_prefix("user@")?.strip_suffix(".service")?;
     let uid = of_service.parse().ok()?;
     (of_slice == of_service).then_some(uid)

@@ -1,15 +1,17 @@
-//! How many clients are connected to the TCP ports that a process listens on, and with
-//! whom it has connected itself.
+//! Who uses the jobs on GPUs over TCP: whether a job is a service, a notebook or neither,
+//! and how many clients it has; and with which hosts its processes have connected.
 //!
-//! A thread of its own looks: a table of sockets may be megabytes. As a client counts
-//! every established connection to a port on which the process has a listening
-//! socket open, whoever holds the connection: a server that forks serves through its
-//! children, and each that has the listening socket open tells of all of them.
-//! Other kinds of sockets are not counted.
+//! A thread of its own looks: a table of sockets may be megabytes. Sockets are counted for
+//! the whole job, since an engine's API server is often another process than the one that
+//! holds the GPU. Sockets other than those of TCP are not counted.
 
 mod look;
 
+mod members;
+
 mod table;
+
+mod use_of_job;
 
 #[doc(hidden)]
 pub mod measured;
@@ -18,36 +20,77 @@ pub(crate) mod untrusted;
 
 use core::net::SocketAddr;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::ProcessKey;
+use gpukill_proto::snapshot::{Job, NetworkRole, ProcessKey};
 use look::Look;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A process, and the table of a network namespace, are looked at again after so
-/// long.
+/// A job, and the table of a network namespace, are looked at again after this time.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// What is older is told as old: the thread does not keep up, or is stuck.
+/// Older results are reported as old: the thread does not keep up, or is stuck.
 const OLD: Duration = Duration::from_secs(60);
 
 /// A look that takes longer is not waited for.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// So many processes are looked at.
+/// As many processes are looked at.
 const MOST: usize = 4_096;
 
 /// The asking side of the thread that looks. Dropping it ends the thread.
 pub(crate) struct Connections(Arc<Shared>);
 
+/// Writes a set of inodes to a file.
+pub(crate) type Keep = Box<dyn FnMut(&BTreeSet<u64>) + Send>;
+
+/// Which listening sockets others have been connected to: what a restart of the daemon
+/// must not forget, or a service that is also its own client seems private.
+pub(crate) struct Kept {
+    /// Their inodes. No two sockets of one boot have the same.
+    pub(crate) sockets: BTreeSet<u64>,
+    /// Writes them down, whenever there is one more.
+    pub(crate) keep: Keep,
+}
+
+/// What else belongs to a process that holds a GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Affiliation {
+    /// Its job; `None` where that is not known.
+    pub(crate) job: Option<Job>,
+    /// Its real user; `None` where that is not known.
+    pub(crate) uid: Option<u32>,
+    /// The notebook servers above it.
+    pub(crate) notebook_servers: Vec<ProcessKey>,
+}
+
+/// A job, as far as it is known before its sockets are looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct WatchedJob {
+    job: Job,
+    uid: Option<u32>,
+    /// Its processes that hold a GPU.
+    processes: BTreeSet<ProcessKey>,
+    notebook_servers: BTreeSet<ProcessKey>,
+}
+
 /// What a look found of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Found {
-    /// How many are connected to it; unsupported where it listens on nothing.
-    clients: Reading<u32>,
+    /// How others use its job.
+    network: NetworkUse,
     /// `None` where that is not known.
     sockets: Option<Sockets>,
+}
+
+/// How others use a job over TCP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NetworkUse {
+    pub(crate) role: Reading<NetworkRole>,
+    /// Connections of others, open or closed within the last minute; unsupported where
+    /// others cannot connect to it.
+    pub(crate) clients: Reading<u32>,
 }
 
 /// The TCP sockets that a process has open in its own network namespace.
@@ -70,11 +113,31 @@ struct Shared {
 
 #[derive(Default)]
 struct Known {
-    wanted: BTreeSet<ProcessKey>,
+    wanted: BTreeMap<ProcessKey, Affiliation>,
     found: BTreeMap<ProcessKey, (Found, Instant)>,
     /// Since when it looks.
     since: Option<Instant>,
     ended: bool,
+}
+
+impl Kept {
+    /// Of nothing, nowhere.
+    pub(crate) fn nowhere() -> Self {
+        Self {
+            sockets: BTreeSet::new(),
+            keep: Box::new(|_| ()),
+        }
+    }
+}
+
+impl NetworkUse {
+    /// Not known, for this reason.
+    pub(crate) fn unknown(why: &Reading<()>) -> Self {
+        Self {
+            role: why.because(),
+            clients: why.because(),
+        }
+    }
 }
 
 impl Connections {
@@ -82,22 +145,24 @@ impl Connections {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn start(root: PathBuf) -> std::io::Result<Self> {
+    pub(crate) fn start(root: PathBuf, kept: Kept) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let answers = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("connections".into())
-            .spawn(move || answers.look_again_and_again(Look::below(root)))?;
+            .spawn(move || answers.look_again_and_again(Look::below(root, kept)))?;
         Ok(Self(shared))
     }
 
     /// Looks at these from now on, and at those that are new at once.
-    pub(crate) fn want(&self, processes: BTreeSet<ProcessKey>) {
+    pub(crate) fn want(&self, processes: BTreeMap<ProcessKey, Affiliation>) {
         let mut known = self.0.lock();
         if known.wanted == processes {
             return;
         }
-        known.found.retain(|key, _| processes.contains(key));
+        let is_same = |key: &ProcessKey| known.wanted.get(key) == processes.get(key);
+        let kept: BTreeSet<ProcessKey> = known.found.keys().copied().filter(is_same).collect();
+        known.found.retain(|key, _| kept.contains(key));
         known.wanted = processes;
         self.0.changed.notify_all();
     }
@@ -116,17 +181,19 @@ impl Connections {
         }
     }
 
-    /// How many are connected to a process, by the last look at it; unsupported
-    /// where it listens on nothing.
-    pub(crate) fn of(&self, process: ProcessKey) -> Reading<u32> {
+    /// How others use the job of a process, by the last look at it.
+    pub(crate) fn network_use(&self, process: ProcessKey) -> NetworkUse {
         let known = self.0.lock();
         match known.found.get(&process) {
             Some((found, at)) if at.elapsed() > OLD => {
                 let seconds = u32::try_from(at.elapsed().as_secs()).unwrap_or(u32::MAX);
-                found.clients.clone().aged(seconds)
+                NetworkUse {
+                    role: found.network.role.clone().aged(seconds),
+                    clients: found.network.clients.clone().aged(seconds),
+                }
             }
-            Some((found, _)) => found.clients.clone(),
-            None => Reading::Failed("not looked at yet".into()),
+            Some((found, _)) => found.network.clone(),
+            None => NetworkUse::unknown(&Reading::Failed("not looked at yet".into())),
         }
     }
 
@@ -150,21 +217,41 @@ impl Drop for Connections {
 impl Known {
     fn is_worth_waiting(&self) -> bool {
         let is_slow = self.since.is_some_and(|since| since.elapsed() > SLOW);
-        let mut wanted = self.wanted.iter().take(MOST);
+        let mut wanted = self.wanted.keys().take(MOST);
         !is_slow && wanted.any(|key| !self.found.contains_key(key))
     }
 
-    /// Those that are new, or were looked at too long ago.
-    fn due(&self) -> Vec<ProcessKey> {
-        let is_due = |key: &&ProcessKey| {
+    /// The jobs with a process that is new, or was looked at too long ago.
+    fn due(&self) -> Vec<WatchedJob> {
+        let is_due = |key: &ProcessKey| {
             let found = self.found.get(key);
             found.is_none_or(|(_, at)| at.elapsed() >= EVERY)
         };
-        let wanted = self.wanted.iter().take(MOST);
-        wanted.filter(is_due).copied().collect()
+        let mut jobs = self.jobs();
+        jobs.retain(|job| job.processes.iter().any(is_due));
+        jobs
     }
 
-    /// How long until somebody is due.
+    /// The jobs of the processes that are wanted.
+    fn jobs(&self) -> Vec<WatchedJob> {
+        let mut jobs: BTreeMap<Job, WatchedJob> = BTreeMap::new();
+        for (key, affiliation) in self.wanted.iter().take(MOST) {
+            // A process whose job is not known is looked at with those below it.
+            let job = affiliation.job.clone().unwrap_or(Job::Tree(*key));
+            let watched = jobs.entry(job).or_insert_with_key(|job| WatchedJob {
+                job: job.clone(),
+                uid: affiliation.uid,
+                processes: BTreeSet::new(),
+                notebook_servers: BTreeSet::new(),
+            });
+            watched.processes.insert(*key);
+            let servers = affiliation.notebook_servers.iter().copied();
+            watched.notebook_servers.extend(servers);
+        }
+        jobs.into_values().collect()
+    }
+
+    /// How long until a process is due.
     fn wait(&self) -> Duration {
         let looked_at = self.found.values().map(|(_, at)| at.elapsed());
         let oldest = looked_at.max().unwrap_or_default();
@@ -180,13 +267,14 @@ impl Shared {
     }
 
     fn look_again_and_again(&self, mut look: Look) {
-        while let Some(due) = self.next() {
+        while let Some((due, jobs)) = self.next() {
+            look.keep_only(&jobs);
             let found = look.at(&due);
             let now = Instant::now();
             let mut known = self.lock();
             known.since = None;
             for (key, found) in found {
-                if known.wanted.contains(&key) {
+                if known.wanted.contains_key(&key) {
                     known.found.insert(key, (found, now));
                 }
             }
@@ -194,8 +282,8 @@ impl Shared {
         }
     }
 
-    /// Whom to look at, when it is time; `None` at the end.
-    fn next(&self) -> Option<Vec<ProcessKey>> {
+    /// The jobs to look at, when it is time, and all that there are; `None` at the end.
+    fn next(&self) -> Option<(Vec<WatchedJob>, BTreeSet<Job>)> {
         let mut known = self.lock();
         loop {
             if known.ended {
@@ -204,7 +292,8 @@ impl Shared {
             let due = known.due();
             if !due.is_empty() {
                 known.since = Some(Instant::now());
-                return Some(due);
+                let jobs = known.jobs().into_iter().map(|it| it.job).collect();
+                return Some((due, jobs));
             }
             let wait = known.wait().max(Duration::from_millis(100));
             let waited = self.changed.wait_timeout(known, wait);

@@ -6,13 +6,18 @@ mod asking;
 
 mod kinship;
 
+mod origins;
+
+use super::fuse::{self, FuseMount};
+use super::login_defs;
 use super::namespace;
 use super::users::Users;
 use crate::procfs::file::read_at_most;
 use asking::Asking;
 use gpukill_policy::kill::{Candidate, Crowd};
 use kinship::Kinship;
-use member::Member;
+use member::{Member, Place};
+use origins::Origins;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -31,6 +36,10 @@ pub(crate) struct Crowds {
     host_root: PathBuf,
     /// The label of a container that names whose it is.
     owner_label: String,
+    /// The first uid that is a person's.
+    uid_min: u32,
+    /// Compares what processes execute with the host's files.
+    origins: Origins,
     /// `None` before the first look: most days nobody plans anything.
     asking: Arc<Mutex<Option<Arc<Asking>>>>,
 }
@@ -48,11 +57,18 @@ impl Crowds {
     /// Below these roots, `/proc` and `/` but in tests.
     pub(crate) fn new(procfs: PathBuf, host_root: PathBuf, owner_label: String) -> Self {
         Self {
+            uid_min: login_defs::uid_min(&host_root),
+            origins: Origins::new(procfs.clone()),
             procfs,
             host_root,
             owner_label,
             asking: Arc::default(),
         }
+    }
+
+    /// The first uid that is a person's; lower ones are system accounts.
+    pub(crate) const fn uid_min(&self) -> u32 {
+        self.uid_min
     }
 
     /// Everybody. Takes up to a second on a box of 10,000 processes, and a few more
@@ -63,7 +79,10 @@ impl Crowds {
     pub(crate) fn everybody(&self, users: &Users) -> io::Result<Crowd> {
         let (mut members, is_cut) = self.members()?;
         let asking = self.asking()?;
+        // Begun first: it goes on while the others are asked.
+        let origins = self.origins.begin(&members, self.uid_min);
         asking.fill(&mut members, &self.procfs, users, PATIENCE);
+        origins.fill(&mut members, PATIENCE);
         Ok(candidates(members, is_cut, users))
     }
 
@@ -84,9 +103,9 @@ impl Crowds {
     /// Everybody as far as files tell that never hang, and whether there are more.
     fn members(&self) -> io::Result<(BTreeMap<u32, Member>, bool)> {
         let (pids, is_cut) = list(&self.procfs, MOST)?;
-        let view = namespace::view(&self.procfs);
         let own_users = namespace::own_users();
-        let look = |pid| Member::read(&self.procfs, pid, view, own_users.as_deref());
+        let place = self.place(own_users.as_deref());
+        let look = |pid| Member::read(&place, pid);
         // Whoever cannot be read has ended since the list was made.
         let members = pids.into_iter();
         let members = members.filter_map(|pid| Some((pid, look(pid).ok()?)));
@@ -124,10 +143,23 @@ impl Crowds {
     /// # Errors
     /// When there is no such process.
     pub(crate) fn one(&self, pid: u32) -> io::Result<Candidate> {
-        let view = namespace::view(&self.procfs);
         let own_users = namespace::own_users();
-        let member = Member::read(&self.procfs, pid, view, own_users.as_deref())?;
+        let member = Member::read(&self.place(own_users.as_deref()), pid)?;
         Ok(member.into_candidate_alone())
+    }
+
+    /// The FUSE filesystem that a process waits on in this function of the kernel.
+    pub(crate) fn awaited_fuse(&self, pid: u32, function: &str) -> Option<FuseMount> {
+        fuse::awaited(&self.procfs, pid, function)
+    }
+
+    fn place<'a>(&'a self, own_users: Option<&'a Path>) -> Place<'a> {
+        Place {
+            procfs: &self.procfs,
+            host_root: &self.host_root,
+            view: namespace::view(&self.procfs),
+            own_users,
+        }
     }
 }
 
@@ -143,7 +175,7 @@ fn candidates(members: BTreeMap<u32, Member>, is_cut: bool, users: &Users) -> Cr
 
 /// The pids that there are, at most so many, and whether there are more. The
 /// lowest are those of the system, and are in any case among them.
-fn list(procfs: &Path, most: usize) -> io::Result<(Vec<u32>, bool)> {
+pub(super) fn list(procfs: &Path, most: usize) -> io::Result<(Vec<u32>, bool)> {
     let mut pids = Vec::new();
     for entry in std::fs::read_dir(procfs)? {
         // In the order of their numbers, as the kernel lists them.

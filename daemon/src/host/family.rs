@@ -2,6 +2,7 @@
 //! launcher cost one look at it.
 
 use super::cgroup::{CGROUP_MAX, Group, View};
+use super::namespace::{own_users, user_namespace_makers};
 use super::status::Status;
 use crate::procfs::file::{failed, read_at_most};
 use crate::procfs::stat::Stat;
@@ -12,12 +13,13 @@ use gpukill_proto::text::visible;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Ancestors that one poll has looked at.
 pub(super) struct Family<'a> {
     root: &'a Path,
     view: View,
+    own_users: Option<PathBuf>,
     /// `None`: it cannot be read, mostly for that it has just ended.
     members: BTreeMap<u32, Option<Member>>,
 }
@@ -40,6 +42,7 @@ impl<'a> Family<'a> {
         Self {
             root,
             view,
+            own_users: own_users(),
             members: BTreeMap::new(),
         }
     }
@@ -69,22 +72,26 @@ impl<'a> Family<'a> {
     }
 
     fn member(&mut self, pid: u32) -> Option<&Member> {
-        let (root, view) = (self.root, self.view);
+        let (root, view, own_users) = (self.root, self.view, self.own_users.as_deref());
         let member = self.members.entry(pid);
-        member.or_insert_with(|| read(root, view, pid)).as_ref()
+        member
+            .or_insert_with(|| read(root, view, own_users, pid))
+            .as_ref()
     }
 }
 
-fn read(root: &Path, view: View, pid: u32) -> Option<Member> {
+fn read(root: &Path, view: View, own_users: Option<&Path>, pid: u32) -> Option<Member> {
     let directory = root.join(pid.to_string());
     let stat = Stat::read(&directory).ok()?;
     let uids = Status::read(&directory).uids;
     let unit = group(&directory, view).unit;
+    let makers = user_namespace_makers(&directory, own_users);
     Some(Member {
         parent: stat.parent,
         kin: Kin {
             executable: executable(&directory).known().cloned(),
             unit: unit.known().cloned().flatten(),
+            maker: makers.known().and_then(|makers| makers.person),
             ..kin(pid, &stat, uids.known().map(|uids| uids.real))
         },
     })
@@ -98,6 +105,7 @@ pub(super) fn kin(pid: u32, stat: &Stat, uid: Option<u32>) -> Kin {
             start_ticks: stat.start_ticks,
         },
         uid,
+        maker: None,
         name: stat.name.clone(),
         group: stat.group,
         session: stat.session,

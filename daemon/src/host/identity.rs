@@ -1,8 +1,10 @@
 //! What is known of one process, and how a row of a snapshot is filled with it.
 
+use super::connections::Affiliation;
 use super::users::Users;
 use gpukill_policy::access::Uids;
 use gpukill_policy::job::Kin;
+use gpukill_policy::kill::protected::NameFacts;
 use gpukill_policy::owner::{self, owner};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{GpuProcess, Job, Parent, Place, ProcessKey};
@@ -32,6 +34,12 @@ pub(super) struct Person {
     pub(super) uids: Reading<Uids>,
     pub(super) login_uid: Reading<Option<u32>>,
     pub(super) namespace_owner: Reading<Option<u32>>,
+    /// The user in whose slice it is.
+    pub(super) slice: Option<u32>,
+    /// Whether it is part of an active session at a seat.
+    pub(super) at_seat: Reading<bool>,
+    /// The first uid that is a person's.
+    pub(super) uid_min: u32,
     pub(super) name: String,
     pub(super) executable: Reading<String>,
     pub(super) command: Reading<String>,
@@ -43,6 +51,8 @@ pub(super) struct Person {
     pub(super) account: Option<String>,
     pub(super) job: Reading<Job>,
     pub(super) parents: Vec<Parent>,
+    /// The notebook servers above it.
+    pub(super) notebook_servers: Vec<ProcessKey>,
 }
 
 impl Identity {
@@ -53,14 +63,14 @@ impl Identity {
         row.started_at = person.started_at.clone();
         row.uid = person.uids.clone().map(|uids| uids.real);
         row.user = name_of(row.uid.clone(), users);
+        let behind = users.behind(&row.uid, &person.namespace_owner, person.slice);
         row.owner = owner(owner::Facts {
             uid: &row.uid,
             user: &row.user,
+            behind: &behind,
+            behind_user: &users.name_of_some(&behind),
             namespace_owner: &person.namespace_owner,
-            namespace_user: &match person.namespace_owner.known() {
-                Some(Some(maker)) => users.name(*maker),
-                Some(None) | None => Reading::Unsupported,
-            },
+            namespace_user: &users.name_of_some(&person.namespace_owner),
             container: &person.place.container,
             label: person.label.as_deref(),
         });
@@ -71,6 +81,7 @@ impl Identity {
             ref unknown => unknown.because(),
         };
         row.namespace_owner = person.namespace_owner.clone();
+        row.name_is_trusted = person.name_is_trusted();
         row.name = Reading::Value(person.name.clone());
         row.executable = person.executable.clone();
         row.command = person.command.clone();
@@ -80,6 +91,16 @@ impl Identity {
         row.parents.clone_from(&person.parents);
         row.host_memory = self.usage.memory.clone();
         row.cpu = self.usage.cpu.clone();
+    }
+
+    /// What else belongs to it.
+    pub(crate) fn affiliation(&self) -> Affiliation {
+        let person = &*self.person;
+        Affiliation {
+            job: person.job.known().cloned(),
+            uid: person.uids.known().map(|uids| uids.real),
+            notebook_servers: person.notebook_servers.clone(),
+        }
     }
 
     /// The account that its job is charged to, as it says itself, in a job of Slurm.
@@ -110,6 +131,9 @@ impl Identity {
                 uids: unknown.because(),
                 login_uid: unknown.because(),
                 namespace_owner: unknown.because(),
+                slice: None,
+                at_seat: unknown.because(),
+                uid_min: gpukill_policy::access::UID_MIN,
                 name: name.to_owned(),
                 executable: unknown.because(),
                 command: unknown.because(),
@@ -119,7 +143,26 @@ impl Identity {
                 account: None,
                 job: unknown.because(),
                 parents: Vec::new(),
+                notebook_servers: Vec::new(),
             }),
+        }
+    }
+}
+
+impl Person {
+    /// Whether its name is to be believed. Where its file lies is not looked up at
+    /// each poll: what is in no container executes the host's.
+    pub(super) fn name_is_trusted(&self) -> Reading<bool> {
+        let container = self.place.container.last_known();
+        let facts = NameFacts {
+            uids: &self.uids,
+            namespace_owner: &self.namespace_owner,
+            is_host_file: container.map(Option::is_none),
+            at_seat: &self.at_seat,
+        };
+        match facts.is_trusted(&self.name, self.uid_min) {
+            Some(is_trusted) => Reading::Value(is_trusted),
+            None => Reading::Failed("not known".into()),
         }
     }
 }

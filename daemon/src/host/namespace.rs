@@ -5,7 +5,7 @@
 //! asks a namespace for its owner.
 
 use super::cgroup::View;
-use crate::procfs::file::failed;
+use crate::procfs::file::{failed, read_at_most};
 use gpukill_proto::reading::Reading;
 use std::fs::File;
 use std::io;
@@ -45,31 +45,79 @@ const OWN_USERS: &str = "/proc/self/ns/user";
 /// first, and one more look finds that ours is not above.
 const DEEPEST: usize = 34;
 
-/// Who made the user namespace of the process with this directory: `None` where
-/// it has our own. Of nested ones it is who made the outermost.
-pub(super) fn user_namespace_owner(directory: &Path, own: Option<&Path>) -> Reading<Option<u32>> {
+/// The makers of the user namespaces of a process, by our numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Makers {
+    /// Of the outermost; `None` where it has our own.
+    pub(super) outermost: Option<u32>,
+    /// Of the outermost that root did not make: root makes namespaces for others.
+    pub(super) person: Option<u32>,
+}
+
+/// Who made the user namespaces that the process with this directory is in.
+pub(super) fn user_namespace_makers(directory: &Path, own: Option<&Path>) -> Reading<Makers> {
     let theirs = directory.join("ns/user");
     match std::fs::read_link(&theirs) {
-        Ok(link) if Some(link.as_path()) == own => Reading::Value(None),
-        Ok(_) => owner(&theirs).map_or_else(failed, Reading::Value),
+        Ok(link) if Some(link.as_path()) == own => Reading::Value(Makers::default()),
+        Ok(_) => makers(&theirs).map_or_else(failed, Reading::Value),
         // A kernel without user namespaces.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Reading::Unsupported,
         Err(error) => failed(error),
     }
 }
 
-fn owner(theirs: &Path) -> io::Result<Option<u32>> {
+/// Who made the outermost of them.
+pub(super) fn user_namespace_owner(directory: &Path, own: Option<&Path>) -> Reading<Option<u32>> {
+    user_namespace_makers(directory, own).map(|makers| makers.outermost)
+}
+
+/// Whom the user namespace of the process with this directory calls root, by our numbers.
+/// `None` where that is nested in another one, whose root may be somebody else, or calls
+/// nobody so.
+pub(super) fn user_namespace_root(directory: &Path) -> Option<u32> {
+    let theirs = File::open(directory.join("ns/user")).ok()?;
+    let own = File::open(OWN_USERS).ok()?;
+    let above = parent(theirs.as_fd()).ok()?;
+    if identity(above).ok()? != identity(own).ok()? {
+        return None;
+    }
+    let map = read_at_most(&directory.join("uid_map"), LONGEST_MAP).ok()?;
+    root_of(std::str::from_utf8(&map).ok()?)
+}
+
+/// A map has at most 340 lines of three numbers (`UID_GID_MAP_MAX_EXTENTS`).
+const LONGEST_MAP: u64 = 16 << 10;
+
+/// Whom a `uid_map` maps to 0.
+fn root_of(map: &str) -> Option<u32> {
+    map.lines().find_map(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let (inside, outside) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        (inside == 0).then_some(outside)
+    })
+}
+
+/// The number of the PID namespace of the process with this directory.
+pub(super) fn pid_namespace(directory: &Path) -> Option<u64> {
+    let link = std::fs::read_link(directory.join("ns/pid")).ok()?;
+    let number = link.to_str()?.strip_prefix("pid:[")?;
+    number.strip_suffix(']')?.parse().ok()
+}
+
+fn makers(theirs: &Path) -> io::Result<Makers> {
     let own = identity(File::open(OWN_USERS)?.as_fd())?;
     let mut namespace = OwnedFd::from(File::open(theirs)?);
-    if identity(namespace.as_fd())? == own {
-        return Ok(None);
-    }
+    let mut makers = Makers::default();
     for _ in 0..DEEPEST {
-        let above = parent(namespace.as_fd())?;
-        if identity(above.as_fd())? == own {
-            return owner_uid(namespace.as_fd()).map(Some);
+        if identity(namespace.as_fd())? == own {
+            return Ok(makers);
         }
-        namespace = above;
+        let maker = owner_uid(namespace.as_fd())?;
+        makers = Makers {
+            outermost: Some(maker),
+            person: Some(maker).filter(|maker| *maker != 0).or(makers.person),
+        };
+        namespace = parent(namespace.as_fd())?;
     }
     Err(io::Error::other("its user namespace is not below ours"))
 }
@@ -193,6 +241,29 @@ mod tests {
         };
         let us = rustix::process::geteuid().as_raw();
         assert_eq!(owner_of(&sleeper.directory()), Reading::Value(Some(us)));
+    }
+
+    #[test]
+    fn the_root_of_a_namespace_is_whom_its_map_calls_0() {
+        assert_eq!(root_of("         0     100000      65536\n"), Some(100_000));
+        assert_eq!(root_of("1 5 1\n0 7 1\n"), Some(7));
+        for none in ["", "1 5 1\n", "0\n", "0 x 1\n", "-1 4 1\n"] {
+            assert_eq!(root_of(none), None, "{none:?}");
+        }
+        for (depth, expected) in [(1, Some(rustix::process::geteuid().as_raw())), (2, None)] {
+            let Some(sleeper) = Sleeper::so_deep(depth) else {
+                eprintln!("skipped: no user namespace may be made here");
+                return;
+            };
+            assert_eq!(
+                user_namespace_root(&sleeper.directory()),
+                expected,
+                "{depth}"
+            );
+            let own = std::fs::read_link("/proc/self/ns/pid").unwrap();
+            let number = pid_namespace(&sleeper.directory()).unwrap();
+            assert_eq!(own.to_str(), Some(format!("pid:[{number}]").as_str()));
+        }
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! hang is read by others ([`Commands`], [`Containers`], [`Users`]), and filled
 //! in when it has come.
 
+mod known;
+
 use super::accounts::Accounts;
 use super::cgroup::{Contained, View};
 use super::commands::{Commands, NOT_YET};
@@ -14,15 +16,18 @@ use super::cpu::Cpu;
 use super::family::{Family, executable, group, kin};
 pub(crate) use super::identity::Identity;
 use super::identity::{Person, Usage, parent};
+use super::login_defs;
 use super::namespace;
+use super::seat;
 use super::status::{Status, login_uid};
 use super::users::Users;
 use crate::procfs::file::{failed, read_at_most};
 use crate::procfs::stat::{Stat, terminal};
-use gpukill_policy::job::{Ancestors, Facts, Kin, job};
+use gpukill_policy::job::{Ancestors, Facts, Kin, job, notebook_servers};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Job, Place, ProcessKey};
 use gpukill_proto::units::{Bytes, Timestamp};
+use known::{Known, executes_another};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
@@ -39,25 +44,14 @@ pub(crate) struct Processes {
     commands: Commands,
     containers: Containers,
     accounts: Accounts,
+    /// Below which logind's records lie.
+    host_root: PathBuf,
+    /// The first uid that is a person's.
+    uid_min: u32,
     known: BTreeMap<u32, Known>,
     /// How often something else was known than before, when the known ones were
     /// last completed.
     completed_at: u64,
-}
-
-/// A process that was looked at.
-struct Known {
-    key: ProcessKey,
-    /// As it was when the rest was read.
-    stat: Stat,
-    read_at: Timestamp,
-    /// For so long it is taken to be what it was then.
-    keep: Duration,
-    cpu: Cpu,
-    contained: Reading<Option<Contained>>,
-    itself: Kin,
-    ancestors: Ancestors,
-    person: Arc<Person>,
 }
 
 /// After so long an identity is read again: a process may change its user or its
@@ -67,27 +61,6 @@ const KEEP: Duration = Duration::from_secs(20);
 
 /// An identity is kept for no longer.
 const KEEP_MOST: Duration = Duration::from_secs(80);
-
-impl Known {
-    /// Whether nothing of this has changed that would have, had it executed something
-    /// else, lost its parent, or gone to another session.
-    fn is_still(&self, stat: &Stat) -> bool {
-        let before = &self.stat;
-        let place = |stat: &Stat| (stat.group, stat.session, stat.terminal);
-        // Who has ended has neither, and what was known of it is told no more.
-        let has_ended = matches!(stat.state, 'Z' | 'X');
-        self.key.start_ticks == stat.start_ticks
-            && !executes_another(before, stat)
-            && before.parent == stat.parent
-            && (has_ended || place(before) == place(stat))
-    }
-}
-
-fn executes_another(before: &Stat, now: &Stat) -> bool {
-    // Who ends has no stack any more.
-    let has_another = before.stack != now.stack && before.stack != 0 && now.stack != 0;
-    before.name != now.name || has_another
-}
 
 /// So many ancestors are told of one process.
 const PARENTS_MAX: usize = 16;
@@ -99,8 +72,11 @@ impl Processes {
         commands: Commands,
         containers: Containers,
         accounts: Accounts,
+        host_root: PathBuf,
     ) -> Self {
         Self {
+            uid_min: login_defs::uid_min(&host_root),
+            host_root,
             ticks_per_second: rustix::param::clock_ticks_per_second().max(1),
             page_size: rustix::param::page_size() as u64,
             own_users: namespace::own_users(),
@@ -235,11 +211,17 @@ impl Processes {
         let group = group(&directory, self.view);
         let own_users = self.own_users.as_deref();
         let ancestors = family.above(stat);
+        let makers = namespace::user_namespace_makers(&directory, own_users);
+        let maker = makers.known().and_then(|makers| makers.person);
+        let uid = status.uids.known().map(|uids| uids.real);
         let person = Person {
+            uid_min: self.uid_min,
+            at_seat: seat::is_display_at_seat(&stat.name, &self.host_root, &group, uid),
             started_at: self.started_at(key, boot),
             uids: status.uids,
             login_uid: login_uid(&directory),
-            namespace_owner: namespace::user_namespace_owner(&directory, own_users),
+            namespace_owner: makers.map(|makers| makers.outermost),
+            slice: group.slice,
             name: stat.name.clone(),
             executable: executable(&directory),
             command: Reading::Failed(NOT_YET.into()),
@@ -262,6 +244,7 @@ impl Processes {
                 .take(PARENTS_MAX)
                 .map(parent)
                 .collect(),
+            notebook_servers: Vec::new(),
         };
         // All this was read by the pid: had it changed hands meanwhile, it would
         // be of two processes. Then this poll knows nobody of it.
@@ -286,6 +269,7 @@ impl Processes {
             contained: group.container,
             itself: Kin {
                 executable: person.executable.known().cloned(),
+                maker,
                 ..kin(pid, stat, uid)
             },
             ancestors,
@@ -322,6 +306,7 @@ impl Processes {
                 kin.arguments = arguments.known().cloned();
             }
         }
+        person.notebook_servers = notebook_servers(&known.itself, &known.ancestors);
         person.job = if is_complete {
             job_of(&known.itself, &known.ancestors, &person.place)
         } else {
@@ -330,7 +315,13 @@ impl Processes {
         };
         // Asked for here, so that all are waited for together.
         let maker = person.namespace_owner.known().copied().flatten();
-        for uid in known.itself.uid.into_iter().chain(maker) {
+        let uid = known
+            .itself
+            .uid
+            .map_or(Reading::Unsupported, Reading::Value);
+        let behind = users.behind(&uid, &person.namespace_owner, person.slice);
+        let behind = behind.known().copied().flatten();
+        for uid in known.itself.uid.into_iter().chain(maker).chain(behind) {
             users.name(uid);
         }
     }

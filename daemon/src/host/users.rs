@@ -2,9 +2,11 @@
 //! LDAP and may hang for minutes.
 
 use super::asked::{Answer, Asked, Manner};
+use crate::procfs::file::read_at_most;
+use gpukill_policy::subordinate::{Subordinates, lines};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::visible;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,6 +31,14 @@ pub(crate) trait NameService: Send + Sync + 'static {
     /// # Errors
     /// What the service says.
     fn groups_of(&self, uid: u32) -> Result<Option<Vec<String>>, String>;
+
+    /// Whose the subordinate ids of the box are.
+    ///
+    /// # Errors
+    /// What the service says.
+    fn subordinates(&self) -> Result<Subordinates, String> {
+        Ok(Subordinates::default())
+    }
 }
 
 /// A user of the name service.
@@ -47,7 +57,23 @@ pub(crate) struct Group {
 }
 
 /// The name service of the box, as glibc asks it.
-pub(crate) struct System;
+pub(crate) struct System {
+    /// Where the host's files are.
+    pub(crate) host_root: PathBuf,
+}
+
+#[cfg(test)]
+impl System {
+    /// Of this box.
+    pub(crate) fn here() -> Self {
+        Self {
+            host_root: "/".into(),
+        }
+    }
+}
+
+/// More of the file of subordinate ids is not read.
+const SUBUID_MAX: u64 = 1 << 20;
 
 impl NameService for System {
     fn user(&self, uid: u32) -> Result<Option<User>, String> {
@@ -82,6 +108,39 @@ impl NameService for System {
         });
         names.collect::<Result<_, String>>().map(Some)
     }
+
+    fn subordinates(&self) -> Result<Subordinates, String> {
+        let bytes = match read_at_most(&self.host_root.join("etc/subuid"), SUBUID_MAX + 1) {
+            Ok(bytes) if bytes.len() as u64 <= SUBUID_MAX => bytes,
+            Ok(_) => return Err("/etc/subuid is too large".to_owned()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(format!("/etc/subuid: {error}")),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let mut people: BTreeMap<&str, Option<u32>> = BTreeMap::new();
+        let mut given = Vec::new();
+        for line in lines(&text) {
+            let person = match people.get(line.person) {
+                Some(known) => *known,
+                None => {
+                    let found = uid_of(line.person)?;
+                    people.insert(line.person, found);
+                    found
+                }
+            };
+            given.extend(person.map(|person| (person, line.ids)));
+        }
+        Ok(Subordinates::new(given))
+    }
+}
+
+/// The number of a user, who may be called by it.
+fn uid_of(person: &str) -> Result<Option<u32>, String> {
+    if let Ok(uid) = person.parse() {
+        return Ok(Some(uid));
+    }
+    let found = nix::unistd::User::from_name(person).map_err(|errno| errno.desc().to_owned())?;
+    Ok(found.map(|user| user.uid.as_raw()))
 }
 
 /// So many groups of a user are told of: each may be a question to a server.
@@ -93,6 +152,7 @@ pub(crate) struct Users {
     users: Asked<u32, (), Option<User>>,
     groups: Asked<String, (), Option<Group>>,
     memberships: Asked<u32, (), Option<Arc<[String]>>>,
+    subordinates: Asked<(), (), Arc<Subordinates>>,
 }
 
 const USERS: Manner = Manner {
@@ -120,6 +180,15 @@ const MEMBERSHIPS: Manner = Manner {
     ..USERS
 };
 
+const SUBORDINATES: Manner = Manner {
+    thread: "subordinates",
+    most: 1,
+    // Ranges are given while we run, and each has a person to ask for.
+    keep: Duration::from_secs(60),
+    slow: Duration::from_secs(30),
+    ..USERS
+};
+
 impl Users {
     /// Starts the threads that ask.
     ///
@@ -129,6 +198,7 @@ impl Users {
         let for_users = Arc::new(service);
         let for_groups = Arc::clone(&for_users);
         let for_memberships = Arc::clone(&for_users);
+        let for_subordinates = Arc::clone(&for_users);
         let user = move |uid: &u32, ()| {
             let found = for_users.user(*uid)?;
             Ok(found.map(|user| User {
@@ -154,12 +224,65 @@ impl Users {
             users: Asked::start(USERS, user)?,
             groups: Asked::start(GROUPS, group)?,
             memberships: Asked::start(MEMBERSHIPS, membership)?,
+            subordinates: Asked::start(SUBORDINATES, move |(), ()| {
+                for_subordinates.subordinates().map(Arc::new)
+            })?,
         })
     }
 
     /// The name of a user. Asks for it where it is not known, and never waits.
     pub(crate) fn name(&self, uid: u32) -> Reading<String> {
         self.ask(uid, |user| user.name)
+    }
+
+    /// The name of a user where there is one.
+    pub(crate) fn name_of_some(&self, uid: &Reading<Option<u32>>) -> Reading<String> {
+        match uid.known() {
+            Some(Some(uid)) => self.name(*uid),
+            Some(None) | None => Reading::Unsupported,
+        }
+    }
+
+    /// Asks whose the subordinate ids are, and does not wait.
+    pub(crate) fn learn_subordinates(&self) {
+        self.subordinates.of(&(), || ());
+    }
+
+    /// The person whose subordinate id this is.
+    fn superior(&self, uid: u32) -> Reading<Option<u32>> {
+        match self.subordinates.of(&(), || ()) {
+            Answer::Given(all) => Reading::Value(all.person_of(uid)),
+            // Nobody is known to have any.
+            Answer::Failed => Reading::Value(None),
+            Answer::Pending => Reading::Failed("not resolved yet".into()),
+        }
+    }
+
+    /// The person behind a process that runs as this user, in a namespace that this one
+    /// made and in this user's slice; `None` where that is who runs it or made the
+    /// namespace. In their own slice root starts others' jobs.
+    pub(crate) fn behind(
+        &self,
+        uid: &Reading<u32>,
+        namespace_owner: &Reading<Option<u32>>,
+        slice: Option<u32>,
+    ) -> Reading<Option<u32>> {
+        let maker = namespace_owner.last_known().copied().flatten();
+        let Some(user) = maker.filter(|it| *it != 0).or(uid.last_known().copied()) else {
+            return Reading::Value(None);
+        };
+        let behind = match slice.filter(|it| *it != 0) {
+            Some(slice) => Reading::Value(Some(slice)),
+            None => self.superior(user),
+        };
+        behind.map(|person| person.filter(|it| *it != user))
+    }
+
+    /// The person whose subordinate id this is, as far as that is known: who has a name
+    /// is nobody's.
+    pub(crate) fn superior_of_nameless(&self, uid: u32) -> Option<u32> {
+        let superior = self.superior(uid).known().copied().flatten()?;
+        self.name(uid).known().is_none().then_some(superior)
     }
 
     /// The home directory of a user, likewise.
@@ -205,11 +328,12 @@ impl Users {
     pub(crate) fn settle(&self, deadline: Instant) {
         self.users.settle(deadline);
         self.groups.settle(deadline);
+        self.subordinates.settle(deadline);
     }
 
     /// Grows whenever something else is known of a user than before.
     pub(super) fn changes(&self) -> u64 {
-        self.users.changes()
+        self.users.changes() + self.subordinates.changes()
     }
 
     /// What is wrong with the name service now.
@@ -223,6 +347,7 @@ impl Users {
         }
         let failure = self.users.failure().or_else(|| self.groups.failure());
         let failure = failure.or_else(|| self.memberships.failure());
+        let failure = failure.or_else(|| self.subordinates.failure());
         failure.map(|failure| format!("the name service fails: {failure}"))
     }
 }
@@ -327,8 +452,66 @@ mod tests {
     }
 
     #[test]
+    fn subordinate_ids_are_those_of_the_file_but_for_a_users_own() {
+        let root = tempfile::tempdir().unwrap();
+        let host_root = || root.path().to_path_buf();
+        let none = System {
+            host_root: host_root(),
+        };
+        assert_eq!(none.subordinates(), Ok(Subordinates::default()));
+        std::fs::create_dir(root.path().join("etc")).unwrap();
+        let text = "1002:60000:200\nroot:70000:9\nno-such-user:80000:9\n1003:0:2\n1003:1:1\n";
+        let file = root.path().join("etc/subuid");
+        std::fs::write(&file, text).unwrap();
+        let users = Users::start(System {
+            host_root: host_root(),
+        })
+        .unwrap();
+        let superior = |uid| {
+            users.superior(uid);
+            users.superior_of_nameless(uid);
+            users.settle(soon());
+            (
+                users.superior(uid).known().copied(),
+                users.superior_of_nameless(uid),
+            )
+        };
+        assert_eq!(superior(60_019), (Some(Some(1002)), Some(1002)));
+        for uid in [59_999, 60_200, 70_000, 80_000] {
+            assert_eq!(superior(uid), (Some(None), None), "{uid}");
+        }
+        let user = Reading::Value(60_019);
+        let behind = |slice| users.behind(&user, &Reading::Value(None), slice);
+        assert_eq!(behind(None), Reading::Value(Some(1002)));
+        assert_eq!(behind(Some(0)), Reading::Value(Some(1002)));
+        assert_eq!(behind(Some(1003)), Reading::Value(Some(1003)));
+        assert_eq!(behind(Some(60_019)), Reading::Value(None));
+        let maker = users.behind(&user, &Reading::Value(Some(1002)), None);
+        assert_eq!(maker, Reading::Value(None));
+        std::fs::write(file, "1:60000:1\n".repeat(200_000)).unwrap();
+        let too_large = System {
+            host_root: host_root(),
+        };
+        assert!(too_large.subordinates().is_err());
+    }
+
+    #[test]
+    fn a_user_of_the_box_is_nobodys_subordinate() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("etc")).unwrap();
+        std::fs::write(root.path().join("etc/subuid"), "1002:1:9\n").unwrap();
+        let host_root = root.path().to_path_buf();
+        let users = Users::start(System { host_root }).unwrap();
+        let (daemon, _) = (1, users.superior(1));
+        users.name(daemon);
+        users.settle(soon());
+        assert_eq!(users.superior(daemon), Reading::Value(Some(1002)));
+        assert_eq!(users.superior_of_nameless(daemon), None);
+    }
+
+    #[test]
     fn the_box_knows_root() {
-        let users = Users::start(System).unwrap();
+        let users = Users::start(System::here()).unwrap();
         users.name(0);
         users.settle(soon());
         assert_eq!(users.name(0), Reading::Value("root".into()));

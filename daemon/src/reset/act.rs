@@ -1,6 +1,6 @@
 //! Carries one plan out, device by device, on a thread of its own.
 
-use super::{Resetter, asking, planning, verify};
+use super::{Resetter, asking, events, planning, verify};
 use crate::audit::{Act as Recorded, ActKind, tell_unrecorded_end};
 use crate::catalogue::{About, tell};
 use crate::look::{Since, looked};
@@ -85,6 +85,7 @@ pub(super) fn act(
             if resetter.means.is_stopping() {
                 return false;
             }
+            events::log_outcome(&outcome, caller.uid);
             tell(&|report| report.outcomes.push(outcome.clone()));
         }
         true
@@ -174,16 +175,19 @@ impl Act<'_> {
             Err(why) => return outcome(&target, None, ResetEnding::Failed(why)),
         };
         // Whoever is here still, or came meanwhile, is not ended a second time.
-        match self.again(planned) {
-            Ok(target) => {
-                let left: Vec<Blocker> = target.blockers.iter().filter(is_ours).cloned().collect();
-                if left.is_empty() {
-                    self.reset(&target, ended)
-                } else {
-                    outcome(&target, ended, ResetEnding::Blocked(left))
-                }
+        let target = match self.again(planned) {
+            Ok(target) => target,
+            Err(why) => return outcome(&target, ended, ResetEnding::Failed(why)),
+        };
+        let left: Vec<Blocker> = target.blockers.iter().filter(is_ours).cloned().collect();
+        match &target.fate {
+            ResetFate::Unsupported(why) => {
+                outcome(&target, ended, ResetEnding::Unsupported(why.clone()))
             }
-            Err(why) => outcome(&target, ended, ResetEnding::Failed(why)),
+            ResetFate::Reset | ResetFate::Blocked if left.is_empty() => self.reset(&target, ended),
+            ResetFate::Reset | ResetFate::Blocked => {
+                outcome(&target, ended, ResetEnding::Blocked(left))
+            }
         }
     }
 
@@ -244,9 +248,8 @@ impl Act<'_> {
     fn reset(&self, target: &ResetTarget, ended: Option<KillReport>) -> ResetOutcome {
         let began = Instant::now();
         let means = &self.resetter.means;
-        let address = target.pci.last_known().and_then(|it| asking::address(it));
-        let request = address.and_then(|address| asking::request(target.vendor, address));
-        let Some(request) = request else {
+        let pci = target.pci.last_known();
+        let Some(gpu) = pci.and_then(|pci| asking::gpu(target.vendor, pci)) else {
             let why = "its PCI address is none: nothing was done".to_owned();
             return outcome(target, ended, ResetEnding::Failed(why));
         };
@@ -260,8 +263,14 @@ impl Act<'_> {
             let why = "gpukilld stops: it was not reset".to_owned();
             return outcome(target, ended, ResetEnding::Failed(why));
         }
-        tell!(GpuReset, gpu_uuid = target.device.0);
-        let done = asking::ask(&socket, &request, || means.is_stopping());
+        let caller_uid = self.caller.uid;
+        tell!(
+            GpuResetBegins,
+            gpu = target.index,
+            gpu_uuid = target.device.0,
+            caller_uid
+        );
+        let done = asking::reset(&socket, gpu, || means.is_stopping());
         drop(lock);
         let stands = verify::verify(means, &target.device, target.vendor);
         let took = whole_milliseconds(began.elapsed());

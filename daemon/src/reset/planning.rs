@@ -6,6 +6,7 @@ use crate::enforce::Means;
 use crate::procfs::file::read_at_most;
 use crate::state::Published;
 use gpukill_policy::access::Caller;
+use gpukill_policy::reset::HelperCheck;
 use gpukill_policy::{kill, reset};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetFate, ResetPlan, ResetRequest, ResetTarget};
@@ -24,7 +25,8 @@ pub(super) fn plan(
     request: &ResetRequest,
     published: &Published,
 ) -> Result<ResetPlan, Refusal> {
-    with_seen(means, caller, published, |seen| {
+    let wanted = reset::wanted(request, &published.snapshot)?;
+    with_seen(means, caller, published, &wanted, |seen| {
         reset::plan(request, seen, means.clock.now())
     })?
 }
@@ -44,7 +46,7 @@ pub(super) fn target(
     let Some(device) = devices.find(|device| device.id == *id) else {
         return Ok(None);
     };
-    with_seen(means, caller, published, |seen| {
+    with_seen(means, caller, published, &[device], |seen| {
         Some(reset::target(device, request, seen, means.clock.now()))
     })
 }
@@ -53,6 +55,7 @@ fn with_seen<T>(
     means: &Means,
     caller: &Caller,
     published: &Published,
+    wanted: &[&Device],
     decide: impl FnOnce(&reset::Seen<'_>) -> T,
 ) -> Result<T, Refusal> {
     let crowd = means.crowds.everybody(&means.authority.users);
@@ -64,7 +67,7 @@ fn with_seen<T>(
     let (roles, operators) = (authority.roles(), authority.operators());
     let protection = authority.protection();
     let config = authority.config.borrow().clone();
-    let no_helper = asking::absent(&config.reset.helper);
+    let checks = checks(means, &config.reset.helper, wanted);
     let hives = hives(&published.snapshot.devices, &config.backends.sysfs_root);
     Ok(decide(&reset::Seen {
         kill: kill::Seen {
@@ -77,8 +80,26 @@ fn with_seen<T>(
             protection: &protection,
         },
         hives: &hives,
-        no_helper: no_helper.as_deref(),
+        checks: &checks,
     }))
+}
+
+/// What the helper says of each of these. Where it does not answer, or another reset
+/// goes on, the others would hear the same, and it is asked once.
+fn checks(means: &Means, socket: &Path, devices: &[&Device]) -> BTreeMap<DeviceId, HelperCheck> {
+    let mut of_all = None;
+    let checks = devices.iter().filter_map(|device| {
+        let gpu = asking::gpu(device.vendor, device.pci.last_known()?)?;
+        let check = of_all
+            .clone()
+            .unwrap_or_else(|| asking::check(socket, gpu, || means.is_stopping()));
+        match check {
+            HelperCheck::Busy(_) | HelperCheck::NoAnswer(_) => of_all = Some(check.clone()),
+            HelperCheck::Possible | HelperCheck::Refused(_) => {}
+        }
+        Some((device.id.clone(), check))
+    });
+    checks.collect()
 }
 
 /// A hive's name is a number.

@@ -49,16 +49,21 @@ impl Kind for OfRogues {
         edit(text, asked, SystemTime::now().into()).map_err(|error| error.to_string())
     }
 
-    fn is_whole(asked: &RogueEdit) -> bool {
+    fn whole(asked: &RogueEdit) -> Option<&str> {
         match asked {
-            RogueEdit::Replace(_) => true,
-            RogueEdit::SetKey { .. } | RogueEdit::Allow(..) | RogueEdit::Disallow(..) => false,
+            RogueEdit::Replace(text) => Some(text),
+            RogueEdit::SetKey { .. } | RogueEdit::Allow(..) | RogueEdit::Disallow(..) => None,
         }
     }
 
     fn log(_: &Arc<Rules>, revision: Option<&str>) {
         tell!(RogueRulesInForce, revision);
     }
+}
+
+/// The mistakes of a text, as the daemon would find them when it reads it.
+pub(crate) fn check_rules(text: &str) -> Result<(), Vec<Wrong>> {
+    OfRogues::read(text).map(drop).map_err(Wrong::first_ones)
 }
 
 fn wrong(mistake: &Mistake) -> Wrong {

@@ -115,7 +115,7 @@ impl Watch {
             let process = known.get(run)?;
             Some(Stretch {
                 process: key(run)?,
-                held_since: process.first_seen,
+                held_since: *process.first_seen.known().unwrap_or(&usage.from),
                 usage: used,
                 host_cpu: process
                     .cpu

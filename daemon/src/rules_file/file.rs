@@ -2,12 +2,12 @@
 
 mod directory;
 
-use crate::config::{OTHERS_WRITE, is_others};
+use crate::config::{open, parent};
 use rustix::fs::{Mode, OFlags};
 use std::fs::{File, Metadata};
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A file of rules is some kilobytes.
 pub(crate) const LONGEST: u64 = 1 << 20;
@@ -15,8 +15,7 @@ pub(crate) const LONGEST: u64 = 1 << 20;
 /// What the file says; nothing where there is none.
 ///
 /// # Errors
-/// When it is there and cannot be read, is a link to nothing or below one, is no file,
-/// others may write it, is longer than [`LONGEST`] or no text.
+/// When it is there and [`open`] refuses it, is longer than [`LONGEST`] or no text.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     read_at_most(path, LONGEST)
 }
@@ -26,20 +25,9 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>> {
 /// # Errors
 /// As [`read`].
 pub(crate) fn read_at_most(path: &Path, longest: u64) -> Result<Option<String>> {
-    // A pipe would never end, or never begin.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(rustix::io::Errno::NOENT) => return nothing_at(path).map(|()| None),
-        Err(error) => return Err(error.into()),
+    let Some(file) = open(path)? else {
+        return Ok(None);
     };
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(Error::other("it is no file"));
-    }
-    if let Some(why) = is_others(&metadata, OTHERS_WRITE) {
-        return Err(Error::new(ErrorKind::PermissionDenied, why));
-    }
     let mut text = String::new();
     file.take(longest + 1).read_to_string(&mut text)?;
     if text.len() as u64 > longest {
@@ -47,28 +35,6 @@ pub(crate) fn read_at_most(path: &Path, longest: u64) -> Result<Option<String>> 
         return Err(Error::other(what));
     }
     Ok(Some(text))
-}
-
-/// That nothing was written, and not something where we see nothing, as in a home that
-/// is hidden from us: neither it nor a directory around it is a link to there.
-fn nothing_at(path: &Path) -> Result<()> {
-    let link = path
-        .ancestors()
-        .find_map(|at| Some((at, std::fs::read_link(at).ok()?)).filter(|_| !at.exists()));
-    let Some((at, leads_to)) = link else {
-        return Ok(());
-    };
-    let (what, leads_to) = (
-        if at == path { "it" } else { "its directory" },
-        leads_to.display(),
-    );
-    Err(Error::new(
-        ErrorKind::NotFound,
-        format!(
-            "{what} is a link to {leads_to}, where gpukilld sees nothing: make that where it \
-             does, or remove the link"
-        ),
-    ))
 }
 
 /// How safe a file is that was put in its place.
@@ -81,9 +47,9 @@ pub(crate) enum Kept {
     WhilePowered(Error),
 }
 
-/// Puts `text` in the place of what the file said, at once and for good: whoever
-/// reads sees the one or the other, whatever happens meanwhile. A link stays one. Where
-/// its directory is not there yet, that is made, and the one around it; no more.
+/// Replaces the file by one that says `text`: a reader sees the old or the new one,
+/// whatever happens meanwhile. A symbolic link is replaced, not followed. Where its
+/// directory is missing, that is made, and the one around it; no more.
 ///
 /// # Errors
 /// When it cannot be written; then it is as it was.
@@ -92,24 +58,12 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<Kept> {
 }
 
 fn replace_and(path: &Path, text: &str, sync: Syncing) -> Result<Kept> {
-    let target = target(path)?;
-    let directory = directory_of(&target);
+    let directory = parent(path);
     if directory.exists() {
-        return put(&target, text, 0o644, sync);
-    }
-    if target != path {
-        // Who wrote the link says where rules lie, and may have meant another place.
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            format!(
-                "it is a link to {}, and there is no such directory: mkdir -p {}",
-                target.display(),
-                directory.display()
-            ),
-        ));
+        return put(path, text, 0o644, sync);
     }
     directory::make(directory)?;
-    let put = put(&target, text, 0o644, sync);
+    let put = put(path, text, 0o644, sync);
     if put.is_err() {
         // It is empty; the error that counts is the first.
         let _ = std::fs::remove_dir(directory);
@@ -117,14 +71,7 @@ fn replace_and(path: &Path, text: &str, sync: Syncing) -> Result<Kept> {
     put
 }
 
-fn directory_of(path: &Path) -> &Path {
-    path.parent()
-        .filter(|directory| !directory.as_os_str().is_empty())
-        .unwrap_or(Path::new("."))
-}
-
-/// The same for a file of the daemon's own, which nobody else may read, and which is
-/// no link.
+/// The same for a file of the daemon's own, which nobody else may read.
 ///
 /// # Errors
 /// As [`replace`], and when it is not known to be on the disk.
@@ -143,8 +90,8 @@ fn sync(directory: &Path) -> Result<()> {
 }
 
 fn put(path: &Path, text: &str, usual_mode: u32, sync: Syncing) -> Result<Kept> {
-    let directory = directory_of(path);
-    let before = path.metadata().ok();
+    let directory = parent(path);
+    let before = path.symlink_metadata().ok().filter(Metadata::is_file);
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = directory.join(name);
@@ -164,26 +111,6 @@ fn put(path: &Path, text: &str, usual_mode: u32, sync: Syncing) -> Result<Kept> 
         Ok(()) => Kept::ForGood,
         Err(error) => Kept::WhilePowered(error),
     })
-}
-
-/// So many links may lead to each other: as many as the kernel follows (path_resolution(7)).
-const MOST_LINKS: usize = 40;
-
-/// Where a link leads, however many; also to where nothing is yet.
-fn target(path: &Path) -> Result<PathBuf> {
-    let mut target = path.to_path_buf();
-    for _ in 0..MOST_LINKS {
-        match std::fs::canonicalize(&target) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            other => return other,
-        }
-        match std::fs::read_link(&target) {
-            // From the directory that it lies in.
-            Ok(leads_to) => target = target.parent().unwrap_or(Path::new("")).join(leads_to),
-            Err(_) => return Ok(target),
-        }
-    }
-    Err(Error::other("it is a link without end"))
 }
 
 fn write(new: &Path, text: &str, before: Option<&Metadata>, usual_mode: u32) -> Result<()> {
@@ -262,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_one() {
+    fn a_link_is_replaced_and_not_followed() {
         let directory = tempfile::tempdir().unwrap();
         let (link, file) = (
             directory.path().join("guard.toml"),
@@ -271,56 +198,29 @@ mod tests {
         std::fs::write(&file, "one").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         replace(&link, "two").unwrap();
-        assert!(link.symlink_metadata().unwrap().is_symlink());
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "two");
-    }
-
-    #[test]
-    fn a_link_to_where_nothing_is_yet_stays_one() {
-        let directory = tempfile::tempdir().unwrap();
-        let at = |name: &str| directory.path().join(name);
-        std::fs::create_dir(at("elsewhere")).unwrap();
-        std::os::unix::fs::symlink("elsewhere/link.toml", at("guard.toml")).unwrap();
-        std::os::unix::fs::symlink("rules.toml", at("elsewhere/link.toml")).unwrap();
-        replace(&at("guard.toml"), "two").unwrap();
-        assert!(at("guard.toml").symlink_metadata().unwrap().is_symlink());
-        assert_eq!(read(&at("guard.toml")).unwrap().as_deref(), Some("two"));
-        let written = std::fs::read_to_string(at("elsewhere/rules.toml"));
-        assert_eq!(written.unwrap(), "two");
-        // One that leads into nothing is an error, and stays as it was.
-        std::fs::remove_dir_all(at("elsewhere")).unwrap();
-        std::fs::remove_file(at("guard.toml")).unwrap();
-        std::os::unix::fs::symlink("elsewhere/rules.toml", at("guard.toml")).unwrap();
-        let error = replace(&at("guard.toml"), "three").unwrap_err();
-        let elsewhere = at("elsewhere").display().to_string();
-        assert_eq!(
-            error.to_string(),
-            format!(
-                "it is a link to {elsewhere}/rules.toml, and there is no such directory: \
-                 mkdir -p {elsewhere}"
-            )
-        );
-        assert!(!at("elsewhere").exists());
-        assert!(at("guard.toml").symlink_metadata().unwrap().is_symlink());
+        assert!(link.symlink_metadata().unwrap().is_file());
+        assert_eq!(std::fs::read_to_string(&link).unwrap(), "two");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one");
     }
 
     #[test]
     fn a_link_to_where_nothing_is_seen_is_not_taken_for_no_rules() {
         let directory = tempfile::tempdir().unwrap();
-        let [file, rules] = ["guard.toml", "rules"].map(|name| directory.path().join(name));
-        std::os::unix::fs::symlink("/root/none/guard.toml", &file).unwrap();
+        let rules = directory.path().join("rules");
         std::os::unix::fs::symlink("/root/none", &rules).unwrap();
-        for (path, what) in [
-            (file, "it is a link to /root/none/guard.toml"),
-            (
-                rules.join("guard.toml"),
-                "its directory is a link to /root/none",
-            ),
-        ] {
-            let error = read(&path).unwrap_err();
-            let rest = "where gpukilld sees nothing: make that where it does, or remove the link";
-            assert_eq!(error.to_string(), format!("{what}, {rest}"));
-        }
+        let error = read(&rules.join("guard.toml")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "its directory is a link to /root/none, where gpukilld sees nothing: make that where \
+             it does, or remove the link"
+        );
+        let file = directory.path().join("guard.toml");
+        std::os::unix::fs::symlink("nothing.toml", &file).unwrap();
+        let error = read(&file).unwrap_err().to_string();
+        assert!(
+            error.starts_with("it is a link to nothing.toml, where"),
+            "{error}"
+        );
         // A directory that is there, by a link, and has no rules.
         let linked = directory.path().join("linked");
         std::os::unix::fs::symlink(".", &linked).unwrap();

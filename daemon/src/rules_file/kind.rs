@@ -2,6 +2,7 @@
 
 use crate::audit::RulesOf;
 use gpukill_proto::guard::RulesRevision;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,8 +33,8 @@ pub(crate) trait Kind {
     /// Why it is not changed.
     fn edited(text: &str, asked: &Self::Edit, held: &Self::Rules) -> Result<String, String>;
 
-    /// Whether an edit puts another text in the place of all.
-    fn is_whole(asked: &Self::Edit) -> bool;
+    /// The text that an edit puts in the place of all.
+    fn whole(asked: &Self::Edit) -> Option<&str>;
 
     /// Logs that they are in force.
     fn log(rules: &Self::Rules, revision: Option<&str>);
@@ -66,7 +67,7 @@ impl<R> InForce<R> {
 }
 
 /// What is wrong with a file of rules.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Wrong {
     /// Where, without a word of what the file says.
     place: String,
@@ -82,6 +83,17 @@ impl Wrong {
             None => "a mistake".to_owned(),
         };
         Self { place, what }
+    }
+
+    /// The first of many: nobody reads more, and a file can have one on each line.
+    pub(crate) fn first_ones(mut all: Vec<Self>) -> Vec<Self> {
+        const MOST: usize = 100;
+        let more = all.len().saturating_sub(MOST);
+        all.truncate(MOST);
+        if more > 0 {
+            all.push(Self::mistake(None, format!("{more} more mistakes")));
+        }
+        all
     }
 
     /// The file cannot be read.

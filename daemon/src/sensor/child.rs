@@ -1,7 +1,7 @@
 //! The sensor's own side: give up every privilege, have itself confined, then answer polls until the
 //! daemon goes away.
 
-use super::confine::confine;
+use super::confine::confine_to_devices;
 use super::message::{self, Request};
 use super::nvml::Nvml;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -22,7 +22,8 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) fn run(library: &str) -> io::Result<()> {
     end_with_the_daemon()?;
     drop_privileges()?;
-    confine().map_err(|error| io::Error::other(format!("it cannot confine itself: {error}")))?;
+    confine_to_devices()
+        .map_err(|error| io::Error::other(format!("it cannot confine itself: {error}")))?;
     super::say_where(None);
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut nvml = Nvml::new(library);
@@ -44,8 +45,8 @@ pub(crate) fn run(library: &str) -> io::Result<()> {
     }
 }
 
-/// The kernel kills the sensor when the daemon ends, however it ends.
-fn end_with_the_daemon() -> io::Result<()> {
+/// The kernel kills this child when the daemon ends, however it ends.
+pub(crate) fn end_with_the_daemon() -> io::Result<()> {
     let parent = getppid();
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // It may have ended before the line above took effect.
@@ -57,7 +58,7 @@ fn end_with_the_daemon() -> io::Result<()> {
 }
 
 /// No capability in any set, and none to be had by executing anything.
-fn drop_privileges() -> io::Result<()> {
+pub(crate) fn drop_privileges() -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     for capability in CapabilitySet::all().iter() {
         // Needs CAP_SETPCAP, and fails for capabilities the kernel does not

@@ -55,6 +55,26 @@ pub(crate) fn receive<T: DeserializeOwned>(
 ) -> io::Result<T> {
     let mut length = [0; 4];
     read_whole(socket, &mut length, deadline)?;
+    let mut body = vec![0; checked(length)?];
+    read_whole(socket, &mut body, deadline)?;
+    decode(&body)
+}
+
+/// Takes the first message off what was received, once it is whole.
+pub(crate) fn take<T: DeserializeOwned>(received: &mut Vec<u8>) -> io::Result<Option<T>> {
+    let Some((length, rest)) = received.split_first_chunk() else {
+        return Ok(None);
+    };
+    let length = checked(*length)?;
+    let Some(body) = rest.get(..length) else {
+        return Ok(None);
+    };
+    let message = decode(body)?;
+    received.drain(..length + 4);
+    Ok(Some(message))
+}
+
+fn checked(length: [u8; 4]) -> io::Result<usize> {
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
     if length > LONGEST {
         return Err(io::Error::new(
@@ -62,9 +82,11 @@ pub(crate) fn receive<T: DeserializeOwned>(
             format!("a message of {length} bytes"),
         ));
     }
-    let mut body = vec![0; length];
-    read_whole(socket, &mut body, deadline)?;
-    codec::decode(&body).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    Ok(length)
+}
+
+fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
+    codec::decode(body).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 fn read_whole(socket: &mut UnixStream, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
@@ -105,6 +127,26 @@ mod tests {
         let request = Request::Poll(vec![3]);
         send(&mut a, &request, soon()).unwrap();
         assert_eq!(receive::<Request>(&mut b, soon()).unwrap(), request);
+    }
+
+    #[test]
+    fn messages_are_taken_one_by_one_and_only_whole() {
+        let (mut a, mut b) = UnixStream::pair().unwrap();
+        for leave_out in [vec![3], vec![]] {
+            send(&mut a, &Request::Poll(leave_out), soon()).unwrap();
+        }
+        drop(a);
+        let mut all = Vec::new();
+        b.read_to_end(&mut all).unwrap();
+        let mut received = Vec::new();
+        let mut taken = Vec::new();
+        for byte in all {
+            received.push(byte);
+            taken.extend(take::<Request>(&mut received).unwrap());
+        }
+        assert_eq!(taken, [Request::Poll(vec![3]), Request::Poll(vec![])]);
+        assert!(received.is_empty());
+        assert!(take::<Request>(&mut vec![0xff; 5]).is_err());
     }
 
     #[test]

@@ -3,11 +3,15 @@
 //! Each value is a reading of its own: one getter that is missing, unsupported
 //! or broken never takes another value, or another GPU, with it.
 
+mod codes;
+
 mod device;
 
 mod events;
 
 mod instances;
+
+mod plausible;
 
 mod processes;
 
@@ -15,20 +19,19 @@ mod raw;
 
 mod records;
 
-mod translate;
-
 mod window;
 
-use crate::backend::{DeviceReadings, LostDevice, Readings};
+use crate::backend::{DeviceReadings, LossCause, LostDevice, Readings};
+use codes::{Class, class, explain, loss, loss_among};
 use device::TEXT_MAX;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent, Vendor};
+use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent, LossKind, Vendor};
 use gpukill_proto::text::visible;
 use nvml_wrapper::error::NvmlError;
+use plausible::reading;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::time::Instant;
-use translate::{explain, needs_restart, reading};
 
 /// What the dynamic linker says of a library that is not there at all.
 const NO_SUCH_FILE: &str = "No such file or directory";
@@ -107,20 +110,19 @@ impl Nvml {
     }
 
     fn state_after(&self, error: &NvmlError) -> BackendState {
+        let library = &self.library;
         let why = match error {
-            NvmlError::LibloadingError(error) if !error.to_string().contains(NO_SUCH_FILE) => {
-                format!(
-                    "cannot load {}: {}",
-                    self.library,
-                    visible(error.to_string().as_bytes(), 300)
-                )
-            }
-            NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => {
-                let library = &self.library;
+            NvmlError::LibloadingError(error) if is_absent(library, &error.to_string()) => {
                 return BackendState::Absent(format!(
                     "no library {library}: for NVIDIA GPUs install the driver"
                 ));
             }
+            NvmlError::LibloadingError(_) => format!("cannot load {library}: {}", explain(error)),
+            // It was loaded, and misses another one.
+            NvmlError::LibraryNotFound => format!(
+                "{library} does not find a library that it needs: install the driver's \
+                 libraries again"
+            ),
             NvmlError::DriverNotLoaded => {
                 "the NVIDIA driver is not loaded: modprobe nvidia".to_owned()
             }
@@ -129,7 +131,7 @@ impl Nvml {
                  reload the driver or reboot"
                     .to_owned()
             }
-            NvmlError::NoPermission => {
+            NvmlError::NoPermission | NvmlError::OperatingSystem => {
                 "the NVIDIA driver does not let gpukilld in: see the modes of /dev/nvidia*"
                     .to_owned()
             }
@@ -150,29 +152,41 @@ impl Nvml {
             driver: readings.driver,
             cuda: readings.cuda,
         } = self.versions(nvml);
+        let mut errors = Vec::new();
         for index in 0..count {
             if leave_out.contains(&index) {
-                let why = "the driver hangs or crashes at it".to_owned();
-                readings.lost.push(LostDevice { index, why });
+                let cause = LossCause {
+                    kind: LossKind::Unknown,
+                    why: "the driver hangs or crashes at it".to_owned(),
+                };
+                readings.lost.push(LostDevice { index, cause });
                 continue;
             }
             super::say_where(Some(index));
             match self.device(nvml, index, now) {
                 Ok(device) => readings.devices.push(device),
-                Err(error) if needs_restart(&error) => {
-                    return Readings::nothing(self.state_after(&error));
-                }
                 Err(error) => {
-                    let why = explain(&error);
-                    readings.lost.push(LostDevice { index, why });
+                    let cause = loss(&error);
+                    readings.lost.push(LostDevice { index, cause });
+                    errors.push(error);
                 }
             }
         }
         super::say_where(None);
-        readings.faults.extend(self.events.faults());
+        // What one GPU answers concerns that GPU. Where every GPU answers that the library
+        // cannot speak to the driver, the driver was unloaded or replaced.
+        let of_library = |error: &&NvmlError| class(error) == Class::Library;
+        if readings.devices.is_empty()
+            && errors.iter().filter(of_library).count() == errors.len()
+            && let Some(error) = errors.first()
+        {
+            return Readings::nothing(self.state_after(error));
+        }
         let is_here = |id: &DeviceId| readings.devices.iter().any(|device| device.id == *id);
         self.slow.keep_only(is_here);
         self.windows.keep_only(is_here);
+        self.events.keep_only(is_here);
+        readings.faults.extend(self.events.faults());
         readings
     }
 
@@ -206,45 +220,53 @@ impl Nvml {
         let uuid = device.uuid()?;
         let id = DeviceId(visible(uuid.as_bytes(), TEXT_MAX));
         let about = self.slow.about(nvml, &device, &id, index, now);
-        let lost = [NvmlError::GpuLost, NvmlError::ResetRequired].map(|error| explain(&error));
-        let lost = lost.into_iter().find(|lost| {
-            let mut failures = about.vitals.failures();
-            failures.any(|(_, why)| why == lost)
-        });
-        if lost.is_some() {
-            self.slow.forget(&id);
-        }
         self.events.hear(nvml, &device, &id, now);
-        let (instances, processes) = if instances::is_divided(&about.vitals.mig) {
-            let divided = instances::read(nvml, &device).unwrap_or_else(instances::unknown);
-            (divided.parts, divided.processes)
+        let unified = device::shares_host_memory(&about.name);
+        let divided = if instances::is_divided(&about.vitals.mig) {
+            instances::read(nvml, &device, unified)
         } else {
-            (Vec::new(), processes::merged(nvml, &device))
+            instances::whole(nvml, &device)
         };
-        let processes = match processes {
+        let memory = device::memory(nvml, &device, unified);
+        let processes = match divided.processes {
             Ok(merged) if merged.is_empty() => Reading::Value(Vec::new()),
             Ok(merged) => {
                 let samples = self.windows.samples(&device, &id);
-                Reading::Value(processes::with_utilization(merged, &samples))
+                let mut processes = processes::with_utilization(merged, &samples);
+                plausible::check_held(&mut processes, &memory, &divided.parts);
+                Reading::Value(processes)
             }
             Err(error) => processes::no_list(&error),
         };
-        Ok(DeviceReadings {
+        let mut read = DeviceReadings {
             id,
             index,
             vendor: Vendor::Nvidia,
-            memory: device::memory(nvml, &device),
+            memory,
             name: about.name,
             pci: about.pci,
             vitals: about.vitals,
-            instances,
-            lost,
+            instances: divided.parts,
+            instances_fault: divided.fault,
+            lost: None,
             processes,
             unseen: None,
             silent_since: None,
             sharers: Vec::new(),
+            passed: Vec::new(),
             sharing: BTreeMap::new(),
             nodes: Vec::new(),
-        })
+        };
+        read.lost = loss_among(read.failures().chain(self.events.deaf_to(&read.id)));
+        if read.lost.is_some() {
+            self.slow.forget(&read.id);
+        }
+        Ok(read)
     }
+}
+
+/// Whether the dynamic linker says that this library itself is not there. It says the same of a
+/// library that this one needs.
+fn is_absent(library: &str, said: &str) -> bool {
+    said.starts_with(library) && said.ends_with(NO_SUCH_FILE)
 }

@@ -177,6 +177,7 @@ pub(super) fn shown_to(caller: &Caller, roles: &Roles, holder: &Holder) -> Holde
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use gpukill_policy::access::LimitGroup;
     use gpukill_proto::holders::{Cause, ProcessState};
     use gpukill_proto::snapshot::{DeviceId, ProcessKey, Use};
     use gpukill_proto::units::{Bytes, Percent};
@@ -204,6 +205,7 @@ pub(super) mod tests {
             holds_this_device: true,
             listed: false,
             shares_with: None,
+            passed_from: None,
             used_for: Use::default(),
             memory: Reading::Unsupported,
         }
@@ -240,6 +242,7 @@ pub(super) mod tests {
             uid,
             groups: [uid].into(),
             contained: false,
+            limit_group: LimitGroup::Person(uid),
         }
     }
 

@@ -123,6 +123,7 @@ fn as_many_as_fit<T: Serialize>(all: impl Iterator<Item = T>, room: u64) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpukill_policy::access::LimitGroup;
     use gpukill_proto::kill::{Ending, KillRequest, KillSignal, Stage};
     use gpukill_proto::snapshot::ProcessKey;
     use gpukill_proto::units::Timestamp;
@@ -148,6 +149,7 @@ mod tests {
             named: true,
             job: Reading::Unsupported,
             fate,
+            overridden: None,
         }
     }
 
@@ -187,6 +189,7 @@ mod tests {
             uid,
             groups: [uid].into(),
             contained: false,
+            limit_group: LimitGroup::Person(uid),
         }
     }
 
@@ -237,7 +240,11 @@ mod tests {
         let plan = plan(vec![
             target(1, ALICE, ends()),
             target(2, BOB, Fate::Denied("bob".into())),
-            target(3, ALICE, Fate::Protected("it is process 1".into())),
+            target(
+                3,
+                ALICE,
+                Fate::Protected(gpukill_proto::kill::Protected::always("it is process 1")),
+            ),
             // In a user namespace of hers.
             target(4, 100_000, ends()),
         ]);

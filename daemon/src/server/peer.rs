@@ -4,9 +4,10 @@
 //! has `SO_PEERGROUPS`, and without the supplementary groups nobody could be an
 //! operator.
 
-mod namespace;
+mod process;
 
-use gpukill_policy::access::Caller;
+use crate::host::users::Users;
+use gpukill_policy::access::{Caller, LimitGroup, PersonBehind};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -17,14 +18,21 @@ const MOST_GROUPS: usize = 65_536;
 
 /// Who was at the other end when it connected. What the process has become
 /// since does not count.
-pub(super) fn caller(stream: &UnixStream) -> io::Result<Caller> {
+pub(super) fn caller(stream: &UnixStream, users: &Users) -> io::Result<Caller> {
     let credentials = stream.peer_cred()?;
     let mut groups = supplementary_groups(stream)?;
     groups.insert(credentials.gid());
+    let uid = credentials.uid();
+    let process = process::look(stream);
+    let behind = process.behind.map(|behind| PersonBehind {
+        superior: users.superior_of_nameless(behind.namespace_owner.unwrap_or(uid)),
+        ..behind
+    });
     Ok(Caller {
-        uid: credentials.uid(),
+        uid,
         groups,
-        contained: namespace::is_contained(stream),
+        contained: process.contained,
+        limit_group: LimitGroup::of(uid, process.contained, behind),
     })
 }
 
@@ -81,6 +89,7 @@ fn peer_groups(stream: &UnixStream, groups: &mut [libc::gid_t]) -> io::Result<Fo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::users::System;
 
     #[test]
     fn a_peer_is_known_by_uid_and_groups() {
@@ -90,7 +99,8 @@ mod tests {
             .unwrap();
         let caller = runtime.block_on(async {
             let (ours, _theirs) = UnixStream::pair().unwrap();
-            caller(&ours).unwrap()
+            let users = Users::start(System::here()).unwrap();
+            caller(&ours, &users).unwrap()
         });
         assert_eq!(caller.uid, rustix::process::geteuid().as_raw());
         let mut groups: BTreeSet<u32> = rustix::process::getgroups()
@@ -101,5 +111,6 @@ mod tests {
         groups.insert(rustix::process::getegid().as_raw());
         assert_eq!(caller.groups, groups);
         assert!(!caller.contained, "{caller:?}");
+        assert_ne!(caller.limit_group, LimitGroup::Unknown);
     }
 }

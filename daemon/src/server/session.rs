@@ -14,6 +14,8 @@ mod past;
 
 mod suspecting;
 
+mod forgetting;
+
 mod quiescing;
 
 mod resetting;
@@ -33,14 +35,14 @@ use gpukill_policy::access::{Caller, Operation, Ruling, check};
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSummary, Backup, CopyId,
-    PruneReport, RestoreReport,
+    PruneReport,
 };
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
     EditReport, ReplayReport, ReplayRequest, RulesRevision, RulesText, Snoozed, ViolationPage,
     ViolationQuery,
 };
-use gpukill_proto::holders::{Explanation, HoldersPage};
+use gpukill_proto::holders::{DeviceLabel, Explanation, HoldersPage};
 use gpukill_proto::kill::{KillPlanPage, KillReportPage, KillRequest, OperationId, PlanId};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetPlan, ResetReport, ResetRequest};
@@ -191,6 +193,10 @@ impl Gpukill for Session {
         whole(self.take_again()).await
     }
 
+    async fn forget_gpus(self, _: Context, gpu: String) -> Result<Vec<DeviceLabel>, Refusal> {
+        whole(self.forget(&gpu)).await
+    }
+
     async fn holders(
         self,
         _: Context,
@@ -280,29 +286,6 @@ impl Gpukill for Session {
         offset: u64,
     ) -> Result<Vec<u8>, Refusal> {
         whole(self.give_part(copy, offset)).await
-    }
-
-    async fn begin_restore(self, _: Context, bytes: u64) -> Result<CopyId, Refusal> {
-        whole(self.take_copy(bytes)).await
-    }
-
-    async fn part_of_restore(
-        self,
-        _: Context,
-        copy: CopyId,
-        offset: u64,
-        part: Vec<u8>,
-    ) -> Result<(), Refusal> {
-        whole(self.take_part(copy, offset, part)).await
-    }
-
-    async fn restore(
-        self,
-        _: Context,
-        copy: CopyId,
-        is_dry_run: bool,
-    ) -> Result<RestoreReport, Refusal> {
-        whole(self.put_in_place(copy, is_dry_run)).await
     }
 
     async fn violations(self, _: Context, query: ViolationQuery) -> Result<ViolationPage, Refusal> {

@@ -7,12 +7,13 @@ use crate::guard::bucket::judged_run;
 use crate::guard::{Counted, Tally};
 use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
 use gpukill_policy::guard::about::About;
-use gpukill_policy::guard::affected::milder;
+use gpukill_policy::guard::affected::{is_idle_service, milder};
 use gpukill_policy::guard::rules::PersonBy;
-use gpukill_policy::guard::{Ghost, Process, Rulebook};
+use gpukill_policy::guard::{Process, Rulebook, SimulatedEnd};
 use gpukill_policy::usage::Run;
 use gpukill_proto::guard::{
-    GuardBrief, GuardRecord, GuardStep, JudgedRun, Marked, OpenViolation, Person, Subject, Told,
+    GuardBrief, GuardRecord, GuardStep, JudgedRun, MAX_IDLE_SERVICES, Marked, OpenViolation,
+    Person, Subject, Told,
 };
 use gpukill_proto::snapshot::{GpuProcess, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,6 +78,23 @@ impl Sight<'_> {
         })
     }
 
+    /// The services among these that are idle, as the caller may see them, whatever comes of
+    /// that: those that have been so for longest.
+    pub(super) fn idle_services(
+        &self,
+        open: &[OpenViolation],
+        book: &Rulebook,
+    ) -> Vec<OpenViolation> {
+        let is_idle =
+            |open: &&OpenViolation| open.not_broken_since.is_none() && is_idle_service(open);
+        let services = open.iter().filter(is_idle);
+        let mut seen: Vec<OpenViolation> =
+            services.filter_map(|open| self.open(open, book)).collect();
+        seen.sort_by_key(|open| open.evidence.since);
+        seen.truncate(MAX_IDLE_SERVICES);
+        seen
+    }
+
     /// The violation that is about this process of a user's, which the caller may see, with
     /// when theirs is ended.
     pub(super) fn open_of(
@@ -97,6 +115,13 @@ impl Sight<'_> {
     /// told of the end is this user's.
     fn only_seen(&self, open: &mut OpenViolation, whose: Option<u32>) {
         open.deadline = open.deadline_of(whose);
+        let is_of_several = matches!(
+            open.subject,
+            Subject::Group(_) | Subject::GroupOn(..) | Subject::Device(_)
+        );
+        if is_of_several && !self.of_everybody() {
+            open.snoozed_until = None;
+        }
         open.readers
             .retain(|reader| self.reads(Some(reader.uid), None));
     }
@@ -117,11 +142,14 @@ impl Sight<'_> {
                 }
             },
             GuardStep::Acted(acted) => self.of_person(&acted.job.owner),
-            GuardStep::Snoozed { owner, .. } => self.reads(Some(*owner), None),
+            GuardStep::Snoozed { owner, .. } | GuardStep::SnoozeVoided { owner, .. } => {
+                return self.reads(Some(*owner), None).then_some(record);
+            }
             GuardStep::Violated
             | GuardStep::Warned { .. }
             | GuardStep::Over
             | GuardStep::Outdated
+            | GuardStep::Doubted(_)
             | GuardStep::Tripped { .. } => true,
         };
         if !is_seen || !self.is_about(&record.subject, &record.evidence.runs) {
@@ -149,7 +177,9 @@ impl Sight<'_> {
         standing: &Standing,
         snapshot: &Snapshot,
     ) -> GuardBrief {
-        let Standing { open, ghosts, .. } = standing;
+        let Standing {
+            open, simulated, ..
+        } = standing;
         let rules = book.rules();
         let seen = open.iter().filter(|open| self.sees(open));
         let marked = seen.flat_map(|open| match milder(open, book) {
@@ -163,14 +193,20 @@ impl Sight<'_> {
             }
         });
         // Neither leaves no room for the other.
-        let mut gone = self.marks_of_ghosts(ghosts, snapshot);
+        let mut gone = self.marks_of_simulated(simulated, snapshot);
         gone.truncate(MOST_MARKED / 2);
-        let marked = marked.take(MOST_MARKED - gone.len()).chain(gone);
+        let is_gone = |mark: &Marked| {
+            let mut gone = gone.iter();
+            gone.any(|it| (&it.run, &it.rule) == (&mark.run, &mark.rule))
+        };
+        let marked = marked.filter(|mark| !is_gone(mark));
+        let marked: Vec<Marked> = marked.take(MOST_MARKED - gone.len()).collect();
+        let marked = marked.into_iter().chain(gone);
         GuardBrief {
             mode: rules.mode,
             has_rules: rules.count() > 0,
             open: self.count(open),
-            would_have_ended: self.count_ghosts(ghosts),
+            would_have_ended: self.count_simulated(simulated),
             marked: marked.collect(),
         }
     }
@@ -190,8 +226,8 @@ impl Sight<'_> {
     }
 
     /// The same of the jobs that would have been ended.
-    pub(super) fn count_ghosts(&self, ghosts: &[Ghost]) -> u32 {
-        let seen = ghosts.iter().filter(|ghost| self.sees(&ghost.violation));
+    pub(super) fn count_simulated(&self, simulated: &[SimulatedEnd]) -> u32 {
+        let seen = simulated.iter().filter(|end| self.sees(&end.violation));
         count(seen.count())
     }
 
@@ -200,20 +236,24 @@ impl Sight<'_> {
     }
 
     /// The processes of jobs that would have been ended, of those that the caller sees.
-    fn marks_of_ghosts(&self, ghosts: &[Ghost], snapshot: &Snapshot) -> Vec<Marked> {
-        let seen = ghosts.iter().filter(|ghost| self.sees(&ghost.violation));
-        let of_ghost =
-            seen.flat_map(|ghost| ghost.processes.iter().map(move |process| (*process, ghost)));
-        let whose: BTreeMap<Process, &Ghost> = of_ghost.collect();
-        if whose.is_empty() {
+    fn marks_of_simulated(&self, simulated: &[SimulatedEnd], snapshot: &Snapshot) -> Vec<Marked> {
+        let seen = simulated.iter().filter(|end| self.sees(&end.violation));
+        let of_end = seen.flat_map(|end| end.processes.iter().map(move |process| (*process, end)));
+        // One process may be of several rules.
+        let mut ends: BTreeMap<Process, Vec<&SimulatedEnd>> = BTreeMap::new();
+        for (process, end) in of_end {
+            ends.entry(process).or_default().push(end);
+        }
+        if ends.is_empty() {
             return Vec::new();
         }
         let runs = snapshot.processes.iter();
         let runs = runs.filter_map(|process| judged_run(&Run::of(process)));
-        let marks = runs.filter_map(|run| {
-            let Ghost { violation, .. } = whose.get(&(run.pid, run.start_ticks))?;
-            Some(Marked {
-                run,
+        let marks = runs.flat_map(|run| {
+            let of_process = ends.get(&(run.pid, run.start_ticks));
+            let of_process = of_process.into_iter().flatten();
+            of_process.map(move |SimulatedEnd { violation, .. }| Marked {
+                run: run.clone(),
                 rule: violation.rule.clone(),
                 mode: violation.mode,
                 deadline: None,
@@ -259,9 +299,9 @@ pub(super) fn is_part(open: &OpenViolation, by: PersonBy, process: &GpuProcess) 
 }
 
 /// Whether a process is one of a job that would have been ended.
-pub(super) fn is_part_of_ghost(ghost: &Ghost, process: &GpuProcess) -> bool {
+pub(super) fn is_part_of_simulated(end: &SimulatedEnd, process: &GpuProcess) -> bool {
     let key = process.key();
-    key.is_some_and(|key| ghost.processes.contains(&(key.pid, key.start_ticks)))
+    key.is_some_and(|key| end.processes.contains(&(key.pid, key.start_ticks)))
 }
 
 /// Whether a violation tells of all that it is about.

@@ -75,6 +75,7 @@ pub(super) fn shown_to(caller: &Caller, roles: &Roles, process: &GpuProcess) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpukill_policy::access::LimitGroup;
     use gpukill_proto::snapshot::DeviceId;
     use gpukill_proto::units::Timestamp;
 
@@ -105,6 +106,7 @@ mod tests {
             uid,
             groups: [uid].into(),
             contained: false,
+            limit_group: LimitGroup::Person(uid),
         }
     }
 

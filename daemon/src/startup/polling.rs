@@ -7,7 +7,9 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::gather::Gatherer;
 use crate::guard::Guard;
+use crate::heap::Trim;
 use crate::holders::Holders;
+use crate::host;
 use crate::host::accounts::Accounts;
 use crate::host::commands::Commands;
 use crate::host::connections::Connections;
@@ -19,7 +21,8 @@ use crate::poller::{Event, Poller};
 use crate::quiesce::Quiesce;
 use crate::rogue::Rogue;
 use crate::state::{self, Wanted};
-use crate::tick::Ticker;
+use crate::tick::{History, Sources, Ticker};
+use gpukill_proto::snapshot::DeviceId;
 use std::sync::Arc;
 use std::sync::mpsc;
 
@@ -30,6 +33,7 @@ pub(super) struct Others {
     pub(super) users: Users,
     pub(super) connections: Arc<Connections>,
     pub(super) store: Store,
+    pub(super) history: History,
     pub(super) guard: Guard,
     pub(super) rogue: Rogue,
     pub(super) clock: Arc<dyn Clock>,
@@ -44,6 +48,17 @@ pub(super) struct Polling {
     pub(super) published: state::Reader,
     pub(super) look: Look,
     pub(super) quiesce: Quiesce,
+}
+
+/// Has the poller drop devices that are gone.
+pub(super) fn forget(
+    events: &mpsc::Sender<Event>,
+) -> impl Fn(Vec<DeviceId>) + Send + Sync + 'static {
+    let events = events.clone();
+    move |devices| {
+        // A poller that has ended publishes nothing more.
+        let _ = events.send(Event::Forget(devices));
+    }
 }
 
 /// Has the next poll begin at once.
@@ -66,6 +81,7 @@ pub(super) fn start(config: &Arc<Config>, others: Others) -> std::io::Result<Pol
         sysfs: config.backends.sysfs_root.clone(),
         procfs: procfs.clone(),
         host: config.backends.host_root.clone(),
+        person_of: host::person_of,
     };
     let (publisher, published) = state::channel(others.host, config.daemon.poll_interval);
     let quiesce = Quiesce::new(hurry(&events));
@@ -92,11 +108,14 @@ pub(super) fn start(config: &Arc<Config>, others: Others) -> std::io::Result<Pol
     let poller = Poller {
         ticker: Ticker::new(
             readers,
-            holders,
             roots,
-            processes(config)?,
-            others.users,
-            others.connections,
+            Sources {
+                holders,
+                processes: processes(config)?,
+                users: others.users,
+                connections: others.connections,
+            },
+            others.history,
             Arc::clone(&published.borrow().snapshot),
         ),
         gatherer: Gatherer::new(procfs.clone()),
@@ -108,6 +127,8 @@ pub(super) fn start(config: &Arc<Config>, others: Others) -> std::io::Result<Pol
         config: Arc::clone(config),
         amiss: None,
         wanted,
+        slowest: None,
+        trim: Trim::default(),
     };
     let (end, ended) = mpsc::channel();
     std::thread::Builder::new()
@@ -136,5 +157,6 @@ fn processes(config: &Config) -> std::io::Result<Processes> {
         Commands::start()?,
         containers,
         Accounts::start()?,
+        config.backends.host_root.clone(),
     ))
 }

@@ -1,5 +1,7 @@
 //! The watch for rogues, and who reads for it.
 
+mod sockets;
+
 use crate::audit::Store;
 use crate::config::Config;
 use crate::host::connections::Connections;
@@ -19,7 +21,8 @@ pub(super) fn start(
     boot: String,
 ) -> std::io::Result<(Rogue, Arc<Connections>)> {
     let procfs = &config.backends.procfs_root;
-    let connections = Arc::new(Connections::start(procfs.clone())?);
+    let kept = sockets::kept(&config.daemon.state_dir, &boot);
+    let connections = Arc::new(Connections::start(procfs.clone(), kept)?);
     let witness = OfProc {
         traces: TraceReader::start(procfs.clone())?,
         hashes: Hashes::start(procfs.clone())?,

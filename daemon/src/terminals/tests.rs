@@ -343,3 +343,11 @@ fn of_very_many_terminals_those_are_told_that_were_typed_at_last() {
     // Each takes it: what is not full is told as often.
     assert_eq!(all.write(us(), "one"), 64);
 }
+
+#[test]
+fn umlauts_are_shown_where_no_byte_of_them_may_be_a_control_character() {
+    // Of these the last two have one: 0x9f and 0x84.
+    let shown = |is_utf8| String::from_utf8(encoded("für später: ßÄ", is_utf8)).unwrap();
+    assert_eq!(shown(true), "\r\nfür später: ßÄ\r\n");
+    assert_eq!(shown(false), "\r\nfür später: ??\r\n");
+}

@@ -1,17 +1,23 @@
 //! Puts readings and identities together into a snapshot.
 
+mod recall;
+
 use super::device::{Remembered, device};
+use super::gone::Gone;
 use super::indices::Indices;
+use crate::audit::DeviceProcess;
 use crate::backend::reader::Latest;
-use crate::backend::{DeviceReadings, Failure, ProcessReadings, Readings};
+use crate::backend::{DeviceReadings, Failure, LossCause, ProcessReadings, Readings};
 use crate::host::process::Identity;
 use crate::host::users::Users;
+use gpukill_policy::guard::bucket::held_since;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
     BackendReport, BackendState, DeviceId, GpuEvent, GpuProcess, Loss, ProcessKey, Snapshot,
 };
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Who the listed pids are now; a pid that nobody has is not in it.
 pub(super) type People = BTreeMap<u32, Identity>;
@@ -30,6 +36,13 @@ pub(super) struct Memory {
     /// How much memory the box has.
     host_memory: Option<Bytes>,
     indices: Indices,
+    gone: Gone,
+    /// When the first poll was.
+    began: Option<Timestamp>,
+    /// The store is asked what was seen before that.
+    asks_store: bool,
+    /// What the guard remembers of it, also where the store is broken.
+    remembered: BTreeMap<DeviceProcess, Timestamp>,
     last_xid: BTreeMap<DeviceId, GpuEvent>,
     backends: BTreeMap<&'static str, (BackendState, Timestamp)>,
 }
@@ -39,27 +52,40 @@ pub(super) struct Memory {
 struct Seen {
     first: Timestamp,
     active: Option<Timestamp>,
+    /// Whether the store has been asked what was seen before.
+    is_recalled: bool,
 }
 
+/// So long after the first poll nothing is said of when a process was first seen before
+/// the store was asked; a store that has not answered by then is broken or very slow.
+const RECALL_TIMEOUT: Duration = Duration::from_secs(10);
+
 impl Memory {
-    /// Of a box with so much memory.
-    pub(super) fn new(host_memory: Option<Bytes>, indices: Indices) -> Self {
+    /// Of a box with so much memory, on which processes were first seen on their devices
+    /// then by an earlier daemon.
+    pub(super) fn new(
+        host_memory: Option<Bytes>,
+        indices: Indices,
+        remembered: BTreeMap<DeviceProcess, Timestamp>,
+    ) -> Self {
         Self {
             host_memory,
             indices,
+            asks_store: true,
+            remembered,
             ..Self::default()
         }
     }
 
-    /// One snapshot out of what the backends have. Its tick, host and faults are
-    /// still to be filled in.
+    /// One snapshot out of what the backends have, and which devices went and came back.
+    /// Its tick, host and faults are still to be filled in.
     pub(super) fn assemble(
         &mut self,
         latest: &[(&'static str, Latest)],
         people: &People,
         users: &Users,
         now: Timestamp,
-    ) -> Snapshot {
+    ) -> (Snapshot, Vec<GpuEvent>) {
         let mut snapshot = Snapshot {
             host: String::new(),
             taken_at: now,
@@ -69,6 +95,10 @@ impl Memory {
             backends: Vec::new(),
             faults: Vec::new(),
         };
+        let began = *self.began.get_or_insert(now);
+        if now.since(began) >= RECALL_TIMEOUT {
+            self.remembered = BTreeMap::new();
+        }
         let indices = self.indices(latest);
         for (name, latest) in latest {
             snapshot.backends.push(self.backend(name, latest, now));
@@ -80,8 +110,11 @@ impl Memory {
             for read in &readings.devices {
                 let is_old = !latest.is_fresh() || read.silent_since.is_some();
                 let read_at = read.silent_since.unwrap_or(*taken_at);
-                let age =
-                    is_old.then(|| u32::try_from(now.since(read_at).as_secs()).unwrap_or(u32::MAX));
+                // Readings before a failure are old at once, those before a late answer after
+                // a second.
+                let has_failed = latest.failure.is_some() || read.silent_since.is_some();
+                let seconds = now.since(read_at).as_secs().max(u64::from(has_failed));
+                let age = is_old.then(|| u32::try_from(seconds).unwrap_or(u32::MAX));
                 let rows = match read.silent_since {
                     Some(then) => self.processes(read, age, &there_at(people, then), users, now),
                     None => self.processes(read, age, &there, users, now),
@@ -94,9 +127,21 @@ impl Memory {
                 snapshot.processes.extend(rows);
             }
         }
+        let bus = self.indices.bus();
+        let events = self.gone.follow(latest, bus, &mut snapshot.devices, now);
         snapshot.devices.sort_by_key(|device| device.index);
         self.forget_what_ended(latest, &snapshot);
-        snapshot
+        (snapshot, events)
+    }
+
+    /// The devices that are gone, as faults.
+    pub(super) fn faults(&self) -> Vec<(String, String)> {
+        self.gone.faults()
+    }
+
+    /// Drops the rows of these devices, where they are gone.
+    pub(super) fn forget(&mut self, devices: &[DeviceId]) {
+        self.gone.forget(devices);
     }
 
     /// The number of each device.
@@ -143,10 +188,15 @@ impl Memory {
 
     /// What is known of a device from polls before.
     fn remembered(&mut self, read: &DeviceReadings, now: Timestamp) -> Remembered {
-        let lost = read.lost.as_ref().map(|reason| {
+        let lost = read.lost.as_ref().map(|cause| {
             let since = *self.lost_since.entry(read.id.clone()).or_insert(now);
-            let reason = reason.clone();
-            Loss { since, reason }
+            let LossCause { kind, why } = cause.clone();
+            let reason = why;
+            Loss {
+                since,
+                reason,
+                kind,
+            }
         });
         if lost.is_none() {
             self.lost_since.remove(&read.id);
@@ -230,24 +280,32 @@ impl Memory {
         };
         if let Some(identity) = identity {
             let seen = self.see((device.clone(), identity.key), read, now);
-            row.first_seen = seen.first;
+            identity.describe(&mut row, users);
+            let started_at = row.started_at.last_known().copied();
+            let is_known = seen.is_recalled || !self.may_have_been_seen_before(started_at, now);
+            row.first_seen = match is_known {
+                true => Reading::Value(held_since(seen.first, started_at, now)),
+                false => not_recalled(),
+            };
             row.last_active = match &used.sm {
-                Reading::Value(_) => Reading::Value(seen.active),
+                Reading::Value(_) if is_known => Reading::Value(seen.active),
+                Reading::Value(_) => not_recalled(),
                 unknown => unknown.because(),
             };
-            identity.describe(&mut row, users);
         } else {
             let first = self.nobodies.entry((device.clone(), read.pid));
-            row.first_seen = *first.or_insert(now);
+            row.first_seen = Reading::Value(*first.or_insert(now));
         }
         row
     }
 
     /// Remembers that a process is on a device, and whether it uses it.
     fn see(&mut self, on: (DeviceId, ProcessKey), read: &ProcessReadings, now: Timestamp) -> Seen {
+        let first = self.remembered.get(&on).copied().unwrap_or(now).min(now);
         let seen = self.seen.entry(on).or_insert(Seen {
-            first: now,
+            first,
             active: None,
+            is_recalled: false,
         });
         let used = &read.utilization;
         let shares = [&used.sm, &used.memory, &used.encoder, &used.decoder];
@@ -296,16 +354,24 @@ fn there_at(people: &People, moment: Timestamp) -> People {
     there.map(|(pid, who)| (*pid, who.clone())).collect()
 }
 
+/// Whether an earlier daemon saw the process is not known yet.
+fn not_recalled<T>() -> Reading<T> {
+    Reading::Failed("the store has not been asked yet".into())
+}
+
 /// The driver names a pid that this box does not have: it has just ended, or it
 /// is of another PID namespace.
 fn nobody<T>() -> Reading<T> {
     Reading::Failed("no such process here".into())
 }
 
+/// A reading of a list this many seconds old; `None` where the list is fresh. Less than
+/// a second leaves it a value: where polls come faster than that, an answer is often late
+/// on a busy machine.
 pub(super) fn aged<T: Clone>(reading: &Reading<T>, age: Option<u32>) -> Reading<T> {
     match age {
-        Some(seconds) => reading.clone().aged(seconds),
-        None => reading.clone(),
+        Some(seconds @ 1..) => reading.clone().aged(seconds),
+        Some(0) | None => reading.clone(),
     }
 }
 
@@ -361,6 +427,7 @@ mod tests {
             failure: None,
             on_time: is_fresh,
             recent: false,
+            slow: None,
             events: Vec::new(),
         };
         [("nvidia", latest)]
@@ -378,15 +445,44 @@ mod tests {
     }
 
     #[test]
-    fn an_old_list_never_names_whoever_has_the_pid_now() {
-        let (mut memory, users) = (Memory::default(), Users::start(System).unwrap());
+    fn readings_of_the_last_second_are_values_though_the_next_answer_is_late() {
+        let (mut memory, users) = (Memory::default(), Users::start(System::here()).unwrap());
         let alice: People = [person(7, 100)].into();
-        let fresh = memory.assemble(&latest(listed(), true), &alice, &users, Timestamp(1));
+        let mut used = |latest: &[(&'static str, Latest)], now| {
+            let shown = memory.assemble(latest, &alice, &users, Timestamp(now)).0;
+            (
+                shown.devices[0].memory_used.clone(),
+                shown.processes[0].memory.clone(),
+            )
+        };
+        let all = Bytes(60 * GIB);
+        let (value, old) = (Reading::Value(all), Reading::Stale(all, 1));
+        let late = latest(listed(), false);
+        assert_eq!(used(&latest(listed(), true), 1).1, value);
+        assert_eq!(used(&late, 999), (value.clone(), value));
+        assert_eq!(used(&late, 1_000), (old.clone(), old.clone()));
+        let [(name, last)] = latest(listed(), false);
+        let failure = Some(Failure::Failed("it ended".into()));
+        let failed = [(name, Latest { failure, ..last })];
+        assert_eq!(used(&failed, 2), (old.clone(), old));
+    }
+
+    #[test]
+    fn an_old_list_never_names_whoever_has_the_pid_now() {
+        let (mut memory, users) = (Memory::default(), Users::start(System::here()).unwrap());
+        let alice: People = [person(7, 100)].into();
+        let fresh = memory
+            .assemble(&latest(listed(), true), &alice, &users, Timestamp(1))
+            .0;
         assert_eq!(fresh.processes.len(), 1);
-        let old = memory.assemble(&latest(listed(), false), &alice, &users, Timestamp(2));
+        let old = memory
+            .assemble(&latest(listed(), false), &alice, &users, Timestamp(2))
+            .0;
         assert_eq!(old.processes.len(), 1);
         for others in [[person(7, 900)].into(), People::new()] {
-            let old = memory.assemble(&latest(listed(), false), &others, &users, Timestamp(3));
+            let old = memory
+                .assemble(&latest(listed(), false), &others, &users, Timestamp(3))
+                .0;
             assert_eq!(old.processes, []);
             // What it held was explained when it was read, and still is.
             assert_eq!(
@@ -407,19 +503,23 @@ mod tests {
 
     #[test]
     fn what_a_silent_card_told_is_as_old_as_its_last_answer_though_others_answered() {
-        let (mut memory, users) = (Memory::default(), Users::start(System).unwrap());
+        let (mut memory, users) = (Memory::default(), Users::start(System::here()).unwrap());
         let alice: People = [person(7, 100)].into();
-        let fresh = memory.assemble(&latest(listed(), true), &alice, &users, Timestamp(1_000));
-        let old = memory.assemble(&silent(listed()), &alice, &users, Timestamp(9_000));
+        let fresh = memory
+            .assemble(&latest(listed(), true), &alice, &users, Timestamp(1_000))
+            .0;
+        let old = memory
+            .assemble(&silent(listed()), &alice, &users, Timestamp(9_000))
+            .0;
         let used = Bytes(60 * GIB);
         let rows = |snapshot: &Snapshot| -> Vec<_> {
             let rows = snapshot.processes.iter();
-            rows.map(|row| (row.pid, row.first_seen, row.memory.clone()))
+            rows.map(|row| (row.pid, row.first_seen.clone(), row.memory.clone()))
                 .collect()
         };
-        let first = Timestamp(1_000);
-        assert_eq!(rows(&fresh), [(7, first, Reading::Value(used))]);
-        assert_eq!(rows(&old), [(7, first, Reading::Stale(used, 8))]);
+        let first = Reading::Value(Timestamp(1_000));
+        assert_eq!(rows(&fresh), [(7, first.clone(), Reading::Value(used))]);
+        assert_eq!(rows(&old), [(7, first.clone(), Reading::Stale(used, 8))]);
         let device = &old.devices[0];
         assert_eq!(
             (device.memory_used.clone(), device.process_count.clone()),
@@ -427,18 +527,27 @@ mod tests {
         );
         // Whoever has the pid since is not named, and who had it is not forgotten.
         let others: People = [person(7, 900)].into();
-        let taken = memory.assemble(&silent(listed()), &others, &users, Timestamp(10_000));
+        let taken = memory
+            .assemble(&silent(listed()), &others, &users, Timestamp(10_000))
+            .0;
         assert_eq!(taken.processes, []);
-        let back = memory.assemble(&latest(listed(), true), &alice, &users, Timestamp(11_000));
+        let back = memory
+            .assemble(&latest(listed(), true), &alice, &users, Timestamp(11_000))
+            .0;
         assert_eq!(rows(&back), [(7, first, Reading::Value(used))]);
     }
 
     #[test]
     fn a_pid_that_is_no_process_here_is_as_old_as_its_stay_in_the_list() {
-        let (mut memory, users) = (Memory::default(), Users::start(System).unwrap());
+        let (mut memory, users) = (Memory::default(), Users::start(System::here()).unwrap());
         let mut first_seen = |list, people: &People, now| {
-            let snapshot = memory.assemble(&latest(list, true), people, &users, Timestamp(now));
-            snapshot.processes.first().map(|row| row.first_seen)
+            let snapshot = memory
+                .assemble(&latest(list, true), people, &users, Timestamp(now))
+                .0;
+            snapshot
+                .processes
+                .first()
+                .and_then(|row| row.first_seen.known().copied())
         };
         let nobody = People::new();
         assert_eq!(first_seen(listed(), &nobody, 1), Some(Timestamp(1)));
@@ -460,9 +569,11 @@ mod tests {
                 all[0].start_ticks = start_ticks;
                 all
             });
-            let (mut memory, users) = (Memory::default(), Users::start(System).unwrap());
+            let (mut memory, users) = (Memory::default(), Users::start(System::here()).unwrap());
             let now: People = [person(7, 900)].into();
-            let snapshot = memory.assemble(&latest(listed, true), &now, &users, Timestamp(1));
+            let snapshot = memory
+                .assemble(&latest(listed, true), &now, &users, Timestamp(1))
+                .0;
             let rows = snapshot.processes.into_iter();
             rows.map(|row| (row.pid, row.start_ticks)).collect()
         };
@@ -480,11 +591,16 @@ mod tests {
 
     #[test]
     fn a_list_that_fails_once_does_not_restart_the_time_on_the_gpu() {
-        let (mut memory, users) = (Memory::default(), Users::start(System).unwrap());
+        let (mut memory, users) = (Memory::default(), Users::start(System::here()).unwrap());
         let people: People = [person(7, 100)].into();
         let mut first_seen = |list, now| {
-            let snapshot = memory.assemble(&latest(list, true), &people, &users, Timestamp(now));
-            snapshot.processes.first().map(|row| row.first_seen)
+            let snapshot = memory
+                .assemble(&latest(list, true), &people, &users, Timestamp(now))
+                .0;
+            snapshot
+                .processes
+                .first()
+                .and_then(|row| row.first_seen.known().copied())
         };
         assert_eq!(first_seen(listed(), 1), Some(Timestamp(1)));
         assert_eq!(first_seen(Reading::Failed("999".into()), 2), None);

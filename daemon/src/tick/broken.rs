@@ -5,6 +5,7 @@ use crate::backend::reader::Latest;
 use crate::backend::{DeviceReadings, SILENT};
 use crate::holders::NOT_YET;
 use gpukill_policy::health::complaints;
+use gpukill_proto::reading::IMPOSSIBLE;
 use gpukill_proto::snapshot::{BackendState, Device, DeviceId, Snapshot, Vitals};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -66,8 +67,18 @@ pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> 
 /// a busy machine is no fault, and its readings tell their age anyway.
 const LATE: Duration = Duration::from_secs(3);
 
+/// What is wrong with a backend whose driver is slow.
+const SLOW: &str = "answers slowly: polls are less frequent until it answers in time again";
+
 fn late(name: &str, latest: &Latest, snapshot: &Snapshot) -> Option<Broken> {
-    if latest.is_fresh() || latest.failure.is_some() {
+    if latest.failure.is_some() {
+        return None;
+    }
+    // One fault while it lasts, though every other answer may come in time.
+    if latest.slow.is_some() {
+        return Some((name.to_owned(), SLOW.to_owned()));
+    }
+    if latest.is_fresh() {
         return None;
     }
     let mut backends = snapshot.backends.iter();
@@ -100,7 +111,7 @@ fn unseen(latest: &[(&'static str, Latest)]) -> BTreeSet<Broken> {
         .collect()
 }
 
-/// Lists of processes that could not be had.
+/// Lists that could not be had, and what in them cannot be.
 fn lists(
     latest: &[(&'static str, Latest)],
     indices: &BTreeMap<&DeviceId, u32>,
@@ -114,11 +125,29 @@ fn lists(
     devices
         .filter(|device| device.lost.is_none() && device.silent_since.is_none())
         .filter(|device| !is_asleep(&device.vitals))
-        .filter_map(|device| {
-            let why = device.processes.failure()?;
+        .flat_map(|device| {
             let index = indices.get(&device.id).copied().unwrap_or(device.index);
-            Some((format!("GPU {index}"), format!("processes: {why}")))
+            let what = what_of_lists(device).into_iter();
+            what.map(move |what| (format!("GPU {index}"), what))
         })
+        .collect()
+}
+
+/// What is wrong with the lists of processes and of instances of one device.
+fn what_of_lists(device: &DeviceReadings) -> Vec<String> {
+    let list = device.processes.failure();
+    let instances = device.instances_fault.as_deref();
+    let held = device.processes.known().into_iter().flatten();
+    let mut held = held.filter_map(|process| process.memory.failure());
+    // One is told: of many the same thing is wrong.
+    let impossible = held.find(|why| why.starts_with(IMPOSSIBLE));
+    let all = [
+        ("processes", list),
+        ("instances", instances),
+        ("memory of a process", impossible),
+    ];
+    let all = all.into_iter();
+    all.filter_map(|(what, why)| Some(format!("{what}: {}", why?)))
         .collect()
 }
 
@@ -132,7 +161,8 @@ fn is_asleep(vitals: &Vitals) -> bool {
 fn of_device(device: &Device, works: bool) -> Vec<Broken> {
     let part = format!("GPU {}", device.index);
     if let Some(loss) = &device.lost {
-        let what = format!("lost ({}): needs a reset or a reboot", loss.reason);
+        let (words, remedy) = (loss.kind.words(), loss.kind.remedy());
+        let what = format!("{words} ({}){remedy}", loss.reason);
         return vec![(part, what)];
     }
     if !works || is_asleep(&device.vitals) {
@@ -207,6 +237,22 @@ mod tests {
         assert_eq!(told(Some(2_999), false), None);
         assert_eq!(told(Some(3_000), false), old);
         assert_eq!(told(Some(3_000), true), None);
+        let slow = Latest {
+            slow: Some(Duration::from_secs(4)),
+            on_time: true,
+            ..Latest::default()
+        };
+        let snapshot = Snapshot {
+            host: String::new(),
+            taken_at: Timestamp(0),
+            tick: 1,
+            devices: Vec::new(),
+            processes: Vec::new(),
+            backends: Vec::new(),
+            faults: Vec::new(),
+        };
+        let fault = late("nvidia", &slow, &snapshot);
+        assert_eq!(fault, Some(("nvidia".to_owned(), SLOW.to_owned())));
         let never = "has not answered yet: the driver may be waking its devices";
         assert_eq!(told(None, false), Some(never.to_owned()));
     }

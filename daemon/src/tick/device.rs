@@ -48,8 +48,8 @@ pub(super) fn device(
         memory_unattributed: aged(&unexplained(read, &memory), age),
         memory_unified: memory.unified,
         vitals: match age {
-            Some(seconds) => read.vitals.clone().aged(seconds),
-            None => read.vitals.clone(),
+            Some(seconds @ 1..) => read.vitals.clone().aged(seconds),
+            Some(0) | None => read.vitals.clone(),
         },
         instances: instances.collect(),
         process_count: aged(&count(read, rows), age),

@@ -123,6 +123,13 @@ impl Sight<'_> {
                 holder.shares_with = Some(sharer.with);
             }
         }
+        for passed in read.map_or(&[][..], |read| &read.passed) {
+            if let Some(holder) = holders.get_mut(&passed.key.pid)
+                && holder.start_ticks.known() == Some(&passed.key.start_ticks)
+            {
+                holder.passed_from = Some(passed.first);
+            }
+        }
         if let Some(why) = self.unlisted(device) {
             let unlisted = holders.values_mut().filter(|holder| !holder.listed);
             unlisted.for_each(|holder| holder.memory = Reading::Failed(why.clone()));
@@ -242,6 +249,7 @@ fn nobody(pid: u32) -> Holder {
         holds_this_device: false,
         listed: false,
         shares_with: None,
+        passed_from: None,
         used_for: Use::default(),
         memory: Reading::Unsupported,
     }

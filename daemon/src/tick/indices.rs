@@ -48,6 +48,11 @@ impl Indices {
         }
     }
 
+    /// The bus that the devices are on.
+    pub(super) const fn bus(&self) -> Option<&Bus> {
+        self.bus.as_ref()
+    }
+
     /// The number of each of these; `are_all` says whether every backend has
     /// answered: before that, numbers are not for good.
     pub(super) fn of<'a>(

@@ -42,6 +42,13 @@ impl Bus {
         }
     }
 
+    /// Whether there is a device at this address; `None` where no bus is seen.
+    pub(super) fn has(&self, address: &str) -> Option<bool> {
+        self.directory
+            .is_dir()
+            .then(|| self.directory.join(address).exists())
+    }
+
     /// The GPUs, by address.
     pub(super) fn slots(&self) -> Vec<Slot> {
         let entries = sysfs::entries(&self.directory).into_iter();

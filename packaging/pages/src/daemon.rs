@@ -1,7 +1,7 @@
 //! The pages of gpukilld and gpukill-reset.
 
 use crate::client;
-use crate::command::{Node, arguments, beginning, exit_status};
+use crate::command::{Node, arguments, beginning, commands, exit_status};
 use crate::reference;
 use crate::roff::{Name, Page, bold, italic, marked, plain};
 use clap::{Command, CommandFactory as _};
@@ -58,7 +58,12 @@ pub(crate) fn helper() -> Command {
 
 /// All pages.
 pub(crate) fn pages(date: &str) -> Vec<Page> {
-    vec![daemon_page(date), helper_page(date)]
+    let command = built();
+    let restore = Node::root(&command).children();
+    let restore = restore.iter().map(|node| restore_page(node, date));
+    let mut pages = vec![daemon_page(date), helper_page(date)];
+    pages.extend(restore);
+    pages
 }
 
 /// The default of a key, without its quotes, and what it is for.
@@ -76,6 +81,7 @@ fn daemon_page(date: &str) -> Page {
         + client::name().words()
         + plain(" over a Unix socket. It opens no network socket.");
     page.paragraph(&what);
+    commands(&mut page, &root, 8);
     arguments(&mut page, &root, 8);
     let meanings = [
         (0, "It was told to stop, or said what it was asked."),
@@ -96,6 +102,33 @@ fn daemon_page(date: &str) -> Page {
     let mut others = vec![client::name(), helper_name()];
     others.extend(reference::names());
     page.see_also(&others);
+    page
+}
+
+fn restore_page(node: &Node<'_>, date: &str) -> Page {
+    let mut page = Page::new(node.page(8), date, &node.about());
+    beginning(&mut page, node);
+    let what = "FILE is a regular file that belongs to root and that nobody else may write. The \
+                store that it replaces is kept in replaced-TIME below the state directory, and \
+                what its record of actions has beyond the backup is carried over. The restore is \
+                recorded. With --user a person restores their own store.";
+    page.paragraph(&plain(what));
+    arguments(&mut page, node, 8);
+    page.section("EXAMPLES");
+    for (line, does) in [
+        (
+            "systemctl stop gpukilld",
+            "Nothing is restored while it runs.",
+        ),
+        (
+            "gpukilld restore gpukill.tar --dry-run",
+            "What would replace what.",
+        ),
+        ("gpukilld restore gpukill.tar", "Replaces the store."),
+    ] {
+        page.entry(&bold(line), &plain(does));
+    }
+    page.see_also(&[name(), client::name()]);
     page
 }
 

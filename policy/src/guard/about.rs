@@ -2,10 +2,11 @@
 //! so that a replay judges the same.
 
 use super::rules::PersonBy;
+use crate::select::{is_of_a_login, is_user_manager};
 use gpukill_proto::guard::Person;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::rogue::Suspected;
-use gpukill_proto::snapshot::{Device, GpuProcess, Place, Scheduler};
+use gpukill_proto::snapshot::{Device, GpuProcess, NetworkRole, Place, Scheduler};
 use gpukill_proto::units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -23,6 +24,8 @@ pub struct About {
     pub login_uid: Option<Option<u32>>,
     /// Whether it has the box's own user namespace.
     pub is_of_the_box: Option<bool>,
+    /// Whether its name is to be believed: [`GpuProcess::name_is_trusted`].
+    pub has_trusted_name: Option<bool>,
     /// The names of its owner's groups.
     pub groups: Option<Vec<String>>,
     /// The kernel's name for it.
@@ -63,6 +66,8 @@ pub struct About {
     /// What the watch for rogues says of it. Not known where it was not looked at yet;
     /// `Some(None)` where it was, and there is no verdict.
     pub suspected: Option<Option<Suspected>>,
+    /// How others use its job over TCP.
+    pub network: Option<NetworkRole>,
 }
 
 impl About {
@@ -91,6 +96,7 @@ impl About {
             login_name: process.login_user.last_known().cloned().flatten(),
             login_groups: process.login().and_then(of_user),
             is_of_the_box: process.namespace_owner.last_known().map(Option::is_none),
+            has_trusted_name: process.name_is_trusted.last_known().copied(),
             // Who is no user of the box is in none of its groups.
             groups: owner.and_then(|owner| owner.uid.map_or_else(|| Some(Vec::new()), of_user)),
             name: process.name.last_known().cloned(),
@@ -101,6 +107,7 @@ impl About {
                 .last_known()
                 .map(|job| (job.id(), job.to_string())),
             is_orphaned: is_orphaned(process),
+            network: process.network_role.last_known().cloned(),
             ..Self::default()
         }
         .placed(&process.place)
@@ -229,8 +236,7 @@ impl About {
     /// was: there it is the user's own word, and could be anybody's name.
     fn is_in_a_login(&self) -> Option<bool> {
         let (unit, scheduler) = (self.unit.as_ref()?, self.scheduler.as_ref()?);
-        let is_of_logins = |unit: &String| unit.starts_with("session-") || is_manager(unit);
-        Some(scheduler.is_none() && unit.as_ref().is_none_or(is_of_logins))
+        Some(scheduler.is_none() && unit.as_deref().is_none_or(is_of_a_login))
     }
 
     /// Whether a container that it is in is its user's own: below their own systemd they
@@ -240,7 +246,7 @@ impl About {
     pub(crate) fn contains_itself(&self) -> bool {
         let is_of_a_user = self.owner.as_ref().is_some_and(|owner| owner.uid.is_some());
         let unit = self.unit.as_ref();
-        is_of_a_user && unit.is_some_and(|unit| unit.as_deref().is_none_or(is_manager))
+        is_of_a_user && unit.is_some_and(|unit| unit.as_deref().is_none_or(is_user_manager))
     }
 
     /// Whether it is in a container, where files lie as its image says. What was stored
@@ -286,18 +292,12 @@ fn is_orphaned(process: &GpuProcess) -> Option<bool> {
         return Some(false);
     }
     let unit = process.place.unit.last_known()?.as_ref();
-    if unit.is_some_and(|unit| unit.name.ends_with(".service") && !is_manager(&unit.name)) {
+    if unit.is_some_and(|unit| unit.name.ends_with(".service") && !is_user_manager(&unit.name)) {
         return Some(false);
     }
     // Parents are told without pid 1.
     let adopts = |name: &str| name == "systemd" || name == "init";
     Some(process.parents.first().is_none_or(|it| adopts(&it.name)))
-}
-
-/// `user@1000.service`: a systemd of a user's own, below which all that they start
-/// lies.
-fn is_manager(unit: &str) -> bool {
-    unit.starts_with("user@")
 }
 
 /// What a device has for programs: without what the driver keeps for itself.

@@ -3,13 +3,15 @@
 //! it had stopped.
 
 use super::breaker::Breaker;
-use super::ghosts::{Ended, Process, Progress};
+use super::ended::{Ended, Process, Progress};
 use super::judge::Rulebook;
 use super::limits::milliseconds;
 use super::memory::{JobKey, Memory, is_current};
+use super::snoozes::Grant;
 use super::warned::NotSnoozed;
+use super::whose::PersonKey;
 use gpukill_proto::guard::{
-    Acted, GuardMode, GuardRecord, GuardStep, JudgedRun, OpenViolation, Subject,
+    Acted, GuardMode, GuardRecord, GuardStep, JudgedRun, OpenViolation, RulesDoubt, Subject,
 };
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
@@ -112,7 +114,10 @@ impl Memory {
         let progress = match signals {
             Signals::Sent => Progress::Over,
             Signals::Unsent => {
-                self.breaker.uncounts(ending.record.at);
+                if let Some(victim) = ending.record.step.victim() {
+                    let person = PersonKey::from(&victim.job.owner);
+                    self.breaker.remove(&person, ending.record.at);
+                }
                 Progress::Failed
             }
         };
@@ -145,7 +150,7 @@ impl Memory {
         at: Timestamp,
     ) -> Result<Vec<GuardRecord>, NotSnoozed> {
         let has = |it: &Ended| it.all().any(|process| *process == snoozer.process);
-        let is_ended = |it: &Ended| !it.is_ghost && it.progress.had_signals() && has(it);
+        let is_ended = |it: &Ended| it.progress.had_signals() && has(it);
         if self.ended.values().any(is_ended) {
             return Err(NotSnoozed::TooLate);
         }
@@ -170,21 +175,27 @@ impl Memory {
                 continue;
             };
             match opened.warned.snooze(snoozer.owner, more, at) {
-                Ok(granted) => records.push(GuardRecord {
-                    at,
-                    rule: open.rule,
-                    subject: open.subject,
-                    mode: open.mode,
-                    is_rehearsed: false,
-                    step: GuardStep::Snoozed {
-                        by: snoozer.by,
-                        owner: snoozer.owner,
-                        until: granted.until,
-                        left: granted.left,
-                    },
-                    evidence: open.evidence,
-                    message: open.message,
-                }),
+                Ok(granted) => {
+                    let record = GuardRecord {
+                        at,
+                        rule: open.rule,
+                        subject: open.subject,
+                        mode: open.mode,
+                        step: GuardStep::Snoozed {
+                            by: snoozer.by,
+                            owner: snoozer.owner,
+                            until: granted.until,
+                            left: granted.left,
+                        },
+                        evidence: open.evidence,
+                        message: open.message,
+                    };
+                    let grant = Grant::of(&record, Some(snoozer.process), granted.used);
+                    if !grant.is_some_and(|grant| self.snoozes.grant(grant)) {
+                        return Err(NotSnoozed::NoneLeft);
+                    }
+                    records.push(record);
+                }
                 Err(other) => why = why.min(Some(other)).or(Some(other)),
             }
         }
@@ -203,7 +214,7 @@ impl Memory {
         for (job, ended) in &mut self.ended {
             let is_of_rule = ended.rule.as_ref().is_some_and(|it| it.0 == record.rule);
             let is_of_rule = is_of_rule && is_of(&record.subject, job, ended);
-            let is_chosen = ended.progress == Progress::Chosen && !ended.is_ghost;
+            let is_chosen = ended.progress == Progress::Chosen;
             if is_of_rule && is_chosen && job.uid == Some(owner) {
                 ended.progress = Progress::Failed;
             }
@@ -216,20 +227,47 @@ impl Memory {
         self.breaker.tripped_at()
     }
 
-    /// An admin says that it is to go on: who was ended before counts no more.
+    /// Whether that was in a dry run, which ended nobody before either.
+    #[must_use]
+    pub const fn is_trip_simulated(&self) -> bool {
+        self.breaker.is_trip_simulated()
+    }
+
+    /// Since when rules on behaviour only warn, as they may not fit this box.
+    #[must_use]
+    pub const fn doubt(&self) -> Option<RulesDoubt> {
+        self.fit.doubt()
+    }
+
+    /// An admin says that it is to go on, by the rules as they are: who was ended before
+    /// counts no more.
     pub fn goes_on(&mut self) {
         self.breaker = Breaker::default();
+        self.fit.confirm();
+    }
+
+    /// Notes a snooze that was granted elsewhere: a test and a replay know of it too.
+    pub fn snoozed(&mut self, grant: Grant) {
+        self.snoozes.grant(grant);
+    }
+
+    /// The snoozes of the last day.
+    #[must_use]
+    pub fn snoozes(&self) -> &[Grant] {
+        self.snoozes.all()
     }
 
     /// What holds while nobody is judged: who had signals is not ended a second time when
-    /// somebody judges again, and a guard that has stopped has stopped.
+    /// somebody judges again, a guard that has stopped has stopped, and a snooze holds.
     #[must_use]
     pub fn at_rest(self) -> Self {
         let mut ended = self.ended;
-        ended.retain(|_, it| !it.is_ghost && it.progress.had_signals());
+        ended.retain(|_, it| it.progress.had_signals());
         Self {
             ended,
             breaker: self.breaker,
+            fit: self.fit,
+            snoozes: self.snoozes,
             ..Self::default()
         }
     }
@@ -239,6 +277,7 @@ impl Memory {
     pub fn after_a_boot(self) -> Self {
         Self {
             breaker: self.breaker,
+            fit: self.fit,
             ..Self::default()
         }
     }

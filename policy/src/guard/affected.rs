@@ -4,14 +4,17 @@
 //! grace from that moment on. What a look or two tells is not known yet: they may be over
 //! by then.
 
-use super::judge::{Policy, Rulebook};
+use super::judge::{Course, Policy, Rulebook};
 use super::rules::{Measures, Rehearsed, Rules};
+use super::warned::is_read;
 use crate::select::is_user;
 use gpukill_proto::guard::{
-    GuardAction, GuardMode, GuardRecord, Milder, OpenViolation, Person, Subject, Told,
+    Evidence, GuardAction, GuardMode, GuardRecord, Milder, OpenViolation, Person, Subject, Told,
 };
+use gpukill_proto::snapshot::NetworkRole;
+use gpukill_proto::units::Timestamp;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// What comes of one violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +25,8 @@ pub enum Comes {
     Rehearsed(Because),
     /// Whoever it is is warned, and nobody is ended.
     Warned(Because),
-    /// A job is ended after so long, if nothing changes.
-    EndsAfter(Duration),
+    /// A job is ended, not before this moment, if nothing changes.
+    EndsNotBefore(Timestamp),
     /// A job is ended at the next look, or the one after it.
     EndsAtOnce,
 }
@@ -35,23 +38,28 @@ pub enum Because {
     OfTheRule,
     /// Their own policy is milder than the rule that they break.
     OfTheirPolicy,
+    /// It is a service, and the rule is about idleness or waste.
+    IsService,
+    /// Nobody can be warned of it, and nothing is ended without a warning.
+    NobodyReads,
 }
 
-/// What comes of a violation that goes on, once these rules hold.
+/// What comes of a violation that goes on, once these rules hold from now on.
 #[must_use]
-pub fn comes(of: &OpenViolation, rules: &Rulebook) -> Comes {
-    let policy = rules.find(&of.rule.source);
-    let course = policy.and_then(|policy| Some((policy, rules.course(policy, of.rule.kind)?)));
-    let Some((policy, course)) = course else {
+pub fn comes(of: &OpenViolation, rules: &Rulebook, now: Timestamp) -> Comes {
+    let Some((policy, course)) = course(of, rules) else {
         return Comes::Nothing;
     };
-    let people = people(&of.subject, &of.evidence.runs);
-    let users = users(rules.rules(), people.into_iter());
-    let own = rules.milder(&course, policy, users);
+    let own = own_course(of, rules, (policy, &course));
     let because = |is_milder| match is_milder {
         true => Because::OfTheirPolicy,
         false => Because::OfTheRule,
     };
+    let not_before = |at: Timestamp| Comes::EndsNotBefore(of.snoozed_until.unwrap_or(at).max(at));
+    let ends = own.mode > GuardMode::DryRun && own.action == GuardAction::Terminate;
+    if ends && is_spared_service(of, rules, policy) {
+        return Comes::Warned(Because::IsService);
+    }
     match (own.mode, own.action, own.acts) {
         (GuardMode::Disabled, _, _) => Comes::Nothing,
         (GuardMode::DryRun, _, _) => Comes::Rehearsed(because(own.mode < course.mode)),
@@ -59,12 +67,101 @@ pub fn comes(of: &OpenViolation, rules: &Rulebook) -> Comes {
             Comes::Warned(because(own.action != course.action))
         }
         (GuardMode::Soft | GuardMode::Enforce, GuardAction::Terminate, Rehearsed::Soft) => {
-            Comes::EndsAfter(Duration::from_millis(own.grace_ms))
+            match is_read_by_nobody(of) {
+                true => Comes::Rehearsed(Because::NobodyReads),
+                false => {
+                    let grace = i64::try_from(own.grace_ms).unwrap_or(i64::MAX);
+                    not_before(Timestamp(now.0.saturating_add(grace)))
+                }
+            }
         }
         (GuardMode::Soft | GuardMode::Enforce, GuardAction::Terminate, Rehearsed::Enforce) => {
-            Comes::EndsAtOnce
+            match of.snoozed_until {
+                Some(until) if until > now => not_before(until),
+                Some(_) | None => Comes::EndsAtOnce,
+            }
         }
     }
+}
+
+/// A violation as these rules have it, which were judged by others at the last sample: nobody
+/// is judged by them yet. `None` where they say nothing of it.
+#[must_use]
+pub fn under(of: &OpenViolation, judged_by: &Rulebook, rules: &Rulebook) -> Option<OpenViolation> {
+    let (policy, course) = course(of, rules)?;
+    let before = judged_by.find(&of.rule.source);
+    if before.is_some_and(|before| judged_by.print_of(before) == rules.print_of(policy)) {
+        return Some(of.clone());
+    }
+    let own = own_course(of, rules, (policy, &course));
+    let is_spared_service =
+        own.action == GuardAction::Terminate && is_spared_service(of, rules, policy);
+    Some(OpenViolation {
+        mode: own.mode,
+        action: match is_spared_service {
+            true => GuardAction::Warn,
+            false => own.action,
+        },
+        warned_at: None,
+        warnings: 0,
+        deadline: None,
+        readers: Vec::new(),
+        ended_at: None,
+        message: course.message.clone(),
+        evidence: Evidence {
+            is_spared_service,
+            ..of.evidence.clone()
+        },
+        ..of.clone()
+    })
+}
+
+/// What comes of it by the rule, for whomever nothing milder is said of.
+fn course(of: &OpenViolation, rules: &Rulebook) -> Option<(Policy, Course)> {
+    let policy = rules.find(&of.rule.source)?;
+    if rules
+        .conduct(policy)
+        .is_some_and(|kind| kind != of.rule.kind)
+    {
+        return None;
+    }
+    Some((policy, rules.course(policy, of.rule.kind)?))
+}
+
+/// The same for those who broke it.
+fn own_course<'c>(
+    of: &OpenViolation,
+    rules: &Rulebook,
+    (policy, course): (Policy, &'c Course),
+) -> Cow<'c, Course> {
+    let people = people(&of.subject, &of.evidence.runs);
+    rules.milder(course, policy, users(rules.rules(), people.into_iter()))
+}
+
+/// Whether it is about a service that these rules only warn about.
+fn is_spared_service(of: &OpenViolation, rules: &Rulebook, policy: Policy) -> bool {
+    is_idle_service(of) && !rules.ends_services(policy)
+}
+
+/// Whether it is about a service that is idle, or wastes a device.
+#[must_use]
+pub fn is_idle_service(of: &OpenViolation) -> bool {
+    let is_service = |told: &Told| {
+        let role = told.context.network_role.as_ref();
+        role.is_some_and(NetworkRole::is_service)
+    };
+    let is_one = of.evidence.is_spared_service || of.evidence.runs.iter().any(is_service);
+    of.rule.kind.spares_services() && is_one
+}
+
+/// Whether it is known that nobody by whom it is known reads a warning.
+fn is_read_by_nobody(of: &OpenViolation) -> bool {
+    let told = &of.evidence.runs;
+    let reads = |told: &Told| {
+        let uid = told.owner.as_ref().and_then(|owner| owner.uid);
+        uid.is_some_and(is_read)
+    };
+    told.len() >= of.evidence.count as usize && !told.iter().any(reads)
 }
 
 /// What the own policy of whoever broke a rule makes of it, where that is one person and
@@ -139,150 +236,4 @@ fn users<'p>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::read::read;
-    use super::super::testing::{Guard, World};
-    use super::*;
-
-    fn book(text: &str) -> Rulebook {
-        Rulebook::of(read(text).unwrap_or_else(|mistakes| panic!("{mistakes:?}")))
-    }
-
-    /// Alice breaks a rule of everybody's, bob one of his own, with what both hold.
-    fn open() -> Vec<OpenViolation> {
-        let rules = "[global]\ndefault_memory_limit_gb = 10\n\
-            [user_policies.bob]\nmemory_limit_gb = 15\n";
-        let mut world = World::new(1);
-        world.start(100, "alice").uses(0, 20, 50).job("one");
-        world.start(101, "bob").uses(0, 20, 50).job("other");
-        let mut guard = Guard::new(book(rules).rules().clone());
-        guard.watches(&mut world, 3);
-        guard.memory.violations()
-    }
-
-    #[test]
-    fn what_comes_of_violations_follows_from_the_rules_and_from_whose_they_are() {
-        let open = open();
-        let limits = "[user_policies.bob]\nmemory_limit_gb = 15\n";
-        let mild = |of_alice: &str| format!("{limits}[user_policies.alice]\n{of_alice}\n");
-        let global = |mode: &str, rest: &str| {
-            let soft = mode == "soft";
-            format!(
-                "[global]\nenabled = true\ndry_run = {}\ndefault_memory_limit_gb = 10\n\
-                 [enforcement]\nsoft_enforcement = {soft}\nhard_enforcement = {}\n\
-                 grace_period_seconds = 60\n{rest}",
-                mode == "dry-run",
-                !soft
-            )
-        };
-        let minute = Comes::EndsAfter(Duration::from_secs(60));
-        let hour = Comes::EndsAfter(Duration::from_secs(3_600));
-        let (rule, own) = (Because::OfTheRule, Because::OfTheirPolicy);
-        for (rules, of_alice, of_bob) in [
-            (global("soft", limits), minute, minute),
-            (
-                global("enforce", limits),
-                Comes::EndsAtOnce,
-                Comes::EndsAtOnce,
-            ),
-            (
-                global("dry-run", limits),
-                Comes::Rehearsed(rule),
-                Comes::Rehearsed(rule),
-            ),
-            // The whole policy of one who broke another rule is milder.
-            (
-                global("soft", &mild("mode = 'dry-run'")),
-                Comes::Rehearsed(own),
-                minute,
-            ),
-            (
-                global("enforce", &mild("action = 'warn'")),
-                Comes::Warned(own),
-                Comes::EndsAtOnce,
-            ),
-            (
-                global("enforce", &mild("mode = 'soft'\ngrace = '1h'")),
-                hour,
-                Comes::EndsAtOnce,
-            ),
-            // What a rule says of itself is the rule's.
-            (
-                global("soft", &format!("{limits}action = 'warn'\n")),
-                minute,
-                Comes::Warned(rule),
-            ),
-            // It is said no more.
-            (global("soft", ""), minute, Comes::Nothing),
-            (
-                "[global]\nenabled = false\n".into(),
-                Comes::Nothing,
-                Comes::Nothing,
-            ),
-        ] {
-            let rules = book(&rules);
-            let come: Vec<Comes> = open.iter().map(|open| comes(open, &rules)).collect();
-            assert_eq!(come, [of_alice, of_bob], "{:?}", rules.rules());
-        }
-    }
-
-    #[test]
-    fn an_own_policy_that_is_milder_is_told_in_a_dry_run_too() {
-        let open = open();
-        let with = |global: &str, of_alice: &str| {
-            book(&format!(
-                "[global]\n{global}\ndefault_memory_limit_gb = 10\n\
-                 [user_policies.bob]\nmemory_limit_gb = 15\n\
-                 [user_policies.alice]\n{of_alice}\n"
-            ))
-        };
-        let (dry, live) = ("enabled = true", "enabled = true\ndry_run = false");
-        for (global, of_alice, expected) in [
-            (live, "mode = 'dry-run'", Some(Milder::Rehearsed)),
-            (dry, "mode = 'dry-run'", Some(Milder::Rehearsed)),
-            (live, "action = 'warn'", Some(Milder::Warned)),
-            (dry, "action = 'warn'", Some(Milder::Warned)),
-            (
-                live,
-                "action = 'warn'\nmode = 'dry-run'",
-                Some(Milder::Rehearsed),
-            ),
-            (live, "mode = 'soft'", None),
-            (live, "action = 'terminate'", None),
-            (live, "priority = 7", None),
-            ("enabled = false", "mode = 'dry-run'", None),
-        ] {
-            let rules = with(global, of_alice);
-            let told: Vec<_> = open.iter().map(|open| milder(open, &rules)).collect();
-            assert_eq!(told, [expected, None], "{global} {of_alice}");
-        }
-        // Of several people each has their own, and of the violation there is none.
-        let rules = with(live, "action = 'warn'");
-        let group = OpenViolation {
-            subject: Subject::Group("ml".into()),
-            ..open[0].clone()
-        };
-        assert_eq!(milder(&group, &rules), None);
-    }
-
-    #[test]
-    fn whoever_records_are_about_is_spared_by_their_own_policy_alone() {
-        let rules = "[global]\ndefault_memory_limit_gb = 10\n\
-            [user_policies.bob]\nmemory_limit_gb = 15\nmode = 'dry-run'\n\
-            [user_policies.carol]\naction = 'warn'\n";
-        let mut world = World::new(1);
-        world.start(100, "alice").uses(0, 20, 50).job("one");
-        world.start(101, "bob").uses(0, 20, 50).job("other");
-        let rules = book(rules).rules().clone();
-        let mut guard = Guard::new(rules.clone());
-        let records = guard.watches(&mut world, 60);
-        let ended = records
-            .iter()
-            .filter(|it| it.step.name() == "ended")
-            .count();
-        assert_eq!(ended, 2);
-        // Carol breaks nothing.
-        let expected = BTreeMap::from([("bob".to_owned(), Milder::Rehearsed)]);
-        assert_eq!(spared(&records, &rules), expected);
-    }
-}
+mod tests;

@@ -8,17 +8,21 @@
 //! through a whole window; all else at the second in a row. A look of which nothing is
 //! known neither confirms nor ends anything.
 
+use super::bucket::Bucket;
 use super::judge::Course;
 use super::memory::JobKey;
+use super::memory::pairs;
 use super::memory::proof::Proof;
 use super::rules::Rehearsed;
+use super::simulated::{JobPart, SimulatedEnd};
+use super::snoozes::Grant;
 use super::warned::{Warned, is_read};
 use gpukill_proto::guard::{
     GuardAction, GuardMode, GuardStep, OpenViolation, RuleKind, RuleName, Subject,
 };
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Of one rule and one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +33,9 @@ pub(crate) struct Clock {
     held_before: bool,
     /// For how long it has been known not to hold.
     settled_ms: u64,
+    /// Since when.
+    #[serde(default)]
+    not_broken_since: Option<Timestamp>,
     pub(crate) opened: Option<Opened>,
 }
 
@@ -36,11 +43,14 @@ pub(crate) struct Clock {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Opened {
     pub(crate) mode: GuardMode,
-    action: GuardAction,
+    pub(crate) action: GuardAction,
     violated_at: Timestamp,
     #[serde(default)]
     pub(crate) warned: Warned,
     ended_at: Option<Timestamp>,
+    /// In a dry run: the jobs that would have been ended, and are there still.
+    #[serde(default, with = "pairs")]
+    pub(crate) simulated: BTreeMap<JobPart, SimulatedEnd>,
     /// That nobody could be ended for it was said.
     was_spared: bool,
     /// A job that others end, of which they were told.
@@ -77,6 +87,7 @@ impl Clock {
             since,
             held_before: false,
             settled_ms: 0,
+            not_broken_since: None,
             opened: None,
         }
     }
@@ -87,11 +98,12 @@ impl Clock {
         &mut self,
         kind: RuleKind,
         course: &Course,
-        at: Timestamp,
+        (at, snoozes): (Timestamp, &BTreeMap<u32, Grant>),
         proof: impl FnOnce() -> Proof,
     ) -> Turn {
         let mut steps = Vec::new();
         self.settled_ms = 0;
+        self.not_broken_since = None;
         let is_confirmed = self.held_before || is_told_at_once(kind);
         let held_before = std::mem::replace(&mut self.held_before, true);
         let is_new = self.opened.is_none();
@@ -110,6 +122,7 @@ impl Clock {
                 violated_at: at,
                 warned: Warned::default(),
                 ended_at: None,
+                simulated: BTreeMap::new(),
                 was_spared: false,
                 left_to: None,
                 evidence: evidence.clone(),
@@ -131,7 +144,7 @@ impl Clock {
                     opened.warned = Warned::default();
                     steps.extend(opened.is_spared(|| UNREAD.to_owned()));
                 }
-                steps.extend(opened.warned.warn(course, at, &readers));
+                steps.extend(opened.warned.warn(course, at, &readers, snoozes));
                 let over = opened.warned.over(course.grace_ms, at);
                 match held_before && !over.is_empty() {
                     true => Due::Of {
@@ -142,35 +155,46 @@ impl Clock {
                 }
             }
             (Rehearsed::Soft | Rehearsed::Enforce, GuardAction::Warn) => {
-                steps.extend(opened.warned.warn(course, at, &opened.readers()));
+                steps.extend(opened.warned.warn(course, at, &opened.readers(), snoozes));
                 Due::Nobody
             }
         };
         Turn { steps, due }
     }
 
-    /// It is known not to hold, for so long. Whether it is over.
-    pub(crate) fn holds_not(&mut self, seen_ms: u64, settled_after_ms: u64) -> bool {
+    /// It holds since then. Where that is later than before, and it has to hold without a
+    /// break, it is another violation: whoever was warned of the last is warned anew.
+    pub(crate) fn holds_since(&mut self, kind: RuleKind, since: Timestamp) {
+        let before = std::mem::replace(&mut self.since, since);
+        if is_unbroken(kind)
+            && before < since
+            && let Some(opened) = &mut self.opened
+        {
+            opened.warned = Warned::default();
+        }
+    }
+
+    /// It is known not to hold in this bucket. Whether it is over.
+    pub(crate) fn holds_not(
+        &mut self,
+        kind: RuleKind,
+        bucket: &Bucket,
+        settled_after_ms: u64,
+    ) -> bool {
         self.held_before = false;
-        self.settled_ms = self.settled_ms.saturating_add(seen_ms);
+        self.settled_ms = self.settled_ms.saturating_add(bucket.seen_ms);
+        self.not_broken_since.get_or_insert(bucket.from);
         // Of whoever broke it somebody was ended: who breaks it then is warned anew.
-        self.opened.is_none() || self.has_ended_somebody() || self.settled_ms >= settled_after_ms
+        self.opened.is_none()
+            || self.has_ended_somebody()
+            || is_unbroken(kind)
+            || self.settled_ms >= settled_after_ms
     }
 
-    /// Whether it does not hold since a dry run counts somebody as gone for it.
-    pub(crate) fn was_rid(&self) -> bool {
-        self.settled_ms > 0 && self.is_rehearsed()
-    }
-
-    /// Whether somebody was ended for it, or counts as if.
+    /// Whether somebody was ended for it, and not in a dry run.
     pub(crate) fn has_ended_somebody(&self) -> bool {
-        self.opened.as_ref().is_some_and(|it| it.ended_at.is_some())
-    }
-
-    /// Whether a dry run counts somebody as gone for it.
-    pub(crate) fn is_rehearsed(&self) -> bool {
         let opened = self.opened.as_ref();
-        opened.is_some_and(|it| it.ended_at.is_some() && it.mode == GuardMode::DryRun)
+        opened.is_some_and(|it| it.ended_at.is_some() && it.mode != GuardMode::DryRun)
     }
 
     /// So much time went by in which nobody looked, or the clock on the wall was set
@@ -231,6 +255,8 @@ impl Clock {
             deadline: opened.warned.deadline(),
             readers: opened.warned.told(),
             own_policy: None,
+            snoozed_until: None,
+            not_broken_since: self.not_broken_since,
             ended_at: opened.ended_at,
             evidence: opened.evidence.told(),
             message: opened.message.clone(),
@@ -261,6 +287,12 @@ impl Opened {
 
 /// Why nobody is ended after a warning that nobody reads.
 const UNREAD: &str = "nobody can be warned: whose it is, is no person of this box";
+
+/// What holds only after a whole time without a break: once that is broken nothing is left
+/// of it to settle, and who breaks the rule again is warned anew.
+const fn is_unbroken(kind: RuleKind) -> bool {
+    matches!(kind, RuleKind::Idle | RuleKind::Runaway)
+}
 
 /// What needs no second look: it is not allowed at all, or was looked at through a
 /// whole window.

@@ -46,7 +46,7 @@ mod rogue;
 mod steps;
 
 pub use book::Rulebook;
-pub(crate) use book::{Course, Policy};
+pub(crate) use book::{Course, Policy, has_grace};
 pub use bounds::Beyond;
 pub(crate) use bounds::Bounds;
 pub(crate) use finding::{Excess, Held, seen};
@@ -54,7 +54,7 @@ pub(crate) use idle::is_busy;
 pub(crate) use named::UNNAMED;
 pub(crate) use places::{Names, Places, is_called, names};
 pub(crate) use scene::{Job, Scene};
-pub(crate) use selected::Selected;
+pub(crate) use selected::{Selected, protection};
 
 use super::bucket::Bucket;
 use super::memory::{ConductMemory, Memory};
@@ -157,13 +157,16 @@ fn look_at(scene: &Scene<'_>, memory: &mut Memory, concern: &Concern, findings: 
             limit,
             min_memory,
             with_connections,
+            cpu_below,
         } => {
             let terms = idle::Terms {
                 limit,
                 min_memory,
                 with_connections,
+                cpu_below,
             };
-            idle::judge(scene, concern, terms, findings);
+            let memory = remembered(scene, memory, concern);
+            idle::judge(scene, memory, concern, terms, findings);
         }
         Conduct::Waste {
             below,
@@ -213,7 +216,7 @@ fn remembered<'m>(
     concern: &Concern,
 ) -> &'m mut ConductMemory {
     let rule = scene.book.name(concern.policy, concern.conduct.kind());
-    let print = scene.book.print_of(concern.policy);
+    let print = scene.book.print_of_measured(concern.policy);
     let memory = memory.conduct.entry(rule).or_default();
     memory.print = print;
     memory

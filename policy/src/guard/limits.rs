@@ -7,7 +7,7 @@ mod replaced;
 
 mod held_to;
 
-pub use held_to::of;
+pub use held_to::{of, protected};
 pub use replaced::replaced;
 
 use super::judge::{Policy, UNNAMED};

@@ -14,9 +14,12 @@ pub(crate) mod window;
 use super::breaker::Breaker;
 use super::bucket::{About, Bucket};
 use super::clock::Clock;
-use super::ghosts::{Ended, Ghost, Process};
+use super::ended::{Ended, Process};
+use super::fit::Fit;
 use super::judge::{Names, Places, Rulebook, Selected, is_called, names};
 use super::limits::milliseconds;
+use super::simulated::SimulatedEnd;
+use super::snoozes::Snoozes;
 use gpukill_proto::guard::{JudgedRun, OpenViolation, RuleName, Subject};
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
@@ -50,7 +53,7 @@ pub struct Memory {
     /// What is violated, and what may be.
     #[serde(with = "pairs")]
     pub(crate) clocks: BTreeMap<RuleName, Clocks>,
-    /// Jobs that were ended and have processes still: in a dry run all have.
+    /// Jobs that were ended and have processes still.
     #[serde(with = "pairs")]
     pub(crate) ended: BTreeMap<JobKey, Ended>,
     /// Where somebody was ended a short while ago, and when.
@@ -59,6 +62,12 @@ pub struct Memory {
     /// How many were ended of late.
     #[serde(default)]
     pub(crate) breaker: Breaker,
+    /// Whether rules on behaviour concern too many people.
+    #[serde(default)]
+    pub(crate) fit: Fit,
+    /// Until when nothing of somebody is ended for a violation.
+    #[serde(default)]
+    pub(crate) snoozes: Snoozes,
     /// Which devices have told who uses them.
     #[serde(default)]
     pub(crate) sight: Sight,
@@ -97,8 +106,21 @@ pub(crate) struct ConductMemory {
     pub(crate) waste: BTreeMap<Arc<JobKey>, Window<Waste>>,
     #[serde(with = "pairs::shared")]
     pub(crate) runaway: BTreeMap<Arc<JudgedRun>, Peak>,
+    /// A job takes little processor time.
+    #[serde(default, with = "pairs::shared")]
+    pub(crate) cpu: BTreeMap<Arc<JobKey>, Streak>,
     #[serde(with = "pairs::shared")]
     pub(crate) growth: BTreeMap<Arc<JudgedRun>, Window<Held>>,
+}
+
+impl ConductMemory {
+    /// Forgets windows, and keeps what bears a short time without readings.
+    fn keeps_streaks(&mut self) -> &mut Self {
+        self.waste.clear();
+        self.runaway.clear();
+        self.growth.clear();
+        self
+    }
 }
 
 /// A process that works on and on, and the most that it held meanwhile.
@@ -135,21 +157,30 @@ struct Known {
 }
 
 impl Memory {
-    /// The violations that go on, each with its clock. What a dry run would have ended
-    /// somebody for, and does not hold without them, goes on no more.
+    /// The violations that go on, each with its clock.
     #[must_use]
     pub fn violations(&self) -> Vec<OpenViolation> {
         let clocks = self.clocks.iter().flat_map(|(rule, clocks)| {
-            let of = clocks.of.iter().filter(|(_, clock)| !clock.was_rid());
+            let of = clocks.of.iter();
             of.filter_map(|(subject, clock)| clock.open(rule, subject))
         });
-        clocks.collect()
+        let at = self.until.unwrap_or_default();
+        let with_snoozes = clocks.map(|open| OpenViolation {
+            snoozed_until: self.snoozes.until(&open, at),
+            ..open
+        });
+        with_snoozes.collect()
     }
 
-    /// The jobs that a dry run would have ended and that are there still.
+    /// The jobs that a dry run would have ended and that are there still, with what they
+    /// would have been ended for.
     #[must_use]
-    pub fn ghosts(&self) -> Vec<Ghost> {
-        self.ended.values().filter_map(Ended::ghost).collect()
+    pub fn simulated_ends(&self) -> Vec<SimulatedEnd> {
+        let clocks = self.clocks.values().flat_map(|clocks| clocks.of.values());
+        let opened = clocks.filter_map(|clock| clock.opened.as_ref());
+        opened
+            .flat_map(|it| it.simulated.values().cloned())
+            .collect()
     }
 
     /// Readies it for a bucket: what the settings say otherwise, and what a gap makes
@@ -173,10 +204,13 @@ impl Memory {
         if !follows {
             self.loads.clear();
             self.devices.clear();
-            self.conduct.clear();
-            for job in self.jobs.values_mut() {
-                job.still.is_unknown(bucket.until);
-                job.alone.is_unknown(bucket.until);
+            let ms = self.missed(bucket);
+            let own = self.conduct.values_mut();
+            let own = own.flat_map(|it| it.keeps_streaks().cpu.values_mut());
+            let of_jobs = self.jobs.values_mut();
+            let of_jobs = of_jobs.flat_map(|job| [&mut job.still, &mut job.alone]);
+            for streak in of_jobs.chain(own) {
+                streak.is_unknown(ms, bucket.until);
             }
             for clock in self.clocks.values_mut().flat_map(|it| it.of.values_mut()) {
                 clock.lost_sight();
@@ -195,12 +229,23 @@ impl Memory {
                 *since = Timestamp(since.0.saturating_add(unjudged));
             }
             self.breaker.moves(unjudged);
+            self.snoozes.moves(unjudged);
         }
         self.sight.look(bucket, follows);
         self.until = Some(bucket.until);
-        self.conduct
-            .retain(|rule, memory| is_current(book, rule, memory.print));
+        // What comes of a rule may be said otherwise: what was measured for it is known still.
+        self.conduct.retain(|rule, memory| {
+            let policy = book.find(&rule.source);
+            policy.is_some_and(|policy| book.print_of_measured(policy) == memory.print)
+        });
         follows
+    }
+
+    /// How many milliseconds up to the end of this bucket nobody looked; without end where
+    /// the clock on the wall was set back.
+    fn missed(&self, bucket: &Bucket) -> u64 {
+        let last = self.until.filter(|last| *last <= bucket.until);
+        last.map_or(u64::MAX, |last| milliseconds(bucket.until.since(last)))
     }
 
     /// Forgets how hard devices were worked: somebody was ended there, and what they did

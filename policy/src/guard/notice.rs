@@ -39,6 +39,9 @@ pub fn whom(record: &GuardRecord) -> BTreeSet<u32> {
     match record.mode {
         GuardMode::Disabled | GuardMode::DryRun => BTreeSet::new(),
         GuardMode::Soft | GuardMode::Enforce => {
+            if let GuardStep::SnoozeVoided { owner, .. } = record.step {
+                return BTreeSet::from([owner]);
+            }
             let (runs, _) = concerned(record);
             runs.iter().filter_map(owner).collect()
         }
@@ -66,16 +69,21 @@ impl Notice<'_> {
     /// it is none of their business.
     #[must_use]
     pub fn text(&self, civil: impl Fn(Timestamp) -> Civil) -> Option<String> {
+        if let GuardStep::SnoozeVoided { owner, until } = self.record.step {
+            return (owner == self.uid).then(|| self.voided(until, civil));
+        }
         let own = Own::of(self.record, self.uid)?;
         let lines = match &self.record.step {
             GuardStep::Warned { times, deadline } => self.warning(&own, *times, *deadline, civil),
             GuardStep::Ended(victim) => self.end(&own, victim),
-            GuardStep::Violated
+            GuardStep::SnoozeVoided { .. }
+            | GuardStep::Violated
             | GuardStep::Spared(_)
             | GuardStep::Over
             | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
             | GuardStep::Acted(_)
+            | GuardStep::Doubted(_)
             | GuardStep::Tripped { .. } => return None,
         };
         Some(finished(lines, self.record.message.as_deref()))
@@ -112,6 +120,23 @@ impl Notice<'_> {
         }
         lines.push(labelled("to do", &to_do));
         lines
+    }
+
+    /// That nothing keeps their jobs from being ended any more, where a rule says so.
+    fn voided(&self, until: Timestamp, civil: impl Fn(Timestamp) -> Civil) -> String {
+        let host = cut(self.host, HOST);
+        let rule = cut(&self.record.rule.to_string(), ROOM);
+        let when = when(self.record.at, until, civil);
+        let lines = vec![
+            format!("gpukill on {host}: your snooze is void, as its rule is gone"),
+            labelled("rule", &rule),
+            labelled(
+                "until",
+                &format!("{when}: other rules may end your jobs before"),
+            ),
+            labelled("more", MORE),
+        ];
+        finished(lines, None)
     }
 
     /// It says what the guard is about to do; what came of it is not known here.
@@ -164,6 +189,8 @@ fn concerned(record: &GuardRecord) -> (&[Told], u32) {
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Acted(_)
+        | GuardStep::SnoozeVoided { .. }
+        | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => (&[], 0),
     }
 }

@@ -1,16 +1,17 @@
 //! Rules tried on the past: bucket after bucket, by the judge that judges live.
 //!
-//! Whatever the rules say of their mode, they are rehearsed: whoever would have been
-//! ended is gone from then on, and what they went on to use is what was freed.
+//! Whatever the rules say of their mode, it is a dry run: a job that would have been ended
+//! goes on, as it did, and what it went on to use is what was freed.
 
 use super::bucket::{About, Bucket};
-use super::ghosts::Process;
+use super::ended::Process;
 use super::judge::{Beyond, Bounds, Judgement, Rulebook, judge_within};
-use super::memory::{JobKey, Memory};
+use super::memory::Memory;
 use super::rules::Rules;
+use super::snoozes::Grant;
 use gpukill_proto::guard::{
-    GuardMode, GuardRecord, GuardStep, JudgedRun, NotJudged, OpenViolation, RuleName, RuleOutcome,
-    Victim,
+    GuardMode, GuardRecord, GuardStep, JudgedJob, JudgedRun, NotJudged, OpenViolation, RuleName,
+    RuleOutcome, Subject, Victim,
 };
 use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
@@ -40,8 +41,8 @@ pub struct Replay {
     nothing: Rulebook,
     since: Timestamp,
     memory: Memory,
-    /// For which rule a job was ended.
-    ended_for: BTreeMap<JobKey, RuleName>,
+    /// The jobs that each rule would have ended, and their processes that are there still.
+    ended_for: BTreeMap<(RuleName, JudgedJob), BTreeSet<Process>>,
     judged: u64,
     people: Distinct,
     runs: Distinct,
@@ -147,7 +148,7 @@ pub struct Replayed {
     pub records: Vec<GuardRecord>,
     /// How many more there were.
     pub more_records: u64,
-    /// Violations that went on at the end.
+    /// Rules that were broken at the end.
     pub open: Vec<OpenViolation>,
     /// What could not be judged, the longest first.
     pub not_judged: Vec<NotJudged>,
@@ -183,6 +184,14 @@ impl Replay {
             more_records: 0,
             not_judged: BTreeMap::new(),
             subjects: 0,
+        }
+    }
+
+    /// Notes a snooze that was granted by now. One of a rule that these rules lack says
+    /// nothing here.
+    pub fn snoozed(&mut self, grant: Grant) {
+        if grant.has_rule(&self.book) {
+            self.memory.snoozed(grant);
         }
     }
 
@@ -272,10 +281,8 @@ impl Replay {
         }
     }
 
-    /// What those use who would have been gone.
+    /// What the jobs use that would have been gone.
     fn add_freed(&mut self, bucket: &Bucket) {
-        self.ended_for
-            .retain(|job, _| self.memory.ended.contains_key(job));
         if self.ended_for.is_empty() {
             return;
         }
@@ -285,31 +292,43 @@ impl Replay {
             let of_process = held.entry((run.pid, run.start_ticks)).or_default();
             *of_process = of_process.saturating_add(judged.usage.shared_ms());
         }
-        for (job, rule) in &self.ended_for {
-            let Some(ended) = self.memory.ended.get(job) else {
-                continue;
-            };
-            let of_its = ended.all().filter_map(|it| held.get(it));
+        let outcomes = &mut self.outcomes;
+        self.ended_for.retain(|(rule, _), processes| {
+            processes.retain(|process| held.contains_key(process));
+            let of_its = processes.iter().filter_map(|it| held.get(it));
             let freed = of_its.fold(0, |sum: u64, ms| sum.saturating_add(*ms));
-            let outcome = outcome(&mut self.outcomes, rule);
+            let outcome = outcome(outcomes, rule);
             outcome.freed_ms = outcome.freed_ms.saturating_add(freed);
-        }
+            !processes.is_empty()
+        });
     }
 
     fn count(&mut self, record: &GuardRecord) {
         let outcome = outcome(&mut self.outcomes, &record.rule);
         match &record.step {
             GuardStep::Violated => outcome.violated += 1,
-            GuardStep::Warned { times: 1, .. } => outcome.warned += 1,
+            GuardStep::Warned { times: 1, .. } => {
+                outcome.warned += 1;
+                outcome.services += u64::from(record.evidence.is_spared_service);
+            }
             GuardStep::Ended(Victim {
                 leave_to: Some(_), ..
             }) => outcome.left += 1,
             GuardStep::Ended(victim) => {
-                let job = JobKey {
-                    uid: victim.job.owner.uid,
-                    id: victim.job.id.clone(),
-                };
-                self.ended_for.insert(job, record.rule.clone());
+                let job = (record.rule.clone(), victim.job.clone());
+                let ends = self.memory.simulated_ends().into_iter();
+                let mut ends = ends.filter(|end| {
+                    end.violation.rule == record.rule
+                        && end.violation.subject == Subject::Job(victim.job.clone())
+                });
+                let processes = ends.next().map(|end| end.processes).unwrap_or_default();
+                // A rule ends a job once, though it would find it broken again.
+                let before = self.ended_for.entry(job).or_default();
+                let is_known = !before.is_empty();
+                before.extend(processes);
+                if is_known {
+                    return;
+                }
                 outcome.ended += 1;
                 // Who may have worked is to be looked at too.
                 outcome.ended_busy += u64::from(victim.is_busy != Some(false));
@@ -319,6 +338,8 @@ impl Replay {
             | GuardStep::Over
             | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
+            | GuardStep::SnoozeVoided { .. }
+            | GuardStep::Doubted(_)
             | GuardStep::Acted(_)
             | GuardStep::Tripped { .. } => {}
         }
@@ -348,7 +369,10 @@ impl Replay {
             outcomes,
             records: self.records,
             more_records: self.more_records,
-            open: self.memory.violations(),
+            open: {
+                let open = self.memory.violations().into_iter();
+                open.filter(|it| it.not_broken_since.is_none()).collect()
+            },
             not_judged,
         }
     }
@@ -365,6 +389,7 @@ fn outcome<'a>(
         ended: 0,
         ended_busy: 0,
         left: 0,
+        services: 0,
         freed_ms: 0,
     })
 }

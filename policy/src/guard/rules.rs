@@ -7,11 +7,13 @@ mod enforcement;
 
 use super::read::at::Places;
 use super::schedule::Hours;
+pub use crate::select::Glob;
 pub use conduct::Conduct;
 pub use enforcement::Enforcement;
 use gpukill_proto::guard::{GuardAction, GuardMode, RuleCounts};
 use gpukill_proto::units::{Bytes, Percent};
 use regex::Regex;
+use std::fmt;
 use std::time::Duration;
 
 /// The whole file.
@@ -147,8 +149,8 @@ pub struct Protect {
     pub command: Option<Pattern>,
     /// Images of containers.
     pub images: Vec<Glob>,
-    /// Names of systemd units of the system's own systemd.
-    pub units: Vec<String>,
+    /// Whole names of systemd units, with `*` and `?`; of the system's own systemd alone.
+    pub units: Vec<Glob>,
 }
 
 impl Protect {
@@ -334,23 +336,31 @@ pub struct Behaviour {
     pub command: Option<Pattern>,
     /// What they must not do.
     pub conduct: Conduct,
+    /// Whether services are ended for it too. It matters where they are idle or waste a
+    /// GPU.
+    pub ends_services: bool,
     /// What comes of it.
     pub measures: Measures,
+}
+
+impl Behaviour {
+    /// What of it decides what is measured, and of which processes.
+    pub(crate) fn measured(&self) -> impl fmt::Debug {
+        (
+            &self.members,
+            &self.except_users,
+            &self.gpus,
+            &self.processes,
+            &self.command,
+            self.conduct.window(),
+        )
+    }
 }
 
 /// A device, as it is typed: an index, a UUID or the beginning of one, a PCI
 /// address, or a name with `*`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GpuSelector(pub String);
-
-/// A pattern with `*` and `?` for a whole text, and what was typed.
-#[derive(Debug, Clone)]
-pub struct Glob {
-    /// As it was typed.
-    pub typed: String,
-    /// What that means.
-    pub regex: Regex,
-}
 
 /// An unanchored regular expression, and what was typed.
 #[derive(Debug, Clone)]
@@ -360,14 +370,6 @@ pub struct Pattern {
     /// What that means.
     pub regex: Regex,
 }
-
-impl PartialEq for Glob {
-    fn eq(&self, other: &Self) -> bool {
-        self.typed == other.typed
-    }
-}
-
-impl Eq for Glob {}
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {

@@ -3,8 +3,10 @@
 //! nobody is.
 
 use super::acting::Signals;
-use super::ghosts::Process;
+use super::ended::Process;
 use super::rules::{PersonBy, Rules};
+use crate::kill::Crowd;
+use crate::kill::again::is_of_person;
 use gpukill_proto::guard::{Acted, JudgedJob};
 use gpukill_proto::kill::{
     Ending, Fate, KillPlan, KillReport, KillRequest, KillScope, KillSelector, KillTarget, MOST_PIDS,
@@ -69,6 +71,10 @@ pub struct Judged<'a> {
     pub processes: &'a BTreeSet<Process>,
     /// By which rules.
     pub rules: &'a Rules,
+    /// Every process, as it was when the plan was made.
+    pub crowd: &'a Crowd,
+    /// The first uid that is a person's.
+    pub uid_min: u32,
 }
 
 /// Why a plan for all of a job is not to be carried out; `None` where it is.
@@ -107,14 +113,17 @@ pub fn objection_alone(plan: &KillPlan, judged: Judged<'_>) -> Option<Objection>
             return Some(objection);
         }
         let moved = target.job.known().filter(|now| now.id() != judged.job.id)?;
-        match moved {
-            // What its owner can move it into, and out of.
-            Job::Tree(_) | Job::Unit { .. } => {
-                let is_its_owners = judged.job.owner.uid.is_some() && !is_anothers(target, judged);
-                (!is_its_owners).then(|| Objection::to_all(pid, MOVED))
+        // Whether its owner can move it there, and out of there.
+        let is_movable = match moved {
+            Job::Tree(_) | Job::Unit { .. } => is_its_owners(target, judged),
+            Job::Container { manager, .. } => {
+                manager.is_some()
+                    && *manager == judged.job.owner.uid
+                    && is_its_owners(target, judged)
             }
-            Job::Scheduler(_) | Job::Container { .. } => Some(Objection::to_all(pid, MOVED)),
-        }
+            Job::Scheduler(_) => false,
+        };
+        (!is_movable).then(|| Objection::to_all(pid, MOVED))
     });
     objections.or_else(|| nobody(plan))
 }
@@ -162,18 +171,38 @@ fn of_another(target: &KillTarget, judged: Judged<'_>) -> Option<Objection> {
     is_another.then(|| Objection::to_all(target.key.pid, "is another person's by now"))
 }
 
-/// Whether neither the number of its user nor what to call its owner is that of whom was
-/// judged: in a user namespace of their own its user has another number.
+/// Whether it is not of whom was judged, neither by its users nor by its user namespace,
+/// nor by what to call its owner.
 fn is_anothers(target: &KillTarget, judged: Judged<'_>) -> bool {
     let owner = &judged.job.owner;
-    let uid = target.uid.known().filter(|_| owner.uid.is_some());
-    uid.is_some_and(|uid| Some(*uid) != owner.uid) && target.owner.known() != Some(&owner.name)
+    let Some(person) = owner.uid else {
+        return false;
+    };
+    let process = judged.crowd.get(&target.key.pid);
+    let process = process.filter(|it| it.kin.key == target.key);
+    target.uid.known().is_some_and(|uid| *uid != person)
+        && target.owner.known() != Some(&owner.name)
+        && !process.is_some_and(|process| is_of_person(process, person))
+}
+
+fn is_its_owners(target: &KillTarget, judged: Judged<'_>) -> bool {
+    judged.job.owner.uid.is_some() && !is_anothers(target, judged)
+}
+
+/// The person whose processes alone are ended for this job; `None` where it is not judged
+/// by its processes' users.
+#[must_use]
+pub fn person_judged(rules: &Rules, job: &JudgedJob) -> Option<u32> {
+    match rules.person {
+        PersonBy::Owner => job.owner.uid,
+        PersonBy::Login => None,
+    }
 }
 
 /// What speaks against ending another process of the same job.
 fn to_other(target: &KillTarget, judged: Judged<'_>) -> Option<Objection> {
     let pid = target.key.pid;
-    if judged.rules.protect.may_name(&target.name) {
+    if may_have_trusted_name(target, judged) && judged.rules.protect.may_name(&target.name) {
         let why = format!("is protected by its name, {}", target.name);
         return Some(Objection::to_the_rest(pid, why));
     }
@@ -181,10 +210,15 @@ fn to_other(target: &KillTarget, judged: Judged<'_>) -> Option<Objection> {
     Some(Objection::to_the_rest(pid, why))
 }
 
+/// Whether its name may protect it: a person's process calls itself what it likes.
+fn may_have_trusted_name(target: &KillTarget, judged: Judged<'_>) -> bool {
+    target.uid.known().is_none_or(|uid| *uid < judged.uid_min)
+}
+
 fn of_fate(target: &KillTarget) -> Option<String> {
     match &target.fate {
         Fate::End(_) | Fate::Zombie(_) => None,
-        Fate::Protected(why) => Some(format!("is protected: {why}")),
+        Fate::Protected(protected) => Some(format!("is protected: {}", protected.why)),
         Fate::Denied(_) => Some("is nobody's to end here".to_owned()),
         Fate::Unclear(why) => Some(format!("cannot be judged: {why}")),
     }

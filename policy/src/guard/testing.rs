@@ -5,11 +5,12 @@ use super::judge::{Judgement, Rulebook, judge};
 use super::memory::Memory;
 use super::rules::Rules;
 use super::schedule::{Civil, Day};
-use crate::usage::{DeviceUsage, Gauge, RunUsage};
+use crate::usage::{CpuUse, DeviceUsage, Gauge, RunUsage};
 use gpukill_proto::guard::{GuardRecord, JudgedRun, Person};
+use gpukill_proto::reading::Reading;
 use gpukill_proto::rogue::Suspected;
-use gpukill_proto::snapshot::DeviceId;
-use gpukill_proto::units::{Bytes, Timestamp};
+use gpukill_proto::snapshot::{DeviceId, NetworkRole};
+use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -49,6 +50,7 @@ pub(crate) struct Process {
     pub(crate) since: Timestamp,
     pub(crate) is_present: bool,
     pub(crate) connections: Told,
+    pub(crate) cpu: CpuUse,
     /// By index of the device.
     pub(crate) uses: BTreeMap<usize, Use>,
 }
@@ -103,6 +105,7 @@ pub(crate) fn about(owner: &str) -> About {
         owner: Some(owner),
         login_uid: Some(None),
         is_of_the_box: Some(true),
+        has_trusted_name: Some(true),
         groups: Some(Vec::new()),
         name: Some("python".into()),
         executable: Some("/usr/bin/python".into()),
@@ -119,6 +122,7 @@ pub(crate) fn about(owner: &str) -> About {
         login_groups: None,
         is_contained: Some(false),
         suspected: Some(None),
+        network: Some(NetworkRole::Private),
     }
 }
 
@@ -148,6 +152,7 @@ impl World {
             since: self.now,
             is_present: true,
             connections: Told::Unsupported,
+            cpu: CpuUse::default(),
             uses: BTreeMap::new(),
         };
         self.processes.entry(pid).insert_entry(process).into_mut()
@@ -220,6 +225,7 @@ impl World {
                             memory: usage.memory.gauge(ms),
                             utilization: usage.utilization.gauge(ms),
                             connections: process.connections.gauge(ms),
+                            cpu: process.cpu,
                             ..RunUsage::default()
                         },
                         false => {
@@ -269,9 +275,24 @@ impl Process {
         self
     }
 
+    /// Takes so much of a core, at least a step; `None` is not known.
+    pub(crate) fn computes(&mut self, percent: Option<u32>) -> &mut Self {
+        self.cpu = CpuUse::default();
+        if let Some(percent) = percent {
+            self.cpu.add(&Reading::Value(Percent(percent)));
+        }
+        self
+    }
+
     pub(crate) fn connections(&mut self, connections: Told) -> &mut Self {
         self.connections = connections;
         self
+    }
+
+    /// A service on this port, with so many clients.
+    pub(crate) fn serves(&mut self, port: u16, clients: u64) -> &mut Self {
+        self.about.network = Some(NetworkRole::Service(vec![port]));
+        self.connections(Told::Known(clients))
     }
 
     pub(crate) fn job(&mut self, job: &str) -> &mut Self {

@@ -12,7 +12,7 @@ mod spares;
 
 mod rid;
 
-mod ghosts;
+mod simulated;
 
 mod sight;
 
@@ -50,11 +50,25 @@ mod warned;
 
 mod snoozes;
 
+mod fit;
+
+mod agree;
+
+mod readings;
+
 mod breaker;
 
 mod cooldown;
 
 mod sentences;
+
+mod shared;
+
+mod services;
+
+mod duty;
+
+mod idleness;
 
 use super::judge::Rulebook;
 use super::memory::Memory;
@@ -83,10 +97,7 @@ pub(super) fn names(names: &[&str]) -> Vec<String> {
 pub(super) fn globs(typed: &[&str]) -> Vec<Glob> {
     typed
         .iter()
-        .map(|typed| Glob {
-            typed: (*typed).to_owned(),
-            regex: crate::select::glob(typed).expect("it is short"),
-        })
+        .map(|typed| Glob::parse(typed).expect("it is short"))
         .collect()
 }
 
@@ -131,5 +142,6 @@ pub(super) fn behaviour(name: &str, conduct: Conduct) -> Behaviour {
         command: None,
         conduct,
         measures: Measures::default(),
+        ends_services: false,
     }
 }

@@ -3,15 +3,18 @@
 //! one that has done nothing, then the newest. Never who is protected, never a job of
 //! which a part is or is somebody else's, and nobody while another that was ended is still going.
 
+mod candidates;
 mod told;
 
 use super::clock::Due;
-use super::ghosts::{Ended as EndedJob, Process, Progress};
+use super::ended::{Ended as EndedJob, Part, Process, Progress};
 use super::judge::{Excess, Held, Job, Scene};
-use super::limits::milliseconds;
-use super::memory::streak::{Streak, Through};
 use super::memory::{JobKey, Memory};
-use gpukill_proto::guard::{GuardAction, GuardMode, OpenViolation, RuleKind, RuleName, Victim};
+use super::simulated::{JobPart, SimulatedEnd};
+use super::snoozes::Grant;
+use super::whose::PersonKey;
+use candidates::{Candidate, began, best, frees, is_idle, is_known, priority};
+use gpukill_proto::guard::{GuardAction, GuardMode, RuleKind, RuleName, Victim};
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,13 +23,21 @@ use told::victim;
 /// Whom.
 pub(crate) enum Choice {
     /// This job.
-    Job { job: usize, victim: Victim },
+    Job(Chosen),
     /// Somebody is going already, or is gone.
     NotYet,
     /// Who is to go has more time.
     NotDue,
     /// Nobody may be, and why.
     Nobody(Reasons),
+}
+
+/// A job to be ended, or in a container that several users share the part of one of them.
+pub(crate) struct Chosen {
+    pub(crate) job: usize,
+    pub(crate) runs: Vec<usize>,
+    pub(crate) part: Option<Part>,
+    pub(crate) victim: Victim,
 }
 
 /// Why nobody is: put in words only when they are said.
@@ -62,7 +73,6 @@ pub(crate) struct Ended {
     /// Where somebody was ended a short while ago, and when.
     cooling: BTreeMap<DeviceId, Timestamp>,
     at: Timestamp,
-    is_dry_run: bool,
 }
 
 impl Ended {
@@ -80,7 +90,6 @@ impl Ended {
             devices: BTreeSet::new(),
             cooling,
             at,
-            is_dry_run: scene.book.rules().mode == GuardMode::DryRun,
         }
     }
 
@@ -91,9 +100,9 @@ impl Ended {
     }
 
     /// Notes that a job is ended.
-    pub(crate) fn end(&mut self, scene: &Scene<'_>, job: usize, rule: &RuleName) {
-        let job = &scene.jobs[job];
-        let used = job.runs.iter().map(|run| &scene.runs[*run].key.device);
+    pub(crate) fn end(&mut self, scene: &Scene<'_>, chosen: &Chosen, rule: &RuleName) {
+        let job = &scene.jobs[chosen.job];
+        let used = chosen.runs.iter().map(|run| &scene.runs[*run].key.device);
         let used: BTreeSet<DeviceId> = used.cloned().collect();
         self.cooling
             .extend(used.iter().map(|device| (device.clone(), self.at)));
@@ -101,54 +110,63 @@ impl Ended {
         let policy = scene.book.find(&rule.source);
         let rule = policy.map(|policy| (rule.clone(), scene.book.print_of(policy)));
         let before = self.jobs.remove(job.key.as_ref());
-        let was_begun = |it: &EndedJob| it.is_ghost || it.progress.had_signals();
-        let in_vain = before.as_ref().filter(|it| !was_begun(it));
+        let before = before.filter(|it| it.user == chosen.part);
+        let in_vain = before.as_ref().filter(|it| !it.progress.had_signals());
         let ended = EndedJob {
             at: self.at,
             rule,
             book: scene.book.print(),
-            is_ghost: self.is_dry_run,
             progress: Progress::Chosen,
             tries: in_vain.map_or(0, |it| it.tries.saturating_add(1)),
-            processes: job.runs.iter().map(|run| process(scene, *run)).collect(),
+            person: Some(PersonKey::from(&chosen.victim.job.owner)),
+            user: chosen.part,
+            processes: chosen.runs.iter().map(|run| process(scene, *run)).collect(),
             joined: before.iter().flat_map(EndedJob::all).copied().collect(),
             devices: used,
-            shown: None,
         };
         self.jobs.insert(JobKey::clone(&job.key), ended);
+    }
+
+    /// How many jobs of this person are being ended.
+    pub(crate) fn under_way(&self, person: &PersonKey) -> usize {
+        let theirs = self.jobs.values().filter(|it| it.is_being_ended(self.at));
+        theirs
+            .filter(|it| it.person.as_ref() == Some(person))
+            .count()
     }
 
     /// Whether what somebody held on a device is still coming back.
     pub(crate) fn is_cooling(&self, device: &DeviceId) -> bool {
         self.cooling.contains_key(device)
     }
-
-    /// Notes for what a job was ended, where it is there for all to see.
-    pub(crate) fn shows(
-        &mut self,
-        job: &JobKey,
-        violation: Option<OpenViolation>,
-        victim: &Victim,
-    ) {
-        if let Some(ended) = self.jobs.get_mut(job) {
-            ended.shows(violation, victim);
-        }
-    }
 }
 
-fn process(scene: &Scene<'_>, run: usize) -> Process {
+pub(crate) fn process(scene: &Scene<'_>, run: usize) -> Process {
     let key = scene.runs[run].key;
     (key.pid, key.start_ticks)
 }
 
+/// What else a choice depends on.
+pub(crate) struct Terms<'a> {
+    pub(crate) due: &'a Due,
+    pub(crate) mode: GuardMode,
+    /// A job that others end, of which they were told.
+    pub(crate) left_to: Option<&'a JobKey>,
+    /// Who has more time, and until when.
+    pub(crate) snoozes: &'a BTreeMap<u32, Grant>,
+    /// In a dry run: the jobs that would have been ended for it before.
+    pub(crate) simulated: &'a BTreeMap<JobPart, SimulatedEnd>,
+}
+
 /// Chooses, of the jobs that a condition is known by.
-pub(crate) fn choose(
-    scene: &Scene<'_>,
-    held: &Held,
-    ended: &Ended,
-    left_to: Option<&JobKey>,
-    (due, mode): (&Due, GuardMode),
-) -> Choice {
+pub(crate) fn choose(scene: &Scene<'_>, held: &Held, ended: &Ended, terms: &Terms<'_>) -> Choice {
+    let Terms {
+        due,
+        mode,
+        left_to,
+        snoozes,
+        simulated,
+    } = *terms;
     let is_there = |run: &usize| scene.runs[*run].judged.is_present;
     let runs: Vec<usize> = held.runs.iter().copied().filter(is_there).collect();
     if runs.is_empty() && !held.runs.is_empty() {
@@ -169,9 +187,7 @@ pub(crate) fn choose(
         if left_to == Some(job.key.as_ref()) {
             return Choice::NotYet;
         }
-        // A ghost is not there: who is, began after it.
-        let going = ended.jobs.get(job.key.as_ref());
-        if let Some(going) = going.filter(|it| !it.is_ghost || it.at >= ended.at) {
+        if let Some(going) = ended.jobs.get(job.key.as_ref()) {
             if going.is_going(ended.at) {
                 return Choice::NotYet;
             }
@@ -182,10 +198,12 @@ pub(crate) fn choose(
         }
     }
     let mut candidates = Vec::new();
+    // Without the jobs that a dry run would have ended it would be so much less.
+    let mut would_be_free = None;
     for (position, runs) in &jobs {
         let job = &scene.jobs[*position];
         let was_ended = ended.jobs.get(job.key.as_ref());
-        if was_ended.is_some_and(|it| !it.is_ghost && it.progress.had_signals()) {
+        if was_ended.is_some_and(|it| it.progress.had_signals()) {
             spared.push(Reason::IsStillThere(*position));
             continue;
         }
@@ -201,28 +219,81 @@ pub(crate) fn choose(
             spared.push(Reason::Of(*position, "its owner cannot be warned"));
             continue;
         }
-        let frees = frees(scene, runs, held.excess);
-        if frees == 0 {
-            spared.push(Reason::Of(*position, "what it holds is not known"));
-            continue;
+        for (part, runs) in parts(scene, job, runs) {
+            let frees = frees(scene, &runs, held.excess);
+            let part_of_job = (JobKey::clone(&job.key), part);
+            if simulated.contains_key(&part_of_job) {
+                // What is not known of it may be enough.
+                let frees = if is_known(scene, &runs, held.excess) {
+                    frees
+                } else {
+                    u64::MAX
+                };
+                would_be_free = Some(would_be_free.unwrap_or(0_u64).saturating_add(frees));
+                continue;
+            }
+            if frees == 0 {
+                spared.push(Reason::Of(*position, "what it holds is not known"));
+                continue;
+            }
+            candidates.push(Candidate {
+                job: *position,
+                part,
+                priority: priority(scene, job),
+                frees,
+                is_idle: is_idle(scene, job),
+                began: began(scene, &runs),
+            });
         }
-        candidates.push(Candidate {
-            job: *position,
-            priority: priority(scene, job),
-            frees,
-            is_idle: is_idle(scene, job),
-            began: began(scene, job),
-        });
     }
-    match best(&candidates, held.excess) {
-        // Who is to be ended is no other because it has more time left.
-        Some(chosen) if !is_due(scene, &scene.jobs[chosen.job], due) => Choice::NotDue,
-        Some(chosen) => Choice::Job {
-            job: chosen.job,
-            victim: victim(scene, chosen),
+    let excess = match would_be_free {
+        None => held.excess,
+        Some(would_be_free) => match held.excess.without(would_be_free) {
+            Some(excess) if !candidates.is_empty() => excess,
+            Some(_) | None => return Choice::NotYet,
         },
+    };
+    let has_more_time = |job: &Job| {
+        let uid = scene.people[job.person].uid;
+        uid.is_some_and(|uid| snoozes.contains_key(&uid))
+    };
+    match best(&candidates, excess) {
+        // Who is to be ended is no other because it has more time left.
+        Some(chosen)
+            if has_more_time(&scene.jobs[chosen.job])
+                || !is_due(scene, &scene.jobs[chosen.job], due) =>
+        {
+            Choice::NotDue
+        }
+        Some(chosen) => {
+            let job = &scene.jobs[chosen.job];
+            let is_of_part = |run: &usize| {
+                let part = || scene.user_in_container(*run).map(Part);
+                chosen.part.is_none() || part() == chosen.part
+            };
+            let runs: Vec<usize> = job.runs.iter().copied().filter(is_of_part).collect();
+            Choice::Job(Chosen {
+                job: chosen.job,
+                victim: victim(scene, chosen, &runs),
+                runs,
+                part: chosen.part,
+            })
+        }
         None => Choice::Nobody(Reasons(spared)),
     }
+}
+
+/// The runs by which a job is known, apart by user where several share its container.
+fn parts(scene: &Scene<'_>, job: &Job, runs: &[usize]) -> BTreeMap<Option<Part>, Vec<usize>> {
+    if !scene.is_shared(job) {
+        return [(None, runs.to_vec())].into();
+    }
+    let mut parts: BTreeMap<Option<Part>, Vec<usize>> = BTreeMap::new();
+    for run in runs {
+        let part = scene.user_in_container(*run).map(Part);
+        parts.entry(part).or_default().push(*run);
+    }
+    parts
 }
 
 /// Whether the grace of whose job it is is over, where there is one.
@@ -246,76 +317,6 @@ fn is_warned(scene: &Scene<'_>, job: &Job, due: &Due) -> bool {
             uid.is_some_and(|uid| warned.contains(&uid))
         }
     }
-}
-
-struct Candidate {
-    job: usize,
-    priority: u8,
-    /// In the unit of what is too much.
-    frees: u64,
-    /// It is known to have done nothing for as long as utilisation is judged by.
-    is_idle: bool,
-    /// The younger the later.
-    began: (Timestamp, u64, u32),
-}
-
-fn best(candidates: &[Candidate], excess: Excess) -> Option<&Candidate> {
-    let lowest = candidates.iter().map(|it| it.priority).min()?;
-    let of_lowest = || candidates.iter().filter(|it| it.priority == lowest);
-    let needed = match excess {
-        Excess::Bytes(needed) | Excess::Processes(needed) | Excess::Percent(needed) => needed,
-        Excess::All => 1,
-    };
-    let suffices = of_lowest().filter(|it| it.frees >= needed);
-    // Of two that cost as much, the one that nobody misses: a pause of a moment does
-    // not make it that one, nor does a doubt.
-    let best = suffices.max_by_key(|it| (it.is_idle, it.began));
-    best.or_else(|| of_lowest().max_by_key(|it| (it.frees, it.is_idle, it.began)))
-}
-
-/// How much less it would be without these.
-fn frees(scene: &Scene<'_>, runs: &[usize], excess: Excess) -> u64 {
-    let runs = runs.iter().map(|run| &scene.runs[*run]);
-    match excess {
-        Excess::Bytes(_) => total(runs.map(|run| run.memory.value)),
-        Excess::Percent(_) => total(runs.map(|run| run.load.value)),
-        Excess::Processes(_) => {
-            let processes: BTreeSet<_> =
-                runs.map(|run| (run.key.pid, run.key.start_ticks)).collect();
-            processes.len() as u64
-        }
-        Excess::All => 1,
-    }
-}
-
-fn total(values: impl Iterator<Item = u64>) -> u64 {
-    values.fold(0, u64::saturating_add)
-}
-
-/// The highest of its processes': one that is to be spared spares the others.
-fn priority(scene: &Scene<'_>, job: &Job) -> u8 {
-    let priorities = job.runs.iter().map(|run| {
-        let profile = &scene.profiles[scene.runs[*run].profile].0;
-        scene.book.priority(profile)
-    });
-    priorities.max().unwrap_or(super::rules::PRIORITY)
-}
-
-fn is_idle(scene: &Scene<'_>, job: &Job) -> bool {
-    let window = milliseconds(scene.book.rules().enforcement.utilization_window);
-    let (began, ..) = began(scene, job);
-    let through = |still: &Streak| still.through(window.max(1), scene.bucket.until, began);
-    let streaks = job.streaks.as_ref();
-    streaks.is_some_and(|(still, _)| matches!(through(still), Through::Since(_)))
-}
-
-/// When the first of its processes that are there began.
-fn began(scene: &Scene<'_>, job: &Job) -> (Timestamp, u64, u32) {
-    let began = job.runs.iter().map(|run| {
-        let run = &scene.runs[*run];
-        (run.judged.first_seen, run.key.start_ticks, run.key.pid)
-    });
-    began.min().unwrap_or_default()
 }
 
 /// Why the guard does not end a job.

@@ -6,6 +6,7 @@
 //! container's name or an account of the system's, reads nothing.
 
 use super::judge::Course;
+use super::snoozes::Grant;
 use gpukill_proto::guard::GuardAction;
 use gpukill_proto::guard::{self, GuardStep};
 use gpukill_proto::units::Timestamp;
@@ -60,6 +61,8 @@ impl Reader {
 pub(crate) struct Granted {
     pub(crate) until: Timestamp,
     pub(crate) left: u32,
+    /// How often they have asked by now.
+    pub(crate) used: u32,
 }
 
 impl Warned {
@@ -71,6 +74,7 @@ impl Warned {
         course: &Course,
         at: Timestamp,
         readers: &BTreeSet<u32>,
+        snoozes: &BTreeMap<u32, Grant>,
     ) -> Option<GuardStep> {
         self.grace_ms = course.grace_ms;
         self.max_warnings = course.max_warnings;
@@ -78,9 +82,13 @@ impl Warned {
         // Whoever has nothing to do with it any more, and comes back, is warned anew.
         self.readers.retain(|uid, _| readers.contains(uid));
         for uid in readers {
+            let grace = i64::try_from(self.grace_ms).unwrap_or(i64::MAX);
+            // What they were promised before holds still.
+            let granted = snoozes.get(uid);
+            let since = granted.map(|it| Timestamp(it.until.0.saturating_sub(grace)));
             self.readers.entry(*uid).or_insert(Reader {
-                since: at,
-                snoozes: 0,
+                since: since.unwrap_or(at).max(at),
+                snoozes: granted.map_or(0, |it| it.used),
                 told: 0,
             });
         }
@@ -168,14 +176,15 @@ impl Warned {
         let until = later(end, ms);
         let grace = i64::try_from(self.grace_ms).unwrap_or(i64::MAX);
         let since = Timestamp(until.0.saturating_sub(grace));
+        let used = reader.snoozes.saturating_add(1);
         let reader = Reader {
             since,
-            snoozes: reader.snoozes.saturating_add(1),
+            snoozes: used,
             told: reader.told.min(self.due(since, at)),
         };
         self.readers.insert(uid, reader);
         self.deadline = self.first_end();
-        Ok(Granted { until, left })
+        Ok(Granted { until, left, used })
     }
 
     /// So much time is no part of any grace.

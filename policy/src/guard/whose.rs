@@ -2,6 +2,7 @@
 //! the name service calls them by now; anybody else by what they are called.
 
 use gpukill_proto::guard::Person;
+use serde::{Deserialize, Serialize};
 
 /// Tells persons apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +18,25 @@ impl<'a> From<&'a Person> for Whose<'a> {
         match person.uid {
             Some(uid) => Self::User(uid),
             None => Self::Called(&person.name),
+        }
+    }
+}
+
+/// A person, as it is remembered.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum PersonKey {
+    /// A user of this box: also the one who made the namespace of processes that run as
+    /// subordinate users.
+    User(u32),
+    /// An owner who is no user, such as a container.
+    Called(String),
+}
+
+impl From<&Person> for PersonKey {
+    fn from(person: &Person) -> Self {
+        match person.uid {
+            Some(uid) => Self::User(uid),
+            None => Self::Called(person.name.clone()),
         }
     }
 }

@@ -201,8 +201,12 @@ pub(super) fn mps(seen: &Seen<'_>) -> Option<Finding> {
 }
 
 pub(super) fn unlisted(seen: &Seen<'_>) -> Option<Finding> {
-    let unlisted = seen.having(|role| role == Role::Unlisted);
-    let evidence = vec![open_and_not_listed(&unlisted)];
+    let unlisted = seen.having(|role| matches!(role, Role::Unlisted | Role::Passed));
+    let passed = seen.having(|role| role == Role::Passed);
+    let mut evidence = vec![open_and_not_listed(&unlisted)];
+    if !passed.is_empty() {
+        evidence.push(passed_on(&passed));
+    }
     (!unlisted.is_empty()).then(|| seen.finding(Cause::Unlisted, &unlisted, evidence, None))
 }
 
@@ -304,6 +308,17 @@ pub(super) fn listed_and_gone(seen: &Seen<'_>) -> Vec<String> {
 /// What a search that was not complete leaves open.
 pub(super) fn others_may_hold_it(why: &str) -> String {
     format!("not every process could be looked at, so that others may have it open: {why}")
+}
+
+/// Why the memory of what these hold is nobody's.
+fn passed_on(holders: &[&Holder]) -> String {
+    let numbers: Vec<u32> = holders.iter().map(|holder| holder.pid).collect();
+    format!(
+        "{} {} a descriptor that was passed between processes of several users: its memory is \
+         counted for nobody",
+        pids(&numbers),
+        of_number(numbers.len(), "holds", "hold")
+    )
 }
 
 fn open_and_not_listed(holders: &[&Holder]) -> String {

@@ -4,12 +4,10 @@
 use super::Seen;
 use super::names;
 use super::role::{lives_and_is_listed, protection};
+use crate::access::UID_MIN;
 use crate::job::is_called_like_a_keeper;
 use gpukill_proto::holders::{Holder, Remedy, Role};
 use std::collections::BTreeSet;
-
-/// The first uid of people: `UID_MIN` of `login.defs(5)`.
-const FIRST_PERSON: u32 = 1000;
 
 /// Ends these orphans, as far as a command may name them. Nothing where others
 /// may hold the memory, or one that only says that it is a monitor.
@@ -34,7 +32,7 @@ pub(super) fn end(seen: &Seen<'_>, orphans: &[&Holder]) -> Option<Remedy> {
 /// Whether it is a person's, keeps no work of others, and is no part of what is
 /// listed. What is not known of it speaks against the command.
 fn may_be_named(holder: &Holder, listed: &BTreeSet<u32>) -> bool {
-    let is_a_persons = holder.uid.known().is_some_and(|uid| *uid >= FIRST_PERSON);
+    let is_a_persons = holder.uid.known().is_some_and(|uid| *uid >= UID_MIN);
     let name = holder.name.known().map(String::as_str);
     let is_plain = name.is_some_and(|name| {
         protection(holder.pid, name).is_none()
@@ -55,7 +53,7 @@ fn may_be_named(holder: &Holder, listed: &BTreeSet<u32>) -> bool {
 pub(super) fn so_called_monitors<'a>(seen: &Seen<'a>) -> Vec<&'a Holder> {
     let mut monitors = seen.having(|role| role == Role::Monitor);
     monitors.retain(|holder| {
-        let is_a_services = holder.uid.known().is_some_and(|uid| *uid < FIRST_PERSON);
+        let is_a_services = holder.uid.known().is_some_and(|uid| *uid < UID_MIN);
         holder.holds_this_device && !is_a_services
     });
     monitors

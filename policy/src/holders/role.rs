@@ -14,6 +14,9 @@ pub fn role(holder: &Holder, device: &HeldDevice) -> Role {
     if holder.shares_with.is_some_and(|pid| pid != holder.pid) {
         return Role::Sharer;
     }
+    if holder.passed_from.is_some() && !holder.listed {
+        return Role::Passed;
+    }
     let name = name(holder);
     if names::is_mps(name) {
         return Role::Mps;

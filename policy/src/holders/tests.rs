@@ -9,7 +9,7 @@ mod remedies;
 mod stale;
 
 use super::*;
-use gpukill_proto::holders::ProcessState;
+use gpukill_proto::holders::{FirstHolder, ProcessState};
 use gpukill_proto::reading::Reading::{self, Failed, Unsupported, Value};
 use gpukill_proto::snapshot::{
     Container, ContainerId, DeviceId, Owner, OwnerKind, ProcessKey, Use,
@@ -65,6 +65,7 @@ fn holder(pid: u32) -> Holder {
         holds_this_device: true,
         listed: false,
         shares_with: None,
+        passed_from: None,
         used_for: Use::default(),
         memory: Unsupported,
     }
@@ -81,6 +82,7 @@ fn listed(pid: u32, memory: Reading<Bytes>) -> Holder {
     Holder {
         listed: true,
         shares_with: None,
+        passed_from: None,
         used_for: Use {
             compute: true,
             ..Use::default()

@@ -123,6 +123,19 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     SHELLS.iter().chain(SERVERS).copied()
 }
 
+/// Those of [`SERVERS`] that start the kernels of notebooks.
+const NOTEBOOK_SERVERS: &[&str] = &[
+    "jupyter",
+    "jupyter-lab",
+    "jupyter-noteboo",
+    "jupyter-server",
+    "jupyterhub-sing",
+    "code",
+    "code-server",
+    "cursor",
+    "cursor-server",
+];
+
 /// Keepers that are scripts or modules, so that an interpreter is their
 /// executable.
 const SCRIPTS: &[&str] = &[
@@ -143,6 +156,21 @@ const SCRIPTS: &[&str] = &[
     "notebook",
     "supervisord",
     "terminator",
+];
+
+/// Those of [`SCRIPTS`] that start the kernels of notebooks.
+const NOTEBOOK_SCRIPTS: &[&str] = &[
+    "code-server",
+    "jupyter",
+    "jupyter-lab",
+    "jupyter-notebook",
+    "jupyter-server",
+    "jupyter_server",
+    "jupyterhub-singleuser",
+    "jupyterhub.singleuser",
+    "jupyterlab",
+    "nbclassic",
+    "notebook",
 ];
 
 /// Executables that are keepers under many names: of small boxes, of systemd's
@@ -219,6 +247,14 @@ pub(crate) fn is_server(process: &Kin) -> bool {
     is_named(process, SERVERS) || is_of_an_editor(process) || runs_a_server(process)
 }
 
+/// Whether this process starts the kernels of notebooks: a Jupyter server, or an editor's
+/// server.
+pub(crate) fn is_notebook_server(process: &Kin) -> bool {
+    is_named(process, NOTEBOOK_SERVERS)
+        || is_of_an_editor(process)
+        || runs_one_of(process, NOTEBOOK_SCRIPTS)
+}
+
 fn is_named(process: &Kin, names: &[&str]) -> bool {
     names.contains(&process.name.as_str())
         && program(process).is_none_or(|program| may_be_called(program, &process.name))
@@ -260,6 +296,11 @@ fn lies_in_an_editor(path: &str) -> bool {
 }
 
 fn runs_a_server(process: &Kin) -> bool {
+    runs_one_of(process, SCRIPTS)
+}
+
+/// Whether it is an interpreter that runs one of these scripts, or what an editor brings.
+fn runs_one_of(process: &Kin, scripts: &[&str]) -> bool {
     let Some(arguments) = process.arguments.as_deref() else {
         return false;
     };
@@ -268,5 +309,5 @@ fn runs_a_server(process: &Kin) -> bool {
     // Editors bring interpreters of their own.
     let program = arguments.first().map_or("", String::as_str);
     interprets(process)
-        && (SCRIPTS.contains(&name) || lies_in_an_editor(script) || lies_in_an_editor(program))
+        && (scripts.contains(&name) || lies_in_an_editor(script) || lies_in_an_editor(program))
 }

@@ -2,6 +2,8 @@
 
 mod kept;
 
+mod people;
+
 use super::*;
 use gpukill_proto::snapshot::{ContainerId, Scheduler};
 use proptest::prelude::*;
@@ -15,6 +17,7 @@ fn kin(pid: u32, name: &str) -> Kin {
             start_ticks: u64::from(pid),
         },
         uid: Some(ALICE),
+        maker: None,
         name: name.to_owned(),
         group: 1,
         session: 1,
@@ -364,5 +367,31 @@ proptest! {
                 prop_assert!(between.key.pid != 1);
             }
         }
+    }
+}
+
+#[test]
+fn the_notebook_servers_of_a_kernel_are_those_directly_above_it() {
+    let server = || command(kin(9, "python3"), "python3 -m jupyterlab");
+    let hub = Kin {
+        uid: Some(0),
+        ..kin(8, "jupyterhub")
+    };
+    let editor = executing(7, "node", "/home/a/.vscode-server/bin/1/node");
+    let cases: [(&[Kin], &[u32]); 7] = [
+        (&[server(), kin(5, "bash")], &[9]),
+        (&[server(), hub], &[9]),
+        // A worker of the kernel.
+        (&[kin(20, "python"), server()], &[9]),
+        (&[editor.clone(), kin(6, "sh")], &[7]),
+        (&[kin(11, "jupyter-lab"), editor], &[11, 7]),
+        // Typed in its terminal.
+        (&[kin(12, "bash"), server()], &[]),
+        (&[kin(12, "tmux: server")], &[]),
+    ];
+    for (ancestors, expected) in cases {
+        let found = notebook_servers(&kin(100, "python"), &whole(ancestors));
+        let pids: Vec<u32> = found.iter().map(|key| key.pid).collect();
+        assert_eq!(pids, expected, "{ancestors:?}");
     }
 }

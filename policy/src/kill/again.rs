@@ -1,14 +1,14 @@
 //! The second look, right before a signal: is the process still the one that was
 //! planned, and may it still be ended?
 
-use super::belongs::keeps_work;
+use super::belongs::{container_key, keeps_work};
 use super::people::{names, whom_to_ask};
 use super::plan::reaper;
 use super::protected::{Protection, protection};
 use super::{Candidate, Crowd};
-use crate::access::{Caller, Operation, Roles, Ruling, check};
+use crate::access::{Caller, Operation, Roles, Ruling, Uids, check};
 use gpukill_proto::holders::ProcessState;
-use gpukill_proto::kill::{Ending, Fate, KillTarget};
+use gpukill_proto::kill::{Ending, Fate, KillTarget, Protected};
 use gpukill_proto::reading::Reading;
 
 /// What a second look has to go by.
@@ -24,13 +24,17 @@ pub struct Again<'a> {
     pub crowd: &'a Crowd,
     /// What nobody ends.
     pub protection: &'a Protection,
+    /// It as it was when it became a target.
+    pub before: Option<&'a Candidate>,
+    /// The person whose processes alone are ended; `None` for whoever may end them.
+    pub person: Option<u32>,
     /// Whether it, or in a wider scope one of its like, still uses a device.
     pub uses_gpu: bool,
 }
 
 /// Whether `now`, which was read after a handle on the process was opened, may get
 /// its signal. `None`: send it. What `now` lacks because reading it may hang is
-/// taken from the target and from [`Again::crowd`].
+/// taken from the target and from [`Again::before`].
 #[must_use]
 pub fn objection(target: &KillTarget, now: &Candidate, again: &Again<'_>) -> Option<Ending> {
     if now.kin.key != target.key {
@@ -42,7 +46,7 @@ pub fn objection(target: &KillTarget, now: &Candidate, again: &Again<'_>) -> Opt
     if now.state == ProcessState::Zombie {
         return Some(Ending::Zombie(reaper(now, again.crowd)));
     }
-    let now = &completed(now, target, again.crowd);
+    let now = &completed(now, target, again.before);
     protected(target, now, again)
         .or_else(|| not_theirs(target, now, again))
         .or_else(|| {
@@ -55,7 +59,7 @@ pub fn objection(target: &KillTarget, now: &Candidate, again: &Again<'_>) -> Opt
 fn planned_otherwise(fate: &Fate) -> Option<Ending> {
     match fate {
         Fate::End(_) => None,
-        Fate::Protected(why) => Some(Ending::Protected(why.clone())),
+        Fate::Protected(protected) => Some(Ending::Protected(protected.why.clone())),
         Fate::Denied(ask) => Some(Ending::Denied(ask.clone())),
         Fate::Unclear(why) => Some(Ending::Unclear(why.clone())),
         Fate::Zombie(reaper) => Some(Ending::Zombie(reaper.clone())),
@@ -63,13 +67,12 @@ fn planned_otherwise(fate: &Fate) -> Option<Ending> {
 }
 
 /// With what was known of the same process when it became a target.
-fn completed(now: &Candidate, target: &KillTarget, crowd: &Crowd) -> Candidate {
+fn completed(now: &Candidate, target: &KillTarget, before: Option<&Candidate>) -> Candidate {
     let mut now = now.clone();
     // It tells a shell that runs a job's script from one that keeps people's work.
     if now.job.known().is_none() {
         now.job = target.job.clone();
     }
-    let before = crowd.get(&now.kin.key.pid);
     if let Some(before) = before.filter(|before| before.kin.key == now.kin.key) {
         if now.owner.known().is_none() {
             now.owner = before.owner.clone();
@@ -82,6 +85,9 @@ fn completed(now: &Candidate, target: &KillTarget, crowd: &Crowd) -> Candidate {
         if now.container.known().is_none_or(lacks_name) {
             now.container = before.container.clone();
         }
+        if now.program.known().is_none() && now.kin.executable == before.kin.executable {
+            now.program = before.program.clone();
+        }
         now.kin.unit = now.kin.unit.or_else(|| before.kin.unit.clone());
         now.kin.arguments = now.kin.arguments.or_else(|| before.kin.arguments.clone());
     }
@@ -90,7 +96,11 @@ fn completed(now: &Candidate, target: &KillTarget, crowd: &Crowd) -> Candidate {
 
 fn protected(target: &KillTarget, now: &Candidate, again: &Again<'_>) -> Option<Ending> {
     let is_renamed = now.kin.name != target.name;
-    if let Some(why) = protection(now, again.crowd, again.protection) {
+    let is_overridden = target.overridden.is_some() && !is_renamed;
+    let protected = protection(now, again.crowd, again.protection);
+    if let Some(Protected { why, .. }) =
+        protected.filter(|it| !(is_overridden && it.root_may_override))
+    {
         let changed = format!("it is {} now: {why}", now.kin.name);
         return Some(if is_renamed {
             Ending::Changed(changed)
@@ -98,32 +108,68 @@ fn protected(target: &KillTarget, now: &Candidate, again: &Again<'_>) -> Option<
             Ending::Protected(why)
         });
     }
-    ((is_renamed || !target.named) && keeps_work(now)).then(|| {
+    // A process can call itself something else at any time, and as often as it likes.
+    let executes_another = again
+        .before
+        .is_none_or(|it| it.kin.executable != now.kin.executable);
+    let may_be_another = is_renamed && executes_another;
+    ((may_be_another || !target.named) && keeps_work(now)).then(|| {
         let name = &now.kin.name;
         Ending::Changed(format!("it is {name} now, which keeps people's work"))
     })
 }
 
 fn not_theirs(target: &KillTarget, now: &Candidate, again: &Again<'_>) -> Option<Ending> {
-    let real = now.uids.known().map(|uids| uids.real);
-    match (target.uid.known(), real) {
-        (Some(_), None) => return Some(Ending::Unclear("whose it is is not known".into())),
-        (Some(before), Some(real)) if *before != real => {
-            return Some(Ending::Changed(format!("it runs as uid {real} now")));
-        }
-        (Some(_) | None, _) => {}
+    let unclear = || Some(Ending::Unclear("whose it is is not known".into()));
+    let before = target.uid.known();
+    let uids = now.uids.known().copied();
+    if before.is_some() && uids.is_none() {
+        return unclear();
     }
+    let changed = uids.filter(|uids| before.is_some_and(|before| *before != uids.real));
     let operation = Operation::End {
-        uids: now.uids.known().copied(),
+        uids,
         namespace_owner: now.namespace_owner.known().copied().flatten(),
     };
-    match check(again.caller, operation, again.roles) {
-        Ruling::Allow => None,
-        Ruling::Deny(_) if matches!(now.uids, Reading::Value(_)) => {
+    match (check(again.caller, operation, again.roles), changed) {
+        (Ruling::Allow, None) => None,
+        (Ruling::Allow, Some(uids)) if may_have_changed(uids, now, again) => None,
+        (Ruling::Allow | Ruling::Deny(_), Some(uids)) => {
+            Some(Ending::Changed(format!("it runs as uid {} now", uids.real)))
+        }
+        (Ruling::Deny(_), None) if matches!(now.uids, Reading::Value(_)) => {
             let names = names(again.crowd);
             let ask = whom_to_ask(now, again.roles, again.operators, &names);
             Some(Ending::Denied(ask))
         }
-        Ruling::Deny(_) => Some(Ending::Unclear("whose it is is not known".into())),
+        (Ruling::Deny(_), None) => unclear(),
     }
+}
+
+/// Whether a process that runs as another user than before gets its signal from somebody
+/// who may end it. It is the same process, and a number that its owner can choose saves
+/// nobody: within a user namespace or a container of their own, or by programs that take
+/// turns with their users. What has become the system's gets none.
+fn may_have_changed(uids: Uids, now: &Candidate, again: &Again<'_>) -> bool {
+    let before = again.before.filter(|it| it.kin.key == now.kin.key);
+    let is_in_namespace = uids.real != 0 && now.kin.maker.is_some();
+    let is_in_same_container = before.is_some_and(|before| {
+        container_key(now).is_some_and(|(_, manager)| manager.is_none())
+            && container_key(before) == container_key(now)
+    });
+    if uids.real < again.protection.uid_min && !is_in_namespace && !is_in_same_container {
+        return false;
+    }
+    again.person.is_none_or(|person| {
+        is_of_person(now, person)
+            || before.is_some_and(|before| before.kin.is_same_persons(&now.kin))
+    })
+}
+
+/// Whether a process is this person's: by its user namespace, or by one of its users.
+#[must_use]
+pub fn is_of_person(process: &Candidate, person: u32) -> bool {
+    let uids = process.uids.known();
+    process.kin.person() == Some(person)
+        || uids.is_some_and(|it| [it.real, it.effective, it.saved].contains(&person))
 }

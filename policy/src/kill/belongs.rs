@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that this scope reaches from one process, itself included. Never
 /// what only keeps people's work, and in scopes tree and job never another
-/// user's process.
+/// person's process.
 ///
 /// # Errors
 /// Why the scope cannot be told: a job that is not known, no container.
@@ -26,15 +26,16 @@ pub fn reach(
 /// Those of a later crowd that were born to members of what is being ended, and
 /// are not in the first one: below one of them, or of a process group or session
 /// that one of them began; in scope job also part of the same job, in scope
-/// container in the same container. `members` are all that were ever ended, those
-/// that have gone included; what is found joins them for the next round.
+/// container in the same container. `members` are all that were ever ended, each as
+/// it was when it became one: what a member that has gone began is still known by
+/// it. What is found joins them for the next round.
 ///
 /// It is never a process of somebody who has none among the members, and never
 /// what only keeps people's work. In scope process it is nobody. Whether who asks
 /// may end it is not judged here.
 #[must_use]
 pub fn newborn(
-    members: &BTreeSet<ProcessKey>,
+    members: &BTreeMap<ProcessKey, Candidate>,
     scope: KillScope,
     first: &Crowd,
     now: &Crowd,
@@ -43,10 +44,17 @@ pub fn newborn(
         return BTreeSet::new();
     }
     let kindred = Kindred::new(now);
-    // As it was seen at first: one that has ended is not among the others.
-    let seen = |key: &ProcessKey| at(first, *key).or_else(|| at(now, *key));
-    let members_seen: Vec<&Candidate> = members.iter().filter_map(seen).collect();
-    let users: BTreeSet<Option<u32>> = members_seen.iter().map(|member| member.kin.uid).collect();
+    let newest = members.values().map(|member| {
+        // One that came later may have found its place meanwhile.
+        let found = at(now, member.kin.key);
+        let found = found.filter(|it| at(first, it.kin.key).is_none());
+        found.unwrap_or(member)
+    });
+    let members_seen: Vec<&Candidate> = newest.collect();
+    let people: BTreeSet<u32> = members_seen
+        .iter()
+        .filter_map(|member| member.kin.person())
+        .collect();
     let mut found = BTreeSet::new();
     let mut visited = BTreeSet::new();
     let mut wholes = BTreeSet::new();
@@ -68,8 +76,10 @@ pub fn newborn(
         found.extend(others.unwrap_or_default());
     }
     found.retain(|key| {
-        let uid = at(now, *key).and_then(|process| process.kin.uid);
-        uid.is_some() && users.contains(&uid) && !members.contains(key) && at(first, *key).is_none()
+        let person = at(now, *key).and_then(|process| process.kin.person());
+        person.is_some_and(|person| people.contains(&person))
+            && !members.contains_key(key)
+            && at(first, *key).is_none()
     });
     found
 }
@@ -101,6 +111,20 @@ pub fn joined(plan: &KillPlan, now: &Crowd) -> BTreeSet<ProcessKey> {
     for target in &plan.targets {
         found.remove(&target.key);
     }
+    // Who runs something in a person's own container since then was shown to nobody.
+    let people: BTreeSet<u32> = plan
+        .targets
+        .iter()
+        .filter(|target| ended(&target.fate))
+        .filter_map(|target| at(now, target.key)?.kin.person())
+        .collect();
+    found.retain(|key| {
+        at(now, *key).is_some_and(|process| {
+            let is_systems = container_key(process).is_none_or(|(_, manager)| manager.is_none());
+            let person = process.kin.person();
+            is_systems || person.is_some_and(|person| people.contains(&person))
+        })
+    });
     found
 }
 
@@ -135,11 +159,24 @@ pub(super) type Whole<'a> = (Option<&'a Job>, Option<Whose<'a>>, Option<u32>);
 
 pub(super) fn whole(process: &Candidate) -> Whole<'_> {
     let container = process.container.known().and_then(Option::as_ref);
-    (process.job.known(), container.map(whose), process.kin.uid)
+    (
+        process.job.known(),
+        container.map(whose),
+        process.kin.person(),
+    )
 }
 
 /// Which container: its id, and below whose systemd it runs.
 pub(super) type Whose<'a> = (&'a ContainerId, Option<u32>);
+
+/// The container of a process, where it is in one.
+pub(super) fn container_key(process: &Candidate) -> Option<Whose<'_>> {
+    process
+        .container
+        .known()
+        .and_then(Option::as_ref)
+        .map(whose)
+}
 
 /// Who belongs to whom, of a whole crowd.
 pub(super) struct Kindred<'a> {
@@ -195,7 +232,7 @@ impl<'a> Kindred<'a> {
         let mut reached = match scope {
             KillScope::Process => BTreeSet::new(),
             KillScope::Tree => {
-                known_user(process)?;
+                known_person(process)?;
                 let mut below = BTreeSet::new();
                 self.below(process, &mut BTreeSet::new(), &mut below);
                 below
@@ -207,7 +244,7 @@ impl<'a> Kindred<'a> {
         Ok(reached)
     }
 
-    /// Those that descend from this one and are the same user's: what is below it,
+    /// Those that descend from this one and are the same person's: what is below it,
     /// and what has its group or its session, since nobody enters a session who is
     /// not born into it.
     fn lineage(
@@ -220,7 +257,7 @@ impl<'a> Kindred<'a> {
         for index in [&self.groups, &self.sessions] {
             let of_member = index.get(&member.kin.key.pid).into_iter().flatten();
             let own = of_member.filter(|other| {
-                is_same_user(member, other) && !keeps_work(other) && is_younger(member, other)
+                is_same_person(member, other) && !keeps_work(other) && is_younger(member, other)
             });
             for other in own {
                 found.insert(other.kin.key);
@@ -229,7 +266,7 @@ impl<'a> Kindred<'a> {
         }
     }
 
-    /// Those below it that the same user runs. Shells that run one command are
+    /// Those below it that are the same person's. Shells that run one command are
     /// passed by, and what keeps the work of people who come and go is the end of
     /// the line. Below those that were visited nobody is looked for again.
     fn below(
@@ -242,7 +279,7 @@ impl<'a> Kindred<'a> {
         while let Some(parent) = left.pop() {
             let children = self.children.get(&parent.kin.key.pid);
             for child in children.into_iter().flatten() {
-                let is_a_child = is_same_user(parent, child) && is_younger(parent, child);
+                let is_a_child = is_same_person(parent, child) && is_younger(parent, child);
                 if !is_a_child || is_server(&child.kin) || !visited.insert(child.kin.key) {
                     continue;
                 }
@@ -263,15 +300,15 @@ impl<'a> Kindred<'a> {
                 return Err(format!("its job is not known: {why}"));
             }
         };
-        let (one_user, with_groups) = match job {
+        let (one_person, with_groups) = match job {
             // What runs in a container may be several users'.
             Job::Container { .. } => (false, false),
             Job::Scheduler(_) | Job::Unit { .. } => (true, false),
             // A pipeline is a group, and each of its parts a tree of its own.
             Job::Tree(_) => (true, true),
         };
-        if one_user {
-            known_user(process)?;
+        if one_person {
+            known_person(process)?;
         }
         // A container ends with its first process, and a scheduler's job and a unit
         // with what they were given: with it a server of sessions would, too.
@@ -279,7 +316,7 @@ impl<'a> Kindred<'a> {
             !matches!(job, Job::Tree(_)) && self.above_servers.contains(&other.kin.key.pid)
         };
         let is_part = |other: &Candidate| {
-            (!one_user || is_same_user(process, other))
+            (!one_person || is_same_person(process, other))
                 && !keeps_work(other)
                 && !keeps_a_server(other)
         };
@@ -333,13 +370,13 @@ fn whose(container: &Container) -> Whose<'_> {
     (&container.id, container.manager)
 }
 
-fn known_user(process: &Candidate) -> Result<u32, String> {
-    let uid = process.kin.uid;
-    uid.ok_or_else(|| "whose it is is not known".into())
+fn known_person(process: &Candidate) -> Result<u32, String> {
+    let person = process.kin.person();
+    person.ok_or_else(|| "whose it is is not known".into())
 }
 
-fn is_same_user(process: &Candidate, other: &Candidate) -> bool {
-    process.kin.uid.is_some() && process.kin.uid == other.kin.uid
+fn is_same_person(process: &Candidate, other: &Candidate) -> bool {
+    process.kin.is_same_persons(&other.kin)
 }
 
 /// Whether it did not start before the other: nobody is born before their parent,

@@ -34,8 +34,8 @@ pub enum Consent {
 /// Whether a plan may be carried out: a selector other than pids that means
 /// several, protected ones aside, needs `--batch`; more than one process is asked about
 /// on a terminal unless `--yes`, and off it needs `--yes` or `--batch`. On a terminal one
-/// process is asked about too where a slip may have named it: it is somebody else's, or
-/// uses no GPU.
+/// process is asked about too where a slip may have named it: it is somebody else's, uses
+/// no GPU, or is protected.
 #[must_use]
 pub fn consent(plan: &KillPlan, said: Said<'_>) -> Consent {
     // Of others' too: who typed it may not have meant so many. But what serves
@@ -49,7 +49,8 @@ pub fn consent(plan: &KillPlan, said: Said<'_>) -> Consent {
     let ends = |target: &&KillTarget| matches!(target.fate, Fate::End(_));
     let ended = || plan.targets.iter().filter(ends);
     let is_several = ended().count() > 1;
-    let may_be_a_slip = ended().any(|one| !is_own(one, said) || one.holds.is_empty());
+    let may_be_a_slip =
+        ended().any(|one| !is_own(one, said) || one.holds.is_empty() || one.overridden.is_some());
     if said.yes || !(is_several || may_be_a_slip) {
         Consent::Given
     } else if said.can_ask {

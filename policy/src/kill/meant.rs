@@ -28,9 +28,15 @@ pub struct Meant {
 /// # Errors
 /// [`Refusal::Invalid`] for a request that makes no sense, [`Refusal::NoMatch`]
 /// where a GPU or a pid that it names is none, [`Refusal::Denied`] where it asks
-/// for any process and the caller is not root of the box.
+/// for any process, or for protected ones, and the caller is not root of the box.
 pub fn meant(request: &KillRequest, seen: &Seen<'_>) -> Result<Meant, Refusal> {
     is_sound(request)?;
+    if request.override_protected && !is_root_of_the_box(seen.caller) {
+        return Err(Refusal::Denied {
+            asked: "end what is protected".into(),
+            ask: "root".into(),
+        });
+    }
     let conditions = Conditions::new(&request.selector, seen)?;
     if request.any_process {
         return one_of_all(request, seen);
@@ -83,6 +89,9 @@ fn is_sound(request: &KillRequest) -> Result<(), Refusal> {
     }
     if request.any_process && !(selector.is_pids_only() && selector.pids.len() == 1) {
         return invalid("--any-process takes one pid and nothing else");
+    }
+    if request.override_protected && !selector.is_pids_only() {
+        return invalid("--override-protected takes pids and no other condition");
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::{Candidate, Crowd, Seen};
 use crate::access::{Operation, Ruling, check};
 use crate::memory::{Sharing, held};
 use gpukill_proto::kill::{
-    Fate, KillHold, KillPlan, KillRequest, KillRest, KillScope, KillTarget, Reaper,
+    Fate, KillHold, KillPlan, KillRequest, KillRest, KillScope, KillTarget, Protected, Reaper,
 };
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
@@ -139,12 +139,26 @@ impl<'a> Planner<'a> {
 
     /// Why nobody ends it. What keeps people's work may be named by its pid, and by
     /// nothing else: a condition that it happens to meet does not mean it.
-    fn protected(&self, process: &Candidate, named: bool) -> Option<String> {
+    fn protected(&self, process: &Candidate, named: bool) -> Option<Protected> {
         let by_pid = named && self.request.selector.pids.contains(&process.kin.key.pid);
-        protection(process, self.seen.crowd, self.seen.protection).or_else(|| {
+        let protected = protection(process, self.seen.crowd, self.seen.protection);
+        let protected = protected.filter(|it| !self.overrides(it, named));
+        protected.or_else(|| {
             (!by_pid && keeps_work(process))
-                .then(|| "it keeps people's work: only its pid names it".into())
+                .then(|| Protected::always("it keeps people's work: only its pid names it"))
         })
+    }
+
+    /// Whether the request ends what is protected for this reason all the same: what
+    /// its scope reaches besides stays protected.
+    fn overrides(&self, protected: &Protected, named: bool) -> bool {
+        self.request.override_protected && named && protected.root_may_override
+    }
+
+    /// Why the process is protected, where the request overrides that.
+    fn overridden(&self, process: &Candidate, named: bool) -> Option<String> {
+        let protected = protection(process, self.seen.crowd, self.seen.protection)?;
+        self.overrides(&protected, named).then_some(protected.why)
     }
 
     fn target(&self, key: ProcessKey, part: Part) -> Option<KillTarget> {
@@ -162,6 +176,7 @@ impl<'a> Planner<'a> {
             holds: self.holds(key),
             named: part.named,
             job: process.job.clone(),
+            overridden: self.overridden(process, part.named),
             fate: self.fate(process, part),
         })
     }

@@ -1,51 +1,78 @@
 //! What nobody ends, whoever asks and whatever is said.
 //!
-//! A process can call itself what it likes, and in a user namespace of its own
-//! its executable can seem to lie anywhere. So a name protects only where the
-//! executable agrees with it and lies where root alone writes, and only in the
-//! box's own user namespace. What is not known of these protects.
+//! A process can call itself what it likes. Its user chooses what code runs in it
+//! (`LD_PRELOAD`, ptrace), and a mount namespace decides what file a path is. So a
+//! name protects only a process of root or of a system account that executes the
+//! host's own file, and only in the box's own user namespace. A display server of a
+//! person is protected while it is part of an active session at a seat. What is not
+//! known of these protects.
 
-use super::{Candidate, Crowd};
+use super::{Candidate, Crowd, ProgramOrigin};
+use crate::access::{UID_MIN, Uids};
 use crate::holders::{names, protection as by_name};
 use crate::job::{Kin, program};
-use crate::select::is_user;
+use crate::select::{Glob, is_user};
+use gpukill_proto::kill::Protected;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Container;
 use std::collections::BTreeSet;
 
 /// What the admin protects besides, and which process is the daemon.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Protection {
     /// The daemon's own pid.
     pub daemon: u32,
-    /// Names of processes, whole, or paths of executables. A name counts where
-    /// the executable is called so too and lies in a directory of the system's.
+    /// The first uid that is a person's: lower ones are system accounts.
+    pub uid_min: u32,
+    /// Names of processes, whole, or paths of executables. Either counts for root
+    /// and system accounts that execute the host's own file; a name where the
+    /// executable is called so too and lies in a directory of the system's.
     pub names: Vec<String>,
     /// Names or numbers of users. In a rootless container only the number of who
     /// made it counts: what such a container says of its owner is theirs to say.
     pub users: Vec<String>,
     /// Names of systemd units, of the system's own systemd.
-    pub units: Vec<String>,
+    pub units: Vec<Glob>,
     /// Names or ids of containers, of those that only root could have made.
     pub containers: Vec<String>,
 }
 
+impl Default for Protection {
+    fn default() -> Self {
+        Self {
+            daemon: 0,
+            uid_min: UID_MIN,
+            names: Vec::new(),
+            users: Vec::new(),
+            units: Vec::new(),
+            containers: Vec::new(),
+        }
+    }
+}
+
 /// Why nobody ends this process; `None` where somebody may.
 #[must_use]
-pub fn protection(process: &Candidate, crowd: &Crowd, protection: &Protection) -> Option<String> {
+pub fn protection(
+    process: &Candidate,
+    crowd: &Crowd,
+    protection: &Protection,
+) -> Option<Protected> {
     let pid = process.kin.key.pid;
     if pid <= 1 {
-        return by_name(pid, "").map(str::to_owned);
+        return by_name(pid, "").map(Protected::always);
     }
     if process.is_kernel_thread {
-        return Some("it is a thread of the kernel".into());
+        return Some(Protected::always("it is a thread of the kernel"));
     }
-    of_the_daemon(process, crowd, protection.daemon)
-        .or_else(|| of_everybody(process))
+    if let Some(why) = of_the_daemon(process, crowd, protection.daemon) {
+        return Some(Protected::always(why));
+    }
+    of_everybody(process, protection.uid_min)
         .or_else(|| protection.by_name(process))
         .or_else(|| protection.by_user(process))
         .or_else(|| protection.by_unit(process))
         .or_else(|| protection.by_container(process))
+        .map(Protected::unless_overridden)
 }
 
 /// The daemon, what it runs below, and what it started: its sensor.
@@ -79,11 +106,110 @@ fn line(pid: u32, crowd: &Crowd) -> BTreeSet<u32> {
 }
 
 /// What serves everybody, by its name.
-fn of_everybody(process: &Candidate) -> Option<String> {
+fn of_everybody(process: &Candidate, uid_min: u32) -> Option<String> {
     let kin = &process.kin;
     let why = by_name(kin.key.pid, &kin.name)?;
     let is_such = |name: &str| by_name(kin.key.pid, name) == Some(why);
-    (is_of_the_box(process) && agrees(kin, is_such)).then(|| why.to_owned())
+    let is_trusted = name_facts(process).is_trusted(&kin.name, uid_min);
+    (is_trusted != Some(false) && agrees(kin, is_such)).then(|| why.to_owned())
+}
+
+/// What decides whether the name of a process is to be believed.
+#[derive(Debug, Clone, Copy)]
+pub struct NameFacts<'a> {
+    /// As whom it runs.
+    pub uids: &'a Reading<Uids>,
+    /// Who made its user namespace.
+    pub namespace_owner: &'a Reading<Option<u32>>,
+    /// Whether it executes a file of the host.
+    pub is_host_file: Option<bool>,
+    /// Whether it is part of an active session at a seat; unsupported where nobody
+    /// looked, since its name is no display server's.
+    pub at_seat: &'a Reading<bool>,
+}
+
+impl NameFacts<'_> {
+    /// Whether this name is to be believed: the process is the system's own, or a
+    /// display server of the person at a seat. `None` where that is not known.
+    #[must_use]
+    pub fn is_trusted(&self, name: &str, uid_min: u32) -> Option<bool> {
+        match self.is_systems(uid_min) {
+            Some(false) if names::is_display(name) => self.is_at_seat(),
+            is_systems => is_systems,
+        }
+    }
+
+    /// Whether it runs as root or as a system account alone, in the box's own user
+    /// namespace, and executes the host's own file.
+    fn is_systems(&self, uid_min: u32) -> Option<bool> {
+        let uids = self.uids.known();
+        let has_system_uids = uids.map(|uids| are_system_accounts(*uids, uid_min));
+        all([has_system_uids, self.has_host_users(), self.is_host_file])
+    }
+
+    fn is_at_seat(&self) -> Option<bool> {
+        let at_seat = match self.at_seat {
+            Reading::Value(at_seat) | Reading::Stale(at_seat, _) => Some(*at_seat),
+            Reading::Unsupported => Some(false),
+            Reading::Failed(_) | Reading::Withheld => None,
+        };
+        all([at_seat, self.has_host_users(), self.is_host_file])
+    }
+
+    fn has_host_users(&self) -> Option<bool> {
+        match self.namespace_owner {
+            Reading::Value(maker) | Reading::Stale(maker, _) => Some(maker.is_none()),
+            // A kernel without user namespaces has no others.
+            Reading::Unsupported => Some(true),
+            Reading::Failed(_) | Reading::Withheld => None,
+        }
+    }
+}
+
+fn name_facts(process: &Candidate) -> NameFacts<'_> {
+    NameFacts {
+        uids: &process.uids,
+        namespace_owner: &process.namespace_owner,
+        is_host_file: process.program.known().map(|origin| match origin {
+            ProgramOrigin::Host | ProgramOrigin::Replaced => true,
+            ProgramOrigin::Elsewhere => false,
+        }),
+        at_seat: &process.at_seat,
+    }
+}
+
+/// Whether these are all root or system accounts. A person's process may have the
+/// rights of root and still be the person's.
+#[must_use]
+pub fn are_system_accounts(uids: Uids, uid_min: u32) -> bool {
+    [uids.real, uids.effective, uids.saved]
+        .iter()
+        .all(|uid| *uid < uid_min)
+}
+
+/// Whether the daemon has to read whose file this process executes, and whether it is
+/// at a seat, to know if its name protects it.
+#[must_use]
+pub fn may_be_protected_by_name(kin: &Kin, uids: &Reading<Uids>, uid_min: u32) -> bool {
+    let is_person = uids
+        .known()
+        .is_some_and(|uids| !are_system_accounts(*uids, uid_min));
+    !is_person || is_called_like_a_display(&kin.name)
+}
+
+/// Whether it is called like a display server or compositor.
+#[must_use]
+pub fn is_called_like_a_display(name: &str) -> bool {
+    names::is_display(name)
+}
+
+/// Whether all of these hold; one that does not is enough, whatever else is unknown.
+fn all<const N: usize>(parts: [Option<bool>; N]) -> Option<bool> {
+    match parts {
+        _ if parts.contains(&Some(false)) => Some(false),
+        _ if parts.contains(&None) => None,
+        _ => Some(true),
+    }
 }
 
 /// Whether it has the box's own user namespace, or might have.
@@ -133,7 +259,7 @@ impl Protection {
             };
             is_there && names::cut(name) == names::cut(&kin.name)
         };
-        if !is_of_the_box(process) {
+        if name_facts(process).is_systems(self.uid_min) == Some(false) {
             return None;
         }
         let entry = self.names.iter().find(is_protected)?;
@@ -157,9 +283,9 @@ impl Protection {
     fn by_unit(&self, process: &Candidate) -> Option<String> {
         // Whoever has a systemd of their own calls its units what they like.
         let unit = process.kin.unit.as_ref()?;
-        let is_protected = |entry: &&String| unit.manager.is_none() && unit.name == **entry;
-        let entry = self.units.iter().find(is_protected)?;
-        Some(format!("the admin protects {entry}"))
+        let unit = Some(unit).filter(|unit| unit.manager.is_none())?;
+        let is_protected = self.units.iter().any(|entry| entry.names_unit(&unit.name));
+        is_protected.then(|| format!("the admin protects {}", unit.name))
     }
 
     fn by_container(&self, process: &Candidate) -> Option<String> {

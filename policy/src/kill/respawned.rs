@@ -33,12 +33,11 @@ pub fn respawned(
     .collect()
 }
 
-/// Whether one runs what the other ran, as the same user.
+/// Whether one runs what the other ran, for the same person.
 fn does_the_same(gone: &Candidate, new: &Candidate) -> bool {
-    let is_known = gone.kin.executable.is_some() && gone.kin.uid.is_some();
-    is_known
+    gone.kin.executable.is_some()
         && gone.kin.executable == new.kin.executable
-        && gone.kin.uid == new.kin.uid
+        && gone.kin.is_same_persons(&new.kin)
         && (gone.command.known().is_none() || gone.command == new.command)
 }
 

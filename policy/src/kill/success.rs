@@ -98,6 +98,7 @@ mod tests {
             named: *named,
             job: Reading::Unsupported,
             fate: Fate::End(Vec::new()),
+            overridden: None,
         });
         KillPlan {
             at: Timestamp(0),

@@ -6,6 +6,8 @@ mod told;
 
 mod plans;
 
+mod shared;
+
 mod spared;
 
 mod meant;
@@ -14,9 +16,13 @@ mod refused;
 
 mod protected;
 
+mod trusted;
+
 mod admin;
 
 mod again;
+
+mod numbers;
 
 mod born;
 

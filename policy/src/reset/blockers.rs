@@ -1,6 +1,6 @@
 //! What stands in the way of a reset, and who takes it away?
 
-use super::{Seen, ending};
+use super::{HelperCheck, Seen, ending};
 use crate::holders::whole_name;
 use crate::kill;
 use gpukill_proto::holders::{HeldDevice, Holder};
@@ -57,6 +57,9 @@ fn text(key: ProcessKey) -> String {
 /// What is no process.
 fn of_the_device(device: &Device, seen: &Seen<'_>) -> Vec<Blocker> {
     let mut all = Vec::new();
+    if let Some(HelperCheck::Busy(why)) = seen.checks.get(&device.id) {
+        all.push(persons(why.clone()));
+    }
     if device.vendor != Vendor::Nvidia {
         return all;
     }
@@ -117,15 +120,19 @@ fn of_holder(holder: &Holder, fates: &Fates) -> Blocker {
     };
     let name = holder.name.last_known().map_or("", |name| whole_name(name));
     let (why, remedy) = match fates.of(process) {
-        // It lets go of a GPU whose persistence mode is switched off.
-        _ if name == "nvidia-persistenced" => return of(process, who, Unblock::Daemon),
+        // It lets go of a GPU whose persistence mode is switched off. One whose name is
+        // not to be believed is not protected.
+        Ok(Fate::Protected(_)) if name == "nvidia-persistenced" => {
+            return of(process, who, Unblock::Daemon);
+        }
         // Half a reset is worse than one that is waited for.
         _ if is_at_a_reset(holder) => (
             "it is resetting a GPU: try again when it has ended".to_owned(),
             Unblock::Person,
         ),
         Ok(Fate::End(_)) => return of(process, who, Unblock::Force),
-        Ok(Fate::Protected(why) | Fate::Unclear(why)) => (why.clone(), Unblock::Person),
+        Ok(Fate::Protected(protected)) => (protected.why.clone(), Unblock::Person),
+        Ok(Fate::Unclear(why)) => (why.clone(), Unblock::Person),
         Ok(Fate::Denied(ask)) => (format!("ask {ask}"), Unblock::Person),
         Ok(Fate::Zombie(parent)) => (
             format!("it has ended, and waits for its parent {}", parent.pid),

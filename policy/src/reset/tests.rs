@@ -9,7 +9,7 @@ use gpukill_proto::kill::Stage;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::reset::{Blocker, ResetEnding, ResetOutcome, ResetReport};
 use gpukill_proto::snapshot::{
-    BackendReport, BackendState, EventKind, GpuEvent, Loss, RecoveryAction,
+    BackendReport, BackendState, EventKind, GpuEvent, Loss, LossKind, RecoveryAction,
 };
 use gpukill_proto::units::Bytes;
 use scene::{Box, DAEMON, request};
@@ -204,10 +204,6 @@ fn what_cannot_be_reset_is_unsupported_whoever_holds_it() {
         &|it| it.snapshot.devices[0].pci = Reading::Failed("x".into()),
         Vendor::Nvidia
     ));
-    assert!(unsupported(
-        &|it| it.no_helper = Some("there is none".into()),
-        Vendor::Nvidia
-    ));
     let reboot = Reading::Value(RecoveryAction::Reboot);
     assert!(unsupported(
         &|it| it.snapshot.devices[0].vitals.recovery_action = reboot.clone(),
@@ -216,12 +212,47 @@ fn what_cannot_be_reset_is_unsupported_whoever_holds_it() {
     assert!(unsupported(&|it| lose(it, Some(79)), Vendor::Nvidia));
 }
 
+#[test]
+fn a_gpu_that_the_helper_cannot_reset_is_unsupported_and_its_holders_are_named() {
+    let mut it = Box::new(&[Vendor::Nvidia]);
+    it.hold(0, 4711, "python");
+    let id = DeviceId("GPU-0".into());
+    let why = || "there is none".to_owned();
+    for check in [HelperCheck::NoAnswer(why()), HelperCheck::Refused(why())] {
+        it.checks.insert(id.clone(), check);
+        for force in [false, true] {
+            let target = it.first(force);
+            assert_eq!(target.fate, ResetFate::Unsupported(why()));
+            assert_eq!(told(&target), [(Some(4711), Unblock::Force), SENSOR]);
+        }
+        assert_eq!(
+            refused(&it.plan(true).expect("a plan")),
+            Success::Unsupported
+        );
+    }
+    // One that was not asked about is not reset.
+    it.checks.clear();
+    assert!(matches!(it.first(true).fate, ResetFate::Unsupported(_)));
+}
+
+#[test]
+fn a_helper_that_is_at_another_reset_stands_in_the_way_and_nobody_is_ended() {
+    let mut it = Box::new(&[Vendor::Amd]);
+    it.hold(0, 4711, "python");
+    let busy = HelperCheck::Busy("an earlier reset goes on".into());
+    it.checks.insert(DeviceId("GPU-0".into()), busy);
+    let target = it.first(true);
+    assert_eq!(target.fate, ResetFate::Blocked);
+    assert!(told(&target).contains(&(None, Unblock::Person)));
+}
+
 /// The driver cannot reach the first device; its last error was this.
 fn lose(it: &mut Box, xid: Option<u64>) {
     let device = &mut it.snapshot.devices[0];
     device.lost = Some(Loss {
         since: Timestamp(1),
         reason: "GPU_IS_LOST".into(),
+        kind: LossKind::Lost,
     });
     device.last_xid = xid.map(|xid| GpuEvent {
         device: None,

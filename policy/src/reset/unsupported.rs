@@ -1,15 +1,18 @@
 //! Which devices cannot be reset here, whoever asks and whoever holds them?
 
-use super::Seen;
+use super::{HelperCheck, Seen};
 use gpukill_proto::snapshot::{Device, RecoveryAction, Vendor};
 
 /// "GPU has fallen off the bus."
 const FELL_OFF_THE_BUS: u64 = 79;
 
-/// Why this one cannot; `None` where it can be tried.
-pub(super) fn unsupported(device: &Device, seen: &Seen<'_>) -> Option<String> {
+/// Why this one cannot on any box, or cannot in its state.
+pub(super) fn by_nature(device: &Device) -> Option<String> {
+    if let Some(loss) = device.lost.as_ref().filter(|_| device.is_gone()) {
+        return Some(format!("it is gone: {}", loss.reason));
+    }
     let why = match device.vendor {
-        Vendor::Nvidia | Vendor::Amd => return of_its_state(device, seen),
+        Vendor::Nvidia | Vendor::Amd => return of_its_state(device),
         // Neither driver has a reset for users: i915 declares all work lost, xe
         // resets one of its parts, and a function reset below a driver that is
         // bound can wedge both.
@@ -23,7 +26,7 @@ pub(super) fn unsupported(device: &Device, seen: &Seen<'_>) -> Option<String> {
     Some(why.to_owned())
 }
 
-fn of_its_state(device: &Device, seen: &Seen<'_>) -> Option<String> {
+fn of_its_state(device: &Device) -> Option<String> {
     if device.memory_unified {
         return Some("it is a part of the processor, and is reset with it: reboot the box".into());
     }
@@ -41,5 +44,14 @@ fn of_its_state(device: &Device, seen: &Seen<'_>) -> Option<String> {
     if device.pci.last_known().is_none() {
         return Some("its PCI address is not known, and the helper is told nothing else".into());
     }
-    seen.no_helper.map(str::to_owned)
+    None
+}
+
+/// Why the helper cannot reset this one.
+pub(super) fn by_helper(device: &Device, seen: &Seen<'_>) -> Option<String> {
+    match seen.checks.get(&device.id) {
+        Some(HelperCheck::Possible | HelperCheck::Busy(_)) => None,
+        Some(HelperCheck::Refused(why) | HelperCheck::NoAnswer(why)) => Some(why.clone()),
+        None => Some("it has no PCI address of the form that gpukill-reset takes".into()),
+    }
 }

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// So many processes are followed; who comes then is not.
 pub const MOST: usize = 4_096;
 
+/// So many processes that left their devices are kept, each with up to some KiB.
+const MOST_DEPARTED: usize = 128;
+
 /// So many parts the time that is looked back over has: when it is full the oldest goes.
 const PARTS: usize = 6;
 
@@ -168,11 +171,19 @@ impl Loads {
         self.processes.retain(|process, _| is_kept(process));
     }
 
-    /// Forgets those of whom nothing was told for an hour: who let go of its device for a
-    /// moment is not new.
+    /// Forgets the processes that no sample had for an hour, and of those that the newest
+    /// sample lacks all but the last: a process that let go of its device for a moment is
+    /// not new, and many short ones are not kept.
     pub fn forget_old(&mut self, now: Timestamp) {
         let is_old = |past: &Past| now.since(past.until) >= FORGET;
         self.processes.retain(|_, past| !is_old(past));
+        let departed = self.processes.iter().filter(|(_, past)| past.until < now);
+        let mut departed: Vec<(Timestamp, ProcessKey)> =
+            departed.map(|(key, past)| (past.until, *key)).collect();
+        departed.sort_unstable_by(|one, other| other.cmp(one));
+        for (_, key) in departed.iter().skip(MOST_DEPARTED) {
+            self.processes.remove(key);
+        }
     }
 }
 

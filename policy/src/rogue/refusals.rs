@@ -68,8 +68,8 @@ impl Refusals {
 mod tests {
     use super::*;
     use gpukill_proto::guard::{
-        Evidence, GuardAction, GuardMode, JudgedRun, Person, RuleKind, RuleName, RuleSource,
-        Subject, Told,
+        Evidence, GuardAction, GuardMode, JudgedRun, Person, ProcessContext, RuleKind, RuleName,
+        RuleSource, Subject, Told,
     };
     use gpukill_proto::snapshot::DeviceId;
 
@@ -98,6 +98,8 @@ mod tests {
             deadline: None,
             readers: Vec::new(),
             own_policy: None,
+            snoozed_until: None,
+            not_broken_since: None,
             ended_at: None,
             evidence: Evidence {
                 measured: None,
@@ -111,9 +113,11 @@ mod tests {
                     memory: None,
                     utilization: None,
                     job: None,
+                    context: ProcessContext::default(),
                 }],
                 count: 1,
                 unknown: 0,
+                is_spared_service: false,
             },
             message: None,
         }

@@ -3,7 +3,7 @@
 use super::judge;
 use super::rules::{Allowed, AllowedBy, Rules};
 use super::suspect::{Held, Load, Shares, Suspect};
-use gpukill_proto::rogue::{Family, Risk, Share, Threat};
+use gpukill_proto::rogue::{Family, Risk, Share, Threat, Verdict};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -106,6 +106,76 @@ fn a_known_miner_by_its_name_is_of_high_risk_at_least() {
         ..Suspect::default()
     };
     assert_eq!(risks(&bare), [(Threat::CryptoMiner, Risk::High)]);
+}
+
+#[test]
+fn a_system_name_on_a_deleted_temporary_file_is_of_medium_risk() {
+    let suspect = Suspect {
+        name: Some("systemd-helper".into()),
+        executable: Some("/tmp/systemd-helper (deleted)".into()),
+        arguments: Some(vec!["systemd-helper".into()]),
+        load: None,
+        ..works()
+    };
+    assert_eq!(risks(&suspect), [(Threat::SuspiciousProcess, Risk::Medium)]);
+}
+
+#[test]
+fn the_name_of_a_miner_is_of_high_risk_and_no_reason_to_act() {
+    let named = |name: &str, executable: &str| Suspect {
+        name: Some(name.into()),
+        executable: Some(executable.into()),
+        arguments: Some(vec![name.into()]),
+        load: None,
+        ..works()
+    };
+    for (name, executable, acts) in [
+        ("kdevtmpfsi", "/home/eve/a", false),
+        ("[kdevtmpfsi]", "/home/eve/kdevtmpfsi", false),
+        ("kdevtmpfsi", "/tmp/kdevtmpfsi (deleted)", false),
+        ("kinsing", "/usr/bin/kinsing", false),
+        ("kdevtmpfsi", "/dev/shm/kdevtmpfsi (deleted)", true),
+        ("kdevtmpfs", "/home/eve/a", false),
+    ] {
+        let verdicts = judge(&named(name, executable), &Rules::default());
+        let miner = verdicts.iter().find(|it| it.threat == Threat::CryptoMiner);
+        let is_miner = name != "kdevtmpfs";
+        assert_eq!(
+            miner.map(|it| it.risk >= Risk::High),
+            is_miner.then_some(true),
+            "{name} {executable}"
+        );
+        let may_act = verdicts.iter().any(Verdict::may_be_acted_on);
+        assert_eq!(may_act, acts, "{name} {executable}");
+    }
+}
+
+#[test]
+fn two_names_that_a_process_chose_are_no_reason_to_act() {
+    let disguised = Suspect {
+        name: Some("kworker/0:1".into()),
+        executable: Some("/home/eve/a".into()),
+        arguments: Some(vec!["xmrig".into(), "--donate-level".into(), "1".into()]),
+        load: None,
+        ..works()
+    };
+    let of = |suspect: &Suspect| {
+        let verdicts = judge(suspect, &Rules::default());
+        let miner = verdicts
+            .into_iter()
+            .find(|it| it.threat == Threat::CryptoMiner);
+        miner.expect("it calls itself one")
+    };
+    let said = of(&disguised);
+    assert_eq!(
+        (said.risk >= Risk::High, said.may_be_acted_on()),
+        (true, false)
+    );
+    let hidden = of(&Suspect {
+        executable: Some("/dev/shm/a (deleted)".into()),
+        ..disguised
+    });
+    assert!(hidden.may_be_acted_on());
 }
 
 #[test]
@@ -276,7 +346,7 @@ proptest! {
             load: None,
             ..suspect
         };
-        let of = |verdicts: &[gpukill_proto::rogue::Verdict], threat| {
+        let of = |verdicts: &[Verdict], threat| {
             verdicts.iter().find(|it| it.threat == threat).map(|it| it.confidence)
         };
         let fewer = judge(&less, &rules);

@@ -1,6 +1,7 @@
 //! What to call a kind of process: its program, and what that runs.
 
 use crate::job::{Ran, ran};
+use gpukill_proto::text::without_directory;
 
 /// The longest label, in bytes.
 pub const LABEL_MAX: usize = 64;
@@ -11,19 +12,19 @@ const SUBCOMMAND_MAX: usize = 16;
 /// Programs that run what their arguments name; a version may follow.
 const INTERPRETERS: &[&str] = &["python", "pypy", "ipython", "node", "nodejs"];
 
-/// What to call a process of this command line, as the daemon shows it: the base
-/// name of the program, and the script or module that it runs, or what it is told
-/// to do: `python train.py`, `ollama serve`. What is escaped stays so. `None`
-/// where the line names no program.
+/// What to call a process of this command line, as the daemon shows it: the program as
+/// `list` shows it, and the script or module that it runs, or what it is told to do:
+/// `python train.py`, `ollama serve`. What is escaped stays so. `None` where the line
+/// names no program.
 #[must_use]
 pub fn label(command: &str) -> Option<String> {
     // Arguments are apart by blanks only, so one with blanks in it is several.
     let mut words = command.split(' ').filter(|word| !word.is_empty());
-    let program = base(words.next()?);
-    if program.is_empty() {
+    let program = without_directory(words.next()?);
+    if program.bytes().all(|it| it == b'/') {
         return None;
     }
-    let whole = if is_interpreter(program) {
+    let whole = if is_interpreter(base(program)) {
         match ran(words) {
             Some(Ran::Module(module)) => format!("{program} -m {module}"),
             Some(Ran::Script(path)) => format!("{program} {}", base(path)),
@@ -99,6 +100,9 @@ mod tests {
             ("tool averyveryverylongword", "tool"),
             ("ray::IDLE", "ray::IDLE"),
             ("nginx: worker process", "nginx: worker"),
+            ("[kworker/u8:2]", "[kworker/u8:2]"),
+            ("sglang::scheduler/tp0", "sglang::scheduler/tp0"),
+            ("env/bin/python train.py", "env/bin/python train.py"),
             ("/home/a/\\x1b[31m serve", "\\x1b[31m serve"),
         ];
         for (command, expected) in cases {

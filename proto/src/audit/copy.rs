@@ -1,4 +1,4 @@
-//! The store as a whole: copied, put back, made smaller.
+//! The store as a whole: copied, made smaller.
 
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -33,24 +33,6 @@ pub struct Contents {
     pub since: Option<Timestamp>,
     /// The newest.
     pub until: Option<Timestamp>,
-}
-
-/// What a restore puts in the place of what, or would put.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RestoreReport {
-    /// What there is now, and is set aside; `None` where it cannot be counted.
-    pub now: Option<Contents>,
-    /// What the copy holds.
-    pub then: Contents,
-    /// The box that the copy was made on, as it calls itself.
-    pub host: String,
-    /// When it was made.
-    pub made_at: Timestamp,
-    /// So many entries of the record of what was done are not in the copy, and are
-    /// carried over into it.
-    pub carried: u64,
-    /// The directory in which what there was now lies; `None` of a dry run.
-    pub set_aside: Option<String>,
 }
 
 /// What was deleted, or would be. The record of what was done is never deleted.

@@ -5,7 +5,8 @@ use super::process::top_process;
 use super::{Marks, ProcessDocument};
 use crate::reading::Reading;
 use crate::snapshot::{
-    Device, GpuEvent, Instance, RemappedRows, RetiredPages, Snapshot, ThrottleReasons, Vitals,
+    Device, GpuEvent, Instance, Loss, LossKind, RemappedRows, RetiredPages, Snapshot,
+    ThrottleReasons, Vitals,
 };
 use serde::Serialize;
 
@@ -18,10 +19,10 @@ document! {
         pci: Option<String> = device.pci.clone(),
         name: Option<String> = device.name.clone(),
         vendor: &'static str = device.vendor.name(),
-        /// `ok`, `lost`, or `unknown` while its driver does not answer.
+        /// `ok`, `lost`, `gone`, `not_permitted`, or `unknown` while its driver does not answer.
         state: &'static str = state(device),
-        lost_since: Option<String> = device.lost.as_ref().map(|loss| loss.since.to_rfc3339()),
-        lost_reason: Option<String> = device.lost.as_ref().map(|loss| loss.reason.clone()),
+        lost_since: Option<String> = lost(device).map(|loss| loss.since.to_rfc3339()),
+        lost_reason: Option<String> = lost(device).map(|loss| loss.reason.clone()),
         serial: Option<String> = device.vitals.serial.clone(),
         /// The N of `/dev/nvidiaN`.
         minor: Option<u32> = device.vitals.minor.clone(),
@@ -123,11 +124,19 @@ fn state(device: &Device) -> &'static str {
     let answers = vitals.is_any_known()
         || memory.into_iter().any(|it| it.known().is_some())
         || device.process_count.known().is_some();
-    match (&device.lost, answers) {
-        (Some(_), _) => "lost",
+    match (device.lost.as_ref().map(|loss| loss.kind), answers) {
+        (Some(LossKind::Lost), _) => "lost",
+        (Some(LossKind::Gone), _) => "gone",
+        (Some(LossKind::NotPermitted), _) => "not_permitted",
         (None, true) => "ok",
-        (None, false) => "unknown",
+        (Some(LossKind::Unknown), _) | (None, false) => "unknown",
     }
+}
+
+/// The loss of a device that the driver cannot reach, or does not list.
+fn lost(device: &Device) -> Option<&Loss> {
+    let loss = device.lost.as_ref();
+    loss.filter(|loss| matches!(loss.kind, LossKind::Lost | LossKind::Gone))
 }
 
 /// The last error of a device that its driver told.
@@ -148,10 +157,18 @@ fn xid(event: &GpuEvent) -> Option<XidDocument> {
 mod tests {
     use super::*;
     use crate::reading::Reading::{Failed, Stale, Value};
-    use crate::snapshot::{DeviceId, Loss, Vendor};
+    use crate::snapshot::{DeviceId, Vendor};
     use crate::units::{Bytes, Timestamp};
 
     type Change = fn(&mut Device);
+
+    fn lose(device: &mut Device, kind: LossKind) {
+        device.lost = Some(Loss {
+            since: Timestamp(0),
+            reason: "the driver says so".into(),
+            kind,
+        });
+    }
 
     #[test]
     fn a_gpu_is_well_only_while_its_driver_answers() {
@@ -162,7 +179,7 @@ mod tests {
             change(&mut device);
             state(&device)
         };
-        let cases: [(&str, Change); 9] = [
+        let cases: [(&str, Change); 11] = [
             ("unknown", |_| {}),
             ("unknown", |device| device.name = Value("MI300X".into())),
             // The kernel has it from when its driver came.
@@ -176,11 +193,13 @@ mod tests {
             ("ok", |device| device.process_count = Value(0)),
             ("ok", |device| device.memory_used = Value(Bytes(0))),
             ("ok", |device| device.memory_total = Value(Bytes(1))),
-            ("lost", |device| {
-                device.lost = Some(Loss {
-                    since: Timestamp(0),
-                    reason: "GPU is lost".into(),
-                });
+            ("lost", |device| lose(device, LossKind::Lost)),
+            ("not_permitted", |device| {
+                lose(device, LossKind::NotPermitted)
+            }),
+            ("unknown", |device| {
+                lose(device, LossKind::Unknown);
+                device.vitals.minor = Value(3);
             }),
         ];
         for (place, (expected, change)) in cases.into_iter().enumerate() {

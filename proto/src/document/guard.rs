@@ -1,11 +1,10 @@
 //! The JSON of the guard: how it stands, and what it decided.
 
-use super::{RuleCountsDocument, SCHEMA};
+use super::{EvidenceDocument, RuleCountsDocument, SCHEMA, ToldDocument};
 use crate::guard::{
-    Acted, Evidence, GuardRecord, GuardReport, GuardStep, Milder, OpenViolation, Person, Subject,
-    Told, Victim, ViolationPage,
+    Acted, Evidence, GuardRecord, GuardReport, GuardStep, Milder, OpenViolation, Person,
+    RulesDoubt, Subject, Victim, ViolationPage,
 };
-use crate::rogue::Threat;
 use crate::units::Timestamp;
 use serde::Serialize;
 
@@ -35,11 +34,20 @@ pub struct GuardDocument {
     pub beyond: u64,
     /// Since when nobody is ended any more, as too many were; `null` while they are.
     pub tripped_at: Option<String>,
+    /// That rules on behaviour concern many people, and only warn; else `null`.
+    pub doubt: Option<DoubtDocument>,
     pub open: u32,
     /// Jobs that a dry run would have ended, and that are there still.
     pub would_have_ended: u32,
     pub warned_today: u32,
     pub ended_today: u32,
+    /// In dry run: what would have been.
+    pub simulated_warned_today: u32,
+    pub simulated_ended_today: u32,
+    /// Of `tripped_at`: that was in a dry run.
+    pub trip_simulated: bool,
+    /// Services that are idle or waste a GPU; at most 8.
+    pub idle_services: Vec<OpenViolationDocument>,
 }
 
 impl From<&GuardReport> for GuardDocument {
@@ -59,7 +67,12 @@ impl From<&GuardReport> for GuardDocument {
             would_have_ended,
             warned_today,
             ended_today,
+            simulated_warned_today,
+            simulated_ended_today,
+            is_trip_simulated,
             tripped_at,
+            idle_services,
+            doubt,
         } = report;
         Self {
             mode: mode.name(),
@@ -74,10 +87,37 @@ impl From<&GuardReport> for GuardDocument {
             dropped: *dropped,
             beyond: *beyond,
             tripped_at: tripped_at.map(Timestamp::to_rfc3339),
+            doubt: doubt.map(DoubtDocument::from),
             open: *open,
             would_have_ended: *would_have_ended,
             warned_today: *warned_today,
             ended_today: *ended_today,
+            simulated_warned_today: *simulated_warned_today,
+            simulated_ended_today: *simulated_ended_today,
+            trip_simulated: *is_trip_simulated,
+            idle_services: idle_services.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// Rules on behaviour concern many people.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names are the documented JSON fields")]
+pub struct DoubtDocument {
+    pub since: String,
+    pub people: u32,
+    pub of: u32,
+    /// These rules only warn until an admin sets the mode again.
+    pub only_warn: bool,
+}
+
+impl From<RulesDoubt> for DoubtDocument {
+    fn from(doubt: RulesDoubt) -> Self {
+        Self {
+            since: doubt.since.to_rfc3339(),
+            people: doubt.people,
+            of: doubt.of,
+            only_warn: doubt.only_warn,
         }
     }
 }
@@ -182,6 +222,9 @@ impl GuardRecordDocument {
                 document.deadline = Some(until.to_rfc3339());
                 document.snoozes_left = Some(*left);
             }
+            GuardStep::SnoozeVoided { until, .. } => {
+                document.deadline = Some(until.to_rfc3339());
+            }
             GuardStep::Ended(victim) => document.victim = Some(VictimDocument::from(victim)),
             GuardStep::Spared(why) => document.why = Some(why.clone()),
             GuardStep::Acted(acted) => {
@@ -191,6 +234,7 @@ impl GuardRecordDocument {
             GuardStep::Violated
             | GuardStep::Over
             | GuardStep::Outdated
+            | GuardStep::Doubted(_)
             | GuardStep::Tripped { .. } => {}
         }
         document
@@ -248,6 +292,10 @@ pub struct OpenViolationDocument {
     pub message: Option<String>,
     /// `warn` or `dry-run`, where their own policy spares them.
     pub own_policy: Option<&'static str>,
+    /// Nothing is ended for it before this moment.
+    pub snoozed_until: Option<String>,
+    /// Since when the rule is kept; `null` while it is broken.
+    pub not_broken_since: Option<String>,
 }
 
 impl From<&OpenViolation> for OpenViolationDocument {
@@ -271,77 +319,8 @@ impl From<&OpenViolation> for OpenViolationDocument {
             evidence: EvidenceDocument::from(&open.evidence),
             message: open.message.clone(),
             own_policy: open.own_policy.map(Milder::name),
-        }
-    }
-}
-
-/// What a violation is known by.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(
-    missing_docs,
-    reason = "the names are the documented JSON fields; units are in them"
-)]
-pub struct EvidenceDocument {
-    /// In the unit of the rule's kind: bytes, percent, milliseconds, processes; a risk
-    /// from 1 for low to 4 for critical.
-    pub value: Option<u64>,
-    pub limit: Option<u64>,
-    /// What it is taken for: `crypto_miner`; `null` where the rule is about another thing.
-    pub threat: Option<&'static str>,
-    pub since: String,
-    /// How many processes it is about; not all are told of.
-    pub count: u32,
-    /// Of how many of these something is not known.
-    pub unknown: u32,
-    pub procs: Vec<ToldDocument>,
-}
-
-impl From<&Evidence> for EvidenceDocument {
-    fn from(evidence: &Evidence) -> Self {
-        Self {
-            value: evidence.measured.map(|it| it.value),
-            limit: evidence.measured.map(|it| it.limit),
-            threat: evidence.threat.map(Threat::name),
-            since: evidence.since.to_rfc3339(),
-            count: evidence.count,
-            unknown: evidence.unknown,
-            procs: evidence.runs.iter().map(ToldDocument::from).collect(),
-        }
-    }
-}
-
-/// One process in the evidence.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[allow(
-    missing_docs,
-    reason = "the names are the documented JSON fields; units are in them"
-)]
-pub struct ToldDocument {
-    pub pid: u32,
-    pub start_ticks: u64,
-    pub gpu_index: u32,
-    pub gpu_id: String,
-    pub owner: Option<String>,
-    pub owner_uid: Option<u32>,
-    pub process_name: Option<String>,
-    pub memory_bytes: Option<u64>,
-    pub utilization_pct: Option<u32>,
-    pub job: Option<String>,
-}
-
-impl From<&Told> for ToldDocument {
-    fn from(told: &Told) -> Self {
-        Self {
-            pid: told.run.pid,
-            start_ticks: told.run.start_ticks,
-            gpu_index: told.gpu_index,
-            gpu_id: told.run.device.0.clone(),
-            owner: told.owner.as_ref().map(|person| person.name.clone()),
-            owner_uid: told.owner.as_ref().and_then(|person| person.uid),
-            process_name: told.name.clone(),
-            memory_bytes: told.memory,
-            utilization_pct: told.utilization,
-            job: told.job.clone(),
+            snoozed_until: open.snoozed_until.map(Timestamp::to_rfc3339),
+            not_broken_since: open.not_broken_since.map(Timestamp::to_rfc3339),
         }
     }
 }

@@ -106,6 +106,10 @@ document! {
         listed: bool = holder.listed,
         /// The process for which what it has open is counted.
         shares_with: Option<u32> = holder.shares_with,
+        /// The process that was first seen with a descriptor that was passed between
+        /// processes of several persons.
+        passed_from_pid: Option<u32> = holder.passed_from.map(|first| first.pid),
+        passed_from_uid: Option<u32> = holder.passed_from.and_then(|first| first.uid),
         used_for: Vec<&'static str> = uses(holder.used_for),
         used_mem_mb: Option<u64> = mib(&holder.memory),
         used_mem_bytes: Option<u64> = bytes(&holder.memory),

@@ -3,8 +3,8 @@
 use super::SCHEMA;
 use super::fields::{bytes, document, part};
 use crate::kill::{
-    Ending, Fate, KillHold, KillOutcome, KillPlan, KillReport, KillRest, KillSignal, KillTarget,
-    MemoryReturn, Reaper, Respawn, Stage,
+    Ending, Fate, FuseMount, FuseServer, KillHold, KillOutcome, KillPlan, KillReport, KillRest,
+    KillSignal, KillTarget, MemoryReturn, Reaper, Respawn, Stage,
 };
 use crate::reading::Reading;
 use crate::snapshot::Job;
@@ -22,6 +22,7 @@ document! {
         signal: Option<String> = plan.request.signal.map(|signal| signal.to_string()),
         force: bool = plan.request.force,
         any_process: bool = plan.request.any_process,
+        override_protected: bool = plan.request.override_protected,
         patience_ms: u64 = plan.request.patience_ms,
         targets: Vec<KillTargetDocument> = plan
             .targets
@@ -63,9 +64,17 @@ document! {
         },
         why: Option<String> = match &target.fate {
             Fate::End(_) => None,
-            Fate::Protected(why) | Fate::Denied(why) | Fate::Unclear(why) => Some(why.clone()),
+            Fate::Protected(protected) => Some(protected.why.clone()),
+            Fate::Denied(why) | Fate::Unclear(why) => Some(why.clone()),
             Fate::Zombie(parent) => Some(waits_for(parent)),
         },
+        /// Whether root may end a protected process with `--override-protected`.
+        root_may_override: bool = matches!(
+            &target.fate,
+            Fate::Protected(protected) if protected.root_may_override
+        ),
+        /// Why it is protected, where root overrides that.
+        overridden: Option<String> = target.overridden.clone(),
         /// Who has to ask how a zombie ended.
         parent_pid: Option<u32> = match &target.fate {
             Fate::Zombie(parent) => Some(parent.pid),
@@ -174,6 +183,37 @@ document! {
         why: Option<String> = why(&outcome.ending),
         /// Who has to ask how a zombie ended.
         parent_pid: Option<u32> = parent(&outcome.ending),
+        /// Where the FUSE filesystem is that an uninterruptible one waits on.
+        fuse_mount: Option<String> = fuse(&outcome.ending).map(|mount| mount.path.clone()),
+        /// Who serves that.
+        fuse_servers: Vec<FuseServerDocument> = fuse(&outcome.ending)
+            .iter()
+            .flat_map(|mount| &mount.servers)
+            .map(FuseServerDocument::new)
+            .collect::<Vec<_>>(),
+    }
+}
+
+document! {
+    /// A process that serves a FUSE filesystem.
+    FuseServerDocument(server: &FuseServer) {
+        pid: u32 = server.pid,
+        owner: Option<String> = server.owner.clone(),
+    }
+}
+
+const fn fuse(ending: &Ending) -> Option<&FuseMount> {
+    match ending {
+        Ending::Uninterruptible(stuck) => stuck.fuse.as_ref(),
+        Ending::Ended(..)
+        | Ending::Survived(..)
+        | Ending::Gone
+        | Ending::Changed(_)
+        | Ending::Protected(_)
+        | Ending::Denied(_)
+        | Ending::Unclear(_)
+        | Ending::Zombie(_)
+        | Ending::Failed(_) => None,
     }
 }
 
@@ -216,7 +256,7 @@ fn why(ending: &Ending) -> Option<String> {
         | Ending::Denied(why)
         | Ending::Unclear(why)
         | Ending::Failed(why) => Some(why.clone()),
-        Ending::Uninterruptible(waits_on) => waits_on.clone(),
+        Ending::Uninterruptible(stuck) => stuck.waits_on.clone(),
         Ending::Zombie(parent) => Some(waits_for(parent)),
     }
 }
@@ -275,7 +315,7 @@ document! {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::kill::{KillRequest, KillSelector};
+    use crate::kill::{KillRequest, KillSelector, Protected, Stuck};
     use crate::snapshot::{DeviceId, ProcessKey, Unit, Vendor};
     use crate::units::{Bytes, Timestamp};
     use serde_json::json;
@@ -302,6 +342,7 @@ pub(super) mod tests {
             named: true,
             job: Reading::Value(Job::Tree(key())),
             fate,
+            overridden: None,
         }
     }
 
@@ -383,6 +424,7 @@ pub(super) mod tests {
             "signal": "SIGINT",
             "force": false,
             "any_process": false,
+            "override_protected": false,
             "patience_ms": 5000,
             "targets": [{
                 "pid": 48_213,
@@ -403,6 +445,8 @@ pub(super) mod tests {
                 "fate": "end",
                 "signals": ["SIGINT", "SIGKILL"],
                 "why": null,
+                "root_may_override": false,
+                "overridden": null,
                 "parent_pid": null,
                 "reasons": {"command": "withheld: it belongs to another user"},
             }],
@@ -423,7 +467,10 @@ pub(super) mod tests {
     fn whoever_is_not_ended_has_a_why() {
         let waits = "waits for its parent 4711 (launcher)";
         for (fate, expected) in [
-            (Fate::Protected("x".into()), json!(["protected", "x", null])),
+            (
+                Fate::Protected(Protected::always("x")),
+                json!(["protected", "x", null]),
+            ),
             (Fate::Denied("bob".into()), json!(["denied", "bob", null])),
             (Fate::Unclear("x".into()), json!(["unclear", "x", null])),
             (Fate::Zombie(reaper()), json!(["zombie", waits, 4711])),
@@ -464,7 +511,10 @@ pub(super) mod tests {
                 json!(["unclear", null, null, "x", null]),
             ),
             (
-                Ending::Uninterruptible(Some("nv_wait".into())),
+                Ending::Uninterruptible(Stuck {
+                    waits_on: Some("nv_wait".into()),
+                    fuse: None,
+                }),
                 json!(["uninterruptible", null, null, "nv_wait", null]),
             ),
             (
@@ -505,6 +555,8 @@ pub(super) mod tests {
                 "after_ms": null,
                 "why": null,
                 "parent_pid": null,
+                "fuse_mount": null,
+                "fuse_servers": [],
                 "reasons": {"command": "withheld: it belongs to another user"},
             }],
             "memory": [{

@@ -6,7 +6,8 @@ use crate::guard::of_process;
 use crate::reading::Reading;
 use crate::rogue::Suspected;
 use crate::snapshot::{
-    Container, GpuProcess, Job, OwnerKind, Parent, Pod, SchedulerJob, Snapshot, Unit, Use,
+    Container, GpuProcess, Job, NetworkRole, OwnerKind, Parent, Pod, SchedulerJob, Snapshot, Unit,
+    Use,
 };
 use crate::text;
 use crate::units::Timestamp;
@@ -50,14 +51,21 @@ document! {
         started_at: Option<String> = part(&process.started_at, |at| at.to_rfc3339()),
         /// Clock ticks from boot; with `pid` it names the process for good.
         start_ticks: Option<u64> = process.start_ticks.clone(),
-        /// When the daemon first saw it on this device.
-        first_seen: String = process.first_seen.to_rfc3339(),
+        /// When gpukilld first saw it on this device, also before a restart.
+        first_seen: Option<String> = part(&process.first_seen, |at| at.to_rfc3339()),
         /// `compute`, `graphics`, `mps`.
         used_for: Vec<&'static str> = uses(process.used_for),
         host_mem_bytes: Option<u64> = bytes(&process.host_memory),
         /// Of one core: 800 for eight.
         cpu_pct: Option<u32> = percent(&process.cpu),
-        /// Connections of clients to the ports it listens on.
+        /// `private`, `service`, `notebook`: how others use its job over TCP.
+        network_role: Option<&'static str> = part(&process.network_role, NetworkRole::name),
+        /// The ports on which others can connect to its job, or to its notebook server.
+        ports: Vec<u16> = process
+            .network_role
+            .last_known()
+            .map_or_else(Vec::new, |role| role.ports().to_vec()),
+        /// Connections of others to these ports, open or closed within the last minute.
         connections: Option<u32> = process.connections.clone(),
         /// Whom to ask.
         owner: Option<String> = part(&process.owner, |owner| owner.name.clone()),
@@ -180,6 +188,7 @@ pub(super) const fn owner_kind(kind: OwnerKind) -> &'static str {
         OwnerKind::Namespace => "namespace",
         OwnerKind::Label => "label",
         OwnerKind::Container => "container",
+        OwnerKind::Subordinate => "subordinate",
     }
 }
 

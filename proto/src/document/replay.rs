@@ -82,6 +82,8 @@ pub struct RuleOutcomeDocument {
     pub ended_busy: u64,
     /// Left to the scheduler that owns them.
     pub left: u64,
+    /// Of those that were warned: services, and so only warned.
+    pub services: u64,
     pub freed_gpu_hours: f64,
 }
 
@@ -95,6 +97,7 @@ impl From<&RuleOutcome> for RuleOutcomeDocument {
             ended: outcome.ended,
             ended_busy: outcome.ended_busy,
             left: outcome.left,
+            services: outcome.services,
             freed_gpu_hours: outcome.freed_ms as f64 / 3_600_000.0,
         }
     }

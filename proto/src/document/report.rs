@@ -188,6 +188,8 @@ told! {
         would_have_ended: u64,
         warned_today: u64,
         ended_today: u64,
+        simulated_warned_today: u64,
+        simulated_ended_today: u64,
     }
 
     /// The watch for rogues.

@@ -86,6 +86,8 @@ pub struct RuledDocument {
     pub open: Vec<OpenViolationDocument>,
     /// For what its job would have been ended in a dry run.
     pub would_have_ended: Option<OpenViolationDocument>,
+    /// Why no rule is about it.
+    pub protected: Option<String>,
     /// What holds for its owner now.
     pub limits: Vec<LimitDocument>,
     /// Whom the rules mean by it: its `owner`, whoever logged in to start it (`login`), or
@@ -102,6 +104,7 @@ impl RuledDocument {
             mode: ruled.mode.name(),
             open: violations.map(OpenViolationDocument::from).collect(),
             would_have_ended: ruled.would_have_ended.as_ref().map(Into::into),
+            protected: ruled.protected.clone(),
             limits: ruled.limits.iter().map(LimitDocument::from).collect(),
             judged_as: ruled.judged_as.name(),
             login: ruled.judged_as.login().map(|person| person.name.clone()),

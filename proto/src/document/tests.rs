@@ -9,9 +9,9 @@ use super::*;
 use crate::reading::Reading::{Failed, Stale, Unsupported, Value};
 use crate::snapshot::{
     BackendReport, BackendState, Container, ContainerId, Device, DeviceId, EventKind, GpuEvent,
-    GpuProcess, Instance, InstanceId, Job, Loss, Owner, OwnerKind, Parent, Pod, ProcessKey,
-    RecoveryAction, RemappedRows, RetiredPages, Scheduler, SchedulerJob, ThrottleReasons, Unit,
-    Use, Vendor, Vitals,
+    GpuProcess, Instance, InstanceId, Job, Loss, LossKind, NetworkRole, Owner, OwnerKind, Parent,
+    Pod, ProcessKey, RecoveryAction, RemappedRows, RetiredPages, Scheduler, SchedulerJob,
+    ThrottleReasons, Unit, Use, Vendor, Vitals,
 };
 use crate::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Rpm, Timestamp};
 use serde_json::Value as Json;
@@ -113,6 +113,7 @@ pub(super) fn device() -> Device {
         lost: Some(Loss {
             since: NOW,
             reason: "GPU is lost".into(),
+            kind: LossKind::Lost,
         }),
     }
 }
@@ -143,6 +144,7 @@ fn process() -> GpuProcess {
         login_uid: Value(Some(1001)),
         login_user: Value(Some("ann".into())),
         namespace_owner: Value(Some(1002)),
+        name_is_trusted: Value(false),
         name: Value("python".into()),
         executable: Value("/usr/bin/python3".into()),
         command: Value("python train.py".into()),
@@ -152,6 +154,7 @@ fn process() -> GpuProcess {
             key: parent(),
             name: "torchrun".into(),
         }],
+        network_role: Value(NetworkRole::Service(vec![8000])),
         connections: Value(3),
         host_memory: Value(Bytes(2_000)),
         cpu: Value(Percent(740)),
@@ -279,7 +282,7 @@ fn every_value_of_a_process_has_its_field() {
     "last_active_at": "2026-11-21T14:01:31.250Z",
     "start_time": "1h 30m", "started_at": "2026-11-21T12:32:31.250Z", "start_ticks": 9000,
     "first_seen": "2026-11-21T12:39:11.250Z", "used_for": ["compute", "mps"],
-    "host_mem_bytes": 2000, "cpu_pct": 740, "connections": 3,
+    "host_mem_bytes": 2000, "cpu_pct": 740, "network_role": "service", "ports": [8000], "connections": 3,
     "owner": "alice", "owner_uid": 1000, "owner_kind": "namespace",
     "login_uid": 1001, "login_user": "ann", "namespace_owner_uid": 1002, "inner_pid": 7, "container": "docker/0123456789ab",
     "container_id": "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",

@@ -1,7 +1,8 @@
 //! Questions to the guard, and its answers.
 
 use super::{
-    GuardMode, GuardRecord, JudgedRun, OpenViolation, RuleCounts, RuleName, Subject, Told,
+    GuardMode, GuardRecord, JudgedRun, OpenViolation, RuleCounts, RuleName, RulesDoubt, Subject,
+    Told,
 };
 use crate::snapshot::GpuProcess;
 use crate::units::Timestamp;
@@ -37,15 +38,30 @@ pub struct GuardReport {
     /// Since when nobody is ended any more, whatever the mode: too many were in a short
     /// time. An admin has it go on.
     pub tripped_at: Option<Timestamp>,
+    /// That rules on behaviour concern many people: until an admin confirms them they only
+    /// warn.
+    pub doubt: Option<RulesDoubt>,
     /// How many violations go on.
     pub open: u32,
     /// How many jobs would have been ended in a dry run, and are there still.
     pub would_have_ended: u32,
-    /// How many were warned since midnight, or would have been.
+    /// How many were warned since midnight.
     pub warned_today: u32,
-    /// How many jobs were ended since midnight, or would have been.
+    /// How many jobs were ended since midnight.
     pub ended_today: u32,
+    /// How many would have been warned since midnight, while that was a dry run.
+    pub simulated_warned_today: u32,
+    /// How many jobs would have been ended since midnight, while that was a dry run.
+    pub simulated_ended_today: u32,
+    /// Of [`GuardReport::tripped_at`]: it was a dry run then, and ended nobody before either.
+    pub is_trip_simulated: bool,
+    /// Services that are idle or waste a GPU: those that have been so for longest, at most
+    /// [`MAX_IDLE_SERVICES`].
+    pub idle_services: Vec<OpenViolation>,
 }
+
+/// As many services are listed.
+pub const MAX_IDLE_SERVICES: usize = 8;
 
 /// Names what a file of rules says: another text has another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -78,8 +94,7 @@ pub struct Marked {
     pub mode: GuardMode,
     /// When a job is ended for that, if nothing changes.
     pub deadline: Option<Timestamp>,
-    /// When its own job would have been ended for it: in a dry run it is there still, and
-    /// counts as gone.
+    /// When its own job would have been ended for it in a dry run: it goes on.
     pub would_have_ended_at: Option<Timestamp>,
     /// Whether that job is its own; else it is one of several that break the rule
     /// together, and another may be chosen.
@@ -236,7 +251,8 @@ pub struct EditReport {
 mod tests {
     use super::*;
     use crate::guard::{
-        Evidence, GuardAction, JudgedJob, Milder, Person, Reader, RuleKind, RuleSource,
+        Evidence, GuardAction, JudgedJob, Milder, Person, ProcessContext, Reader, RuleKind,
+        RuleSource,
     };
     use crate::reading::Reading;
     use crate::snapshot::DeviceId;
@@ -255,6 +271,7 @@ mod tests {
             memory: None,
             utilization: None,
             job: job.map(str::to_owned),
+            context: ProcessContext::default(),
         }
     }
 
@@ -280,6 +297,8 @@ mod tests {
             deadline: Some(Timestamp(9)),
             readers: Vec::new(),
             own_policy: None,
+            snoozed_until: None,
+            not_broken_since: None,
             ended_at: None,
             evidence: Evidence {
                 measured: None,
@@ -288,6 +307,7 @@ mod tests {
                 count,
                 unknown: 0,
                 threat: None,
+                is_spared_service: false,
             },
             message: None,
         }

@@ -35,6 +35,14 @@ pub struct OpenViolation {
     /// Nobody is ended for it, as the own policy of whoever broke the rule is milder.
     #[serde(default)]
     pub own_policy: Option<Milder>,
+    /// Nothing is ended for it before this moment, whatever the mode: everybody it is about
+    /// has snoozed it.
+    #[serde(default)]
+    pub snoozed_until: Option<Timestamp>,
+    /// Since when the rule is known to be kept, also because the processes have ended: the
+    /// evidence is of before. It is over once that has lasted for a while.
+    #[serde(default)]
+    pub not_broken_since: Option<Timestamp>,
 }
 
 /// What the own policy of whoever broke a rule makes of it.
@@ -84,4 +92,17 @@ impl OpenViolation {
         let first = self.deadline?;
         Some(own.map_or(first, |own| own.deadline))
     }
+}
+
+/// Rules on behaviour concern so many people that they may not fit this box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RulesDoubt {
+    /// Since when that is known.
+    pub since: Timestamp,
+    /// How many people were warned or ended within a day.
+    pub people: u32,
+    /// Of how many who used a GPU within it.
+    pub of: u32,
+    /// These rules only warn until an admin confirms them.
+    pub only_warn: bool,
 }

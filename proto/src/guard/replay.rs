@@ -64,6 +64,8 @@ pub struct RuleOutcome {
     pub ended_busy: u64,
     /// How many jobs are left to the scheduler that owns them.
     pub left: u64,
+    /// How many of those that would have been warned are services, and are only warned.
+    pub services: u64,
     /// How long those that were ended held devices afterwards, in milliseconds of
     /// one device.
     pub freed_ms: u64,

@@ -134,6 +134,21 @@ impl RuleKind {
         }
     }
 
+    /// Whether it guesses by what processes do.
+    #[must_use]
+    pub const fn is_of_behaviour(self) -> bool {
+        matches!(
+            self,
+            Self::Idle | Self::Waste | Self::Runaway | Self::Growth
+        )
+    }
+
+    /// Whether services are only warned about where the rule does not say otherwise.
+    #[must_use]
+    pub const fn spares_services(self) -> bool {
+        matches!(self, Self::Idle | Self::Waste)
+    }
+
     /// As it is written on the screen and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {

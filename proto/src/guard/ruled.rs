@@ -15,6 +15,8 @@ pub struct Ruled {
     pub violations: Vec<OpenViolation>,
     /// For what its job would have been ended in a dry run, with what was known then.
     pub would_have_ended: Option<OpenViolation>,
+    /// Why no rule is about it: it is protected, or may be. Then it has no limits.
+    pub protected: Option<String>,
     /// The limits that hold for its owner now, at most [`MOST_RULED`].
     pub limits: Vec<HeldTo>,
     /// Whom the rules mean by it.

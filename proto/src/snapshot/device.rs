@@ -71,11 +71,18 @@ pub struct Device {
     pub process_count: Reading<u32>,
     /// The last XID error since the daemon started, if there was one.
     pub last_xid: Option<GpuEvent>,
-    /// Set while the driver cannot reach the device.
+    /// Set while the driver cannot reach the device, or does not list it any more.
     pub lost: Option<Loss>,
 }
 
 impl Device {
+    /// Whether its driver does not list it any more.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        let loss = self.lost.as_ref();
+        loss.is_some_and(|loss| loss.kind == LossKind::Gone)
+    }
+
     /// A device of which nothing is known but its identity, for this reason.
     #[must_use]
     pub fn unknown(id: DeviceId, index: u32, vendor: Vendor, why: &Reading<()>) -> Self {
@@ -133,13 +140,51 @@ impl std::fmt::Display for InstanceId {
     }
 }
 
-/// A device that the driver cannot reach any more.
+/// A device that the driver cannot reach, or does not list any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
-    /// When it was first found lost.
+    /// When this was first found.
     pub since: Timestamp,
-    /// What the driver says.
+    /// What the driver says, or what is seen of a device that is gone.
     pub reason: String,
+    /// What that means.
+    pub kind: LossKind,
+}
+
+/// Why a device cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LossKind {
+    /// The driver cannot reach it any more.
+    Lost,
+    /// The driver does not list it any more.
+    Gone,
+    /// The system denies access to it; it may be well.
+    NotPermitted,
+    /// The driver fails at it, and does not say what is wrong with it.
+    Unknown,
+}
+
+impl LossKind {
+    /// The state of the device, as people read it.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Gone => "gone",
+            Self::NotPermitted => "not permitted",
+            Self::Unknown => "state unknown",
+        }
+    }
+
+    /// What to do about it, to be put behind the reason; empty where nobody knows.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Lost => ": needs a reset or a reboot",
+            Self::NotPermitted => ": see the modes of /dev/nvidia*",
+            Self::Gone | Self::Unknown => "",
+        }
+    }
 }
 
 /// Something that happened to a device, as its driver reports it.
@@ -180,6 +225,10 @@ pub enum EventKind {
     Unavailable,
     /// The driver advises another recovery action than before.
     RecoveryAction,
+    /// Its driver does not list it any more.
+    Gone,
+    /// Its driver lists it again.
+    Returned,
     /// Another, by its number.
     Other(u64),
 }
@@ -200,6 +249,8 @@ impl EventKind {
             | Self::MigChange
             | Self::Unavailable
             | Self::RecoveryAction
+            | Self::Gone
+            | Self::Returned
             | Self::Other(_) => None,
         }
     }
@@ -219,6 +270,8 @@ impl std::fmt::Display for EventKind {
             Self::MigChange => "MIG instances changed",
             Self::Unavailable => "GPU unavailable",
             Self::RecoveryAction => "recovery action changed",
+            Self::Gone => "GPU gone",
+            Self::Returned => "GPU is back",
             Self::Other(kind) => return write!(f, "event 0x{kind:x}"),
         })
     }

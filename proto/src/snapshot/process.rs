@@ -1,6 +1,7 @@
 //! One process on one GPU, and whose it is.
 
 use super::device::{DeviceId, InstanceId};
+use super::network::NetworkRole;
 use super::place::{Job, Place};
 use crate::reading::Reading;
 use crate::units::{Bytes, Percent, Timestamp};
@@ -40,8 +41,9 @@ pub struct GpuProcess {
     pub start_ticks: Reading<u64>,
     /// When it started.
     pub started_at: Reading<Timestamp>,
-    /// When the daemon first saw it use this device.
-    pub first_seen: Timestamp,
+    /// When gpukilld first saw it use this device, also before a restart; failed until
+    /// the store has been asked.
+    pub first_seen: Reading<Timestamp>,
     /// What it does there.
     pub used_for: Use,
     /// Device memory it holds.
@@ -70,6 +72,9 @@ pub struct GpuProcess {
     pub login_user: Reading<Option<String>>,
     /// Who made its user namespace; `None` when it has the daemon's own.
     pub namespace_owner: Reading<Option<u32>>,
+    /// Whether its name is to be believed, as that of a service or of the display
+    /// server at a seat: another process calls itself what its user likes.
+    pub name_is_trusted: Reading<bool>,
     /// The kernel's name for it: at most 15 bytes, controls made visible.
     pub name: Reading<String>,
     /// The path of its executable, controls made visible.
@@ -89,8 +94,11 @@ pub struct GpuProcess {
     pub host_memory: Reading<Bytes>,
     /// Processor time since the last poll, of one core: 800 for eight.
     pub cpu: Reading<Percent>,
-    /// Connections of clients to the ports it listens on; unsupported where it
-    /// listens on none.
+    /// How others use its job over TCP.
+    pub network_role: Reading<NetworkRole>,
+    /// Connections of others to the ports of its job, or to the notebook server above it,
+    /// that are open or were closed within the last minute; unsupported where others
+    /// cannot connect to it.
     pub connections: Reading<u32>,
 }
 
@@ -110,7 +118,7 @@ impl GpuProcess {
             pid,
             start_ticks: why.because(),
             started_at: why.because(),
-            first_seen,
+            first_seen: Reading::Value(first_seen),
             used_for: Use::default(),
             memory: why.because(),
             utilization: why.because(),
@@ -124,6 +132,7 @@ impl GpuProcess {
             login_uid: why.because(),
             login_user: why.because(),
             namespace_owner: why.because(),
+            name_is_trusted: why.because(),
             name: why.because(),
             executable: why.because(),
             command: why.because(),
@@ -132,6 +141,7 @@ impl GpuProcess {
             job: why.because(),
             parents: Vec::new(),
             host_memory: why.because(),
+            network_role: why.because(),
             connections: why.because(),
             cpu: why.because(),
         }
@@ -172,6 +182,9 @@ pub enum OwnerKind {
     Label,
     /// Nobody but the container is known: it runs as root.
     Container,
+    /// The person behind a number that no user of the box has: one of their subordinate
+    /// ids, or what runs in their slice.
+    Subordinate,
 }
 
 /// An ancestor of a process.

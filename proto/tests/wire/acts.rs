@@ -2,9 +2,9 @@
 
 use super::sample::{scheduler_job, unit};
 use gpukill_proto::kill::{
-    Ending, Fate, KillHold, KillOutcome, KillPlan, KillPlanPage, KillReport, KillReportPage,
-    KillRequest, KillRest, KillScope, KillSelector, KillSignal, KillTarget, MemoryReturn, PlanId,
-    Reaper, Respawn, Stage,
+    Ending, Fate, FuseMount, FuseServer, KillHold, KillOutcome, KillPlan, KillPlanPage, KillReport,
+    KillReportPage, KillRequest, KillRest, KillScope, KillSelector, KillSignal, KillTarget,
+    MemoryReturn, PlanId, Reaper, Respawn, Stage, Stuck,
 };
 use gpukill_proto::reading::Reading;
 use gpukill_proto::reset::{
@@ -49,6 +49,7 @@ pub(super) fn kill_request() -> KillRequest {
         force: true,
         patience_ms: 5_000,
         any_process: false,
+        override_protected: true,
         dry_run: true,
     }
 }
@@ -74,6 +75,7 @@ pub(super) fn kill_plan_page() -> KillPlanPage {
                 named: true,
                 job: Reading::Value(job()),
                 fate: Fate::End(vec![KillSignal::Terminate, KillSignal::Kill]),
+                overridden: None,
             }],
             unjudged: 2,
             rest: vec![KillRest {
@@ -163,7 +165,7 @@ fn all_are_sampled(scope: KillScope, signal: KillSignal, stage: Stage, unblock: 
 pub(super) fn fates() -> Vec<Fate> {
     let all = vec![
         Fate::End(SIGNALS.to_vec()),
-        Fate::Protected("x".into()),
+        Fate::Protected(gpukill_proto::kill::Protected::always("x")),
         Fate::Denied("alice".into()),
         Fate::Unclear("x".into()),
         Fate::Zombie(reaper()),
@@ -189,7 +191,16 @@ pub(super) fn endings() -> Vec<Ending> {
         Ending::Protected("x".into()),
         Ending::Denied("alice".into()),
         Ending::Unclear("x".into()),
-        Ending::Uninterruptible(Some("nv_wait".into())),
+        Ending::Uninterruptible(Stuck {
+            waits_on: Some("nv_wait".into()),
+            fuse: Some(FuseMount {
+                path: "/home/bob/data".into(),
+                servers: vec![FuseServer {
+                    pid: 4_711,
+                    owner: Reading::Value("bob".into()),
+                }],
+            }),
+        }),
         Ending::Zombie(reaper()),
         Ending::Failed("x".into()),
     ];

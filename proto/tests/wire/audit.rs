@@ -2,8 +2,8 @@
 
 use gpukill_proto::audit::{
     ActionPage, ActionPlace, ActionQuery, ActionRecord, AuditFilter, AuditSummary, Backup,
-    Contents, CopyId, DeviceTime, Gap, OwnerTime, ProcessTime, PruneReport, RestoreReport, Times,
-    UsedBy, WeekTime,
+    Contents, CopyId, DeviceTime, Gap, OwnerTime, ProcessTime, PruneReport, Times, UsedBy,
+    WeekTime,
 };
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, Owner, OwnerKind};
@@ -137,16 +137,5 @@ pub(super) fn backup() -> Backup {
     Backup {
         id: COPY,
         bytes: 1 << 36,
-    }
-}
-
-pub(super) fn restored() -> RestoreReport {
-    RestoreReport {
-        now: Some(Contents::default()),
-        then: contents(),
-        host: "box".into(),
-        made_at: AT,
-        carried: 9,
-        set_aside: Some("/var/lib/gpukill/replaced".into()),
     }
 }

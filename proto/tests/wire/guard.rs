@@ -1,16 +1,18 @@
 //! What is said of the guard, and its rules.
 
-use gpukill_proto::audit::Gap;
+mod replays;
+
+pub(super) use replays::{replayed, requests};
+
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::guard::{
     Acted, EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport,
-    GuardStep, HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, Milder, NotJudged,
-    OpenViolation, Person, Reader, ReplayReport, ReplayRequest, RuleCounts, RuleKind, RuleName,
-    RuleOutcome, RuleSource, Ruled, RulesFrom, RulesRevision, RulesText, Snoozed, Subject, Told,
-    Victim, ViolationPage, ViolationQuery,
+    GuardStep, HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, Milder, OpenViolation,
+    Person, ProcessContext, Reader, RuleCounts, RuleKind, RuleName, RuleSource, Ruled, RulesDoubt,
+    RulesRevision, RulesText, Snoozed, Subject, Told, Victim, ViolationPage, ViolationQuery,
 };
 use gpukill_proto::rogue::Threat;
-use gpukill_proto::snapshot::{DeviceId, InstanceId};
+use gpukill_proto::snapshot::{DeviceId, InstanceId, NetworkRole};
 use gpukill_proto::units::Timestamp;
 
 const AT: Timestamp = Timestamp(1_763_700_000_000);
@@ -99,6 +101,12 @@ fn told() -> Told {
         memory: Some(1 << 36),
         utilization: Some(7),
         job: None,
+        context: ProcessContext {
+            unit: Some("vllm.service".into()),
+            image: Some("vllm/vllm-openai".into()),
+            network_role: Some(NetworkRole::Service(vec![8000])),
+            clients: Some(2),
+        },
     }
 }
 
@@ -113,10 +121,11 @@ fn evidence() -> Evidence {
         count: 70_000,
         unknown: 1,
         threat: Some(Threat::SuspiciousProcess),
+        is_spared_service: true,
     }
 }
 
-fn steps() -> [GuardStep; 8] {
+fn steps() -> [GuardStep; 10] {
     [
         GuardStep::Violated,
         GuardStep::Warned {
@@ -139,6 +148,11 @@ fn steps() -> [GuardStep; 8] {
             until: AT,
             left: 1,
         },
+        GuardStep::SnoozeVoided {
+            owner: 1000,
+            until: AT,
+        },
+        GuardStep::Doubted(doubt()),
         GuardStep::Acted(Acted {
             job: job(),
             ended: 3,
@@ -169,7 +183,6 @@ fn records() -> Vec<GuardRecord> {
         step: steps[at % steps.len()].clone(),
         evidence: evidence(),
         message: Some("ask first".into()),
-        is_rehearsed: at % 2 == 1,
     });
     records.collect()
 }
@@ -193,6 +206,8 @@ fn open() -> Vec<OpenViolation> {
             snoozes_left: 1,
         }],
         own_policy: Some(Milder::Rehearsed),
+        snoozed_until: Some(AT),
+        not_broken_since: Some(AT),
         ended_at: None,
         evidence: evidence(),
         message: None,
@@ -231,6 +246,7 @@ pub(super) fn ruled() -> Ruled {
         mode: GuardMode::DryRun,
         violations: open(),
         would_have_ended: open().pop(),
+        protected: Some("protect.users names its owner".into()),
         limits: vec![HeldTo {
             rule: rule(RuleSource::User("alice".into())),
             limit: Some(1 << 36),
@@ -250,6 +266,15 @@ pub(super) fn snoozed() -> Vec<Snoozed> {
         until: AT,
         left: 1,
     }]
+}
+
+const fn doubt() -> RulesDoubt {
+    RulesDoubt {
+        since: AT,
+        people: 5,
+        of: 8,
+        only_warn: true,
+    }
 }
 
 pub(super) fn report() -> GuardReport {
@@ -272,10 +297,15 @@ pub(super) fn report() -> GuardReport {
         dropped: 300,
         beyond: 70_000,
         tripped_at: Some(AT),
+        doubt: Some(doubt()),
         open: 1,
         would_have_ended: 300,
         warned_today: 2,
         ended_today: 3,
+        simulated_warned_today: 300,
+        simulated_ended_today: 301,
+        is_trip_simulated: true,
+        idle_services: Vec::new(),
     }
 }
 
@@ -335,51 +365,5 @@ pub(super) fn text() -> RulesText {
         file: "/etc/gpukill/guard.toml".into(),
         revision: None,
         part: vec![1, 2, 255],
-    }
-}
-
-pub(super) fn requests() -> [ReplayRequest; 2] {
-    [RulesFrom::Force, RulesFrom::Offered].map(|rules| ReplayRequest {
-        rules,
-        since: Timestamp(-1),
-        until: AT,
-    })
-}
-
-pub(super) fn replayed() -> ReplayReport {
-    let rule = RuleName {
-        source: RuleSource::Default,
-        kind: RuleKind::Idle,
-    };
-    ReplayReport {
-        since: Timestamp(1),
-        until: AT,
-        judged: 300,
-        samples_since: Some(AT),
-        people: 1,
-        runs: 70_000,
-        rules: 2,
-        outcomes: vec![RuleOutcome {
-            rule: rule.clone(),
-            violated: 1,
-            warned: 2,
-            ended: 3,
-            ended_busy: 4,
-            left: 5,
-            freed_ms: 1 << 36,
-        }],
-        records: records().into_iter().take(1).collect(),
-        more_records: 7,
-        open: Vec::new(),
-        gaps: vec![Gap {
-            from: Timestamp(1),
-            until: AT,
-        }],
-        not_judged: vec![NotJudged {
-            rule,
-            why: "its memory is not known".into(),
-            subjects: 1,
-            for_ms: 300,
-        }],
     }
 }

@@ -3,8 +3,8 @@
 use super::sample::{container, snapshot};
 use super::{guard, rogue};
 use gpukill_proto::holders::{
-    Cause, EndedHolder, Explanation, Finding, HeldDevice, Holder, HoldersPage, HoldersReport,
-    MayEnd, ProcessState, Remedy, Role,
+    Cause, DeviceLabel, EndedHolder, Explanation, Finding, FirstHolder, HeldDevice, Holder,
+    HoldersPage, HoldersReport, MayEnd, ProcessState, Remedy, Role,
 };
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Container, DeviceId, Owner, OwnerKind, ProcessKey, Use};
@@ -41,6 +41,10 @@ fn holder() -> Holder {
         holds_this_device: true,
         listed: true,
         shares_with: None,
+        passed_from: Some(FirstHolder {
+            pid: 4182,
+            uid: Some(1001),
+        }),
         used_for: Use {
             compute: true,
             graphics: false,
@@ -48,6 +52,10 @@ fn holder() -> Holder {
         },
         memory: Reading::Unsupported,
     }
+}
+
+pub(super) fn label() -> DeviceLabel {
+    device().label()
 }
 
 fn device() -> HeldDevice {
@@ -160,6 +168,7 @@ pub(super) fn roles() -> Vec<Role> {
         Role::Uninterruptible,
         Role::Unlisted,
         Role::Sharer,
+        Role::Passed,
     ];
     for role in &all {
         match role {
@@ -174,7 +183,8 @@ pub(super) fn roles() -> Vec<Role> {
             | Role::Zombie
             | Role::Uninterruptible
             | Role::Unlisted
-            | Role::Sharer => {}
+            | Role::Sharer
+            | Role::Passed => {}
         }
     }
     all

@@ -16,7 +16,8 @@ use gpukill_proto::audit::{AuditRecord, AuditSubject};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{
-    BackendState, DeviceId, InstanceId, Job, Owner, OwnerKind, ProcessKey, Scheduler, Vendor,
+    BackendState, DeviceId, InstanceId, Job, NetworkRole, Owner, OwnerKind, ProcessKey, Scheduler,
+    Vendor,
 };
 use gpukill_proto::status::{
     AlertValue, CallerReport, ChangedSetting, PollingReport, Right, SettingValue, Status,
@@ -105,6 +106,14 @@ fn everything() -> Vec<(String, Vec<u8>)> {
     all.extend(variants("backend state", backend_states()));
     all.extend(variants("event", sample::event_kinds()));
     all.extend(variants("job", jobs()));
+    all.extend(variants(
+        "network role",
+        [
+            NetworkRole::Private,
+            NetworkRole::Service(vec![8000]),
+            NetworkRole::Notebook(vec![8888]),
+        ],
+    ));
     all.extend(variants("owner", OWNER_KINDS));
     all.extend(variants("scheduler", SCHEDULERS));
     all.extend(variants("recovery action", sample::recovery_actions()));
@@ -276,6 +285,7 @@ fn status() -> Status {
         }],
         polling: PollingReport {
             interval_ms: 2_000,
+            set_interval_ms: 2_000,
             last_at: Some(Timestamp(2)),
             ticks: 300,
             late: 1,
@@ -331,11 +341,12 @@ fn jobs() -> Vec<Job> {
     all
 }
 
-const OWNER_KINDS: [OwnerKind; 4] = [
+const OWNER_KINDS: [OwnerKind; 5] = [
     OwnerKind::User,
     OwnerKind::Namespace,
     OwnerKind::Label,
     OwnerKind::Container,
+    OwnerKind::Subordinate,
 ];
 
 const SCHEDULERS: [Scheduler; 4] = [

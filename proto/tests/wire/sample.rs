@@ -3,9 +3,9 @@
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
     BackendReport, BackendState, Container, ContainerId, Device, DeviceId, EventKind, Fault,
-    GpuEvent, GpuProcess, Instance, InstanceId, Job, Loss, Owner, OwnerKind, Parent, Place, Pod,
-    ProcessKey, RecoveryAction, RemappedRows, RetiredPages, Scheduler, SchedulerJob, Snapshot,
-    ThrottleReasons, Unit, Use, Vendor, Vitals,
+    GpuEvent, GpuProcess, Instance, InstanceId, Job, Loss, LossKind, NetworkRole, Owner, OwnerKind,
+    Parent, Place, Pod, ProcessKey, RecoveryAction, RemappedRows, RetiredPages, Scheduler,
+    SchedulerJob, Snapshot, ThrottleReasons, Unit, Use, Vendor, Vitals,
 };
 use gpukill_proto::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Timestamp};
 
@@ -39,6 +39,7 @@ pub(super) fn snapshot() -> Snapshot {
             lost: Some(Loss {
                 since: Timestamp(1),
                 reason: "x".into(),
+                kind: LossKind::Lost,
             }),
         }],
         processes: vec![GpuProcess {
@@ -47,7 +48,7 @@ pub(super) fn snapshot() -> Snapshot {
             pid: 48_213,
             start_ticks: Reading::Value(987_654),
             started_at: Reading::Value(Timestamp(1)),
-            first_seen: Timestamp(2),
+            first_seen: Reading::Value(Timestamp(2)),
             used_for: Use {
                 compute: true,
                 graphics: false,
@@ -69,6 +70,7 @@ pub(super) fn snapshot() -> Snapshot {
             login_uid: Reading::Value(Some(1000)),
             login_user: Reading::Value(Some("alice".into())),
             namespace_owner: Reading::Value(None),
+            name_is_trusted: Reading::Value(true),
             name: Reading::Value("python".into()),
             executable: Reading::Value("/usr/bin/python3".into()),
             command: Reading::Withheld,
@@ -85,6 +87,7 @@ pub(super) fn snapshot() -> Snapshot {
                 },
                 name: "torchrun".into(),
             }],
+            network_role: Reading::Value(NetworkRole::Service(vec![8000])),
             connections: Reading::Value(2),
             host_memory: Reading::Value(Bytes(2 << 30)),
             cpu: Reading::Value(Percent(740)),
@@ -227,6 +230,8 @@ pub(super) fn event_kinds() -> Vec<EventKind> {
         EventKind::MigChange,
         EventKind::Unavailable,
         EventKind::RecoveryAction,
+        EventKind::Gone,
+        EventKind::Returned,
         EventKind::Other(1 << 40),
     ];
     for kind in &all {
@@ -242,6 +247,8 @@ pub(super) fn event_kinds() -> Vec<EventKind> {
             | EventKind::MigChange
             | EventKind::Unavailable
             | EventKind::RecoveryAction
+            | EventKind::Gone
+            | EventKind::Returned
             | EventKind::Other(_) => {}
         }
     }

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::code::{Answer, Code};
+use crate::device::Device;
 use crate::state::{Gpu, State};
 use crate::trespass::trespass;
 
@@ -37,10 +38,21 @@ pub(crate) fn meet(state: &State, function: &str) -> Answer {
         .map_or(Ok(()), |code| Err(Code(*code)))
 }
 
+/// Faults of a GPU or an instance.
+pub(crate) fn meet_device(device: &Device<'_>, function: &str) -> Answer {
+    meet_gpu(device.gpu, function)?;
+    let errors = device.instance.map(|instance| &instance.errors);
+    let code = errors.and_then(|errors| errors.get(function));
+    code.map_or(Ok(()), |code| Err(Code(*code)))
+}
+
 /// Faults of one GPU, and of all that is on it.
 pub(crate) fn meet_gpu(gpu: &Gpu, function: &str) -> Answer {
     if gpu.hang.contains(function) {
         hang();
+    }
+    if let Some(delay_ms) = gpu.slow.get(function) {
+        thread::sleep(Duration::from_millis(*delay_ms));
     }
     if gpu.lost {
         return Err(Code::GPU_IS_LOST);

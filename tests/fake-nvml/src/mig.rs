@@ -5,6 +5,7 @@ use std::ffi::c_uint;
 use crate::code::Code;
 use crate::device::Device;
 use crate::export::{device_functions, gpu_functions};
+use crate::fault;
 use crate::layout::{Attributes, Handle};
 use crate::out::{Out, put, put_known};
 use crate::state::MAX_INSTANCES;
@@ -36,7 +37,9 @@ device_functions! {
         }
         // An index that no instance has is a hole, and not the end.
         let instance = gpu.instance_at(index).ok_or(Code::NOT_FOUND)?;
-        put(Device { instance: Some(instance), ..device }.handle(), handle)
+        let instance = Device { instance: Some(instance), ..device };
+        fault::meet_device(&instance, "nvmlDeviceGetMigDeviceHandleByIndex")?;
+        put(instance.handle(), handle)
     }
 
     fn nvmlDeviceIsMigDeviceHandle(device; is_mig: Out<c_uint>) {

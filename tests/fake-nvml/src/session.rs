@@ -70,7 +70,7 @@ pub(crate) fn ask_device(
     ask(function, |state| {
         let known = known(device).ok_or(Code::INVALID_ARGUMENT)?;
         let device = Device::with_uuid(state, &known.uuid).ok_or(known.when_gone)?;
-        fault::meet_gpu(device.gpu, function)?;
+        fault::meet_device(&device, function)?;
         body(device)
     })
 }

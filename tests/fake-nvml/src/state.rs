@@ -135,6 +135,8 @@ pub(crate) struct Gpu {
     pub(crate) errors: BTreeMap<String, u32>,
     /// Functions that never return for this GPU and its instances.
     pub(crate) hang: BTreeSet<String>,
+    /// Function → how many milliseconds it takes for this GPU and its instances.
+    pub(crate) slow: BTreeMap<String, u64>,
     /// Fallen off the bus: every function answers GPU_IS_LOST.
     pub(crate) lost: bool,
     /// Whether `nvmlDeviceGetProcessUtilization` is supported.
@@ -253,6 +255,9 @@ pub(crate) struct Instance {
     memory: Option<Memory>,
     #[serde(default)]
     pub(crate) attributes: Attributes,
+    /// Function → the code it returns for this instance; also for the function that gives its handle.
+    #[serde(default)]
+    pub(crate) errors: BTreeMap<String, u32>,
 }
 
 /// What part of the GPU an instance has; by default that of the profile 1g.10gb of an H100.

@@ -44,6 +44,16 @@ impl Actor {
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
+
+    /// Whether it goes on.
+    ///
+    /// # Panics
+    /// When the system does not say so.
+    #[must_use]
+    pub fn is_alive(&mut self) -> bool {
+        let ended = self.0.try_wait().expect("a child can be waited for");
+        ended.is_none()
+    }
 }
 
 impl Drop for Actor {
@@ -52,4 +62,12 @@ impl Drop for Actor {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// The first child of a process, once it has one.
+#[must_use]
+pub fn child_of(parent: u32) -> Option<u32> {
+    let children = format!("/proc/{parent}/task/{parent}/children");
+    let children = std::fs::read_to_string(children).ok()?;
+    children.split_ascii_whitespace().next()?.parse().ok()
 }

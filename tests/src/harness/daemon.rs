@@ -88,9 +88,22 @@ impl Daemon {
     /// When it is gone.
     #[must_use]
     pub fn resident(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The memory of its own that it holds, without what is of files, in bytes.
+    ///
+    /// # Panics
+    /// When it is gone.
+    #[must_use]
+    pub fn anonymous(&self) -> u64 {
+        self.memory("RssAnon:")
+    }
+
+    fn memory(&self, what: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let status = status.expect("the daemon runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(what));
         let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
         kib.and_then(|kib| kib.parse::<u64>().ok()).expect("a size") * 1024
     }
@@ -102,24 +115,30 @@ impl Daemon {
     #[must_use]
     pub fn sensor(&self) -> u32 {
         eventually("the daemon has a sensor", || {
-            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).ok()?;
-            let children = tasks
-                .flatten()
-                .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-            children
-                .flat_map(|pids| {
-                    pids.split_whitespace()
-                        .map(str::to_owned)
-                        .collect::<Vec<_>>()
-                })
-                .find_map(|pid| {
-                    let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
-                    command
-                        .starts_with("gpukilld-sensor")
-                        .then(|| pid.parse().ok())
-                        .flatten()
-                })
+            self.child_named("gpukilld-sensor")
         })
+    }
+
+    /// The pid of its child whose command line begins so.
+    #[must_use]
+    pub fn child_named(&self, name: &str) -> Option<u32> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).ok()?;
+        let children = tasks
+            .flatten()
+            .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        children
+            .flat_map(|pids| {
+                pids.split_whitespace()
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            })
+            .find_map(|pid| {
+                let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+                command
+                    .starts_with(name)
+                    .then(|| pid.parse().ok())
+                    .flatten()
+            })
     }
 }
 

@@ -22,7 +22,7 @@ impl Gate {
         procfs.invent(Invented {
             pid: PID,
             name: "gate",
-            uid: 60_002,
+            uid: super::user(2),
             start_ticks: 100,
             cmdline: "gate\0",
             cgroup: "0::/\n",

@@ -39,6 +39,7 @@ impl Terminal {
         };
         tcsetwinsize(&main, size).expect("resized");
         let mut on_terminal = Command::new("setsid");
+        super::stage::clean(&mut on_terminal);
         on_terminal.arg("--ctty").arg(command.get_program());
         on_terminal.args(command.get_args());
         for (name, value) in command.get_envs() {

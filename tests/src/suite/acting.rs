@@ -5,9 +5,13 @@ mod one;
 
 mod families;
 
+pub(crate) mod numbers;
+
 mod access;
 
 mod protected;
+
+mod impostors;
 
 mod asking;
 
@@ -18,6 +22,10 @@ mod interrupted;
 mod frozen;
 
 mod recycled;
+
+mod bomb;
+
+mod fuse;
 
 mod many;
 
@@ -172,7 +180,7 @@ const INSIDE: &str = "GPUKILL_TEST_INSIDE";
 /// Whether this is the inside of PID and mount namespaces of their own. Outside it
 /// runs the test of this name there, which it has to pass; only root can, and
 /// where it cannot that is said.
-fn is_inside(test: &str) -> bool {
+pub(crate) fn is_inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }

@@ -19,6 +19,8 @@ mod namespaces;
 
 mod runtimes;
 
+mod screens;
+
 mod stuck;
 
 use gpukill_tests::harness::{Stage, eventually};
@@ -26,7 +28,7 @@ use serde_json::{Value, json};
 use std::process::Command;
 
 /// The row of a process, once it satisfies.
-fn row_when(stage: &Stage, pid: u32, satisfies: impl Fn(&Value) -> bool) -> Value {
+fn row_when(stage: &Stage, pid: u32, mut satisfies: impl FnMut(&Value) -> bool) -> Value {
     eventually("the row of the process", || {
         let list = stage.list();
         let procs = list["procs"].as_array().unwrap();

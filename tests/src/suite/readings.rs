@@ -5,11 +5,15 @@ use serde_json::Value;
 
 mod alerts;
 
+mod codes;
+
 mod divided;
 
 mod events;
 
 mod getters;
+
+mod gone;
 
 mod library;
 

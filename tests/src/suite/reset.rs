@@ -24,6 +24,10 @@ mod held;
 
 mod broken;
 
+mod checked;
+
+mod events;
+
 mod late;
 
 mod vendors;
@@ -203,6 +207,24 @@ impl Box {
         self.stage.ctl(&[&["reset"], arguments].concat())
     }
 
+    /// What is planned for each GPU, as programs read it: its fate, why, and everything
+    /// in its way with what takes that away.
+    fn planned(&self, ran: &Ran) -> Value {
+        let plan: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
+        let gpus = plan["gpus"].as_array().unwrap().iter();
+        gpus.map(|gpu| {
+            let blockers = gpu["blockers"].as_array().unwrap().iter();
+            let blockers: Vec<Value> = blockers
+                .map(|it| match it["pid"].as_u64() {
+                    Some(pid) => json!([pid, it["remedy"]]),
+                    None => json!([it["what"], it["remedy"]]),
+                })
+                .collect();
+            json!([gpu["gpu_index"], gpu["fate"], gpu["why"], blockers])
+        })
+        .collect()
+    }
+
     /// What became of each GPU, as programs read it: its ending, and why.
     fn outcomes(&self, ran: &Ran) -> Value {
         let document: Value =
@@ -252,6 +274,24 @@ fn serve(helper: &mut Command, connection: UnixStream) -> Child {
     // The command keeps its own ends open otherwise.
     helper.stdin(Stdio::null()).stdout(Stdio::null());
     child
+}
+
+/// Serves this connection, and kills the helper when the tool is at a reset, which
+/// notes that here; whether it came to that.
+fn serve_and_kill(helper: &mut Command, connection: UnixStream, called: &Path) -> bool {
+    let mut child = serve(helper, connection);
+    let is_killed = eventually("the helper ends, or is at a reset", || {
+        if child.try_wait().unwrap().is_some() {
+            return Some(false);
+        }
+        let called = std::fs::read_to_string(called).unwrap_or_default();
+        called.contains("--gpu-reset").then_some(true)
+    });
+    if is_killed {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    is_killed
 }
 
 /// Plays systemd's socket unit: whoever connects gets a helper. Ends when dropped.

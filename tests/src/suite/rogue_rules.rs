@@ -170,7 +170,7 @@ fn whoever_is_no_admin_may_read_them_and_not_change_them() {
     let daemon = stage.start();
     stage.open_to_all();
     let expected = "gpukillctl: cannot change the rules on rogues\n\
-         hint: ask root, or someone in group gpukill-admin\n";
+         hint: ask root, or someone in group suite:admins\n";
     for line in ["allow user nobody", "set detection.max_sent_gb 1 --dry-run"] {
         let told = acting_as(NOBODY, &[], || refused(&stage, line, 4));
         assert_eq!(told, expected, "{line}");

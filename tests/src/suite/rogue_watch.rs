@@ -250,12 +250,12 @@ fn what_was_found_is_remembered_when_it_is_gone_and_so_is_what_nobody_saw() {
     let found = eventually("it is over", || {
         let scanned = scene.scanned();
         let found = scanned["findings"][0].clone();
-        (found["present"] == json!(false)).then_some((found, scanned["judged"].clone()))
+        // The honest one may be in no sample yet.
+        let is_whole = scanned["judged"].as_u64() >= Some(2);
+        (is_whole && found["present"] == json!(false)).then_some(found)
     });
-    let (found, judged) = found;
     assert_eq!(found["pid"], pid);
     assert_eq!(found["verdicts"][0]["threat"], "crypto_miner");
-    assert!(judged.as_u64() >= Some(2), "{judged}");
     let actions: Vec<Value> = found["recommendations"].as_array().unwrap().clone();
     assert!(actions.iter().all(|it| it["what"] != "end"), "{actions:?}");
 }

@@ -18,9 +18,19 @@ fn a_process_on_a_gpu_is_listed_with_its_owner_memory_and_utilization() {
         "processes": [{"pid": actor.pid(), "memory": 64_424_509_440u64, "sm": 97}],
     }]}));
     let daemon = stage.start();
-    let list = eventually("the name of the user", || {
+    // Names, sockets and the store are asked, and answer a poll or two later.
+    let late = [
+        "connections",
+        "network_role",
+        "first_seen",
+        "last_active_at",
+    ];
+    let list = eventually("all that comes later", || {
         let list = stage.json(&["list", "-o", "json"]);
-        (!list["procs"][0]["user"].is_null()).then_some(list)
+        let process = &list["procs"][0];
+        let missing = wrong(process);
+        let is_late = sees_all_cgroups() && late.iter().any(|it| !missing[it].is_null());
+        (!process["user"].is_null() && !is_late).then_some(list)
     });
 
     let gpu = &list["gpus"][0];

@@ -22,6 +22,8 @@ mod owners;
 
 mod questions;
 
+mod restarts;
+
 mod restoring;
 
 use gpukill_tests::harness::{Stage, eventually};

@@ -1,9 +1,12 @@
 //! What `guard user`, `group`, `gpu`, `time` and `rule` take: one list of options, of
 //! which each kind of policy has some.
 
+mod key;
+
 use super::{Edit, text};
 use clap::{Args, Subcommand};
 use gpukill_proto::guard::edit::PolicyKind;
+use key::key;
 
 /// `guard user`, `group`, `gpu`, `time` and `rule`
 #[derive(Debug, Args)]
@@ -29,10 +32,9 @@ terminate  the job is ended; of utilisation: only where it is said here";
 const MODE: &str = "How far the guard goes for it, and never further than for the whole:
 dry-run  it is only recorded what would be done
 soft     it warns, and ends when the grace is over
-enforce  it ends without a warning";
+enforce  it ends without a warning, but for idleness and waste";
 
-const ROGUE_RISK: &str = "Whoever is taken for a threat of this risk or a greater one:
-low, medium, high or critical";
+const ROGUE_RISK: &str = "Threats of this risk or more: low, medium, high or critical";
 
 /// `guard user set`
 #[derive(Debug, Args)]
@@ -70,6 +72,12 @@ pub struct SetPolicy {
     /// true: a process to which clients are connected is idle too
     #[arg(long, value_name = "BOOL")]
     pub idle_with_connections: Option<String>,
+    /// Only a process that takes less of a core than this is idle: 1, 2, 5, 10, 20, 50 or 100
+    #[arg(long, value_name = "PCT")]
+    pub idle_cpu_below: Option<String>,
+    /// warn or end: what comes of idle or wasteful services
+    #[arg(long, value_name = "ACTION")]
+    pub services: Option<String>,
     /// A mean utilisation below this wastes the GPU, in percent
     #[arg(long, value_name = "PCT")]
     pub waste_below: Option<String>,
@@ -252,6 +260,8 @@ options! {
     "--idle-limit" idle_limit,
     "--idle-min-memory" idle_min_memory,
     "--idle-with-connections" idle_with_connections,
+    "--idle-cpu-below" idle_cpu_below,
+    "--services" services,
     "--waste-below" waste_below,
     "--waste-min-memory" waste_min_memory,
     "--waste-hours" waste_hours,
@@ -333,64 +343,6 @@ pub(super) fn only(kind: PolicyKind, set: clap::Command) -> clap::Command {
             ("name", _) => option.help(name),
             _ => option,
         }
-    })
-}
-
-/// The key that an option sets in a policy of this kind.
-fn key(kind: PolicyKind, option: &str) -> Option<&'static str> {
-    use PolicyKind::{Gpu, Group, Rule, Time, User};
-    Some(match (option, kind) {
-        ("--memory-limit", User | Time) => "memory_limit_gb",
-        ("--memory-limit", Group) => "total_memory_limit_gb",
-        ("--memory-limit", Gpu) => "max_memory_gb",
-        ("--utilization-limit", User | Time) => "utilization_limit_pct",
-        ("--utilization-limit", Group) => "total_utilization_limit_pct",
-        ("--utilization-limit", Gpu) => "max_utilization_pct",
-        ("--memory-limit-each", Group) => "memory_limit_gb",
-        ("--utilization-limit-each", Group) => "utilization_limit_pct",
-        ("--process-limit-each", Group) => "max_concurrent_processes_each",
-        ("--duration-limit", User | Group | Time | Rule) => "duration_limit_hours",
-        ("--process-limit", User | Group | Time) => "max_concurrent_processes",
-        ("--idle-limit", User | Group | Time | Rule) => "idle_limit_minutes",
-        ("--idle-min-memory", User | Group | Time | Rule) => "idle_min_memory_gb",
-        ("--idle-with-connections", Rule) => "idle_with_connections",
-        ("--waste-below", Rule) => "waste_below_pct",
-        ("--waste-min-memory", Rule) => "waste_min_memory_gb",
-        ("--waste-hours", Rule) => "waste_hours",
-        ("--runaway-above", Rule) => "runaway_above_pct",
-        ("--runaway-minutes", Rule) => "runaway_minutes",
-        ("--runaway-orphaned", Rule) => "runaway_orphaned",
-        ("--growth", Rule) => "growth_gb",
-        ("--growth-hours", Rule) => "growth_hours",
-        ("--rogue-risk", Rule) => "rogue_risk",
-        ("--rogue-threats", Rule) => "rogue_threats",
-        ("--priority", User | Group) => "priority",
-        ("--allowed-gpus", User | Group) => "allowed_gpus",
-        ("--blocked-gpus", User | Group) => "blocked_gpus",
-        ("--members", Group) => "members",
-        ("--users", Rule) => "users",
-        ("--except-users", Rule) => "except_users",
-        ("--unix-groups", Group | Rule) => "unix_groups",
-        ("--slurm-accounts", Group | Rule) => "slurm_accounts",
-        ("--kubernetes-namespaces", Group | Rule) => "kubernetes_namespaces",
-        ("--images", Group | Rule) => "images",
-        ("--gpus", Gpu | Time | Rule) => "gpus",
-        ("--processes", Rule) => "processes",
-        ("--command", Rule) => "command",
-        ("--allowed-processes", Gpu) => "allowed_processes",
-        ("--blocked-processes", Gpu) => "blocked_processes",
-        ("--allowed-users", Gpu | Time) => "allowed_users",
-        ("--blocked-users", Gpu | Time) => "blocked_users",
-        ("--reserved-memory", Gpu) => "reserved_memory_gb",
-        ("--from", Time) => "start_time",
-        ("--to", Time) => "end_time",
-        ("--days", Time) => "days_of_week",
-        ("--action", _) => "action",
-        ("--mode", _) => "mode",
-        ("--grace", _) => "grace",
-        ("--max-snoozes", _) => "max_snoozes",
-        ("--message", _) => "message",
-        _ => return None,
     })
 }
 
@@ -508,7 +460,7 @@ mod tests {
         for line in [
             "dry-run  it is only recorded what would be done",
             "soft     it warns, and ends when the grace is over",
-            "enforce  it ends without a warning",
+            "enforce  it ends without a warning, but for idleness and waste",
             "warn       whoever it is is told, and no more",
         ] {
             assert!(help.lines().any(|it| it.trim() == line), "{help}");

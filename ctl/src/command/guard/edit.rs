@@ -1,6 +1,6 @@
 //! Changes the rules, and shows what that changed.
 
-use super::{connect, here, now};
+use super::{connect, here, now, replay};
 use crate::args::Edit;
 use crate::command::rules::without_its_line;
 use crate::connect::{Change, Daemon, Doing, Patience, RulesOf};
@@ -8,14 +8,17 @@ use crate::exit::{Exit, Failure};
 use crate::output::guard::{Turn, Was};
 use crate::output::look::Look;
 use crate::output::message::Messages;
+use crate::output::rules::is_nothing;
 use crate::output::{guard, print_lines};
 use crate::settings::Settings;
 use gpukill_policy::guard::Rulebook;
-use gpukill_policy::guard::affected::comes;
+use gpukill_policy::guard::affected::{Because, Comes, comes};
+use gpukill_policy::guard::anew::begin_anew;
 use gpukill_policy::guard::edit::edit;
 use gpukill_policy::guard::read::read;
 use gpukill_proto::guard::edit::GuardEdit;
-use gpukill_proto::guard::{GuardMode, GuardReport, ViolationQuery};
+use gpukill_proto::guard::{GuardMode, GuardReport, OpenViolation, ViolationPage, ViolationQuery};
+use gpukill_proto::units::Timestamp;
 
 /// Makes one edit, or says what it would change.
 pub(super) async fn run(
@@ -31,17 +34,21 @@ pub(super) async fn run(
         Doing::Doing
     };
     let patience = Patience::lasting(settings.timeout);
-    let before = match is_of_mode(&asked) {
-        true => Some(daemon.status(patience).await?.guard),
-        false => None,
-    };
+    let before = daemon.status(patience).await?.guard;
+    let held = daemon.rules(RulesOf::Guard, patience).await;
     let report = daemon
         .edit_rules(Change::Guard(Some(&asked)), None, doing, patience)
         .await?;
     let look = Look::of_stdout(settings);
-    let turn = match &before {
-        Some(before) => turn(&asked, before, doing, &daemon, patience).await,
-        None => None,
+    let turn = match &held {
+        Ok((_, _, held)) if is_of_mode(&asked) => {
+            turn(&asked, (&before, held), &daemon, patience).await
+        }
+        Ok((_, _, held)) if !is_nothing(&report) => {
+            edited((&asked, held), &before, &daemon, (settings, messages)).await
+        }
+        // What it comes to is not known: it is made all the same.
+        Ok(_) | Err(_) => None,
     };
     print_lines(
         &guard::edited(&report, doing, turn.as_ref(), now(), &look),
@@ -70,17 +77,11 @@ fn is_of_mode(asked: &GuardEdit) -> bool {
 /// What such an edit comes to; `None` where that cannot be told: it is made all the same.
 async fn turn(
     asked: &GuardEdit,
-    before: &GuardReport,
-    doing: Doing,
+    (before, held): (&GuardReport, &str),
     daemon: &Daemon,
     patience: Patience,
 ) -> Option<Turn> {
-    let (_, _, text) = daemon.rules(RulesOf::Guard, patience).await.ok()?;
-    let text = match doing {
-        Doing::Doing => text,
-        Doing::Saying => edit(&text, asked).ok()?,
-    };
-    let rules = read(&text).ok()?;
+    let rules = read(&edit(held, asked).ok()?).ok()?;
     let mode = rules.mode;
     // Only what sets the mode has a guard that has stopped go on.
     let goes_on = matches!(asked, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
@@ -94,23 +95,13 @@ async fn turn(
         (false, _) => Was::Other,
     };
     let now = now();
-    let standing = ViolationQuery {
-        since: now,
-        until: now.plus_seconds(1),
-        user: None,
-        before: None,
-        limit: 1,
-    };
-    let page = daemon.violations(&standing, patience).await.ok()?;
-    // Who counts as gone in a dry run is there still.
-    let gone = match was {
-        Was::Other | Was::Stopped => page.would_have_ended,
-        Was::Same => Vec::new(),
-    };
+    let page = standing(daemon, now, patience).await?;
     let book = Rulebook::of(rules);
-    let open = page.open.into_iter().chain(gone);
+    // What a dry run counts as ended goes on, and is among these.
+    let open = page.open.into_iter();
+    let open = open.filter(|open| was == Was::Same || open.not_broken_since.is_none());
     let open = open.map(|open| {
-        let comes = comes(&open, &book);
+        let comes = comes(&open, &book, now);
         (open, comes)
     });
     Some(Turn {
@@ -118,4 +109,59 @@ async fn turn(
         was,
         open: open.collect(),
     })
+}
+
+/// Whom another edit affects: those who break a rule now that it changes, or that applies
+/// to them by it.
+async fn edited(
+    (asked, held): (&GuardEdit, &str),
+    before: &GuardReport,
+    daemon: &Daemon,
+    (settings, messages): (&Settings, Messages),
+) -> Option<Turn> {
+    let text = edit(held, asked).ok()?;
+    let (held, rules) = (read(held).ok()?, read(&text).ok()?);
+    let (mode, now) = (rules.mode, now());
+    let is_stopped = before.tripped_at.is_some() && mode > GuardMode::DryRun;
+    if mode == GuardMode::Disabled || is_stopped {
+        return None;
+    }
+    let (held, book) = (Rulebook::of(held), Rulebook::of(rules));
+    let open = replay::open_now(&text, daemon, settings, messages).await?;
+    let page = standing(daemon, now, Patience::lasting(settings.timeout)).await?;
+    let goes_on = |open: &OpenViolation| {
+        let mut known = page.open.iter();
+        let is_known = known.any(|it| (&it.rule, &it.subject) == (&open.rule, &open.subject));
+        is_known && begin_anew(std::slice::from_ref(open), &held, &book) == 0
+    };
+    let only_warns = before.doubt.is_some_and(|doubt| doubt.only_warn);
+    let open = open.into_iter().filter(|open| !goes_on(open));
+    let open = open.map(|open| {
+        let comes = match comes(&open, &book, now) {
+            Comes::EndsAtOnce | Comes::EndsNotBefore(_)
+                if only_warns && open.rule.kind.is_of_behaviour() =>
+            {
+                Comes::Warned(Because::OfTheRule)
+            }
+            comes => comes,
+        };
+        (open, comes)
+    });
+    Some(Turn {
+        mode,
+        was: Was::Edited,
+        open: open.collect(),
+    })
+}
+
+/// The violations that go on.
+async fn standing(daemon: &Daemon, now: Timestamp, patience: Patience) -> Option<ViolationPage> {
+    let query = ViolationQuery {
+        since: now,
+        until: now.plus_seconds(1),
+        user: None,
+        before: None,
+        limit: 1,
+    };
+    daemon.violations(&query, patience).await.ok()
 }

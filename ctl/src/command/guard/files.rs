@@ -22,15 +22,21 @@ pub(super) async fn check(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
-    rules::check(GUARD, wanted, settings, messages, async |text: &str| {
-        // It was read without a mistake.
-        let rules = read::read(text).unwrap_or_default();
-        let here = about_this_box(&rules, settings, messages).await;
-        Checked {
-            comes_to: of_guard(&rules),
-            odd: warnings(&rules).into_iter().chain(here).collect(),
-        }
-    })
+    rules::check(
+        (RulesOf::Guard, GUARD),
+        wanted,
+        settings,
+        messages,
+        async |text: &str| {
+            // It was read without a mistake.
+            let rules = read::read(text).unwrap_or_default();
+            let here = about_this_box(&rules, settings, messages).await;
+            Checked {
+                comes_to: of_guard(&rules),
+                odd: warnings(&rules).into_iter().chain(here).collect(),
+            }
+        },
+    )
     .await
 }
 

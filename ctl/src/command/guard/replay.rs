@@ -17,7 +17,7 @@ use gpukill_policy::guard::affected::{milder, spared};
 use gpukill_policy::guard::reach::reach;
 use gpukill_policy::guard::read::read;
 use gpukill_proto::document::ReplayDocument;
-use gpukill_proto::guard::{ReplayReport, ReplayRequest, RulesFrom};
+use gpukill_proto::guard::{GuardMode, OpenViolation, ReplayReport, ReplayRequest, RulesFrom};
 use gpukill_proto::units::Timestamp;
 use std::path::Path;
 use std::time::Duration;
@@ -69,22 +69,48 @@ pub(super) async fn test(
     let text = text
         .map(|file| files::read(file, None, messages))
         .transpose()?;
-    let judged = match &text {
-        Some(text) => judged(text),
+    let (judged, mode) = match &text {
+        Some(text) => (judged(text), acts(text)),
         None => {
             let patience = Patience::lasting(settings.timeout);
             let daemon = connect(settings, patience, messages).await?;
             let (_, _, text) = daemon
                 .rules(RulesOf::Guard, Patience::lasting(settings.timeout))
                 .await?;
-            judged(&text)
+            (judged(&text), acts(&text))
         }
     };
     let span = (now.plus_seconds(-judged), now);
     let (report, spared) = replay(text.as_deref(), span, settings, messages).await?;
     show(&report, settings, |look| {
-        guard::tested(&report, &spared, now, look)
+        guard::tested(&report, (&spared, mode), now, look)
     })
+}
+
+/// The violations that go on now by these rules, which need not be in force; `None` where
+/// that cannot be found out now.
+pub(super) async fn open_now(
+    text: &str,
+    daemon: &Daemon,
+    settings: &Settings,
+    messages: Messages,
+) -> Option<Vec<OpenViolation>> {
+    let now = now();
+    let patience = Patience::lasting(settings.timeout);
+    let rules = offered(daemon, Some(text), settings).await.ok()?;
+    let request = ReplayRequest {
+        rules,
+        since: now.plus_seconds(-judged(text)),
+        until: now,
+    };
+    let replayed = patiently(daemon.replay_rules(&request, patience), messages).await;
+    replayed.ok().map(|report| report.open)
+}
+
+/// In which mode these rules act, or would after their dry run.
+fn acts(text: &str) -> Option<GuardMode> {
+    let rules = read(text).ok()?;
+    Some(rules.mode.max(rules.rehearsed.mode()))
 }
 
 /// How many seconds are judged for a test of these rules. With mistakes in them, it is

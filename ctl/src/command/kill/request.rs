@@ -16,6 +16,7 @@ pub(super) fn request(wanted: &Kill) -> Result<KillRequest, Failure> {
         force: wanted.force,
         patience_ms: wanted.timeout_secs.saturating_mul(1000),
         any_process: wanted.any_process,
+        override_protected: wanted.override_protected,
         dry_run: wanted.dry_run,
     };
     check(wanted, &request.selector).map(|()| request)
@@ -69,6 +70,10 @@ fn check(wanted: &Kill, selector: &KillSelector) -> Result<(), Failure> {
         let what = "--any-process takes one PID, and no other condition";
         return Err(Failure::Usage(what.into()));
     }
+    if wanted.override_protected && !selector.is_pids_only() {
+        let what = "--override-protected takes PIDs, and no other condition";
+        return Err(Failure::Usage(what.into()));
+    }
     for expression in [&wanted.filter, &wanted.command].into_iter().flatten() {
         pattern(expression).map_err(Failure::Usage)?;
     }
@@ -118,6 +123,7 @@ mod tests {
             force: true,
             patience_ms: 30_000,
             any_process: false,
+            override_protected: false,
             dry_run: true,
         };
         assert_eq!(asked(line), Ok(expected));
@@ -132,9 +138,14 @@ mod tests {
         assert_eq!(asked("7"), Ok(plain.clone()));
         let any = KillRequest {
             any_process: true,
-            ..plain
+            ..plain.clone()
         };
         assert_eq!(asked("7 7 --any-process"), Ok(any));
+        let overriding = KillRequest {
+            override_protected: true,
+            ..plain
+        };
+        assert_eq!(asked("7 --override-protected"), Ok(overriding));
     }
 
     #[test]
@@ -155,6 +166,10 @@ mod tests {
             ("7 8 --any-process", one_pid),
             ("7 --user bob --any-process", one_pid),
             ("--user bob --any-process", one_pid),
+            (
+                "--user bob --override-protected",
+                "--override-protected takes PIDs, and no other condition",
+            ),
             (
                 "--filter python[",
                 "\"python[\" is not a regular expression: unclosed character class",

@@ -122,7 +122,11 @@ fn not_ended(target: &KillTarget) -> Failure {
                 ask: ask.clone(),
             })
         }
-        Fate::Protected(why) => cannot(why, Exit::NotPermitted),
+        Fate::Protected(protected) => Failure::NotDone {
+            what: format!("cannot end process {pid}: {}", protected.why),
+            hint: protected.way().map(str::to_owned),
+            exit: Exit::NotPermitted,
+        },
         Fate::Unclear(why) => cannot(why, Exit::Failed),
         Fate::Zombie(parent) => {
             let name = parent.name.last_known();

@@ -3,7 +3,9 @@
 use crate::exit::Failure;
 use crate::output::view::reads;
 use gpukill_policy::select::{NoSuchDevice, Selection, narrow};
-use gpukill_proto::snapshot::{BackendReport, BackendState, Device, DeviceId, Snapshot, Vendor};
+use gpukill_proto::snapshot::{
+    BackendReport, BackendState, Device, DeviceId, LossKind, Snapshot, Vendor,
+};
 use gpukill_proto::text::visible;
 
 /// What is left to show.
@@ -98,7 +100,11 @@ fn verdict(
     let whose = whose.as_ref().filter(|_| nobody)?;
     // One whose list could not be had may be in use by them, and so may one that
     // somebody unknown uses; a lost one is in use by nobody's will.
-    let mut reachable = chosen.devices.iter().filter(|device| device.lost.is_none());
+    let is_lost = |device: &&Device| {
+        let loss = device.lost.as_ref();
+        loss.is_some_and(|loss| matches!(loss.kind, LossKind::Lost | LossKind::Gone))
+    };
+    let mut reachable = chosen.devices.iter().filter(|device| !is_lost(device));
     let in_doubt = reachable.find_map(|device| {
         let unlisted = unknown(device).then(|| device.process_count.reason().unwrap_or_default());
         let doubt = || doubts.iter().find(|doubt| doubt.device == device.id);
@@ -274,6 +280,7 @@ mod tests {
         lost.devices[0].lost = Some(gpukill_proto::snapshot::Loss {
             since: lost.taken_at,
             reason: "GPU is lost".into(),
+            kind: LossKind::Lost,
         });
         // Nobody uses the other, and whoever is not known uses this one.
         let mut two = whose.clone();

@@ -3,6 +3,7 @@
 
 use super::super::line::shown;
 use super::super::look::Symbols;
+use gpukill_policy::usage::label::label;
 use gpukill_proto::audit::ActionRecord;
 use gpukill_proto::reading::Reading;
 use serde::Deserialize;
@@ -66,6 +67,8 @@ struct Plan {
 struct Target {
     pid: u32,
     name: Option<String>,
+    /// Left out of what is for others' eyes.
+    command: Option<String>,
     owner: Option<String>,
     fate: Option<String>,
     /// It holds a GPU; others of its job end with it.
@@ -126,7 +129,7 @@ fn of_kill(record: &ActionRecord, targets: &[Target]) -> Ended {
     let named = targets.iter().find(|it| it.named).or(targets.first());
     let people: BTreeSet<&String> = targets.iter().filter_map(|it| it.owner.as_ref()).collect();
     Ended {
-        first: named.map(|it| (it.pid, it.name.clone())),
+        first: named.map(|it| (it.pid, it.called())),
         more: targets.len().saturating_sub(1),
         other_people: people.len().saturating_sub(MOST_PEOPLE),
         people: people.into_iter().take(MOST_PEOPLE).cloned().collect(),
@@ -154,6 +157,13 @@ fn read<T: DeserializeOwned>(text: &Reading<String>) -> Option<T> {
 }
 
 impl Target {
+    /// As `audit --summary` calls it: by its program and what that runs, else by the
+    /// kernel's name, which has 15 bytes.
+    fn called(&self) -> Option<String> {
+        let label = self.command.as_deref().and_then(label);
+        label.or_else(|| self.name.clone())
+    }
+
     fn is_ended(&self) -> bool {
         self.fate.as_deref().is_none_or(|fate| fate == "end")
     }
@@ -213,6 +223,12 @@ mod tests {
                 Some("7 and 2 more of bob, carl and 1 more"),
             ),
             (plan("{\"pid\":7,\"name\":\"vllm\"}"), Some("7 vllm")),
+            (
+                plan(
+                    "{\"pid\":7,\"name\":\"sglang::schedul\",\"command\":\"sglang::scheduler/tp0\"}",
+                ),
+                Some("7 sglang::scheduler/tp0"),
+            ),
             (of(&[target(8, "bob", "denied")]), None),
             // Cut, or for others' eyes.
             (Reading::Value("{\"targets\":[{".into()), None),
@@ -249,7 +265,7 @@ mod tests {
         let (told, gpus) = ended(&record);
         assert_eq!(
             told.whom(Symbols::Unicode).as_deref(),
-            Some("48213 python and 8 more of alice")
+            Some("48213 python train.py and 8 more of alice")
         );
         assert_eq!(gpus, BTreeSet::from([0, 1, 2, 3]));
         let longest = report.outcomes.iter().filter_map(|it| match it.ending {

@@ -1,6 +1,8 @@
 //! The tables of `guard violations`: what goes on, and what was decided.
 
-use super::words::{WHICH, ending, gpus, measured, names, pid, processes, spares, step, who};
+use super::words::{
+    WHICH, ending, gpus, measured, names, only_warned, pid, processes, spares, step, who,
+};
 use super::{Said, stopped};
 use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
@@ -58,8 +60,10 @@ pub(super) enum Stands {
     Off,
     /// It warns or ends in this mode.
     Does(GuardMode),
-    /// It would in this mode, and has stopped since then.
-    Stopped(GuardMode, Timestamp),
+    /// It would in this mode, and has stopped since then; whether that was in a dry run.
+    Stopped(GuardMode, Timestamp, bool),
+    /// Rules were tried, which act in this mode.
+    Tried(GuardMode),
 }
 
 impl Stands {
@@ -69,14 +73,13 @@ impl Stands {
             (GuardMode::DryRun, None) => Self::Nothing,
             (mode @ (GuardMode::Soft | GuardMode::Enforce), None) => Self::Does(mode),
             (mode @ (GuardMode::DryRun | GuardMode::Soft | GuardMode::Enforce), Some(at)) => {
-                Self::Stopped(mode, at)
+                Self::Stopped(mode, at, guard.is_trip_simulated)
             }
         }
     }
 }
 
-/// Those that go on, with their clocks, and for what jobs would have been ended that are
-/// there still.
+/// Those that go on, with their clocks; how many jobs a dry run would have ended.
 pub(super) fn going_on(
     open: &[OpenViolation],
     would_have_ended: &[OpenViolation],
@@ -85,12 +88,16 @@ pub(super) fn going_on(
     look: &Look,
 ) -> Vec<Line> {
     let mut lines = heading(open, would_have_ended, stands, look);
-    if let Stands::Stopped(mode, at) = stands {
-        let text = stopped(mode, &clock(at, now, look), Said::AmongViolations);
+    if let Stands::Stopped(mode, at, is_simulated) = stands {
+        let text = stopped(
+            (mode, is_simulated),
+            &clock(at, now, look),
+            Said::AmongViolations,
+        );
         let texts = wrap(&text, 0, 2, look.width).into_iter();
         lines.extend(texts.map(|text| Line::toned(text, Tone::Broken)));
     }
-    if open.is_empty() && would_have_ended.is_empty() {
+    if open.is_empty() {
         return lines;
     }
     lines.push(Line::default());
@@ -106,10 +113,8 @@ pub(super) fn going_on(
         Column::left("PROCESS", WhenNarrow::Shrinks(12)),
         Column::left("MEASURED", WhenNarrow::Goes(2)),
     ]);
-    let all = || open.iter().chain(would_have_ended);
-    let ends = open.iter().map(|open| end(open, now, look));
-    let ends = ends.chain(would_have_ended.iter().map(|gone| ended(gone, now, look)));
-    for (violation, end) in all().zip(ends) {
+    for violation in open {
+        let end = end(violation, now, look);
         let evidence = &violation.evidence;
         let warned = violation.warned_at.map_or_else(
             || look.symbols.none().to_owned(),
@@ -141,7 +146,7 @@ pub(super) fn going_on(
         lines.push(Line::default());
         lines.extend(texts.map(|text| Line::toned(text, Tone::Faint)));
     }
-    lines.extend(messages(all(), look));
+    lines.extend(messages(open.iter(), look));
     lines
 }
 
@@ -176,21 +181,31 @@ fn heading(
     if open.is_empty() && would_have_ended.is_empty() {
         return vec![Line::plain("no violation goes on")];
     }
-    let mut count = match open.len() {
+    let kept = open
+        .iter()
+        .filter(|it| it.not_broken_since.is_some())
+        .count();
+    let mut count = match open.len() - kept {
         0 => "no violation now".to_owned(),
         several => format!("{} now", counted(several, "violation")),
     };
+    if kept > 0 {
+        count = format!("{count}, {kept} no longer broken");
+    }
     if !would_have_ended.is_empty() {
         let jobs = counted(would_have_ended.len(), "job");
         count = format!("{count}, {jobs} {WOULD_HAVE_ENDED}");
     }
     let rehearsed = open.iter().filter(|open| open.mode <= GuardMode::DryRun);
-    let what = match (stands, rehearsed.count() + would_have_ended.len()) {
-        (Stands::Nothing | Stands::Stopped(GuardMode::Disabled | GuardMode::DryRun, _), _) => {
+    let what = match (stands, rehearsed.count()) {
+        (Stands::Nothing | Stands::Stopped(GuardMode::Disabled | GuardMode::DryRun, ..), _) => {
             "dry run: nobody is warned or ended".to_owned()
         }
         (Stands::Off, _) => "the guard is disabled: nothing is judged".to_owned(),
-        (Stands::Stopped(GuardMode::Soft | GuardMode::Enforce, _), _) => {
+        (Stands::Tried(mode), _) => {
+            format!("what these rules would do in mode {}", mode.name())
+        }
+        (Stands::Stopped(GuardMode::Soft | GuardMode::Enforce, ..), _) => {
             "stopped: nobody is warned or ended".to_owned()
         }
         (Stands::Does(mode), 0) => mode.name().to_owned(),
@@ -218,8 +233,11 @@ fn heading(
     lines.collect()
 }
 
-/// When somebody is ended for it; when one of several was.
-fn end(open: &OpenViolation, now: Timestamp, look: &Look) -> String {
+/// When somebody is ended for it; when one of several was; that it is over soon.
+pub(super) fn end(open: &OpenViolation, now: Timestamp, look: &Look) -> String {
+    if let Some(at) = open.not_broken_since {
+        return format!("not broken since {}", clock_or_day(at, now, "%H:%M", look));
+    }
     if let Some(at) = open.ended_at {
         let ended = match open.mode {
             GuardMode::Disabled | GuardMode::DryRun => WOULD_HAVE_ENDED,
@@ -229,6 +247,12 @@ fn end(open: &OpenViolation, now: Timestamp, look: &Look) -> String {
     }
     if let Some(own) = open.own_policy {
         return spares(own).to_owned();
+    }
+    if open.evidence.is_spared_service {
+        return only_warned(open.rule.kind).to_owned();
+    }
+    if let (None, Some(until)) = (open.deadline, open.snoozed_until.filter(|it| *it > now)) {
+        return format!("snoozed until {}", minute(until, now, look));
     }
     let Some(deadline) = open.deadline.filter(|deadline| *deadline > now) else {
         return look.symbols.none().to_owned();
@@ -241,14 +265,6 @@ fn is_one_of_several(open: &OpenViolation, now: Timestamp) -> bool {
     let is_told = open.ended_at.is_none() && open.own_policy.is_none();
     let is_to_come = open.deadline.is_some_and(|deadline| deadline > now);
     is_told && is_to_come && jobs(open) != Some(1)
-}
-
-/// When a job would have been ended that is there still.
-fn ended(gone: &OpenViolation, now: Timestamp, look: &Look) -> String {
-    let at = gone.ended_at.map_or_else(String::new, |at| {
-        format!(" {}", clock_or_day(at, now, "%H:%M", look))
-    });
-    format!("{WOULD_HAVE_ENDED}{at}")
 }
 
 /// What happened; and why, on lines below its row where it would be cut beside it.
@@ -282,6 +298,8 @@ fn row(record: &GuardRecord, what: String, now: Timestamp, look: &Look) -> Vec<C
         | GuardStep::Outdated
         | GuardStep::Snoozed { .. }
         | GuardStep::Acted(_)
+        | GuardStep::SnoozeVoided { .. }
+        | GuardStep::Doubted(_)
         | GuardStep::Tripped { .. } => (&evidence.runs, evidence.count),
     };
     let text = |text: &str| Cell::plain(shown(text, look.symbols));
@@ -314,11 +332,14 @@ mod tests {
     fn what_is_said_of_a_record_hangs_on_no_other_that_is_shown() {
         let mut page = sample::violations();
         // Nothing else has an influence on the widths of columns.
-        let over = page.records.iter().position(|(_, it)| it.is_rehearsed);
-        let over = page.records[over.expect("there is one")].clone();
-        page.records.retain(|(_, it)| it.subject == over.1.subject);
+        let over = page
+            .records
+            .iter()
+            .find(|(_, it)| it.step == GuardStep::Over);
+        let subject = over.expect("there is one").1.subject.clone();
+        page.records.retain(|(_, it)| it.subject == subject);
         let all = said(&page);
-        assert!(all.len() > 1, "{all:?}");
+        assert!(!all.is_empty());
         for (at, record) in page.records.clone().into_iter().enumerate() {
             let alone = ViolationPage {
                 records: vec![record],
@@ -327,13 +348,6 @@ mod tests {
             let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
             assert_eq!(words(&said(&alone)[0]), words(&all[at]));
         }
-        let of = |is_rehearsed| {
-            step(&GuardRecord {
-                is_rehearsed,
-                ..over.1.clone()
-            })
-        };
-        assert_eq!([of(true), of(false)], ["would be over", "over"]);
     }
 
     #[test]

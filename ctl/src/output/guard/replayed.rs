@@ -1,13 +1,13 @@
 //! What rules would have done: by rule, then one by one.
 
 use super::decided::{Stands, going_on};
-use super::words::{gpus, measured, processes, spares, who};
+use super::words::{gpus, measured, only_warned, processes, spares, who};
 use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::value::{counted, date_and_clock, formatted, thousands};
 use gpukill_proto::guard::{
-    GuardRecord, GuardStep, Milder, ReplayReport, RuleName, RuleOutcome, Subject, Victim,
+    GuardMode, GuardRecord, GuardStep, Milder, ReplayReport, RuleName, RuleOutcome, Subject, Victim,
 };
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Timestamp;
@@ -37,15 +37,17 @@ pub(crate) fn replay(
     lines
 }
 
-/// The lines of `guard test`: what these rules come to now, and since when they were
-/// tried.
+/// The lines of `guard test`: what these rules, which act in this mode, come to now, and since
+/// when they were tried.
 pub(crate) fn tested(
     report: &ReplayReport,
-    spared: &Spared,
+    (spared, mode): (&Spared, Option<GuardMode>),
     now: Timestamp,
     look: &Look,
 ) -> Vec<Line> {
-    let mut lines = going_on(&report.open, &[], Stands::Nothing, now, look);
+    // What the box itself does by other rules is no matter here.
+    let stands = mode.map_or(Stands::Nothing, Stands::Tried);
+    let mut lines = going_on(&report.open, &[], stands, now, look);
     // These count as gone, and break no rule any more.
     let is_end = |record: &GuardRecord| matches!(record.step, GuardStep::Ended(_));
     if report.records.iter().any(is_end) {
@@ -98,18 +100,28 @@ fn outcomes(outcomes: &[RuleOutcome], look: &Look) -> Vec<Line> {
         Column::left("", WhenNarrow::ShrinksThenGoes(13, 1)),
     ]);
     for outcome in outcomes {
-        let (note, tone) = match (outcome.ended_busy, outcome.left) {
-            (0, 0) => (String::new(), Tone::Plain),
-            (0, left) => (format!("{left} left to the scheduler"), Tone::Plain),
-            (_, _) => ("look at these".to_owned(), Tone::Doubtful),
-        };
+        let (mut notes, mut tone) = (Vec::new(), Tone::Plain);
+        if outcome.ended_busy > 0 {
+            notes.push("look at these".to_owned());
+            tone = Tone::Doubtful;
+        }
+        if outcome.left > 0 {
+            notes.push(format!("{} left to the scheduler", outcome.left));
+        }
+        match outcome.services {
+            0 => {}
+            several => {
+                let services = counted(usize::try_from(several).unwrap_or(usize::MAX), "service");
+                notes.push(format!("{services}, {}", only_warned(outcome.rule.kind)));
+            }
+        }
         table.push(Row::Cells(vec![
             Cell::plain(shown(&outcome.rule.to_string(), look.symbols)),
             Cell::plain(outcome.warned.to_string()),
             Cell::plain(outcome.ended.to_string()),
             Cell::plain(hours(outcome.freed_ms)),
             Cell::plain(outcome.ended_busy.to_string()),
-            Cell::toned(note, tone),
+            Cell::toned(notes.join(", "), tone),
         ]));
     }
     table.lines(look)
@@ -161,6 +173,8 @@ fn ended(report: &ReplayReport, spared: &Spared, look: &Look) -> Vec<Line> {
             | GuardStep::Spared(_)
             | GuardStep::Snoozed { .. }
             | GuardStep::Acted(_)
+            | GuardStep::SnoozeVoided { .. }
+            | GuardStep::Doubted(_)
             | GuardStep::Tripped { .. } => {}
         }
     }

@@ -1,12 +1,12 @@
 //! What the guard says of one process: whom rules mean by it, a line for each rule that it
 //! breaks, and one for each limit that holds for its owner.
 
-use super::words::{amount, ending, measured, spares};
+use super::words::{amount, context, ending, measured, only_warned, spares};
 use crate::output::look::Look;
 use crate::output::mark::WOULD_HAVE_ENDED;
 use crate::output::value::{clock, minute, reading};
 use gpukill_proto::guard::{
-    GuardMode, HeldTo, JudgedAs, Milder, OpenViolation, RuleName, RuleSource, Ruled,
+    GuardMode, HeldTo, JudgedAs, Milder, OpenViolation, RuleKind, RuleName, RuleSource, Ruled,
 };
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::Timestamp;
@@ -31,7 +31,10 @@ pub(in crate::output) fn rows(
     let open = known.violations.iter();
     let open = open.map(|open| violation(open, Is::GoingOn, now, look));
     let violations: Vec<String> = gone.chain(open).collect();
-    let limits: Vec<String> = known.limits.iter().map(limit).collect();
+    let protected = known.protected.as_ref();
+    let protected = protected.map(|why| format!("none: no rule is about it, as {why}"));
+    let limits = known.limits.iter().map(limit);
+    let limits: Vec<String> = protected.into_iter().chain(limits).collect();
     let person = judged_as(&known.judged_as).into_iter().collect();
     [("person", person), ("rule", violations), ("limits", limits)]
         .into_iter()
@@ -84,7 +87,17 @@ fn violation(open: &OpenViolation, is: Is, now: Timestamp, look: &Look) -> Strin
         };
         parts.push(format!("{would}warned {}{times}", clock(at, now, look)));
     }
-    if let Some(at) = open.ended_at {
+    let is_of_use = matches!(
+        open.rule.kind,
+        RuleKind::Idle | RuleKind::Waste | RuleKind::Duration
+    );
+    parts.extend(context(evidence).filter(|_| is_of_use));
+    if open.evidence.is_spared_service {
+        parts.push(format!("service: {}", only_warned(open.rule.kind)));
+    }
+    if let Some(at) = open.not_broken_since {
+        parts.push(format!("not broken since {}", clock(at, now, look)));
+    } else if let Some(at) = open.ended_at {
         let at = clock(at, now, look);
         parts.push(match is {
             Is::GoingOn => format!("a job {would}ended {at}"),

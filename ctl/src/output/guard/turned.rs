@@ -1,8 +1,8 @@
-//! What a change of the guard's mode comes to: how far it goes now, and whom that affects.
+//! What an edit of the rules comes to: how far the guard goes now, and whom that affects.
 
 use super::decided::{Stands, going_on};
 use super::does;
-use super::words::{gpus, processes, who};
+use super::words::{gpus, only_warned, processes, who};
 use crate::connect::Doing;
 use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
@@ -32,17 +32,20 @@ pub(crate) enum Was {
     Stopped,
     /// The same: the clocks of violations go on.
     Same,
+    /// The same mode, and other rules.
+    Edited,
 }
 
 /// The lines below what changes in the rules.
 pub(crate) fn turned(turn: &Turn, doing: Doing, now: Timestamp, look: &Look) -> Vec<Line> {
-    let mut lines: Vec<Line> = wrap(&mode(turn, doing), 0, 2, look.width)
-        .into_iter()
-        .map(|text| Line::toned(text, Tone::Strong))
-        .collect();
+    let is_of_mode = turn.was != Was::Edited;
+    let mode = is_of_mode.then(|| wrap(&mode(turn, doing), 0, 2, look.width));
+    let mode = mode.into_iter().flatten();
+    let mut lines: Vec<Line> = mode.map(|text| Line::toned(text, Tone::Strong)).collect();
     match turn.mode {
-        GuardMode::Disabled | GuardMode::DryRun => return lines,
-        GuardMode::Soft | GuardMode::Enforce => {}
+        GuardMode::Disabled => return lines,
+        GuardMode::DryRun if is_of_mode => return lines,
+        GuardMode::DryRun | GuardMode::Soft | GuardMode::Enforce => {}
     }
     if turn.was == Was::Same {
         let open: Vec<OpenViolation> = turn.open.iter().map(|(open, _)| open.clone()).collect();
@@ -51,15 +54,21 @@ pub(crate) fn turned(turn: &Turn, doing: Doing, now: Timestamp, look: &Look) -> 
     }
     let is_one = |(_, comes): &&(OpenViolation, Comes)| *comes != Comes::Nothing;
     let affected: Vec<_> = turn.open.iter().filter(is_one).collect();
+    if affected.is_empty() && !is_of_mode {
+        lines.push(Line::plain("nobody breaks a rule that this changes now"));
+        return lines;
+    }
     if affected.is_empty() {
         lines.push(Line::plain(
             "nobody broke a rule at the last sample; by rules changed since: gpukillctl guard test",
         ));
         return lines;
     }
-    let begin = match doing {
-        Doing::Saying => "these break rules now, and would begin anew at the next sample",
-        Doing::Doing => "these break rules now, and begin anew at the next sample",
+    let begin = match (is_of_mode, doing) {
+        (true, Doing::Saying) => "these break rules now, and would begin anew at the next sample",
+        (true, Doing::Doing) => "these break rules now, and begin anew at the next sample",
+        (false, Doing::Saying) => "these would break a rule that this changes",
+        (false, Doing::Doing) => "these break a rule that this changes",
     };
     lines.push(Line::plain(begin));
     let mut table = Table::new(vec![
@@ -94,7 +103,7 @@ fn mode(turn: &Turn, doing: Doing) -> String {
     let again = match (turn.was, doing) {
         (Was::Stopped, Doing::Saying) => ", and would end jobs again: it has stopped",
         (Was::Stopped, Doing::Doing) => ", and ends jobs again: it had stopped",
-        (Was::Other | Was::Same, _) => "",
+        (Was::Other | Was::Same | Was::Edited, _) => "",
     };
     if turn.mode == GuardMode::Disabled {
         return format!("the guard {is} no mode: nothing is judged");
@@ -115,15 +124,17 @@ fn end(open: &OpenViolation, comes: Comes, now: Timestamp, look: &Look) -> Strin
     };
     match comes {
         Comes::Nothing => look.symbols.none().to_owned(),
-        Comes::Rehearsed(Because::OfTheRule) => "nobody: dry run".to_owned(),
-        Comes::Rehearsed(Because::OfTheirPolicy) => "nobody: own policy".to_owned(),
-        Comes::Warned(Because::OfTheRule) => "warned only".to_owned(),
-        Comes::Warned(Because::OfTheirPolicy) => "warned only: own policy".to_owned(),
-        Comes::EndsAfter(grace) => {
-            let seconds = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
-            let at = now.plus_seconds(seconds);
-            format!("{one}not before {}", minute(at, now, look))
-        }
+        Comes::Rehearsed(because) => match because {
+            Because::OfTheRule | Because::IsService => "nobody: dry run".to_owned(),
+            Because::OfTheirPolicy => "nobody: own policy".to_owned(),
+            Because::NobodyReads => "nobody: cannot be warned".to_owned(),
+        },
+        Comes::Warned(because) => match because {
+            Because::OfTheRule | Because::NobodyReads => "warned only".to_owned(),
+            Because::OfTheirPolicy => "warned only: own policy".to_owned(),
+            Because::IsService => only_warned(open.rule.kind).to_owned(),
+        },
+        Comes::EndsNotBefore(at) => format!("{one}not before {}", minute(at, now, look)),
         Comes::EndsAtOnce => format!("{one}at the next sample"),
     }
 }

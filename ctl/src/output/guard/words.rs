@@ -7,6 +7,7 @@ use gpukill_proto::guard::{
     Subject, Told, jobs,
 };
 use gpukill_proto::rogue::Risk;
+use gpukill_proto::snapshot::NetworkRole;
 use gpukill_proto::text::near_duration;
 use gpukill_proto::units::Bytes;
 use std::time::Duration;
@@ -90,7 +91,8 @@ pub(super) fn measured(kind: RuleKind, evidence: &Evidence) -> String {
     }
 }
 
-/// Said of whoever broke a rule that allows something or does not.
+/// Said of a violation of a rule that allows something or does not; nothing of one that has
+/// a limit, where nothing was measured.
 const fn unallowed(kind: RuleKind) -> &'static str {
     match kind {
         RuleKind::Gpu | RuleKind::User => "may not use it",
@@ -111,7 +113,7 @@ const fn unallowed(kind: RuleKind) -> &'static str {
         | RuleKind::Waste
         | RuleKind::Runaway
         | RuleKind::Growth
-        | RuleKind::Rogue => "not allowed",
+        | RuleKind::Rogue => "",
     }
 }
 
@@ -162,6 +164,51 @@ pub(super) const fn spares(own_policy: Milder) -> &'static str {
     }
 }
 
+/// That a violation ends no job, as the job is a service: other rules may.
+pub(super) const fn only_warned(kind: RuleKind) -> &'static str {
+    match kind {
+        RuleKind::Waste => "for waste only warned",
+        _ => "for idleness only warned",
+    }
+}
+
+/// `port 8000, no client`, `ports 8000, 8001, 2 clients`; nothing of a job that others
+/// cannot reach.
+pub(in crate::output) fn reached(role: &NetworkRole, clients: Option<u32>) -> Option<String> {
+    let ports = role.ports();
+    let numbers: Vec<String> = ports.iter().map(u16::to_string).collect();
+    let ports = match numbers.as_slice() {
+        [] => return None,
+        [port] => format!("port {port}"),
+        [..] => format!("ports {}", numbers.join(", ")),
+    };
+    Some(match clients {
+        None => ports,
+        Some(0) => format!("{ports}, no client"),
+        Some(1) => format!("{ports}, 1 client"),
+        Some(clients) => format!("{ports}, {clients} clients"),
+    })
+}
+
+/// The same of a process in the evidence.
+pub(super) fn reached_as(told: &Told) -> Option<String> {
+    reached(told.context.network_role.as_ref()?, told.context.clients)
+}
+
+/// `vllm.service, image vllm/vllm-openai:v0.9, port 8000, no client`: where the first
+/// process in the evidence runs, and how others use it.
+pub(super) fn context(evidence: &Evidence) -> Option<String> {
+    let first = evidence.runs.first()?;
+    let image = first.context.image.as_ref();
+    let parts = [
+        first.context.unit.clone(),
+        image.map(|image| format!("image {image}")),
+        reached_as(first),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
 /// Which of several jobs is the one that is ended.
 pub(super) const WHICH: &str = "1 of several: of the jobs of the lowest priority one that is \
     enough, an idle one first, then the youngest";
@@ -196,11 +243,20 @@ pub(super) fn step(record: &GuardRecord) -> String {
         },
         GuardStep::Spared(why) => format!("nobody ended: {why}"),
         GuardStep::Snoozed { left, .. } => format!("more time, {left} left"),
+        GuardStep::SnoozeVoided { .. } => "snooze void: its rule is gone".to_owned(),
+        GuardStep::Doubted(doubt) => {
+            format!(
+                "may not fit this box: {} of {} people",
+                doubt.people, doubt.of
+            )
+        }
         GuardStep::Acted(acted) => outcome(acted),
+        GuardStep::Tripped { ended } if record.mode <= GuardMode::DryRun => {
+            format!("would have stopped: {ended} jobs would have ended in 10 min")
+        }
         GuardStep::Tripped { ended } => format!("stopped: {ended} jobs ended in 10 min"),
-        GuardStep::Over if record.is_rehearsed => "would be over".to_owned(),
         GuardStep::Over => "over".to_owned(),
-        GuardStep::Outdated => "the rule changed".to_owned(),
+        GuardStep::Outdated => "rules or mode changed".to_owned(),
     }
 }
 
@@ -220,6 +276,7 @@ mod tests {
                 count: 1,
                 unknown: 0,
                 threat,
+                is_spared_service: false,
             };
             measured(RuleKind::Rogue, &evidence)
         };

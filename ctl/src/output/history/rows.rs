@@ -5,8 +5,10 @@ use super::super::line::{Line, Tone, shown};
 use super::super::look::{Look, Symbols};
 use super::super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::super::value::{date_and_clock, reading, size};
+use super::super::whose::owner_name;
 use super::{Span, heading};
 use gpukill_proto::audit::{AuditRecord, AuditSubject};
+use gpukill_proto::text::NO_PROCESS;
 
 /// The table of records, with its heading.
 pub(crate) fn lines(records: &[AuditRecord], span: Span, look: &Look) -> Vec<Line> {
@@ -140,7 +142,7 @@ fn subject(subject: &AuditSubject, symbols: Symbols) -> [Cell; 4] {
             instance: _,
             uid,
             user,
-            owner: _,
+            owner,
             namespace_owner: _,
             name,
             command: _,
@@ -153,11 +155,11 @@ fn subject(subject: &AuditSubject, symbols: Symbols) -> [Cell; 4] {
                 let text = text.as_deref().unwrap_or(otherwise);
                 Cell::plain(shown(text, symbols))
             };
-            let number = uid.map_or_else(|| "?".to_owned(), |uid| uid.to_string());
+            let owner = owner.as_ref().map(|owner| owner.name.as_str());
             [
                 Cell::plain(pid.to_string()),
-                text(user, &number),
-                text(name, "?"),
+                Cell::plain(owner_name(owner, user.as_deref(), *uid, symbols)),
+                text(name, if uid.is_some() { "?" } else { NO_PROCESS }),
                 text(container, symbols.none()),
             ]
         }

@@ -6,7 +6,7 @@ use super::super::line::{Tone, shown};
 use super::super::look::Symbols;
 use super::super::table::Cell;
 use super::super::value::{gib, size};
-use super::{ends, owner, what};
+use super::{ends, owner, owner_within, what};
 use gpukill_proto::kill::{KillPlan, KillScope, KillTarget};
 use gpukill_proto::snapshot::Job;
 use gpukill_proto::units::Bytes;
@@ -23,7 +23,7 @@ pub(super) fn heading(plan: &KillPlan, symbols: Symbols) -> String {
         several => format!("; {several} others are left alone"),
     };
     let known = meant.iter().filter(|target| is_known(target));
-    let owners: BTreeSet<String> = known.map(|it| owner(it, symbols)).collect();
+    let owners: BTreeSet<String> = known.map(|it| owner_within(it, plan, symbols)).collect();
     let owners: Vec<String> = owners.into_iter().collect();
     let meant_as_a_whole = match (meant.as_slice(), one_job(plan), owners.as_slice()) {
         ([], _, _) => return "nobody would be ended".to_owned(),

@@ -4,7 +4,9 @@
 use super::super::line::{Line, Tone, cut, shown, width, wrap};
 use super::super::look::{Look, Symbols};
 use super::{ends, owner, what};
-use gpukill_proto::kill::{Ending, Fate, KillOutcome, KillPlan, KillTarget, Reaper};
+use gpukill_proto::kill::{
+    Ending, Fate, FuseMount, KillOutcome, KillPlan, KillTarget, Protected, Reaper, Stuck,
+};
 
 /// What is told of one process.
 pub(super) struct Told {
@@ -15,11 +17,18 @@ pub(super) struct Told {
     what: String,
 }
 
-/// What a plan has in store for one that it does not end.
+/// What a plan has in store for one that it does not end, or that is protected.
 pub(super) fn of_target(target: &KillTarget, symbols: Symbols) -> Option<Told> {
     let (state, tone, told) = match &target.fate {
-        Fate::End(_) => return None,
-        Fate::Protected(why) => ("protected", Tone::Doubtful, shown(why, symbols)),
+        Fate::End(_) => {
+            let why = shown(target.overridden.as_ref()?, symbols);
+            ("protected", Tone::Doubtful, format!("{why}: overridden"))
+        }
+        Fate::Protected(protected) => (
+            "protected",
+            Tone::Doubtful,
+            protected_line(protected, symbols),
+        ),
         Fate::Denied(ask) => ("denied", Tone::Doubtful, denied(target, ask, symbols)),
         Fate::Unclear(why) => ("unclear", Tone::Doubtful, shown(why, symbols)),
         Fate::Zombie(parent) => ("zombie", Tone::Doubtful, zombie(parent, symbols)),
@@ -31,6 +40,15 @@ pub(super) fn of_target(target: &KillTarget, symbols: Symbols) -> Option<Told> {
         command: what(&target.command, &target.name, symbols),
         what: told,
     })
+}
+
+/// Why it is protected, and how root ends it all the same.
+fn protected_line(protected: &Protected, symbols: Symbols) -> String {
+    let why = shown(&protected.why, symbols);
+    match protected.way() {
+        Some(way) => format!("{why}; {way}"),
+        None => why,
+    }
 }
 
 /// What became of one.
@@ -71,16 +89,7 @@ pub(super) fn of_outcome(outcome: &KillOutcome, plan: &KillPlan, symbols: Symbol
             Tone::Doubtful,
             format!("{}: nothing was sent", text(why)),
         ),
-        Ending::Uninterruptible(at) => {
-            let at = at
-                .as_ref()
-                .map_or_else(String::new, |at| format!(" ({})", text(at)));
-            let told = format!(
-                "stuck in the kernel{at}, where no signal reaches it; if it stays so, only a \
-                 reboot ends it"
-            );
-            ("uninterruptible", Tone::Broken, told)
-        }
+        Ending::Uninterruptible(at) => ("uninterruptible", Tone::Broken, stuck(at, symbols)),
         Ending::Zombie(parent) => ("zombie", Tone::Doubtful, zombie(parent, symbols)),
         Ending::Failed(why) => ("failed", Tone::Broken, text(why)),
     };
@@ -91,6 +100,33 @@ pub(super) fn of_outcome(outcome: &KillOutcome, plan: &KillPlan, symbols: Symbol
         command: what(&outcome.command, &outcome.name, symbols),
         what: told,
     }
+}
+
+/// What no signal reaches, and what frees it.
+fn stuck(stuck: &Stuck, symbols: Symbols) -> String {
+    let at = stuck.waits_on.as_ref();
+    let at = at.map_or_else(String::new, |at| format!(" ({})", shown(at, symbols)));
+    let Some(FuseMount { path, servers }) = &stuck.fuse else {
+        return format!(
+            "stuck in the kernel{at}, where no signal reaches it; if it stays so, only a reboot \
+             ends it"
+        );
+    };
+    let path = shown(path, symbols);
+    let waits = format!("stuck in the kernel{at}: it waits for the FUSE filesystem at {path}");
+    if servers.is_empty() {
+        return format!("{waits}, whose server is not known; it ends when that server does");
+    }
+    let named = servers
+        .iter()
+        .map(|server| match server.owner.last_known() {
+            Some(owner) => format!("{} of {}", server.pid, shown(owner, symbols)),
+            None => server.pid.to_string(),
+        });
+    let named = named.collect::<Vec<_>>().join(", ");
+    let pids = servers.iter().map(|server| server.pid.to_string());
+    let pids = pids.collect::<Vec<_>>().join(" ");
+    format!("{waits}, served by process {named}; it ends when that does: kill {pids}")
 }
 
 /// Whose it is, and whom to ask.

@@ -19,8 +19,14 @@ pub(super) fn guard(guard: &GuardPart) -> Vec<String> {
             counts.rules
         ),
         format!(
-            "{} open violations, {} jobs that a dry run would have ended; today {} warned, {} ended",
-            guard.open, guard.would_have_ended, guard.warned_today, guard.ended_today
+            "{} open violations, {} jobs that a dry run would have ended; today {} warned, {} ended, \
+             in dry run {} and {}",
+            guard.open,
+            guard.would_have_ended,
+            guard.warned_today,
+            guard.ended_today,
+            guard.simulated_warned_today,
+            guard.simulated_ended_today
         ),
         format!(
             "last sample judged: {}; {} came too fast, no room for {}",

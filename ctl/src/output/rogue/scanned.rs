@@ -6,6 +6,7 @@ use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
 use crate::output::table::{Cell, Column, Row, Table, WhenNarrow};
 use crate::output::value::{clock_or_day, counted, gpus};
+use crate::output::whose::owner_name;
 use gpukill_policy::rogue::advice::{Advice, What, advice};
 use gpukill_proto::document::{RecommendationDocument, ScanDocument};
 use gpukill_proto::rogue::{Finding, ScanReport, Sign, Verdict};
@@ -84,7 +85,6 @@ fn row(finding: &Finding, look: &Look) -> Vec<Cell> {
     let of_worst = |text: fn(&Verdict) -> String| worst.map_or_else(unknown, text);
     let risk = of_worst(|worst| worst.risk.name().to_owned());
     let owner = finding.owner.as_ref().map(|owner| owner.name.as_str());
-    let number = || finding.uid.map_or_else(unknown, |uid| uid.to_string());
     let name = finding.name.as_deref();
     let used = match finding.gpus.as_slice() {
         [] => look.symbols.none().to_owned(),
@@ -94,7 +94,7 @@ fn row(finding: &Finding, look: &Look) -> Vec<Cell> {
         Cell::toned(risk, worst.map_or(Tone::Plain, |worst| tone(worst.risk))),
         Cell::plain(of_worst(|worst| worst.score.to_string())),
         Cell::plain(finding.process.pid.to_string()),
-        Cell::plain(owner.map_or_else(number, |name| shown(name, look.symbols))),
+        Cell::plain(owner_name(owner, None, finding.uid, look.symbols)),
         Cell::plain(used),
         Cell::plain(of_worst(|worst| worst.threat.words().to_owned())),
         Cell::plain(name.map_or_else(unknown, |name| shown(name, look.symbols))),

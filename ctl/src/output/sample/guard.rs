@@ -1,10 +1,9 @@
 //! What the guard found on the same box: bob's notebook is idle, dana's jobs hold too
 //! much, frank is where he may not be.
 
-mod replayed;
-
 mod hostile;
-
+mod records;
+mod replayed;
 mod written;
 
 pub(crate) use hostile::hostile;
@@ -14,9 +13,9 @@ pub(crate) use written::{edited, mistakes, warnings};
 use super::{NOW, gib, id};
 use gpukill_proto::guard::{
     Acted, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport, GuardStep,
-    HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person, Reader,
-    RuleCounts, RuleKind, RuleName, RuleSource, Ruled, RulesRevision, Subject, Told, Victim,
-    ViolationPage,
+    HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, OpenViolation, Person,
+    ProcessContext, Reader, RuleCounts, RuleKind, RuleName, RuleSource, Ruled, RulesDoubt,
+    RulesRevision, Subject, Told, Victim, ViolationPage,
 };
 use gpukill_proto::snapshot::InstanceId;
 use gpukill_proto::units::Timestamp;
@@ -48,6 +47,7 @@ fn told(index: u32, pid: u32, owner: Person, name: &str, tenths: u64, job: &str)
         memory: Some(gib(tenths).0),
         utilization: Some(0),
         job: Some(job.into()),
+        context: ProcessContext::default(),
     }
 }
 
@@ -88,6 +88,8 @@ fn idle() -> OpenViolation {
             snoozes_left: 1,
         }],
         own_policy: None,
+        snoozed_until: None,
+        not_broken_since: None,
         ended_at: None,
         evidence: Evidence {
             measured: Some(Measured {
@@ -99,6 +101,7 @@ fn idle() -> OpenViolation {
             count: 1,
             unknown: 0,
             threat: None,
+            is_spared_service: false,
         },
         message: Some("please close notebooks that you do not use".into()),
     }
@@ -127,6 +130,8 @@ fn too_much() -> OpenViolation {
         deadline: Some(NOW.plus_seconds(60)),
         readers: Vec::new(),
         own_policy: None,
+        snoozed_until: None,
+        not_broken_since: None,
         ended_at: None,
         evidence: Evidence {
             measured: Some(Measured {
@@ -138,6 +143,7 @@ fn too_much() -> OpenViolation {
             runs,
             unknown: 1,
             threat: None,
+            is_spared_service: false,
         },
         message: None,
     }
@@ -161,6 +167,8 @@ fn not_allowed() -> OpenViolation {
         deadline: None,
         readers: Vec::new(),
         own_policy: None,
+        snoozed_until: None,
+        not_broken_since: None,
         ended_at: None,
         evidence: Evidence {
             measured: None,
@@ -169,6 +177,7 @@ fn not_allowed() -> OpenViolation {
             count: 1,
             unknown: 0,
             threat: None,
+            is_spared_service: false,
         },
         message: None,
     }
@@ -185,6 +194,8 @@ fn gone() -> OpenViolation {
         deadline: Some(ago(5_400)),
         readers: Vec::new(),
         own_policy: None,
+        snoozed_until: None,
+        not_broken_since: None,
         ended_at: Some(ago(5_400)),
         evidence: Evidence {
             measured: Some(Measured {
@@ -196,6 +207,7 @@ fn gone() -> OpenViolation {
             count: 1,
             unknown: 0,
             threat: None,
+            is_spared_service: false,
         },
         ..idle()
     }
@@ -227,6 +239,7 @@ pub(crate) fn ruled() -> Ruled {
         mode: GuardMode::DryRun,
         violations: vec![idle()],
         would_have_ended: None,
+        protected: None,
         limits: vec![
             HeldTo {
                 rule: memory(RuleSource::User("bob".into())),
@@ -277,10 +290,15 @@ pub(crate) fn guard_report() -> GuardReport {
         dropped: 2,
         beyond: 12,
         tripped_at: None,
+        doubt: None,
         open: 3,
         would_have_ended: 1,
-        warned_today: 5,
-        ended_today: 2,
+        warned_today: 0,
+        ended_today: 0,
+        simulated_warned_today: 5,
+        simulated_ended_today: 2,
+        is_trip_simulated: true,
+        idle_services: Vec::new(),
     }
 }
 
@@ -305,89 +323,15 @@ fn step(open: &OpenViolation, seconds: i64, step: GuardStep) -> GuardRecord {
         step,
         evidence: open.evidence.clone(),
         message: open.message.clone(),
-        is_rehearsed: false,
     }
-}
-
-/// Every kind of step, the newest first.
-fn records() -> Vec<GuardRecord> {
-    let (idle, too_much, not_allowed, gone) = (idle(), too_much(), not_allowed(), gone());
-    let warned = |times, deadline| GuardStep::Warned { times, deadline };
-    let all = OpenViolation {
-        rule: rule(RuleSource::Gpu("0".into()), RuleKind::ReservedMemory),
-        subject: Subject::Device(id(0)),
-        ..too_much.clone()
-    };
-    let group = OpenViolation {
-        rule: rule(RuleSource::Group("ml".into()), RuleKind::TotalProcesses),
-        subject: Subject::Group("ml".into()),
-        mode: GuardMode::Enforce,
-        evidence: Evidence {
-            measured: Some(Measured {
-                value: 13,
-                limit: 12,
-            }),
-            ..too_much.evidence.clone()
-        },
-        ..too_much.clone()
-    };
-    let of_erin = Victim {
-        job: job(person("erin", 1003), "session-4.scope"),
-        runs: gone.evidence.runs.clone(),
-        count: 1,
-        ..victim(Some(false), None)
-    };
-    vec![
-        step(&too_much, 240, warned(1, too_much.deadline)),
-        step(&too_much, 240, GuardStep::Violated),
-        step(&group, 2_900, GuardStep::Tripped { ended: 5 }),
-        step(
-            &group,
-            2_990,
-            GuardStep::Acted(Acted {
-                job: job(person("dana", 1002), "docker/vllm"),
-                ended: 11,
-                left: 1,
-                why: Some("process 60003 is stuck in the kernel".into()),
-            }),
-        ),
-        step(&group, 3_000, GuardStep::Ended(victim(Some(true), None))),
-        step(
-            &all,
-            4_000,
-            GuardStep::Spared("docker/vllm: it is protected".into()),
-        ),
-        step(&not_allowed, 5_000, GuardStep::Over),
-        GuardRecord {
-            is_rehearsed: true,
-            ..step(&gone, 5_390, GuardStep::Over)
-        },
-        step(&gone, 5_400, GuardStep::Ended(of_erin)),
-        step(
-            &idle,
-            8_000,
-            GuardStep::Snoozed {
-                by: 1001,
-                owner: 1001,
-                until: idle.deadline.unwrap_or(NOW),
-                left: 1,
-            },
-        ),
-        step(&idle, 9_000, warned(2, idle.deadline)),
-        step(
-            &group,
-            90_000,
-            GuardStep::Ended(victim(None, Some("scancel 1234"))),
-        ),
-    ]
 }
 
 /// What goes on and what was decided.
 pub(crate) fn violations() -> ViolationPage {
     ViolationPage {
-        open: vec![idle(), too_much(), not_allowed()],
+        open: vec![idle(), too_much(), not_allowed(), gone()],
         would_have_ended: vec![gone()],
-        records: (1..).zip(records()).collect(),
+        records: (1..).zip(records::records()).collect(),
         next: None,
     }
 }

@@ -34,6 +34,7 @@ fn holder(pid: u32, uid: u32, user: &str, name: &str) -> Holder {
         holds_this_device: true,
         listed: false,
         shares_with: None,
+        passed_from: None,
         used_for: Use::default(),
         memory: Unsupported,
     }
@@ -43,6 +44,7 @@ fn listed(pid: u32, user: &str, tenths: u64) -> Holder {
     Holder {
         listed: true,
         shares_with: None,
+        passed_from: None,
         used_for: Use {
             compute: true,
             ..Use::default()
@@ -121,6 +123,7 @@ fn in_a_container() -> HeldDevice {
     // What the server gave away is counted for it.
     let helper = Holder {
         shares_with: Some(900),
+        passed_from: None,
         ..holder(901, 0, "root", "python3")
     };
     let client = Holder {

@@ -2,8 +2,9 @@
 
 use super::{NOW, gib, id};
 use gpukill_proto::kill::{
-    Ending, Fate, KillHold, KillOutcome, KillPlan, KillReport, KillRequest, KillRest, KillScope,
-    KillSelector, KillSignal, KillTarget, MemoryReturn, Reaper, Respawn, Stage,
+    Ending, Fate, FuseMount, FuseServer, KillHold, KillOutcome, KillPlan, KillReport, KillRequest,
+    KillRest, KillScope, KillSelector, KillSignal, KillTarget, MemoryReturn, Reaper, Respawn,
+    Stage, Stuck,
 };
 use gpukill_proto::reading::Reading::{Failed, Unsupported, Value, Withheld};
 use gpukill_proto::snapshot::{Job, ProcessKey, Scheduler, SchedulerJob, Unit};
@@ -47,6 +48,7 @@ fn target(pid: u32, holds: &[(u32, u64)]) -> KillTarget {
         named: false,
         job: Value(slurm()),
         fate: Fate::End(vec![KillSignal::Terminate]),
+        overridden: None,
     }
 }
 
@@ -141,7 +143,9 @@ pub(crate) fn report() -> (KillPlan, KillReport) {
         bobs(51_000, Fate::Denied(ask())),
         bobs(
             51_001,
-            Fate::Protected("it is nvidia-cuda-mps-server, which others need".into()),
+            Fate::Protected(gpukill_proto::kill::Protected::always(
+                "it is nvidia-cuda-mps-server, which others need",
+            )),
         ),
         bobs(51_002, Fate::Unclear("whose it is is not known".into())),
         bobs(51_003, Fate::Zombie(reaper())),
@@ -158,7 +162,16 @@ pub(crate) fn report() -> (KillPlan, KillReport) {
         Ending::Ended(KillSignal::Terminate, 800),
         Ending::Ended(KillSignal::Interrupt, 12),
         Ending::Survived(KillSignal::Terminate, 5_000),
-        Ending::Uninterruptible(Some("nv_drm_wait".into())),
+        Ending::Uninterruptible(Stuck {
+            waits_on: Some("request_wait_answer".into()),
+            fuse: Some(FuseMount {
+                path: "/home/bob/data".into(),
+                servers: vec![FuseServer {
+                    pid: 4_711,
+                    owner: Value("bob".into()),
+                }],
+            }),
+        }),
         Ending::Gone,
         Ending::Changed("it uses no GPU any more".into()),
         Ending::Denied(ask()),

@@ -102,11 +102,9 @@ pub(crate) fn reset_plan() -> ResetPlan {
             .into(),
     ];
     let lost = ResetFate::Unsupported(FELL_OFF.into());
-    let no_helper = ResetFate::Unsupported(
-        "gpukill-reset is not installed or not started: there is no socket /run/gpukill-reset.sock"
-            .into(),
-    );
-    let mut nameless = target(6, Vendor::Other, "", no_helper);
+    let unknown =
+        ResetFate::Unsupported("its driver is not known to have a reset: reboot the box".into());
+    let mut nameless = target(6, Vendor::Other, "", unknown);
     (nameless.name, nameless.pci) = (Unsupported, Unsupported);
     ResetPlan {
         at: NOW,
@@ -124,6 +122,23 @@ pub(crate) fn reset_plan() -> ResetPlan {
             nameless,
         ],
     }
+}
+
+/// Two GPUs on a box without the helper; somebody uses one of them.
+pub(crate) fn reset_without_helper() -> ResetPlan {
+    let missing = "gpukill-reset is not installed or not started: there is no socket \
+                   /run/gpukill-reset.sock";
+    let mut plan = held_by_one();
+    plan.devices[0].fate = ResetFate::Unsupported(missing.into());
+    let mut free = target(
+        2,
+        Vendor::Nvidia,
+        HOPPER,
+        ResetFate::Unsupported(missing.into()),
+    );
+    free.blockers = daemons().into();
+    plan.devices.push(free);
+    plan
 }
 
 /// One GPU that only what `--force` ends is in the way of.

@@ -75,6 +75,7 @@ pub(crate) fn status() -> Status {
         alerts: Vec::new(),
         polling: PollingReport {
             interval_ms: 2000,
+            set_interval_ms: 2000,
             last_at: Some(Timestamp(NOW.0 - 400)),
             ticks: 524_118,
             late: 0,
@@ -93,8 +94,8 @@ pub(crate) fn status() -> Status {
             dropped: 0,
             beyond: 0,
             open: 1,
-            warned_today: 3,
-            ended_today: 1,
+            simulated_warned_today: 3,
+            simulated_ended_today: 1,
             ..guard_report()
         },
         settings: Vec::new(),

@@ -4,6 +4,7 @@
 use super::super::line::{Line, Tone, cut, shown};
 use super::super::look::{Look, Symbols};
 use super::super::table::{Cell, Column, Row, Table, WhenNarrow};
+use super::super::whose::owner_name;
 use super::number::{hours, percent, scaled};
 use gpukill_proto::audit::{AuditSummary, OwnerTime, UsedBy};
 use std::cmp::Reverse;
@@ -118,7 +119,7 @@ fn name(owner: &OwnerTime, look: &Look) -> Cell {
             let name = shown(&owner.name, look.symbols);
             Cell::plain(fitted(name, LONGEST_OWNER, look))
         }
-        None => Cell::toned("(not known)", Tone::Faint),
+        None => Cell::toned(owner_name(None, None, None, look.symbols), Tone::Faint),
     }
 }
 

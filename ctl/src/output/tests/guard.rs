@@ -2,6 +2,8 @@
 
 mod rogue_rules;
 
+mod affected;
+
 mod stands;
 
 use super::*;
@@ -14,9 +16,10 @@ use crate::output::sample::{
 use gpukill_policy::guard::read::read;
 use gpukill_proto::document::{ExplainDocument, ReplayDocument, ViolationsDocument};
 use gpukill_proto::guard::{
-    EditReport, GuardMode, GuardReport, JudgedAs, Milder, Person, ReplayReport, Ruled,
-    ViolationPage,
+    EditReport, GuardMode, GuardReport, JudgedAs, Marked, Milder, Person, ReplayReport, Ruled,
+    ViolationPage, of_process,
 };
+use gpukill_proto::snapshot::NetworkRole;
 
 /// The widest, the narrowest that must be readable, and one that knows letters alone.
 fn looks() -> [(&'static str, Look); 3] {
@@ -117,6 +120,35 @@ fn where_nobody_who_is_shown_breaks_a_rule_there_is_no_column_for_rules() {
 }
 
 #[test]
+fn whoever_was_warned_sees_it_below_the_list() {
+    let snapshot = snapshot();
+    let mark = |mark: Marked| Marked {
+        mode: GuardMode::Soft,
+        deadline: Some(NOW.plus_seconds(600)),
+        is_sole: true,
+        ..mark
+    };
+    let guard = GuardBrief {
+        mode: GuardMode::Soft,
+        marked: brief().marked.into_iter().map(mark).collect(),
+        ..brief()
+    };
+    let owners = snapshot.processes.iter();
+    let owners = owners.filter(|it| !of_process(it, &guard.marked).is_empty());
+    let me = owners
+        .filter_map(|it| it.owner.last_known()?.uid)
+        .next()
+        .unwrap();
+    for rows in [Rows::Gpus, Rows::Processes] {
+        let own = View { me, ..view(rows) };
+        let shown = guarded(&snapshot, &guard, &own, &look(None));
+        assert!(shown.contains("\nyour job "), "{shown}");
+        let others = guarded(&snapshot, &guard, &view(rows), &look(None));
+        assert!(!others.contains("your job"), "{others}");
+    }
+}
+
+#[test]
 fn explain_names_the_rules_that_are_broken_and_those_that_hold() {
     let [notebook, _] = explanations();
     check_all("explain-guard", |look| explain::lines(&notebook, look));
@@ -131,6 +163,28 @@ fn explain_names_the_rules_that_are_broken_and_those_that_hold() {
         ..Ruled::default()
     });
     check_all("explain-gone", |look| explain::lines(&gone, look));
+    let mut protected = notebook.clone();
+    protected.guard = Reading::Value(Ruled {
+        mode: GuardMode::Soft,
+        protected: Some("protect.users names its owner".into()),
+        ..Ruled::default()
+    });
+    for (role, row) in [
+        (
+            Reading::Value(NetworkRole::Private),
+            "private: no port that others use",
+        ),
+        (
+            Reading::Failed("a client of it may be another's".into()),
+            "not known: a client of it",
+        ),
+    ] {
+        protected.uses[0].1.network_role = role;
+        let shown = text(&explain::lines(&protected, &look(None)), &look(None));
+        assert!(shown.contains(&format!("\n network  {row}")), "{shown}");
+        let limits = "\n limits   none: no rule is about it, as protect.users names its owner\n";
+        assert!(shown.contains(limits), "{shown}");
+    }
     let mut hidden = notebook;
     hidden.guard = Reading::Withheld;
     let shown = text(&explain::lines(&hidden, &look(None)), &look(None));
@@ -170,14 +224,6 @@ fn guard_violations_shows_what_goes_on_and_what_was_decided() {
     check_all("guard-violations", |look| {
         super::super::guard::violations(&page, &guard_report(), NOW, look)
     });
-    // Who would have been ended is not forgiven.
-    let gone = ViolationPage {
-        would_have_ended: page.would_have_ended,
-        ..ViolationPage::default()
-    };
-    let look = look(Some(80));
-    let shown = super::super::guard::violations(&gone, &guard_report(), NOW, &look);
-    check("guard-violations-gone.txt", &text(&shown, &look));
 }
 
 #[test]
@@ -204,7 +250,7 @@ fn guard_replay_shows_who_would_have_been_ended_and_what_could_not_be_judged() {
 fn guard_test_shows_what_rules_come_to_now() {
     let report = replayed();
     check_all("guard-test", |look| {
-        super::super::guard::tested(&report, &Spared::new(), NOW, look)
+        super::super::guard::tested(&report, (&Spared::new(), Some(GuardMode::Soft)), NOW, look)
     });
 }
 
@@ -279,7 +325,7 @@ fn nothing_that_rules_and_processes_are_called_can_steer_the_terminal() {
         super::super::guard::status(&report, NOW, &look),
         super::super::guard::violations(&page, &report, NOW, &look),
         super::super::guard::replay(&replayed, HOSTILE, &spared, &look),
-        super::super::guard::tested(&replayed, &spared, NOW, &look),
+        super::super::guard::tested(&replayed, (&spared, Some(GuardMode::Enforce)), NOW, &look),
         super::super::guard::edited(&edit, Doing::Saying, None, NOW, &look),
         rules::mistakes(HOSTILE, &wrong, &look),
         rules::checked(HOSTILE, &of_guard(&rules), &odd, &look),

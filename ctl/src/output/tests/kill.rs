@@ -49,7 +49,7 @@ fn a_plan_says_whose_it_is_how_many_where_and_how_much() {
     let (several, _) = report();
     assert_eq!(
         said(&several),
-        "7 processes of alice and uid 1000 on GPUs 0-4, at least 130.2 GiB; 4 others are left \
+        "7 processes of 1000 and alice on GPUs 0-4, at least 130.2 GiB; 4 others are left \
          alone\n"
     );
     let mut part = plan();
@@ -178,7 +178,8 @@ fn nothing_that_a_process_or_a_unit_is_called_can_steer_the_terminal() {
         target.job = Reading::Value(hostile_job(HOSTILE));
         match &mut target.fate {
             Fate::End(_) => {}
-            Fate::Protected(why) | Fate::Denied(why) | Fate::Unclear(why) => *why = text_of(),
+            Fate::Protected(protected) => protected.why = text_of(),
+            Fate::Denied(why) | Fate::Unclear(why) => *why = text_of(),
             Fate::Zombie(parent) => parent.name = Reading::Value(text_of()),
         }
     }
@@ -195,7 +196,15 @@ fn nothing_that_a_process_or_a_unit_is_called_can_steer_the_terminal() {
             | Ending::Denied(why)
             | Ending::Unclear(why)
             | Ending::Failed(why) => *why = text_of(),
-            Ending::Uninterruptible(at) => *at = Some(text_of()),
+            Ending::Uninterruptible(stuck) => {
+                stuck.waits_on = Some(text_of());
+                if let Some(mount) = &mut stuck.fuse {
+                    mount.path = text_of();
+                    for server in &mut mount.servers {
+                        server.owner = Reading::Value(text_of());
+                    }
+                }
+            }
             Ending::Zombie(parent) => parent.name = Reading::Value(text_of()),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::output::reset::{closing, done, planned, question};
-use crate::output::sample::{held_by_one, reset_plan, reset_report};
+use crate::output::sample::{held_by_one, reset_plan, reset_report, reset_without_helper};
 use gpukill_proto::document::{ResetPlanDocument, ResetReportDocument};
 use gpukill_proto::kill::{Ending, Stage};
 use gpukill_proto::reset::{ResetEnding, ResetFate, ResetPlan, ResetReport};
@@ -31,7 +31,7 @@ fn interrupted() -> ResetReport {
 fn a_plan_names_everything_in_the_way_of_each_gpu_and_who_takes_it_away() {
     for width in [120, 80, 40] {
         let look = look(Some(width));
-        let shown = [reset_plan(), held_by_one()]
+        let shown = [reset_plan(), held_by_one(), reset_without_helper()]
             .map(|plan| of_plan(&plan, &look))
             .join("\n");
         assert!(shown.lines().all(|l| line::width(l) <= width), "{width}");

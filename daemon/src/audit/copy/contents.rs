@@ -131,11 +131,6 @@ pub(in super::super) fn entries(connection: &Connection) -> rusqlite::Result<u64
     connection.query_row(select, [], |row| number(row, 0))
 }
 
-/// The first of the files, as its reader tells it.
-pub(in super::super) fn all_within_time(connection: &mut Connection) -> Result<Contents, Refusal> {
-    within_time(connection, |connection, _| Ok(all(connection)?))
-}
-
 /// As it is recorded.
 pub(in super::super) fn told(contents: &Contents) -> Value {
     json!({

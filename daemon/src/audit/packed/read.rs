@@ -1,8 +1,8 @@
 //! Reads a blob piece by piece, and no further than is asked for.
 
 use super::rest::{Rest, Value};
-use super::{Stored, USED, USED_AND_LEFT};
-use gpukill_policy::usage::{DeviceUsage, RunUsage};
+use super::{Stored, USED, USED_AND_LEFT, WITH_PROCESSOR_TIME};
+use gpukill_policy::usage::{CpuUse, DeviceUsage, RunUsage};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ pub(in super::super) struct Unpacked {
 pub(in super::super) fn read(blob: &[u8], from: Timestamp) -> Result<Unpacked, Broken> {
     let packed = Packed::open(blob, from)?;
     let (until, seen_ms) = (packed.until, packed.seen_ms);
-    let has_left = packed.has_left;
+    let (has_left, has_processor_time) = (packed.has_left, packed.has_processor_time);
     let (devices, mut packed) = packed.devices()?;
     let mut runs = Vec::with_capacity(packed.left.min(1 << 10));
     for run in packed.by_ref() {
@@ -49,6 +49,12 @@ pub(in super::super) fn read(blob: &[u8], from: Timestamp) -> Result<Unpacked, B
     } else {
         None
     };
+    if has_processor_time {
+        let codes = packed.rest.half_bytes(runs.len())?;
+        for ((_, run), code) in runs.iter_mut().zip(codes) {
+            run.cpu = CpuUse::from_code(code).ok_or(Broken)?;
+        }
+    }
     Ok(Unpacked {
         from,
         until,
@@ -72,6 +78,8 @@ pub(in super::super) struct Packed<'a> {
     pub(in super::super) seen_ms: u64,
     /// After the runs it says which had left.
     has_left: bool,
+    /// And how much processor time each took.
+    has_processor_time: bool,
     rest: Rest<'a>,
 }
 
@@ -99,10 +107,11 @@ pub(in super::super) struct PackedRun {
 impl<'a> Packed<'a> {
     /// Opens the blob of a stretch that began then.
     pub(in super::super) fn open(blob: &'a [u8], from: Timestamp) -> Result<Self, Broken> {
-        let (has_left, rest) = match blob.split_first() {
-            Some((&USED, rest)) => (false, rest),
-            Some((&USED_AND_LEFT, rest)) => (true, rest),
-            Some(_) | None => return Err(Broken),
+        let (version, rest) = blob.split_first().ok_or(Broken)?;
+        let has_left = match version & !WITH_PROCESSOR_TIME {
+            USED => false,
+            USED_AND_LEFT => true,
+            _ => return Err(Broken),
         };
         let mut rest = Rest(rest);
         let length = i64::try_from(rest.number()?).map_err(|_| Broken)?;
@@ -111,6 +120,7 @@ impl<'a> Packed<'a> {
             until: Timestamp(from.0.checked_add(length).ok_or(Broken)?),
             seen_ms,
             has_left,
+            has_processor_time: version & WITH_PROCESSOR_TIME != 0,
             rest,
         })
     }
@@ -220,6 +230,8 @@ impl PackedRun {
             memory: self.memory.gauge(ms)?,
             utilization: self.utilization.gauge(ms)?,
             connections: self.connections.gauge(ms)?,
+            // Of all runs it stands at the end.
+            cpu: CpuUse::default(),
         })
     }
 }
@@ -301,15 +313,19 @@ mod tests {
                 prop::array::uniform3(prop_oneof![0..300_u64, any::<u64>()]),
             )
                 .prop_flat_map(move |(held_ms, [busy_ms, idle_ms, unknown_ms])| {
-                    gauges(held_ms).prop_map(move |[memory, utilization, connections]| RunUsage {
-                        held_ms,
-                        busy_ms,
-                        idle_ms,
-                        unknown_ms,
-                        memory,
-                        utilization,
-                        connections,
-                    })
+                    let cpu = prop_oneof![3 => Just(0), 1 => 0..=8_u8];
+                    (gauges(held_ms), cpu).prop_map(
+                        move |([memory, utilization, connections], cpu)| RunUsage {
+                            held_ms,
+                            busy_ms,
+                            idle_ms,
+                            unknown_ms,
+                            memory,
+                            utilization,
+                            connections,
+                            cpu: CpuUse::from_code(cpu).unwrap(),
+                        },
+                    )
                 });
             let id = || prop_oneof![1..300_i64, 1..i64::MAX];
             let devices = prop::collection::btree_map(id(), device, 0..4);
@@ -340,9 +356,15 @@ mod tests {
             }
             let first = usage.runs.keys().next().copied();
             let every_other = usage.runs.clone().into_iter().skip(usize::from(!odd)).step_by(2);
-            prop_assert_eq!(read, every_other.collect::<Vec<_>>());
+            let without_cpu = every_other.map(|(id, run)| {
+                let cpu = CpuUse::default();
+                (id, RunUsage { cpu, ..run })
+            });
+            prop_assert_eq!(read, without_cpu.collect::<Vec<_>>());
             // Nothing but the end is left.
-            prop_assert_eq!(runs.rest.0.len(), 0);
+            let has_cpu = blob[0] & WITH_PROCESSOR_TIME != 0;
+            let end = if has_cpu { usage.runs.len().div_ceil(2) } else { 0 };
+            prop_assert_eq!(runs.rest.0.len(), end);
             let (indices, mut runs) = Packed::open(&blob, usage.from).unwrap().indices().unwrap();
             let all = usage.devices.iter().map(|(id, device)| (*id, device.index));
             prop_assert_eq!(indices, all.collect::<Vec<_>>());
@@ -378,7 +400,7 @@ mod tests {
         #[test]
         fn bytes_of_others_are_answered(mut blob in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = unpack(&blob, Timestamp(0));
-            for version in [USED, USED_AND_LEFT] {
+            for version in [1, 2, 5, 6] {
                 blob.insert(0, version);
                 let _ = unpack(&blob, Timestamp(0));
                 blob.remove(0);

@@ -113,6 +113,13 @@ impl Rest<'_> {
         Ok(())
     }
 
+    /// So many numbers of half a byte each, the first of two in the lower half.
+    pub(super) fn half_bytes(&mut self, many: usize) -> Result<impl Iterator<Item = u8>, Broken> {
+        let (halves, rest) = self.0.split_at_checked(many.div_ceil(2)).ok_or(Broken)?;
+        self.0 = rest;
+        Ok(halves.iter().flat_map(|both| [both & 0xf, both >> 4]))
+    }
+
     /// How many devices or runs follow.
     pub(super) fn many(&mut self) -> Result<u64, Broken> {
         let many = self.number()?;

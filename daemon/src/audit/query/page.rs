@@ -138,7 +138,7 @@ fn fill(
          ORDER BY id DESC",
         rows.level.table()
     ))?;
-    let (since, until) = (filter.since.0, filter.until.0);
+    let (since, until) = (rows.level.reach(filter.since), filter.until.0);
     let mut found = statement.query(params![rows.first, rows.end, since, until])?;
     while let Some(row) = found.next()? {
         deadline.check()?;
@@ -151,6 +151,10 @@ fn fill(
             // It is told of where it was found, and left out here.
             Err(Unread::Broken) => continue,
         };
+        // The time of a record is the end of what it tells of.
+        if told.until < filter.since || told.until >= filter.until {
+            continue;
+        }
         page.in_vain = if told.is_nothing() {
             page.in_vain + 1
         } else {

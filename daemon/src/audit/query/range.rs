@@ -39,7 +39,8 @@ pub(super) struct Rows {
 }
 
 /// The rows that tell of the time asked for, the newest first; no sample is told
-/// of twice. A clock that went back can put rows of another time among them.
+/// of twice. Rows that began shortly before `since` are among them: some end after it.
+/// A clock that went back can put rows of another time among them.
 pub(super) fn rows(
     connection: &Connection,
     since: Timestamp,
@@ -50,7 +51,7 @@ pub(super) fn rows(
     let mut told_from = i64::MAX;
     for level in Level::ALL {
         let begins = begins(connection, level, since)?;
-        if let Some((first, last)) = within(connection, level, (since.0, until.0))? {
+        if let Some((first, last)) = within(connection, level, (level.reach(since), until.0))? {
             let first = first.max(begins);
             let end = last.saturating_add(1).min(told_from);
             if first < end {
@@ -211,6 +212,11 @@ impl Level {
         }
     }
 
+    /// A row that ends at `since` or later began after this moment.
+    pub(super) const fn reach(self, since: Timestamp) -> i64 {
+        since.0.saturating_sub(self.length_ms() + LONGEST_SAMPLE_MS)
+    }
+
     /// When the stretch of the wall clock began that this moment is in.
     pub(super) const fn floor(self, at: i64) -> i64 {
         at.saturating_sub(at.rem_euclid(self.length_ms()))
@@ -225,6 +231,9 @@ pub(super) fn row_before(connection: &Connection, level: Level, id: i64) -> Resu
     let mut statement = connection.prepare_cached(&select)?;
     Ok(statement.query_row([id], |row| row.get(0))?)
 }
+
+/// The longest `audit.sample_interval`, and the polls that may pass until one ends.
+const LONGEST_SAMPLE_MS: i64 = 3_600_000 + 300_000;
 
 /// So many samples may be read by whose ids it is clear only then that they are of
 /// another time: those of two hours, at one a second.

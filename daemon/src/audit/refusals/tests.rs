@@ -51,10 +51,15 @@ impl Hours {
     }
 
     fn refuse(&mut self, uid: u32, why: &str) {
+        self.refuse_of(LimitGroup::Person(uid), uid, why);
+    }
+
+    /// Of this person, who asks as this user.
+    fn refuse_of(&mut self, by: LimitGroup, uid: u32, why: &str) {
         let at = Timestamp(i64::try_from(self.now).unwrap());
         let now = self.instant();
         self.refusals
-            .take(act(uid, ActKind::Kill), why.into(), at, now);
+            .take(act(uid, ActKind::Kill), by, why.into(), at, now);
         self.taken += 1;
     }
 
@@ -158,7 +163,43 @@ fn what_is_refused_each_minute_for_hours_is_counted_from_some_number_on() {
 }
 
 #[test]
-fn a_person_with_many_user_ids_fills_no_disk_either() {
+fn a_person_with_many_user_ids_has_rows_as_with_one_and_leaves_others_theirs() {
+    let mut hours = Hours::new();
+    let carol = LimitGroup::Person(1002);
+    for uid in 60_020..60_030 {
+        for why in 0..60 {
+            hours.refuse_of(carol, uid, &format!("{uid} {why}"));
+        }
+    }
+    hours.pass(0);
+    assert_eq!(hours.rows.len(), MOST_OF_ONE as usize);
+    // The rest of what all may have is used up by nine people more.
+    for uid in 1..=9 {
+        for why in 0..60 {
+            hours.refuse(uid, &format!("{why}"));
+        }
+    }
+    hours.pass(0);
+    assert_eq!(hours.rows.len(), MOST_OF_ALL as usize);
+    for uid in 2_000..2_200 {
+        for why in ["it belongs to alice", "it is protected"] {
+            hours.refuse(uid, why);
+        }
+    }
+    hours.pass(0);
+    let firsts: Vec<Option<u32>> = hours.rows[MOST_OF_ALL as usize..]
+        .iter()
+        .map(|row| row.uid)
+        .collect();
+    let expected: Vec<Option<u32>> = (2_000..2_000 + MOST_FIRSTS).map(Some).collect();
+    assert_eq!(firsts, expected);
+    let rest = hours.refusals.rest();
+    hours.rows.extend(rest);
+    assert_eq!(hours.told(), hours.taken);
+}
+
+#[test]
+fn many_people_fill_no_disk_either() {
     let mut hours = Hours::new();
     for uid in 0..50_000 {
         hours.refuse(uid, &format!("{uid}"));
@@ -167,9 +208,10 @@ fn a_person_with_many_user_ids_fills_no_disk_either() {
         }
     }
     hours.pass(0);
-    assert_eq!(hours.rows.len(), MOST_OF_ALL as usize);
+    let most = (MOST_OF_ALL + MOST_FIRSTS) as usize;
+    assert_eq!(hours.rows.len(), most);
     hours.pass(3_600_000);
-    assert_eq!(hours.rows.len(), MOST_OF_ALL as usize + 1);
+    assert_eq!(hours.rows.len(), most + 1);
     assert_eq!(hours.rows.last().unwrap().uid, None);
     assert_eq!(hours.told(), 50_000);
 }
@@ -182,11 +224,13 @@ fn while_nobody_writes_memory_stays_bounded() {
         for uid in 0..1_000 {
             let now = start + HOUR * hour;
             let why = format!("{hour}");
-            refusals.take(act(uid, ActKind::Kill), why, Timestamp(0), now);
+            let by = LimitGroup::Person(uid);
+            refusals.take(act(uid, ActKind::Kill), by, why, Timestamp(0), now);
         }
     }
-    assert_eq!(refusals.ready.len(), MOST_OF_ALL as usize);
-    assert!(refusals.alike.len() <= MOST_OF_ALL as usize);
+    let most = (MOST_OF_ALL + MOST_FIRSTS) as usize;
+    assert_eq!(refusals.ready.len(), most);
+    assert!(refusals.alike.len() <= most);
     let told: u64 = refusals.rest().iter().map(|row| row.times).sum();
     assert_eq!(told, 5_000);
 }
@@ -200,7 +244,8 @@ fn a_refusal_is_small_whatever_was_asked() {
         ..act(7, ActKind::Reset)
     };
     let now = Instant::now();
-    assert!(refusals.take(long, "w".repeat(100_000), Timestamp(0), now));
+    let by = LimitGroup::Person(7);
+    assert!(refusals.take(long, by, "w".repeat(100_000), Timestamp(0), now));
     let [row] = &refusals.due(now)[..] else {
         panic!("it is one row");
     };
@@ -222,7 +267,7 @@ proptest! {
             written.resize(hours.rows.len(), hours.now);
         }
         // Of two hours, as theirs begins when it is needed; and what is counted.
-        let most = 2 * (MOST_OF_ALL as usize) + 2 * 41;
+        let most = 2 * ((MOST_OF_ALL + MOST_FIRSTS) as usize) + 2 * 41;
         for (position, start) in written.iter().enumerate() {
             let end = written.partition_point(|at| *at < start + 3_600_000);
             prop_assert!(end - position <= most);

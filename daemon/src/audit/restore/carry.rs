@@ -6,7 +6,7 @@
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// One of the record's tables.
 struct Table {
@@ -56,17 +56,6 @@ const FINDING: Table = Table {
 /// All that is recorded.
 const TABLES: [&Table; 4] = [&ACTION, &EVENT, &VERDICT, &FINDING];
 
-/// How far the record of now is carried over.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Carried {
-    /// So many entries the copy lacked.
-    pub(super) entries: u64,
-    /// The last of each table that was looked at.
-    last: [i64; TABLES.len()],
-    /// What was under way then: its row, and the one in the copy.
-    under_way: BTreeMap<i64, i64>,
-}
-
 /// A row: its id, what is the same, and its end.
 struct Entry {
     id: i64,
@@ -80,75 +69,25 @@ impl Entry {
     }
 }
 
-/// Carries over what there is, in one step.
-pub(super) fn carry_over(now: &Connection, copy: &mut Connection) -> rusqlite::Result<Carried> {
+/// Carries over what there is, in one step; gives how many entries the copy lacked.
+pub(super) fn carry_over(now: &Connection, copy: &mut Connection) -> rusqlite::Result<u64> {
     // One moment for all tables.
     let now = now.unchecked_transaction()?;
     let whole = copy.transaction()?;
-    let mut carried = Carried::default();
-    for (table, last) in TABLES.into_iter().zip(&mut carried.last) {
-        let mut under_way = BTreeMap::new();
-        let lacking = lacking(&now, &whole, table, &mut under_way)?;
-        carried.entries += lacking.len() as u64;
-        let moved = append(&now, &whole, table, lacking)?;
-        if !table.end.is_empty() {
-            let there = |(row, there)| (row, moved.get(&row).copied().unwrap_or(there));
-            carried.under_way.extend(under_way.into_iter().map(there));
-        }
-        *last = last_id(&now, table)?;
+    let mut entries = 0;
+    for table in TABLES {
+        let lacking = lacking(&now, &whole, table)?;
+        entries += lacking.len() as u64;
+        append(&now, &whole, table, lacking)?;
+        number_on(&whole, table.name, last_given(&now, table.name)?)?;
     }
     whole.commit()?;
-    Ok(carried)
-}
-
-/// Carries over what has come since then: the copy cannot have it. Gives the rows
-/// under way now, and which they are in the copy.
-pub(super) fn carry_rest(
-    now: &Connection,
-    copy: &Connection,
-    before: &mut Carried,
-) -> rusqlite::Result<BTreeMap<i64, i64>> {
-    let whole = copy.unchecked_transaction()?;
-    let mut under_way = BTreeMap::new();
-    for (&row, &there) in &before.under_way {
-        let Some(entry) = entry(now, &ACTION, row)? else {
-            continue;
-        };
-        if entry.is_under_way() {
-            under_way.insert(row, there);
-        } else {
-            settle(&whole, there, &entry)?;
-        }
-    }
-    for (table, last) in TABLES.into_iter().zip(&mut before.last) {
-        let select = format!("SELECT id FROM {} WHERE id > ?1 ORDER BY id", table.name);
-        let mut statement = now.prepare_cached(&select)?;
-        let rows = statement.query_map([*last], |row| row.get(0))?;
-        let rows: BTreeSet<i64> = rows.collect::<rusqlite::Result<_>>()?;
-        before.entries += rows.len() as u64;
-        let moved = append(now, &whole, table, rows)?;
-        if !table.end.is_empty() {
-            for (row, there) in moved {
-                if entry(now, table, row)?.is_some_and(|it| it.is_under_way()) {
-                    under_way.insert(row, there);
-                }
-            }
-        }
-        number_on(&whole, table.name, last_given(now, table.name)?)?;
-        *last = last_id(now, table)?;
-    }
-    whole.commit()?;
-    Ok(under_way)
+    Ok(entries)
 }
 
 /// The rows of now that the copy lacks. An act that was under way when the copy was
 /// made gets its end there.
-fn lacking(
-    now: &Connection,
-    copy: &Connection,
-    table: &Table,
-    under_way: &mut BTreeMap<i64, i64>,
-) -> rusqlite::Result<BTreeSet<i64>> {
+fn lacking(now: &Connection, copy: &Connection, table: &Table) -> rusqlite::Result<BTreeSet<i64>> {
     let mut lacking = BTreeSet::new();
     // Those of one moment that are found already: alike ones are counted.
     let (mut moment, mut found) = (None, BTreeSet::new());
@@ -168,18 +107,11 @@ fn lacking(
         match find(copy, table, &entry, &found)? {
             Some((there, is_open)) => {
                 found.insert(there);
-                match (entry.is_under_way(), is_open) {
-                    (true, _) => {
-                        under_way.insert(entry.id, there);
-                    }
-                    (false, true) => settle(copy, there, &entry)?,
-                    (false, false) => {}
+                if is_open && !entry.is_under_way() {
+                    settle(copy, there, &entry)?;
                 }
             }
             None => {
-                if entry.is_under_way() {
-                    under_way.insert(entry.id, entry.id);
-                }
                 lacking.insert(entry.id);
             }
         }
@@ -229,13 +161,13 @@ fn find(
     Ok(None)
 }
 
-/// Adds these rows to the copy, in their order; gives their ids there.
+/// Adds these rows to the copy, in their order.
 fn append(
     now: &Connection,
     copy: &Connection,
     table: &Table,
     rows: BTreeSet<i64>,
-) -> rusqlite::Result<BTreeMap<i64, i64>> {
+) -> rusqlite::Result<()> {
     let marks = vec!["?"; 1 + table.same.len() + table.end.len()].join(", ");
     let insert = format!(
         "INSERT INTO {} ({}) VALUES ({marks})",
@@ -244,7 +176,6 @@ fn append(
     );
     let mut insert = copy.prepare_cached(&insert)?;
     let mut last = last_given(copy, table.name)?;
-    let mut moved = BTreeMap::new();
     for id in rows {
         let Some(entry) = entry(now, table, id)? else {
             continue;
@@ -254,9 +185,8 @@ fn append(
         values.extend(entry.same);
         values.extend(entry.end);
         insert.execute(params_from_iter(values))?;
-        moved.insert(id, last);
     }
-    Ok(moved)
+    Ok(())
 }
 
 fn entry(file: &Connection, table: &Table, id: i64) -> rusqlite::Result<Option<Entry>> {
@@ -300,11 +230,6 @@ fn settle(copy: &Connection, there: i64, entry: &Entry) -> rusqlite::Result<()> 
     copy.prepare_cached(update)?
         .execute(params_from_iter(values))?;
     Ok(())
-}
-
-fn last_id(file: &Connection, table: &Table) -> rusqlite::Result<i64> {
-    let select = format!("SELECT coalesce(max(id), 0) FROM {}", table.name);
-    file.query_row(&select, [], |row| row.get(0))
 }
 
 /// The highest id that a table ever gave, as SQLite keeps it.
@@ -384,23 +309,10 @@ mod tests {
             it.file.execute_batch(BEFORE).unwrap();
         }
         now.file.execute_batch(SINCE).unwrap();
-        let mut carried = carry_over(&now.file, &mut copy.file).unwrap();
-        assert_eq!(carried.entries, 6);
-        assert_eq!(all(&copy.file), all(&now.file));
-
-        // What comes meanwhile follows, and what was under way ends.
-        let more = "UPDATE action SET finished_at = 50, word = 'done' WHERE id = 4;
-            INSERT INTO event (at, kind) VALUES (41, 'started');
-            INSERT INTO verdict (at, step, rule, record) VALUES (43, 'over', 'x', '{}');
-            INSERT INTO action (at, run, kind, asked) VALUES (42, 'r', 'restore', 'x');";
-        now.file.execute_batch(more).unwrap();
-        let under_way = carry_rest(&now.file, &copy.file, &mut carried).unwrap();
-        assert_eq!(under_way, BTreeMap::from([(5, 5)]));
-        assert_eq!(carried.entries, 9);
+        assert_eq!(carry_over(&now.file, &mut copy.file), Ok(6));
         assert_eq!(all(&copy.file), all(&now.file));
         // A copy of the same moment lacks nothing.
-        let again = carry_over(&now.file, &mut copy.file).unwrap();
-        assert_eq!(again.entries, 0);
+        assert_eq!(carry_over(&now.file, &mut copy.file), Ok(0));
         assert_eq!(all(&copy.file), all(&now.file));
     }
 
@@ -414,9 +326,7 @@ mod tests {
             INSERT INTO event (at, kind) VALUES (1, 'started'), (2, 'stopped');";
         copy.file.execute_batch(theirs).unwrap();
         let before = all(&copy.file);
-        let mut carried = carry_over(&now.file, &mut copy.file).unwrap();
-        assert_eq!(carried.entries, 3);
-        assert_eq!(carried.under_way, BTreeMap::from([(2, 9)]));
+        assert_eq!(carry_over(&now.file, &mut copy.file), Ok(3));
         let after = all(&copy.file);
         assert!(before.iter().all(|row| after.contains(row)), "{after:?}");
         assert_eq!(after.len(), before.len() + 3);
@@ -428,8 +338,6 @@ mod tests {
         };
         assert_eq!(ids("action"), [1, 7, 8, 9]);
         assert_eq!(ids("event"), [1, 2, 3]);
-        let under_way = carry_rest(&now.file, &copy.file, &mut carried).unwrap();
-        assert_eq!(under_way, BTreeMap::from([(2, 9)]));
     }
 
     #[test]
@@ -443,9 +351,7 @@ mod tests {
         let end = "UPDATE action SET finished_at = 21, word = 'interrupted' WHERE id = 2;";
         copy.file.execute_batch(end).unwrap();
         number_on(&now.file, "action", 90).unwrap();
-        let mut carried = carry_over(&now.file, &mut copy.file).unwrap();
-        assert_eq!(carried.entries, 1);
-        carry_rest(&now.file, &copy.file, &mut carried).unwrap();
+        assert_eq!(carry_over(&now.file, &mut copy.file), Ok(1));
         let words = "SELECT group_concat(word || ' ' || id) FROM action WHERE at = 12";
         let words: String = copy.file.query_row(words, [], |row| row.get(0)).unwrap();
         assert_eq!(words, "interrupted 2,done 3");

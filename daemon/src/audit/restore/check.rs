@@ -1,16 +1,10 @@
 //! Whether a file of a copy is one of ours, whole and sound, before it is opened for
-//! more than reading. It comes from outside: nothing in it is run, and each look at
-//! it is bounded.
+//! more than reading. It comes from outside: nothing in it is run.
 
 use super::super::database::{Kind, SAMPLES};
-use gpukill_proto::refusal::Refusal;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::Path;
-use std::time::Instant;
-
-/// So many steps of SQLite's machine between two looks at the clock.
-const STEPS: i32 = 10_000;
 
 /// Far beyond a thousand years of one a second, and far from where ids end: what is
 /// numbered on from there must not overflow.
@@ -20,52 +14,40 @@ const MOST_ID: i64 = 1 << 40;
 /// be written.
 const LAST: i64 = 253_402_300_799_999;
 
-/// Looks it over until this moment at most; `schema` is the version that its
-/// manifest tells.
-pub(super) fn check(there: &Path, kind: &Kind, schema: i64, until: Instant) -> Result<(), Refusal> {
+/// Looks it over; `schema` is the version that its manifest tells.
+///
+/// # Errors
+/// Why it cannot be used.
+pub(super) fn check(there: &Path, kind: &Kind, schema: i64) -> Result<(), String> {
     let path = there.join(kind.file);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags(&path, flags);
     let mut file = opened.map_err(|error| by_sqlite(kind, &error))?;
-    match look(&mut file, kind, schema, until) {
+    match look(&mut file, kind, schema) {
         Ok(None) => Ok(()),
         Ok(Some(why)) => Err(unfit(kind, why)),
         Err(error) => Err(by_sqlite(kind, &error)),
     }
 }
 
-fn unfit(kind: &Kind, why: impl std::fmt::Display) -> Refusal {
-    Refusal::Invalid(format!("the copy cannot be used: its {} {why}", kind.file))
+fn unfit(kind: &Kind, why: impl std::fmt::Display) -> String {
+    format!("the backup cannot be used: its {} {why}", kind.file)
 }
 
-/// What SQLite's error about a file of the copy means for whoever sent it.
-pub(super) fn by_sqlite(kind: &Kind, error: &rusqlite::Error) -> Refusal {
+/// What SQLite's error about a file of the backup means.
+pub(super) fn by_sqlite(kind: &Kind, error: &rusqlite::Error) -> String {
     match error.sqlite_error_code() {
-        Some(ErrorCode::OperationInterrupted) => {
-            Refusal::Unavailable("looking the copy over took too long".to_owned())
-        }
         Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {
-            Refusal::Unavailable(format!("the copy's {} cannot be read: {error}", kind.file))
+            format!("the backup's {} cannot be read: {error}", kind.file)
         }
         _ => unfit(kind, format_args!("is broken: {error}")),
     }
 }
 
-/// Lets nothing that is asked of this file take longer.
-pub(super) fn bound(file: &mut Connection, until: Instant) -> rusqlite::Result<()> {
-    file.progress_handler(STEPS, Some(move || Instant::now() > until))
-}
-
-fn look(
-    file: &mut Connection,
-    kind: &Kind,
-    schema: i64,
-    until: Instant,
-) -> rusqlite::Result<Option<String>> {
+fn look(file: &mut Connection, kind: &Kind, schema: i64) -> rusqlite::Result<Option<String>> {
     file.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     file.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     file.pragma_update(None, "cell_size_check", true)?;
-    bound(file, until)?;
     let file = &*file;
     let number = |pragma| file.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     if number("application_id")? != i64::from(kind.application) {

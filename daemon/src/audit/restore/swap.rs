@@ -20,7 +20,7 @@ const NEW: &str = "restoring-";
 const OLD: &str = "replaced-";
 
 /// A time that names no directory yet: two may be made within a second.
-pub(in super::super) fn free_time(directory: &Path, now: Timestamp) -> String {
+pub(super) fn free_time(directory: &Path, now: Timestamp) -> String {
     let time = name_of(now);
     let others = (2..=u32::MAX).map(|number| format!("{time}-{number}"));
     let is_free = |time: &String| {
@@ -35,7 +35,7 @@ pub(in super::super) fn free_time(directory: &Path, now: Timestamp) -> String {
 }
 
 /// Where the old files of a restore lie then.
-pub(in super::super) fn old_place(directory: &Path, time: &str) -> PathBuf {
+pub(super) fn old_place(directory: &Path, time: &str) -> PathBuf {
     directory.join(format!("{OLD}{time}"))
 }
 

@@ -16,6 +16,7 @@ use super::super::database::{AUDIT, open, open_for_reading};
 use super::super::{Act, ActId, ActKind, CLOSED, Store, cut};
 use super::*;
 use crate::audit::inbox::Intent;
+use gpukill_policy::access::LimitGroup;
 use proptest::prelude::*;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
@@ -226,7 +227,7 @@ fn whoever_asks_waits_no_longer_than_they_want_for_a_store_that_hangs() {
     let answer = store.intend_within(act("1"), SystemTime::now().into(), patience);
     assert_eq!(answer, Err("the store did not answer in time".into()));
     for number in 0..100_000 {
-        store.refuse(act("2"), format!("{}", number % 100));
+        store.refuse(act("2"), LimitGroup::Person(7), format!("{}", number % 100));
         store.settle(ActId(1), "done", "{}".into());
     }
     assert!(begun.elapsed() < LONG);
@@ -239,7 +240,8 @@ fn whoever_asks_waits_no_longer_than_they_want_for_a_store_that_hangs() {
     );
     drop(store);
     writer.open_what_is_closed();
-    writer.run(&received);
+    let (opening, _opened) = sync_channel(0);
+    writer.run(&received, opening);
     let connection = Connection::open(audit(directory.path())).unwrap();
     let select = "SELECT count(*) FROM action WHERE asked = '1'";
     let found: i64 = connection.query_row(select, [], |row| row.get(0)).unwrap();
@@ -265,7 +267,11 @@ fn refusals_are_in_the_record_at_once_and_the_rest_of_them_at_the_end() {
     let file = audit(directory.path());
     let store = Store::start(directory.path().into(), "boot".into(), KEEP, None).unwrap();
     let began = Instant::now();
-    store.refuse(act("1"), "it belongs to alice".into());
+    store.refuse(
+        act("1"),
+        LimitGroup::Person(7),
+        "it belongs to alice".into(),
+    );
     let is_there = || {
         let select = "SELECT count(*) FROM action";
         let connection = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY);
@@ -276,7 +282,11 @@ fn refusals_are_in_the_record_at_once_and_the_rest_of_them_at_the_end() {
         std::thread::sleep(Duration::from_millis(5));
     }
     for _ in 0..10_000 {
-        store.refuse(act("1"), "it belongs to alice".into());
+        store.refuse(
+            act("1"),
+            LimitGroup::Person(7),
+            "it belongs to alice".into(),
+        );
     }
     close(&store);
     let select = "SELECT sum(times), count(*) FROM action WHERE word = 'refused'";
@@ -297,9 +307,13 @@ fn the_writer_wakes_up_to_tell_of_repeats() {
     assert!(writer.wait() > LONG);
     let mut inbox = inbox::open(&writer.inbox);
     let now = Instant::now();
-    inbox
-        .refusals
-        .take(act("1"), "no".into(), Timestamp(0), now);
+    inbox.refusals.take(
+        act("1"),
+        LimitGroup::Person(7),
+        "no".into(),
+        Timestamp(0),
+        now,
+    );
     drop(inbox);
     writer.look();
     assert!(writer.wait() <= LONG);
@@ -332,7 +346,7 @@ proptest! {
         let text = text.repeat(times);
         let document = json!([text]).to_string();
         let whole = Act { asked: text.clone(), plan: document.clone(), ..act("") };
-        store.refuse(whole.clone(), text.clone());
+        store.refuse(whole.clone(), LimitGroup::Person(7), text.clone());
         let id = store.intend_within(whole, SystemTime::now().into(), LONG).unwrap();
         store.settle(id, "done", document.clone());
         close(&store);

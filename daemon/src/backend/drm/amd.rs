@@ -1,8 +1,8 @@
 //! What amdgpu tells of a card, from files alone.
 //!
 //! Files of one value each are believed first; `gpu_metrics` fills what they do
-//! not tell. Nothing below debugfs is ever touched: one of its files resets the
-//! GPU when it is read.
+//! not tell. Nothing below debugfs is read here: one of its files resets the GPU
+//! when it is read.
 
 mod clocks;
 
@@ -80,13 +80,19 @@ impl Amd {
         self.attributes.at(at);
         let nodes = self.topology.nodes(card, at);
         let metrics = Metrics::read(&self.attributes.named("gpu_metrics"));
-        self.integrated |= metrics.integrated || nodes.iter().any(|node| node.has_cores);
         let hwmon = self.hwmon.or(at, || Hwmon::of_or_only(card, "amdgpu"));
+        // The voltage of a north bridge, which cards do not have (`amdgpu_pm.c`).
+        let has_north_bridge = hwmon.is_some_and(|it| it.channel("in", "vddnb").is_some());
         let vitals = sensors::vitals(&self.attributes, hwmon, &metrics);
         let generation = self.topology.generation();
         let steady = self.steady.take().filter(|it| it.holds(generation, at));
         let read = || Steady::read(&self.attributes, hwmon, generation, at);
-        let vitals = self.steady.insert(steady.unwrap_or_else(read)).fill(vitals);
+        let steady = self.steady.insert(steady.unwrap_or_else(read));
+        self.integrated |= metrics.integrated
+            || has_north_bridge
+            || steady.is_host_memory
+            || nodes.iter().any(|node| node.has_cores);
+        let vitals = steady.fill(vitals);
         let vitals = self.seldom(card, at).fill(vitals);
         let vitals = topology::fill(&nodes, vitals);
         let (memory, vitals) = self.counted(vitals);

@@ -3,26 +3,32 @@
 //!
 //! Reading wakes a card that sleeps (xe): it is not done then.
 
+mod clients_file;
+
 mod counter;
 
 mod look;
+
+mod origin;
 
 mod shares;
 
 use super::card::Card;
 use super::engines::{self, Work};
-use crate::backend::{Sharer, Utilization};
+use crate::backend::{PassedClient, Sharer, Utilization};
 use crate::holders::{DeviceNumber, Found};
-use crate::procfs::stat::Stat;
 use counter::History;
 use gpukill_policy::memory::Sharing;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{ProcessKey, Use};
 use gpukill_proto::units::{Bytes, Percent};
 use look::{Held, Look, Place, Sight, Sighting};
+use origin::{Origins, Owner};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
+
+pub(crate) use origin::PersonOf;
 
 /// So many descriptors of one process are looked at. A display server has some
 /// hundred; who opens more must not hide the others.
@@ -35,6 +41,7 @@ const TOO_MANY: &str = "it has the card open more often than is read";
 pub(crate) struct Clients {
     root: PathBuf,
     sight: Sight,
+    origins: Origins,
     has_own_memory: bool,
     /// Its driver told of a client once. What tells nothing is none then, but a
     /// descriptor that was closed while it was looked at.
@@ -55,6 +62,9 @@ pub(crate) struct Used {
     pub(crate) has_own_memory: bool,
     /// Whoever has a client of these processes open too.
     pub(crate) sharers: Vec<Sharer>,
+    /// The processes that hold clients of which the owner is not known: they count for
+    /// no process.
+    pub(crate) passed: Vec<PassedClient>,
     /// Why there may be others; `None` when every descriptor was read.
     pub(crate) unseen: Option<String>,
 }
@@ -78,9 +88,11 @@ pub(crate) struct Client {
 }
 
 impl Clients {
-    /// Reads descriptors below this root, `/proc` but in tests.
-    pub(crate) fn new(root: PathBuf) -> Self {
+    /// Reads descriptors below this root, `/proc` but in tests, and what the kernel
+    /// keeps of clients below `sysfs`.
+    pub(crate) fn new(root: PathBuf, sysfs: PathBuf, person_of: PersonOf) -> Self {
         Self {
+            origins: Origins::new(root.clone(), sysfs, person_of),
             root,
             sight: Sight::default(),
             has_own_memory: false,
@@ -99,6 +111,8 @@ impl Clients {
         let (sight, unread) = Look::new(&self.root, card, now, before).all(&places);
         self.sight = sight;
         let clients = &self.sight.clients;
+        let held = clients.iter().map(|(id, client)| (*id, &client.holders));
+        self.origins.follow(card, &held.collect());
         self.has_own_memory |= clients.values().any(|client| client.has_own);
         self.tells |= !clients.is_empty();
         let unseen = found.unseen.clone().or(unread);
@@ -122,6 +136,7 @@ impl Clients {
             processes: [self.processes(card, &overfull), silent].concat(),
             has_own_memory: self.has_own_memory,
             sharers: self.sharers(),
+            passed: self.passed(),
             unseen,
         }
     }
@@ -129,8 +144,8 @@ impl Clients {
     /// Each client with the one process that answers for it.
     fn processes(&self, card: &Card, overfull: &BTreeSet<ProcessKey>) -> Vec<Client> {
         let mut clients: BTreeMap<ProcessKey, Vec<&Sighting>> = BTreeMap::new();
-        for client in self.sight.clients.values() {
-            if let Some(owner) = owner(&self.root, &client.holders) {
+        for (client, owner) in self.owned() {
+            if let Owner::Process(owner) = owner {
                 clients.entry(owner).or_default().push(client);
             }
         }
@@ -150,22 +165,41 @@ impl Clients {
         clients.into_iter().map(process).collect()
     }
 
-    /// Those of several with one client who do not answer for it.
+    /// The processes that hold a client for which another process answers.
     fn sharers(&self) -> Vec<Sharer> {
-        let shared = self.sight.clients.values();
-        let shared = shared.filter(|client| client.holders.len() > 1);
-        let others = shared.flat_map(|client| {
-            let owner = owner(&self.root, &client.holders);
-            let others = client
-                .holders
-                .iter()
-                .filter(move |key| Some(**key) != owner);
-            others.filter_map(move |key| {
-                let with = owner?.pid;
-                Some(Sharer { key: *key, with })
+        let owned = self.owned().filter_map(|(client, owner)| match owner {
+            Owner::Process(owner) => Some((client, owner)),
+            Owner::Passed(_) | Owner::Unknown => None,
+        });
+        let sharers = owned.flat_map(|(client, owner)| {
+            let others = client.holders.iter().filter(move |key| **key != owner);
+            others.map(move |key| Sharer {
+                key: *key,
+                with: owner.pid,
             })
         });
-        others.collect()
+        sharers.collect()
+    }
+
+    /// Each process that holds a client of which the owner is not known, once.
+    fn passed(&self) -> Vec<PassedClient> {
+        let mut passed = BTreeMap::new();
+        for (client, owner) in self.owned() {
+            if let Owner::Passed(first) = owner {
+                for key in &client.holders {
+                    passed.entry(*key).or_insert(first);
+                }
+            }
+        }
+        let passed = passed.into_iter();
+        passed
+            .map(|(key, first)| PassedClient { key, first })
+            .collect()
+    }
+
+    fn owned(&self) -> impl Iterator<Item = (&Sighting, Owner)> {
+        let clients = self.sight.clients.iter();
+        clients.map(|(id, client)| (client, self.origins.owner(*id, &client.holders)))
     }
 
     /// Who uses the card of those of whom its driver tells nothing (radeon, and
@@ -243,28 +277,6 @@ fn places(card: &Card, found: &Found) -> (Vec<Place>, BTreeSet<ProcessKey>) {
         }
     }
     (places, overfull)
-}
-
-/// The process that answers for a client that several have open: the oldest, but
-/// for those that open devices for others and keep a copy. None has more than
-/// what they inherited or were handed.
-fn owner(root: &Path, holders: &BTreeSet<ProcessKey>) -> Option<ProcessKey> {
-    let mut oldest_first: Vec<ProcessKey> = holders.iter().copied().collect();
-    oldest_first.sort_by_key(|key| (key.start_ticks, key.pid));
-    let oldest = oldest_first.first().copied();
-    if oldest_first.len() < 2 {
-        return oldest;
-    }
-    let user = oldest_first
-        .into_iter()
-        .find(|key| !opens_for_others(root, *key));
-    user.or(oldest)
-}
-
-/// Whether it is the init process or logind.
-fn opens_for_others(root: &Path, key: ProcessKey) -> bool {
-    let stat = || Stat::read(&root.join(key.pid.to_string()));
-    key.pid == 1 || stat().is_ok_and(|stat| stat.name == "systemd-logind")
 }
 
 /// What all clients do together. A part of them tells nothing of the card.

@@ -4,6 +4,7 @@
 use super::amd::Amd;
 use super::card::Card;
 use super::clients::{Client, Clients, Used, sharing};
+use super::contradiction::Contradiction;
 use super::family::Family;
 use super::intel::Intel;
 use super::names;
@@ -27,6 +28,7 @@ pub(super) struct One {
     card: Card,
     own: Own,
     clients: Clients,
+    contradiction: Contradiction,
     holders: Holders,
     host_root: PathBuf,
     /// Once it was told or, of a card that sleeps, looked for.
@@ -53,7 +55,8 @@ impl One {
         Self {
             family,
             own,
-            clients: Clients::new(roots.procfs.clone()),
+            clients: Clients::new(roots.procfs.clone(), roots.sysfs.clone(), roots.person_of),
+            contradiction: Contradiction::default(),
             holders,
             host_root: roots.host.clone(),
             name: None,
@@ -82,7 +85,9 @@ impl One {
         self.holders.hint(told.listed.iter().map(|it| it.pid));
         self.name = Some(told.name.clone());
         let faults = told.faults.clone();
-        let device = self.put_together(told, used);
+        let clients_share = used.utilization.clone();
+        let mut device = self.put_together(told, used);
+        device.vitals = self.contradiction.resolve(device.vitals, &clients_share);
         // Where a list could not be had, who is on the card is not known.
         self.last = faults.is_empty().then(|| (now, device.clone()));
         (device, faults)
@@ -185,6 +190,7 @@ impl One {
             instances: told.instances,
             unseen: used.unseen,
             sharers: used.sharers,
+            passed: used.passed,
             nodes,
             ..unknown
         }
@@ -356,6 +362,7 @@ mod tests {
             sysfs: root.path().to_owned(),
             procfs: root.path().join("proc"),
             host: root.path().to_owned(),
+            person_of: |_| Some(1000),
         };
         std::fs::create_dir(&roots.procfs).unwrap();
         let holders = Holders::start(roots.procfs.clone()).unwrap();
@@ -458,6 +465,7 @@ mod tests {
             sysfs: root.to_owned(),
             procfs: root.join("proc"),
             host: root.to_owned(),
+            person_of: |_| Some(1000),
         };
         let holders = Holders::start(roots.procfs.clone()).unwrap();
         let card = card::cards(root).pop().unwrap();
@@ -524,6 +532,7 @@ mod tests {
                 decoder: Reading::Unsupported,
                 has_own_memory: true,
                 sharers: Vec::new(),
+                passed: Vec::new(),
                 unseen: None,
             };
             let device = one.put_together(told(unified), used);

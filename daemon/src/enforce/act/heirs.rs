@@ -31,7 +31,7 @@ impl Act<'_> {
             return false;
         };
         let scope = self.plan.request.scope;
-        self.take_in(newborn(&self.members, scope, &self.first, &crowd), &crowd)
+        self.take_in(newborn(&self.seen, scope, &self.first, &crowd), &crowd)
     }
 
     /// Makes targets of those that were not planned and may get a signal; false where
@@ -39,12 +39,22 @@ impl Act<'_> {
     fn take_in(&mut self, heirs: BTreeSet<ProcessKey>, crowd: &Crowd) -> bool {
         let mut any = false;
         for key in heirs {
-            let Some(heir) = crowd.get(&key.pid).filter(|_| self.members.insert(key)) else {
+            let Some(heir) = crowd.get(&key.pid) else {
                 continue;
             };
+            let users = self.word.users.as_ref();
+            if users.is_some_and(|users| !users.have(heir)) || !self.members.insert(key) {
+                continue;
+            }
+            self.seen.insert(key, heir.clone());
             let heir = self.heir(heir);
             match self.open(&heir) {
-                Ok(open) => {
+                Ok(mut open) => {
+                    // At once, as it was looked at just now.
+                    let stops = |step| open.awaits_stop(step, self.forks);
+                    if self.stops_before.is_some_and(stops) {
+                        open.stop(&self.means.frozen);
+                    }
                     self.targets.push(open);
                     any = true;
                 }
@@ -70,6 +80,7 @@ impl Act<'_> {
             named: false,
             job: born.job.clone(),
             fate: Fate::End(signals.unwrap_or_default().to_vec()),
+            overridden: None,
         }
     }
 }

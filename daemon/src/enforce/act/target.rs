@@ -193,14 +193,14 @@ impl Target {
         }
     }
 
-    /// It is still there: what is to be told of it.
-    pub(super) fn survives(&mut self) -> Ending {
+    /// It is still there: what is to be told of it. Why, where it got no signal.
+    pub(super) fn survives(&mut self, why_none: &str) -> Ending {
         self.settle();
         match (self.last, self.first_at) {
             (Some(signal), Some(first)) => {
                 Ending::Survived(signal, whole_milliseconds(first.elapsed()))
             }
-            _ => Ending::Unclear("no signal was sent: gpukilld stops".to_owned()),
+            _ => Ending::Unclear(why_none.to_owned()),
         }
     }
 
@@ -217,7 +217,10 @@ impl Target {
         }
         match (self.last, self.first_at) {
             // It is there, and got this: that nothing was sent would be untrue.
-            (Some(_), Some(_)) => self.survives(),
+            (Some(signal), Some(first)) => {
+                self.settle();
+                Ending::Survived(signal, whole_milliseconds(first.elapsed()))
+            }
             (_, _) => {
                 self.settle();
                 why
@@ -296,6 +299,7 @@ mod tests {
             named: true,
             job: Reading::Unsupported,
             fate: Fate::End(Vec::new()),
+            overridden: None,
         }
     }
 
@@ -362,7 +366,7 @@ mod tests {
         let mut target = actor.planned(TERM);
         assert_eq!(target.send(0), Sent::Yes);
         assert!(matches!(
-            target.survives(),
+            target.survives(""),
             Ending::Survived(KillSignal::Terminate, _)
         ));
         assert!(!target.is_left());

@@ -303,7 +303,11 @@ fn what_had_ended_is_gone_when_it_was_reaped_and_else_is_not() {
         ..KillPlan::clone(&made)
     };
     let plans = &parts.enforcer.plans;
-    let id = plans.keep(Owner::of(&root), Arc::new(plan), Instant::now());
+    let id = plans.keep(
+        (Owner::of(&root), root.limit_group),
+        Arc::new(plan),
+        Instant::now(),
+    );
     let operation = parts.enforcer.carry_out(&root, id).unwrap();
     assert!(parts.is_over(operation));
     assert_eq!(

@@ -40,6 +40,7 @@ fn process(pid: u32) -> GpuProcess {
         memory: Reading::Value(Bytes(1 << 30)),
         utilization: Reading::Value(Percent(50)),
         uid: Reading::Value(1000),
+        first_seen: unknown.because(),
         ..GpuProcess::unknown(DeviceId("GPU-0".into()), pid, Timestamp(0), &unknown)
     }
 }

@@ -160,6 +160,8 @@ fn open(name: &str) -> OpenViolation {
         deadline: None,
         readers: Vec::new(),
         own_policy: None,
+        snoozed_until: None,
+        not_broken_since: None,
         ended_at: None,
         evidence: Evidence {
             measured: None,
@@ -168,6 +170,7 @@ fn open(name: &str) -> OpenViolation {
             count: 1,
             unknown: 0,
             threat: None,
+            is_spared_service: false,
         },
         message: None,
     }

@@ -2,8 +2,8 @@
 
 use super::*;
 use gpukill_proto::guard::{
-    Evidence, GuardMode, JudgedJob, JudgedRun, Person, Reader, RuleKind, RuleName, RuleSource,
-    Subject, Told as Seen, Victim,
+    Evidence, GuardMode, JudgedJob, JudgedRun, Person, ProcessContext, Reader, RuleKind, RuleName,
+    RuleSource, Subject, Told as Seen, Victim,
 };
 use gpukill_proto::snapshot::DeviceId;
 
@@ -30,6 +30,7 @@ fn seen(pid: u32, uid: u32) -> Seen {
         memory: None,
         utilization: None,
         job: None,
+        context: ProcessContext::default(),
     }
 }
 
@@ -51,9 +52,9 @@ fn record(mode: GuardMode, step: GuardStep, uids: &[u32]) -> GuardRecord {
             count: u32::try_from(uids.len()).unwrap(),
             unknown: 0,
             threat: None,
+            is_spared_service: false,
         },
         message: None,
-        is_rehearsed: false,
     }
 }
 
@@ -202,6 +203,8 @@ fn each_is_told_how_to_ask_for_time_who_may() {
             })
             .collect(),
         own_policy: None,
+        snoozed_until: None,
+        not_broken_since: None,
         ended_at: None,
         evidence: record.evidence.clone(),
         message: None,

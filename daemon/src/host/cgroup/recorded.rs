@@ -60,6 +60,7 @@ fn recorded_cgroups_tell_what_they_were_recorded_in() {
         unit: Reading::Value(None),
         session: Reading::Value(None),
         scheduler: Reading::Value(None),
+        slice: None,
     };
     assert_eq!(Group::parse(&host, View::Whole), nowhere);
 }

@@ -376,3 +376,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_slice_of_a_user_is_found_at_its_place_alone() {
+    for (text, expected) in [
+        (
+            "0::/user.slice/user-1000.slice/session-3.scope\n",
+            Some(1000),
+        ),
+        ("0::/user.slice/user-7.slice\n", Some(7)),
+        (
+            "4:memory:/\n1:name=systemd:/user.slice/user-8.slice/a\n0::/\n",
+            Some(8),
+        ),
+        ("0::/system.slice/user.slice/user-1000.slice/x\n", None),
+        ("0::/user.slice/user-x.slice\n", None),
+        ("0::/../user.slice/user-1000.slice\n", None),
+        ("", None),
+    ] {
+        assert_eq!(user_slice(text), expected, "{text}");
+    }
+}

@@ -1,160 +1,317 @@
-//! One look at the sockets of some processes.
+//! One look at the sockets of some jobs.
 
-use super::table::{Broken, Table};
-use super::{EVERY, Found, MOST, Sockets};
-use crate::procfs::file::failed;
+use super::members::{Census, Pace};
+use super::table::{Broken, Listing, SocketTable};
+use super::use_of_job::{Evaluation, Holders, JobHistory};
+use super::{EVERY, Found, Kept, NetworkUse, Sockets, WatchedJob};
+use crate::procfs::file::{failed, read_at_most};
 use crate::procfs::stat::Stat;
 use core::net::SocketAddr;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::ProcessKey;
+use gpukill_proto::snapshot::{Job, ProcessKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, read_dir, read_link};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// So many descriptors of a process are looked at.
+/// As many descriptors of a process are looked at.
 const DESCRIPTORS: usize = 65_536;
 
-/// So many ports of a process are told.
+/// As many ports of a process are told.
 const PORTS: usize = 64;
 
-/// So many far ends of a process are told.
+/// As many far ends of a process are told.
 const PEERS: usize = 256;
+
+/// The processes of a job are looked for again after this time, even where no socket is
+/// new.
+const SURVEY_EVERY: Duration = Duration::from_secs(300);
+
+/// As many sockets to which others have been connected are remembered. The first are
+/// the oldest, and forgotten first.
+const SERVING: usize = 65_536;
+
+/// The kernel writes less than 2 KiB.
+const SNMP_MAX: u64 = 16 << 10;
 
 /// What is remembered from one look to the next.
 pub(super) struct Look {
     root: PathBuf,
-    /// The tables of each network namespace, by what the kernel calls it.
-    tables: BTreeMap<PathBuf, (Instant, Tables)>,
+    /// Each network namespace, by what the kernel calls it.
+    namespaces: BTreeMap<PathBuf, (Instant, Namespace)>,
+    jobs: BTreeMap<Job, JobHistory>,
+    kept: Kept,
+    pub(super) pace: Pace,
 }
 
-/// Of IPv4 and of IPv6; a kernel without the latter has none.
-type Tables = Result<Vec<Table>, Broken>;
+/// What a network namespace tells.
+pub(super) struct Namespace {
+    pub(super) table: Result<SocketTable, Broken>,
+    /// How many connections were made to it, ever; `None` for the namespace of the box
+    /// itself, to which others than jobs listen.
+    pub(super) accepted: Option<u64>,
+}
 
-/// The sockets that a process has open, by inode.
-#[derive(Debug, PartialEq, Eq)]
-struct Open(Vec<u64>);
+/// The sockets that a process has open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Holder {
+    /// Below `/proc`.
+    pub(super) directory: PathBuf,
+    /// `None` where it has no sockets, and its namespace cannot be read.
+    pub(super) namespace: Option<PathBuf>,
+    /// Inodes.
+    pub(super) sockets: Vec<u64>,
+}
 
 impl Look {
-    pub(super) fn below(root: PathBuf) -> Self {
+    pub(super) fn below(root: PathBuf, kept: Kept) -> Self {
         Self {
             root,
-            tables: BTreeMap::new(),
+            kept,
+            namespaces: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            pace: Pace::default(),
         }
+    }
+
+    /// Forgets all jobs but these.
+    pub(super) fn keep_only(&mut self, jobs: &BTreeSet<Job>) {
+        self.jobs.retain(|job, _| jobs.contains(job));
+    }
+
+    /// Reads them anew at the next look.
+    pub(super) fn forget_namespaces(&mut self) {
+        self.namespaces.clear();
     }
 
     /// Looks at each of these.
-    pub(super) fn at(&mut self, processes: &[ProcessKey]) -> Vec<(ProcessKey, Found)> {
-        self.tables
+    pub(super) fn at(&mut self, jobs: &[WatchedJob]) -> Vec<(ProcessKey, Found)> {
+        self.namespaces
             .retain(|_, (read_at, _)| read_at.elapsed() < EVERY);
-        let found = processes.iter().take(MOST);
-        found.map(|key| (*key, self.one(*key))).collect()
+        let mut census = None;
+        let kept = self.kept.sockets.len();
+        let found = jobs.iter().flat_map(|job| self.job(job, &mut census));
+        let found = found.collect();
+        if self.kept.sockets.len() > kept {
+            while self.kept.sockets.len() > SERVING {
+                self.kept.sockets.pop_first();
+            }
+            (self.kept.keep)(&self.kept.sockets);
+        }
+        if let Some(census) = census {
+            self.pace.took(census.age(), Instant::now());
+        }
+        found
     }
 
-    fn one(&mut self, key: ProcessKey) -> Found {
-        let directory = self.root.join(key.pid.to_string());
-        match self.found(&directory) {
-            // All this was read by the pid, which may be another's by now.
-            Ok(_) if !is_still(&directory, key) => {
-                let ended = io::Error::from(io::ErrorKind::NotFound);
-                Found::nothing(failed(ended))
+    fn job(
+        &mut self,
+        watched: &WatchedJob,
+        census: &mut Option<Census>,
+    ) -> Vec<(ProcessKey, Found)> {
+        let read: Vec<(ProcessKey, io::Result<Holder>)> = watched
+            .processes
+            .iter()
+            .map(|key| (*key, self.holder(*key)))
+            .collect();
+        for (_, holder) in &read {
+            if let Ok(holder) = holder {
+                self.read_namespace(holder);
             }
-            Ok(found) => found,
-            Err(error) => Found::nothing(failed(error)),
         }
+        let network = self.network_use(watched, &read, census);
+        let network = network.unwrap_or_else(|why| NetworkUse::unknown(&why));
+        let found = read.into_iter().map(|(key, holder)| {
+            let found = match holder {
+                Ok(holder) => Found {
+                    network: network.clone(),
+                    sockets: self.sockets(&holder),
+                },
+                Err(error) => Found {
+                    network: NetworkUse::unknown(&failed(error)),
+                    sockets: None,
+                },
+            };
+            (key, found)
+        });
+        found.collect()
     }
 
-    fn found(&mut self, directory: &Path) -> io::Result<Found> {
-        let open = Open::of(directory)?;
-        if open.0.is_empty() {
-            return Ok(Found::from_tables(&open, &[]));
-        }
-        let namespace = read_link(directory.join("ns/net"))?;
-        let tables = match self.tables.get(&namespace) {
-            Some((_, tables)) => tables,
-            None => {
-                let tables = tables(directory);
-                let entry = self.tables.entry(namespace);
-                &entry.or_insert((Instant::now(), tables)).1
+    /// How others use this job, whose processes with a GPU have these sockets.
+    fn network_use(
+        &mut self,
+        watched: &WatchedJob,
+        read: &[(ProcessKey, io::Result<Holder>)],
+        census: &mut Option<Census>,
+    ) -> Result<NetworkUse, Reading<()>> {
+        let mut holders = Holders::default();
+        for (_, holder) in read {
+            match holder {
+                Ok(holder) => holders.own.push(holder.clone()),
+                Err(error) if has_ended(error) => {}
+                Err(error) => return Err(failed(io::Error::new(error.kind(), error.to_string()))),
             }
+        }
+        for server in &watched.notebook_servers {
+            match self.holder(*server) {
+                Ok(holder) => holders.servers.push(holder),
+                Err(error) if has_ended(&error) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        for holder in &holders.servers {
+            self.read_namespace(holder);
+        }
+        let mut history = self.jobs.remove(&watched.job).unwrap_or_default();
+        let judged = self.evaluate(&mut history, &holders);
+        let is_old = |at: Instant| at.elapsed() >= SURVEY_EVERY;
+        let is_due = history.surveyed_at.is_none_or(is_old)
+            || judged.as_ref().is_ok_and(Evaluation::needs_survey);
+        let may_survey = census.is_some() || self.pace.allows(Instant::now());
+        let judged = if is_due && may_survey {
+            let surveyed = self.survey(&mut history, watched, census);
+            surveyed.and_then(|()| {
+                let judged = self.evaluate(&mut history, &holders)?;
+                // Every process of the job was looked at: other clients are no part of it.
+                history.are_others(&judged);
+                self.evaluate(&mut history, &holders)
+            })
+        } else {
+            judged
         };
-        Ok(match tables {
-            Ok(tables) => Found::from_tables(&open, tables),
-            Err(broken) => Found::nothing(Reading::Failed(broken.words())),
+        let found = judged.and_then(|judged| match history.surveyed_at {
+            Some(_) => Ok(judged.network_use()),
+            None => Err(Reading::Failed(
+                "the other processes of its job are not looked at yet".into(),
+            )),
+        });
+        self.jobs.insert(watched.job.clone(), history);
+        found
+    }
+
+    /// Looks at the processes of the job that have no GPU.
+    fn survey(
+        &mut self,
+        history: &mut JobHistory,
+        watched: &WatchedJob,
+        census: &mut Option<Census>,
+    ) -> Result<(), Reading<()>> {
+        let census = match census {
+            Some(census) => census,
+            None => census.insert(Census::take(&self.root).map_err(failed)?),
+        };
+        let Some(members) = census.members(watched) else {
+            return Err(Reading::Failed("its job has too many processes".into()));
+        };
+        history.members.clear();
+        for key in members {
+            match self.holder(key) {
+                Ok(holder) => {
+                    self.read_namespace(&holder);
+                    history.members.push(holder);
+                }
+                Err(error) if has_ended(&error) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        history.surveyed_at = Some(Instant::now());
+        Ok(())
+    }
+
+    fn evaluate(
+        &mut self,
+        history: &mut JobHistory,
+        holders: &Holders,
+    ) -> Result<Evaluation, Reading<()>> {
+        let namespaces = |name: &Path| self.namespaces.get(name).map(|(_, it)| it);
+        let had_others = &mut self.kept.sockets;
+        let evaluation = history.evaluate(holders, had_others, &namespaces);
+        evaluation.map_err(|broken| Reading::Failed(broken.words()))
+    }
+
+    /// The sockets of a process.
+    ///
+    /// # Errors
+    /// When they cannot be read, or it is another process by now.
+    fn holder(&self, key: ProcessKey) -> io::Result<Holder> {
+        let directory = self.root.join(key.pid.to_string());
+        let sockets = open_sockets(&directory)?;
+        let namespace = match read_link(directory.join("ns/net")) {
+            Ok(namespace) => Some(namespace),
+            Err(_) if sockets.is_empty() => None,
+            Err(error) => return Err(error),
+        };
+        // All this was read by the pid, which may be another's by now.
+        if Stat::read(&directory)?.start_ticks != key.start_ticks {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(Holder {
+            directory,
+            namespace,
+            sockets,
+        })
+    }
+
+    /// Reads the sockets of its namespace, where they are not known.
+    fn read_namespace(&mut self, holder: &Holder) {
+        let Some(name) = &holder.namespace else {
+            return;
+        };
+        if self.namespaces.contains_key(name) {
+            return;
+        }
+        let own = read_link(self.root.join("1/ns/net"));
+        let is_own = own.is_ok_and(|own| own != *name);
+        let namespace = Namespace {
+            table: table(&holder.directory),
+            accepted: is_own.then(|| accepted(&holder.directory)).flatten(),
+        };
+        self.namespaces
+            .insert(name.clone(), (Instant::now(), namespace));
+    }
+
+    /// Where a process listens, and with whom it has connected.
+    fn sockets(&self, holder: &Holder) -> Option<Sockets> {
+        if holder.sockets.is_empty() {
+            return Some(Sockets::default());
+        }
+        let (_, namespace) = self.namespaces.get(holder.namespace.as_ref()?)?;
+        let table = namespace.table.as_ref().ok()?;
+        let listening = holder.sockets.iter().filter_map(|it| table.listening(*it));
+        let ports: BTreeSet<u16> = listening.map(|local| local.port()).collect();
+        // Those of this box last: a process that connects to itself often must not thereby
+        // hide the others.
+        let peers = table.peers(&holder.sockets);
+        let peers: BTreeSet<(bool, SocketAddr)> =
+            peers.map(|peer| (peer.ip().is_loopback(), peer)).collect();
+        let peers = peers.into_iter().take(PEERS);
+        Some(Sockets {
+            listens: ports.into_iter().take(PORTS).collect(),
+            peers: peers.map(|(_, peer)| peer).collect(),
         })
     }
 }
 
-impl Found {
-    /// Of a process whose sockets are not known.
-    fn nothing(why: Reading<u32>) -> Self {
-        Self {
-            clients: why,
-            sockets: None,
-        }
-    }
-
-    fn from_tables(open: &Open, tables: &[Table]) -> Self {
-        Self {
-            clients: open.connections(tables),
-            sockets: Some(open.sockets(tables)),
-        }
-    }
+fn has_ended(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
 }
 
-impl Open {
-    /// Of the process whose directory this is.
-    fn of(directory: &Path) -> io::Result<Self> {
-        let mut inodes = Vec::new();
-        for (entry, looked_at) in read_dir(directory.join("fd"))?.zip(0..) {
-            if looked_at >= DESCRIPTORS {
-                return Err(io::Error::other("it has too many files open"));
-            }
-            match read_link(entry?.path()) {
-                Ok(target) => inodes.extend(inode(&target)),
-                // Closed meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
+/// The sockets that the process of this directory has open, by inode.
+fn open_sockets(directory: &Path) -> io::Result<Vec<u64>> {
+    let mut inodes = Vec::new();
+    for (entry, looked_at) in read_dir(directory.join("fd"))?.zip(0..) {
+        if looked_at >= DESCRIPTORS {
+            return Err(io::Error::other("it has too many files open"));
         }
-        Ok(Self(inodes))
-    }
-
-    /// How many are connected to where these listen.
-    fn connections(&self, tables: &[Table]) -> Reading<u32> {
-        let mut listens = false;
-        let mut count = 0_u32;
-        for table in tables {
-            let listening = table.listening(&self.0);
-            listens |= !listening.is_empty();
-            count = count.saturating_add(table.connections(&listening));
-        }
-        if listens {
-            Reading::Value(count)
-        } else {
-            Reading::Unsupported
+        match read_link(entry?.path()) {
+            Ok(target) => inodes.extend(inode(&target)),
+            // Closed meanwhile.
+            Err(error) if has_ended(&error) => {}
+            Err(error) => return Err(error),
         }
     }
-
-    /// Where these listen, and with whom they have connected.
-    fn sockets(&self, tables: &[Table]) -> Sockets {
-        let listening = tables.iter().flat_map(|table| table.listening(&self.0));
-        let ports: BTreeSet<u16> = listening.map(|local| local.port).collect();
-        let peers = tables.iter().flat_map(|table| table.peers(&self.0));
-        // Those of this box last: whoever connects to itself often must not thereby hide
-        // the others.
-        let peers: BTreeSet<(bool, SocketAddr)> =
-            peers.map(|peer| (peer.ip().is_loopback(), peer)).collect();
-        Sockets {
-            listens: ports.into_iter().take(PORTS).collect(),
-            peers: peers
-                .into_iter()
-                .take(PEERS)
-                .map(|(_, peer)| peer)
-                .collect(),
-        }
-    }
+    Ok(inodes)
 }
 
 impl Broken {
@@ -173,25 +330,29 @@ fn inode(target: &Path) -> Option<u64> {
     number.strip_suffix(']')?.parse().ok()
 }
 
-fn is_still(directory: &Path, key: ProcessKey) -> bool {
-    Stat::read(directory).is_ok_and(|stat| stat.start_ticks == key.start_ticks)
-}
-
-/// Of the namespace that the process with this directory is in. What listens on all
-/// addresses of IPv6 does so on those of IPv4 too.
-fn tables(directory: &Path) -> Tables {
+/// Of the namespace that the process with this directory is in.
+fn table(directory: &Path) -> Result<SocketTable, Broken> {
     let read = |name: &str| match File::open(directory.join("net").join(name)) {
-        Ok(file) => Table::read(BufReader::with_capacity(64 << 10, file)).map(Some),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Ok(file) => Listing::read(BufReader::with_capacity(64 << 10, file)).map(Some),
+        Err(error) if has_ended(&error) => Ok(None),
         Err(error) => Err(Broken::Unreadable(error.kind())),
     };
     // Without IPv4 there is no TCP; it is not to be taken for nobody.
     let first = read("tcp")?.ok_or(Broken::Unreadable(io::ErrorKind::NotFound))?;
-    let second = read("tcp6")?;
-    let mut tables: Vec<Table> = [Some(first), second].into_iter().flatten().collect();
-    let ports: BTreeSet<u16> = tables.iter().flat_map(Table::ports).collect();
-    for table in &mut tables {
-        table.forget_accepted(&ports);
-    }
-    Ok(tables)
+    let listings: Vec<Listing> = [Some(first), read("tcp6")?].into_iter().flatten().collect();
+    Ok(SocketTable::new(&listings))
+}
+
+/// How many connections were made to the sockets of this namespace, ever: `PassiveOpens` of
+/// the two lines of `Tcp` (`snmp_seq_show` in `net/ipv4/proc.c`), which count IPv6 too.
+fn accepted(directory: &Path) -> Option<u64> {
+    let text = read_at_most(&directory.join("net/snmp"), SNMP_MAX).ok()?;
+    let text = std::str::from_utf8(&text).ok()?;
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let names = lines.next()?.split_ascii_whitespace();
+    let numbers = lines.next()?.split_ascii_whitespace();
+    let (_, number) = names
+        .zip(numbers)
+        .find(|(name, _)| *name == "PassiveOpens")?;
+    number.parse().ok()
 }

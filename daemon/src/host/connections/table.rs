@@ -1,7 +1,7 @@
 //! The TCP sockets of a network namespace, as the kernel lists them
 //! (`/proc/PID/net/tcp`, `tcp6`; Documentation/networking/proc_net_tcp.rst).
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Read as _};
 
@@ -16,36 +16,48 @@ const MOST_LINE: usize = 512;
 const ESTABLISHED: u8 = 1;
 const LISTEN: u8 = 10;
 
-/// One side of a socket: its port, and its address as the kernel writes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Local {
-    pub(super) port: u16,
-    address: u128,
-}
+/// States of a connection that was established and is being closed, or was closed within
+/// the last minute: `FIN_WAIT1`, `FIN_WAIT2`, `TIME_WAIT`, `LAST_ACK`, `CLOSING`. Not
+/// `CLOSE_WAIT`: a server that forgets to close a socket stays in it for ever.
+const CLOSING: [u8; 5] = [4, 5, 6, 9, 11];
 
-/// One file.
+/// The sockets of one file that matter here.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Table {
+pub(super) struct Listing(Vec<Socket>);
+
+/// All sockets of a network namespace.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct SocketTable {
     /// Sockets that wait for connections, by inode.
-    listening: BTreeMap<u64, Local>,
-    /// How many connections there are to what listens.
-    established: BTreeMap<Local, u32>,
-    /// Each connection that is open in a process, by inode.
-    open: Vec<Connection>,
+    listening: BTreeMap<u64, SocketAddr>,
+    /// Connections to ports on which a socket listens, ordered by port.
+    accepted: Vec<Connection>,
+    /// The client's socket of those of them that were made in this namespace: its inode, by
+    /// the client's address and the server's.
+    clients: BTreeMap<(SocketAddr, SocketAddr), u64>,
+    /// The far ends of all other connections, by inode.
+    made: BTreeMap<u64, SocketAddr>,
+    /// The addresses of this namespace at which there are sockets.
+    addresses: BTreeSet<IpAddr>,
 }
 
+/// A connection to a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Connection {
-    inode: u64,
-    /// The near side's.
+pub(super) struct Connection {
+    /// The port of the server; first, for the order.
     port: u16,
-    peer: SocketAddr,
+    /// The address of the server.
+    pub(super) local: SocketAddr,
+    /// The address of the client.
+    pub(super) peer: SocketAddr,
+    /// Whether it is established; otherwise it was closed within the last minute.
+    pub(super) is_open: bool,
 }
 
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Socket {
-    pub(super) local: Local,
+    pub(super) local: SocketAddr,
     pub(super) peer: SocketAddr,
     pub(super) state: u8,
     /// 0 where no process has it open.
@@ -60,12 +72,12 @@ pub(super) enum Broken {
     Unreadable(io::ErrorKind),
 }
 
-impl Table {
+impl Listing {
     /// Reads a whole file, or nothing.
     pub(super) fn read(file: impl BufRead) -> Result<Self, Broken> {
         let unreadable = |error: io::Error| Broken::Unreadable(error.kind());
         let mut file = file.take(MOST_BYTES);
-        let mut table = Self::default();
+        let mut sockets = Vec::new();
         let mut line = Vec::with_capacity(MOST_LINE);
         let mut is_first = true;
         loop {
@@ -89,7 +101,10 @@ impl Table {
                 }
                 continue;
             }
-            table.add(&Socket::parse(&line).ok_or(Broken::NotSockets)?);
+            let socket = Socket::parse(&line).ok_or(Broken::NotSockets)?;
+            if matches!(socket.state, LISTEN | ESTABLISHED) || CLOSING.contains(&socket.state) {
+                sockets.push(socket);
+            }
         }
         if file.limit() == 0 {
             return Err(Broken::TooLong);
@@ -97,80 +112,104 @@ impl Table {
         if is_first {
             return Err(Broken::NotSockets);
         }
-        table.forget_clients();
-        table.forget_accepted(&table.ports());
-        table.open.sort_unstable();
-        Ok(table)
+        Ok(Self(sockets))
     }
+}
 
-    fn add(&mut self, socket: &Socket) {
-        match socket.state {
-            LISTEN => {
-                self.listening.insert(socket.inode, socket.local);
+impl SocketTable {
+    /// Of the listings of both families.
+    pub(super) fn new(listings: &[Listing]) -> Self {
+        let all = || listings.iter().flat_map(|listing| &listing.0);
+        let is_listening = |socket: &&Socket| socket.state == LISTEN;
+        let addresses: BTreeSet<IpAddr> = all().map(|socket| socket.local.ip()).collect();
+        let mut table = Self {
+            listening: all()
+                .filter(is_listening)
+                .map(|socket| (socket.inode, socket.local))
+                .collect(),
+            ..Self::default()
+        };
+        let ports: BTreeSet<u16> = table.listening.values().map(SocketAddr::port).collect();
+        for socket in all().filter(|socket| socket.state != LISTEN) {
+            let is_open = socket.state == ESTABLISHED;
+            // The kernel does not tell who made a connection: one at a port where somebody
+            // listens may have been made to it.
+            if ports.contains(&socket.local.port()) {
+                table.accepted.push(Connection {
+                    port: socket.local.port(),
+                    local: socket.local,
+                    peer: socket.peer,
+                    is_open,
+                });
+            } else if is_open && socket.inode != 0 {
+                table.made.insert(socket.inode, socket.peer);
             }
-            ESTABLISHED => {
-                let count = self.established.entry(socket.local).or_default();
-                *count = count.saturating_add(1);
-                if socket.inode != 0 {
-                    self.open.push(Connection {
-                        inode: socket.inode,
-                        port: socket.local.port,
-                        peer: socket.peer,
-                    });
-                }
+            let is_to_a_server =
+                ports.contains(&socket.peer.port()) && addresses.contains(&socket.peer.ip());
+            if is_to_a_server && is_open && socket.inode != 0 {
+                let ends = (socket.local, socket.peer);
+                table.clients.insert(ends, socket.inode);
+            } else if is_to_a_server && !is_open {
+                // The side that closes first keeps the trace of the connection.
+                table.accepted.push(Connection {
+                    port: socket.peer.port(),
+                    local: socket.peer,
+                    peer: socket.local,
+                    is_open,
+                });
             }
-            // On its way up or down: nobody is served over it.
-            _ => {}
         }
+        table.accepted.sort_unstable();
+        table.accepted.dedup();
+        table.accepted.shrink_to_fit();
+        table.addresses = addresses;
+        table
     }
 
-    /// Most sockets are the near side of connections to elsewhere.
-    fn forget_clients(&mut self) {
-        let ports = self.ports();
-        self.established
-            .retain(|local, _| ports.contains(&local.port));
+    /// The inodes of all sockets that listen.
+    pub(super) fn listeners(&self) -> impl Iterator<Item = u64> {
+        self.listening.keys().copied()
     }
 
-    /// The ports on which anybody listens, on whatever address.
-    pub(super) fn ports(&self) -> BTreeSet<u16> {
-        self.listening.values().map(|local| local.port).collect()
+    /// Where the socket with this inode listens, if it does.
+    pub(super) fn listening(&self, inode: u64) -> Option<SocketAddr> {
+        self.listening.get(&inode).copied()
     }
 
-    /// Forgets the far ends of connections at these ports. The kernel does not tell who
-    /// made a connection: one at a port where somebody listens may have been made to it.
-    pub(super) fn forget_accepted(&mut self, ports: &BTreeSet<u16>) {
-        self.open.retain(|it| !ports.contains(&it.port));
-        self.open.shrink_to_fit();
-    }
-
-    /// Where these sockets listen, those of them that do.
-    pub(super) fn listening(&self, inodes: &[u64]) -> BTreeSet<Local> {
-        let listening = inodes.iter().filter_map(|inode| self.listening.get(inode));
-        listening.copied().collect()
-    }
-
-    /// With whom these sockets have connected, those of them that have.
+    /// The far ends of the connections that these sockets have made.
     pub(super) fn peers(&self, inodes: &[u64]) -> impl Iterator<Item = SocketAddr> {
         inodes
             .iter()
-            .filter_map(|inode| {
-                let place = self.open.binary_search_by_key(inode, |it| it.inode);
-                place.ok().and_then(|place| self.open.get(place))
-            })
-            .map(|it| it.peer)
+            .filter_map(|inode| self.made.get(inode).copied())
     }
 
-    /// How many connections there are to these.
-    pub(super) fn connections(&self, to: &BTreeSet<Local>) -> u32 {
-        let established = self.established.iter();
-        let served = established.filter(|(local, _)| {
-            to.contains(local)
-                || to.contains(&Local {
-                    address: 0,
-                    ..**local
-                })
-        });
-        served.map(|(_, count)| *count).fold(0, u32::saturating_add)
+    /// The connections to a socket that listens there.
+    pub(super) fn connections_to(&self, listener: SocketAddr) -> impl Iterator<Item = &Connection> {
+        let port = listener.port();
+        let first = self.accepted.partition_point(|it| it.port < port);
+        let at_port = self.accepted.get(first..).unwrap_or_default().iter();
+        let at_port = at_port.take_while(move |it| it.port == port);
+        // A socket of IPv6 on all addresses accepts IPv4 too, where no socket of IPv4 does.
+        let any_four = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+        let has_four = self.listening.values().any(|it| *it == any_four);
+        at_port.filter(move |it| match listener.ip() {
+            ip if ip == it.local.ip() => true,
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => it.local.is_ipv4(),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => it.local.is_ipv6() || !has_four,
+            IpAddr::V4(_) | IpAddr::V6(_) => false,
+        })
+    }
+
+    /// Whether this end of a connection is in this namespace.
+    pub(super) fn is_of_this_box(&self, end: SocketAddr) -> bool {
+        end.ip().is_loopback() || self.addresses.contains(&end.ip())
+    }
+
+    /// The inode of the client's socket, where the client is in this namespace and has the
+    /// connection open.
+    pub(super) fn client_of(&self, connection: &Connection) -> Option<u64> {
+        let ends = (connection.peer, connection.local);
+        self.clients.get(&ends).copied()
     }
 }
 
@@ -183,8 +222,8 @@ impl Socket {
         let mut field = || fields.next();
         let number = field()?.strip_suffix(':')?;
         let _: u64 = decimal(number)?;
-        let local = local(field()?)?;
-        let peer = peer(field()?)?;
+        let local = endpoint(field()?)?;
+        let peer = endpoint(field()?)?;
         let state = u8::try_from(hex(field()?, 2)?).ok()?;
         // Queues, timers, retransmissions.
         for _ in 0..3 {
@@ -202,16 +241,8 @@ impl Socket {
     }
 }
 
-fn local(text: &str) -> Option<Local> {
-    let (address, port) = text.split_once(':')?;
-    Some(Local {
-        port: u16::try_from(hex(port, 4)?).ok()?,
-        address: hex(address, 8).or_else(|| hex(address, 32))?,
-    })
-}
-
-/// The far side. An address of IPv4 within IPv6 is told as what it is.
-fn peer(text: &str) -> Option<SocketAddr> {
+/// One side. An address of IPv4 within IPv6 is told as what it is.
+fn endpoint(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::try_from(hex(port, 4)?).ok()?;
     Some(SocketAddr::new(ip(address)?, port))
@@ -264,14 +295,29 @@ mod tests {
         } else {
             "0100007F:D2F0".to_owned()
         };
+        from(local, &far, state, inode)
+    }
+
+    fn from(local: &str, far: &str, state: &str, inode: u64) -> String {
         format!(
             "   7: {local} {far} {state} 00000000:00000000 00:00000000 00000000  1000        0 \
              {inode} 1 ffff8881 100 0 0 10 0\n"
         )
     }
 
-    fn read(lines: &[String]) -> Table {
-        Table::read([HEADER, &lines.concat()].concat().as_bytes()).unwrap()
+    fn listing(lines: &[String]) -> Listing {
+        Listing::read([HEADER, &lines.concat()].concat().as_bytes()).unwrap()
+    }
+
+    fn read(lines: &[String]) -> SocketTable {
+        SocketTable::new(&[listing(lines)])
+    }
+
+    /// How many connections are open and how many closed to what listens with this inode.
+    fn count(table: &SocketTable, inode: u64) -> Option<(usize, usize)> {
+        let to = || table.listening(inode).map(|it| table.connections_to(it));
+        let open = to()?.filter(|it| it.is_open).count();
+        Some((open, to()?.count() - open))
     }
 
     #[test]
@@ -280,45 +326,67 @@ mod tests {
             line("0100007F:1F90", "0A", 11),
             line("00000000:1F91", "0A", 12),
             line("0100007F:0016", "0A", 13),
-            // Two to the first, one of them not accepted yet; three to the second.
-            line("0100007F:1F90", "01", 21),
-            line("0100007F:1F90", "01", 0),
+            // Two to the first, of which one is not accepted yet.
+            from("0100007F:1F90", "0100007F:D2F0", "01", 21),
+            from("0100007F:1F90", "0100007F:D2F1", "01", 0),
+            // Three to the second.
             line("0100007F:1F91", "01", 22),
             line("0200000A:1F91", "01", 23),
             line("0300000A:1F91", "01", 24),
-            // To another's at the port of the first; closed; and one of a client.
+            // To another's at the port of the first.
             line("0200000A:1F90", "01", 25),
-            line("0100007F:1F90", "06", 0),
-            line("0100007F:8000", "01", 26),
+            // Closed, one by each side; not answered yet; and one that the server forgot.
+            from("0100007F:1F90", "0100007F:D2F2", "06", 0),
+            from("0100007F:D2F3", "0100007F:1F90", "06", 0),
+            from("0100007F:1F90", "0100007F:D2F4", "03", 0),
+            from("0100007F:1F90", "0100007F:D2F5", "08", 26),
+            // A client's, to elsewhere.
+            line("0100007F:8000", "01", 27),
         ]);
-        let count = |inodes: &[u64]| table.connections(&table.listening(inodes));
-        let cases: [(&[u64], usize, u32); 6] = [
-            (&[11], 1, 2),
-            (&[12], 1, 3),
-            (&[11, 12, 12, 99], 2, 5),
-            (&[13], 1, 0),
-            (&[21, 26], 0, 0),
-            (&[], 0, 0),
-        ];
-        for (inodes, listening, expected) in cases {
-            assert_eq!(table.listening(inodes).len(), listening, "{inodes:?}");
-            assert_eq!(count(inodes), expected, "{inodes:?}");
+        for (inode, expected) in [
+            (11, Some((2, 2))),
+            (12, Some((3, 0))),
+            (13, Some((0, 0))),
+            (21, None),
+            (99, None),
+        ] {
+            assert_eq!(count(&table, inode), expected, "{inode}");
         }
-        // What is nobody's here is not kept.
-        assert_eq!(table.established.len(), 5);
     }
 
     #[test]
-    fn addresses_of_both_families_are_read() {
-        let any = format!("{}:1F90", "0".repeat(32));
+    fn what_listens_on_all_addresses_of_ipv6_accepts_ipv4_unless_another_does() {
+        let any_six = format!("{}:1F90", "0".repeat(32));
         let mapped = "0000000000000000FFFF00000100007F:1F90";
-        let table = read(&[line(&any, "0A", 1), line(mapped, "01", 2)]);
-        assert_eq!(table.connections(&table.listening(&[1])), 1);
+        let six = || listing(&[line(&any_six, "0A", 1), line(mapped, "01", 2)]);
+        let table = SocketTable::new(&[six()]);
+        assert_eq!(count(&table, 1), Some((1, 0)));
+        let four = listing(&[line("00000000:1F90", "0A", 3)]);
+        let table = SocketTable::new(&[four, six()]);
+        assert_eq!(
+            (count(&table, 1), count(&table, 3)),
+            (Some((0, 0)), Some((1, 0)))
+        );
+    }
+
+    #[test]
+    fn the_client_of_a_connection_is_found_in_the_same_network() {
+        let table = read(&[
+            line("00000000:1F90", "0A", 11),
+            from("0100007F:1F90", "0100007F:D2F0", "01", 21),
+            from("0100007F:D2F0", "0100007F:1F90", "01", 31),
+            from("0200000A:1F90", "077100CB:115C", "01", 22),
+        ]);
+        let to = table.connections_to(table.listening(11).unwrap());
+        let clients: Vec<_> = to
+            .map(|it| (table.client_of(it), table.is_of_this_box(it.peer)))
+            .collect();
+        assert_eq!(clients, [(None, false), (Some(31), true)]);
     }
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn a_far_end_is_read_as_the_kernel_writes_it() {
+    fn an_end_is_read_as_the_kernel_writes_it() {
         for (text, expected) in [
             ("0100007F:1F90", "127.0.0.1:8080"),
             ("077100CB:115C", "203.0.113.7:4444"),
@@ -330,7 +398,7 @@ mod tests {
             // One of IPv4 in a socket of IPv6.
             ("0000000000000000FFFF0000077100CB:0001", "203.0.113.7:1"),
         ] {
-            assert_eq!(peer(text), expected.parse().ok(), "{text}");
+            assert_eq!(endpoint(text), expected.parse().ok(), "{text}");
         }
         for text in [
             "0100007F",
@@ -339,7 +407,7 @@ mod tests {
             ":",
             "0100007F:1F90:",
         ] {
-            assert_eq!(peer(text), None, "{text}");
+            assert_eq!(endpoint(text), None, "{text}");
         }
     }
 
@@ -358,7 +426,7 @@ mod tests {
 
     #[test]
     fn the_far_end_of_a_connection_to_what_listens_is_nobodys() {
-        let mut table = read(&[
+        let lines = [
             // Listed before and after it, on this address, on all and on another.
             line("0100007F:1F90", "01", 30),
             line("0100007F:1F90", "0A", 20),
@@ -368,16 +436,17 @@ mod tests {
             line("0100007F:1F92", "01", 32),
             line("0100007F:1F93", "01", 33),
             line("0100007F:1F94", "01", 34),
-        ]);
-        let told = |table: &Table| -> Vec<u64> {
+        ];
+        let told = |table: &SocketTable| -> Vec<u64> {
             let all = 30..=34;
             all.filter(|inode| table.peers(&[*inode]).next().is_some())
                 .collect()
         };
-        assert_eq!(told(&table), [33, 34]);
-        // Where those of the other family listen.
-        table.forget_accepted(&[0x1f93].into());
-        assert_eq!(told(&table), [34]);
+        assert_eq!(told(&read(&lines)), [33, 34]);
+        // Where a socket of the other family listens.
+        let six = format!("{}:1F93", "0".repeat(32));
+        let six = listing(&[line(&six, "0A", 40)]);
+        assert_eq!(told(&SocketTable::new(&[listing(&lines), six])), [34]);
     }
 
     #[test]
@@ -400,15 +469,15 @@ mod tests {
         for bad in bad {
             let text = [HEADER, &good, &bad].concat();
             assert_eq!(
-                Table::read(text.as_bytes()),
+                Listing::read(text.as_bytes()),
                 Err(Broken::NotSockets),
                 "{bad}"
             );
         }
         for text in ["", "hello\n"] {
-            assert_eq!(Table::read(text.as_bytes()), Err(Broken::NotSockets));
+            assert_eq!(Listing::read(text.as_bytes()), Err(Broken::NotSockets));
         }
-        assert_eq!(Table::read(HEADER.as_bytes()), Ok(Table::default()));
+        assert_eq!(Listing::read(HEADER.as_bytes()), Ok(Listing::default()));
     }
 
     #[test]
@@ -416,7 +485,7 @@ mod tests {
         let good = line("0100007F:1F90", "0A", 11);
         let times = usize::try_from(MOST_BYTES).unwrap() / good.len() + 1;
         let text = [HEADER, &good.repeat(times)].concat();
-        assert_eq!(Table::read(text.as_bytes()), Err(Broken::TooLong));
+        assert_eq!(Listing::read(text.as_bytes()), Err(Broken::TooLong));
     }
 
     #[test]
@@ -426,7 +495,7 @@ mod tests {
                 eprintln!("skipped: this kernel has no {name}");
                 continue;
             };
-            Table::read(io::BufReader::new(file)).unwrap();
+            Listing::read(io::BufReader::new(file)).unwrap();
         }
     }
 }

@@ -1,5 +1,9 @@
 //! Made-up processes with made-up sockets.
 
+mod private;
+
+mod sockets;
+
 use super::*;
 use std::fs::{create_dir_all, write};
 use std::os::unix::fs::symlink;
@@ -9,8 +13,9 @@ use tempfile::TempDir;
 const HEADER: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when \
                       retrnsmt   uid  timeout inode\n";
 
+/// A socket of this port, and a peer at 203.0.113.9.
 fn line(port: u16, state: u8, inode: u64) -> String {
-    to("0100007F:FFFF", port, state, inode)
+    to("097100CB:FFFF", port, state, inode)
 }
 
 /// A socket with this far end.
@@ -21,11 +26,34 @@ fn to(peer: &str, port: u16, state: u8, inode: u64) -> String {
     )
 }
 
+/// Both ends of a connection from this port to that one.
+fn pair(client: (u16, u64), server: (u16, u64)) -> String {
+    let end = |port: u16| format!("0100007F:{port:04X}");
+    [
+        to(&end(client.0), server.0, 1, server.1),
+        to(&end(server.0), client.0, 1, client.1),
+    ]
+    .concat()
+}
+
 fn key(pid: u32) -> ProcessKey {
     ProcessKey {
         pid,
         start_ticks: 100,
     }
+}
+
+/// Processes that are each a job.
+fn alone(pids: &[u32]) -> BTreeMap<ProcessKey, Affiliation> {
+    let affiliation = |pid: &u32| {
+        let affiliation = Affiliation {
+            job: Some(Job::Tree(key(*pid))),
+            uid: Some(1000),
+            notebook_servers: Vec::new(),
+        };
+        (key(*pid), affiliation)
+    };
+    pids.iter().map(affiliation).collect()
 }
 
 struct Tree(TempDir);
@@ -45,8 +73,8 @@ impl Tree {
         for part in ["fd", "ns", "net"] {
             create_dir_all(directory.join(part)).unwrap();
         }
-        let rest = "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 100 0 0";
-        write(directory.join("stat"), format!("{pid} (x) S 1 {rest}")).unwrap();
+        self.parent(pid, 1);
+        write(directory.join("status"), "Uid:\t1000\t1000\t1000\t1000\n").unwrap();
         symlink("/dev/null", directory.join("fd/0")).unwrap();
         for (fd, inode) in (1..).zip(sockets) {
             let link = directory.join(format!("fd/{fd}"));
@@ -54,83 +82,266 @@ impl Tree {
         }
         let namespace = format!("net:[{namespace}]");
         symlink(namespace, directory.join("ns/net")).unwrap();
-        write(directory.join("net/tcp"), [HEADER, tcp].concat()).unwrap();
+        self.sockets(pid, tcp);
+    }
+
+    fn sockets(&self, pid: u32, tcp: &str) {
+        let file = self.root().join(format!("{pid}/net/tcp"));
+        write(file, [HEADER, tcp].concat()).unwrap();
+    }
+
+    fn parent(&self, pid: u32, parent: u32) {
+        let rest = "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 100 0 0";
+        let stat = format!("{pid} (x) S {parent} {rest}");
+        write(self.root().join(format!("{pid}/stat")), stat).unwrap();
     }
 }
 
+/// How others use a job.
+fn used(role: NetworkRole, clients: Option<u32>) -> NetworkUse {
+    NetworkUse {
+        role: Reading::Value(role),
+        clients: clients.map_or(Reading::Unsupported, Reading::Value),
+    }
+}
+
+fn failed(why: &str) -> NetworkUse {
+    NetworkUse::unknown(&Reading::Failed(why.into()))
+}
+
 #[test]
-fn clients_of_each_process_are_counted_in_its_own_network() {
+fn clients_of_each_job_are_counted_in_its_own_network() {
     let tree = Tree::new();
-    let first = [line(8000, 10, 5), line(8000, 1, 6), line(8000, 1, 0)].concat();
+    let second_peer = to("087100CB:0001", 8000, 1, 0);
+    let first = [line(8000, 10, 5), line(8000, 1, 6), second_peer].concat();
     let second = [line(8000, 10, 7), line(8000, 1, 8)].concat();
-    // A server and its child that serves; a client; and one with files alone.
-    tree.process(1, 1, &[5], &first);
+    // A server, another process that has its socket too, a client, and one with files alone.
+    tree.process(11, 1, &[5], &first);
     tree.process(
-        2,
+        12,
         1,
         &[5, 6],
         "not read: the first's is of the same network",
     );
-    tree.process(3, 1, &[9], "");
-    tree.process(4, 1, &[], "");
+    tree.process(13, 1, &[9], "");
+    tree.process(14, 1, &[], "");
     // Its inodes are of another network.
-    tree.process(5, 2, &[7], &second);
-    tree.process(6, 3, &[5], "no list\n");
-    let connections = Connections::start(tree.root().to_owned()).unwrap();
-    let all = [1, 2, 3, 4, 5, 6, 7];
-    let unknown = || Reading::Failed("not looked at yet".into());
-    assert_eq!(connections.of(key(1)), unknown());
-    connections.want(all.map(key).into());
+    tree.process(15, 2, &[7], &second);
+    tree.process(16, 3, &[5], "no list\n");
+    let connections = Connections::start(tree.root().to_owned(), Kept::nowhere()).unwrap();
+    let all = [11, 12, 13, 14, 15, 16, 17];
+    assert_eq!(
+        connections.network_use(key(11)),
+        failed("not looked at yet")
+    );
+    connections.want(alone(&all));
     connections.settle(Instant::now() + Duration::from_secs(10));
-    let found = all.map(|pid| connections.of(key(pid)));
+    let found = all.map(|pid| connections.network_use(key(pid)));
+    let service = |clients| used(NetworkRole::Service(vec![8000]), Some(clients));
+    let private = || used(NetworkRole::Private, None);
     let expected = [
-        Reading::Value(2),
-        Reading::Value(2),
-        Reading::Unsupported,
-        Reading::Unsupported,
-        Reading::Value(1),
-        Reading::Failed("the list of sockets is not one".into()),
-        Reading::Failed("the process has ended".into()),
+        service(2),
+        service(2),
+        private(),
+        private(),
+        service(1),
+        failed("the list of sockets is not one"),
+        failed("the process has ended"),
     ];
     assert_eq!(found, expected);
-    // Whoever is not wanted any more is forgotten.
-    connections.want([key(2)].into());
-    assert_eq!(connections.of(key(1)), unknown());
-    assert_eq!(connections.of(key(2)), Reading::Value(2));
+    // A process that is not wanted any more is forgotten.
+    connections.want(alone(&[12]));
+    assert_eq!(
+        connections.network_use(key(11)),
+        failed("not looked at yet")
+    );
+    assert_eq!(connections.network_use(key(12)), service(2));
+}
+
+/// A job of which process 100 holds a GPU.
+fn job(servers: &[u32]) -> WatchedJob {
+    WatchedJob {
+        job: Job::Tree(key(10)),
+        uid: Some(1000),
+        processes: [key(100)].into(),
+        notebook_servers: servers.iter().map(|pid| key(*pid)).collect(),
+    }
+}
+
+fn look_below(tree: &Tree) -> Look {
+    Look::below(tree.root().to_owned(), Kept::nowhere())
+}
+
+/// What a look finds after the sockets have changed.
+fn look_at(look: &mut Look, job: &WatchedJob) -> NetworkUse {
+    look.forget_namespaces();
+    let found = look.at(std::slice::from_ref(job)).pop();
+    found.unwrap().1.network
 }
 
 #[test]
-fn whoever_has_the_pid_of_another_is_not_it() {
+fn the_clients_of_an_engine_are_those_of_its_parent_that_listens() {
+    let tree = Tree::new();
+    let table = [line(8000, 10, 5), line(8000, 1, 6)].concat();
+    tree.process(10, 1, &[5, 6], &table);
+    tree.process(100, 1, &[], &table);
+    tree.parent(100, 10);
+    let mut look = look_below(&tree);
+    let service = |clients| used(NetworkRole::Service(vec![8000]), Some(clients));
+    assert_eq!(look_at(&mut look, &job(&[])), service(1));
+    // Nobody is connected now.
+    for pid in [10, 100] {
+        tree.sockets(pid, &line(8000, 10, 5));
+    }
+    assert_eq!(look_at(&mut look, &job(&[])), service(0));
+    // Somebody was, a moment ago: the client closed first, on this box.
+    let closed = [line(8000, 10, 5), to("0100007F:1F40", 40_000, 6, 0)].concat();
+    for pid in [10, 100] {
+        tree.sockets(pid, &closed);
+    }
+    assert_eq!(look_at(&mut look, &job(&[])), service(1));
+}
+
+#[test]
+fn a_process_of_the_job_that_comes_later_is_looked_for() {
+    let tree = Tree::new();
+    tree.process(10, 1, &[], "");
+    tree.process(100, 1, &[], "");
+    tree.parent(100, 10);
+    let mut look = look_below(&tree);
+    assert_eq!(
+        look_at(&mut look, &job(&[])),
+        used(NetworkRole::Private, None)
+    );
+    tree.process(101, 1, &[5], &line(8000, 10, 5));
+    tree.parent(101, 10);
+    for pid in [10, 100] {
+        tree.sockets(pid, &line(8000, 10, 5));
+    }
+    // Not at once: a listing of all processes costs time.
+    assert_eq!(
+        look_at(&mut look, &job(&[])),
+        used(NetworkRole::Private, None)
+    );
+    look.pace = members::Pace::default();
+    let service = used(NetworkRole::Service(vec![8000]), Some(0));
+    assert_eq!(look_at(&mut look, &job(&[])), service);
+    // What listens there is known by now, and not looked for again.
+    look.pace = members::Pace::default();
+    std::fs::remove_dir_all(tree.root().join("101")).unwrap();
+    assert_eq!(look_at(&mut look, &job(&[])), service);
+}
+
+#[test]
+fn a_kernels_own_server_is_no_client_of_it_and_a_browser_is() {
+    let tree = Tree::new();
+    let quiet = [
+        line(8888, 10, 1),
+        line(50_000, 10, 2),
+        line(50_001, 10, 3),
+        pair((40_000, 11), (50_000, 12)),
+    ]
+    .concat();
+    let browser = [quiet.clone(), pair((40_001, 21), (8888, 22))].concat();
+    let remote = [quiet.clone(), line(8888, 1, 23)].concat();
+    let closed = [quiet.clone(), to("0100007F:9C41", 8888, 6, 0)].concat();
+    tree.process(10, 1, &[1, 11, 22, 23], &quiet);
+    tree.process(100, 1, &[2, 3, 12], "");
+    tree.process(30, 1, &[21], "");
+    tree.parent(100, 10);
+    let mut kernel = job(&[10]);
+    kernel.job = Job::Tree(key(100));
+    let mut look = look_below(&tree);
+    let notebook = |clients| used(NetworkRole::Notebook(vec![8888]), Some(clients));
+    for (table, clients) in [
+        (&quiet, 0),
+        (&browser, 1),
+        (&closed, 1),
+        (&remote, 1),
+        (&quiet, 0),
+    ] {
+        tree.sockets(100, table);
+        assert_eq!(look_at(&mut look, &kernel), notebook(clients), "{table}");
+    }
+    // The same in a container, where the server is part of the job.
+    let mut look = look_below(&tree);
+    for (table, clients) in [(&quiet, 0), (&browser, 1)] {
+        tree.sockets(100, table);
+        assert_eq!(
+            look_at(&mut look, &job(&[10])),
+            notebook(clients),
+            "{table}"
+        );
+    }
+}
+
+#[test]
+fn in_a_network_of_its_own_connections_between_two_looks_are_counted() {
+    let tree = Tree::new();
+    tree.process(1, 1, &[], "");
+    tree.process(10, 2, &[], "");
+    tree.process(100, 2, &[5], &line(8000, 10, 5));
+    tree.parent(100, 10);
+    let snmp = |opens: u32| {
+        let text = format!(
+            "Ip: Forwarding\nIp: 1\nTcp: ActiveOpens PassiveOpens\nTcp: 900 {opens}\nUdp: X\nUdp: 1\n"
+        );
+        for pid in [10, 100] {
+            write(tree.root().join(format!("{pid}/net/snmp")), &text).unwrap();
+        }
+    };
+    let mut look = look_below(&tree);
+    let clients = [7, 7, 9, 9].map(|opens| {
+        snmp(opens);
+        look_at(&mut look, &job(&[])).clients
+    });
+    assert_eq!(clients, [0, 0, 1, 0].map(Reading::Value));
+}
+
+#[test]
+fn a_process_that_has_the_pid_of_another_is_not_it() {
     let tree = Tree::new();
     tree.process(1, 1, &[5], &line(8000, 10, 5));
     let other = ProcessKey {
         pid: 1,
         start_ticks: 99,
     };
-    let found = Look::below(tree.root().to_owned()).at(&[other, key(1)]);
-    let clients: Vec<_> = found
+    let watched = |key: ProcessKey| WatchedJob {
+        job: Job::Tree(key),
+        uid: Some(1000),
+        processes: [key].into(),
+        notebook_servers: BTreeSet::new(),
+    };
+    let mut look = look_below(&tree);
+    let found = look.at(&[watched(other), watched(key(1))]);
+    let told: Vec<_> = found
         .iter()
-        .map(|(key, it)| (*key, it.clients.clone()))
+        .map(|(key, it)| (*key, it.network.clients.clone(), it.sockets.is_some()))
         .collect();
     let ended = Reading::Failed("the process has ended".into());
-    assert_eq!(clients, [(other, ended), (key(1), Reading::Value(0))]);
-    let is_known: Vec<bool> = found.iter().map(|(_, it)| it.sockets.is_some()).collect();
-    assert_eq!(is_known, [false, true]);
+    let expected = [(other, ended, false), (key(1), Reading::Value(0), true)];
+    assert_eq!(told, expected);
 }
 
 #[test]
-fn those_who_are_known_are_looked_at_again_after_a_while_and_new_ones_at_once() {
+fn jobs_that_are_known_are_looked_at_again_after_a_while_and_new_ones_at_once() {
     let mut known = Known {
-        wanted: [key(1), key(2), key(3)].into(),
+        wanted: alone(&[1, 2, 3]),
         ..Known::default()
     };
-    assert_eq!(known.due(), [key(1), key(2), key(3)]);
+    let due = |known: &Known| -> Vec<u32> {
+        let due = known.due().into_iter();
+        due.flat_map(|job| job.processes)
+            .map(|key| key.pid)
+            .collect()
+    };
+    assert_eq!(due(&known), [1, 2, 3]);
     let Some(then) = Instant::now().checked_sub(EVERY) else {
         eprintln!("skipped: the box has just booted");
         return;
     };
     let found = Found {
-        clients: Reading::Value(1),
+        network: used(NetworkRole::Private, None),
         sockets: None,
     };
     known.found = [
@@ -138,104 +349,9 @@ fn those_who_are_known_are_looked_at_again_after_a_while_and_new_ones_at_once() 
         (key(2), (found, Instant::now())),
     ]
     .into();
-    assert_eq!(known.due(), [key(1), key(3)]);
+    assert_eq!(due(&known), [1, 3]);
     assert!(known.is_worth_waiting());
     // A look that takes long is not waited for.
     known.since = Some(then);
     assert!(!known.is_worth_waiting());
-}
-
-fn sockets(listens: &[u16], peers: &[&str]) -> Sockets {
-    Sockets {
-        listens: listens.iter().copied().collect(),
-        peers: peers.iter().map(|it| it.parse().unwrap()).collect(),
-    }
-}
-
-#[test]
-fn each_process_is_told_where_it_listens_and_with_whom_it_is_connected() {
-    let tree = Tree::new();
-    let first = [
-        line(8000, 10, 5),
-        line(22, 10, 6),
-        // 203.0.113.7:4444, twice; 10.0.0.2:443.
-        to("077100CB:115C", 40000, 1, 7),
-        to("077100CB:115C", 40001, 1, 8),
-        to("0200000A:01BB", 40002, 1, 9),
-        // Not established, and not accepted yet.
-        to("077100CB:115D", 40003, 2, 10),
-        to("077100CB:115E", 8000, 1, 0),
-    ]
-    .concat();
-    tree.process(1, 1, &[5, 7, 8, 10], &first);
-    tree.process(2, 1, &[6, 5, 9], "");
-    // No sockets, and none in this table.
-    tree.process(3, 1, &[], "");
-    tree.process(4, 1, &[99], "");
-    tree.process(5, 2, &[7], "no list\n");
-    let connections = Connections::start(tree.root().to_owned()).unwrap();
-    let all = [1, 2, 3, 4, 5, 6];
-    assert_eq!(connections.sockets_of(key(1)), None);
-    connections.want(all.map(key).into());
-    connections.settle(Instant::now() + Duration::from_secs(10));
-    let expected = [
-        Some(sockets(&[8000], &["203.0.113.7:4444"])),
-        Some(sockets(&[22, 8000], &["10.0.0.2:443"])),
-        Some(sockets(&[], &[])),
-        Some(sockets(&[], &[])),
-        None,
-        None,
-    ];
-    assert_eq!(all.map(|pid| connections.sockets_of(key(pid))), expected);
-    // What is too old is not told.
-    let Some(then) = Instant::now().checked_sub(OLD + EVERY) else {
-        eprintln!("skipped: the box has just booted");
-        return;
-    };
-    connections.0.lock().wanted.clear();
-    connections.0.lock().found.get_mut(&key(1)).unwrap().1 = then;
-    assert_eq!(connections.sockets_of(key(1)), None);
-}
-
-#[test]
-fn who_was_connected_to_is_not_told_by_whoever_did_it() {
-    let tree = Tree::new();
-    // 203.0.113.5 comes from port 3333 to two that listen, and 203.0.113.6 is connected to.
-    let table = [
-        line(8000, 10, 1),
-        to("057100CB:0D05", 8000, 1, 5),
-        to("057100CB:0D05", 8001, 1, 6),
-        to("067100CB:0D05", 40_000, 1, 7),
-    ];
-    // Another process listens on all addresses of both families.
-    let any = format!("{}:1F41", "0".repeat(32));
-    let six = line(8001, 10, 2).replace("0100007F:1F41", &any);
-    tree.process(1, 1, &[5, 6, 7], &table.concat());
-    let path = tree.root().join("1/net/tcp6");
-    write(path, [HEADER, &six].concat()).unwrap();
-    let found = Look::below(tree.root().to_owned()).at(&[key(1)]);
-    let expected = sockets(&[], &["203.0.113.6:3333"]);
-    assert_eq!(found[0].1.sockets, Some(expected));
-}
-
-#[test]
-fn who_has_many_connections_tells_of_some_and_of_those_to_elsewhere_first() {
-    let tree = Tree::new();
-    let inodes: Vec<u64> = (1..=900).collect();
-    let table: String = inodes
-        .iter()
-        .map(|inode| match inode {
-            1..=100 => line(u16::try_from(*inode).unwrap(), 10, *inode),
-            // By its number, 127.0.0.1 comes before 203.0.113.7.
-            101..=800 => to(&format!("0100007F:{inode:04X}"), 4_000, 1, *inode),
-            _ => to(&format!("077100CB:{inode:04X}"), 4_000, 1, *inode),
-        })
-        .collect();
-    tree.process(1, 1, &inodes, &table);
-    let found = Look::below(tree.root().to_owned()).at(&[key(1)]);
-    let sockets = found[0].1.sockets.clone().unwrap();
-    assert_eq!(sockets.listens, (1..=64).collect());
-    let is_elsewhere = |peer: &&SocketAddr| !peer.ip().is_loopback();
-    let elsewhere = sockets.peers.iter().filter(is_elsewhere).count();
-    assert_eq!((sockets.peers.len(), elsewhere), (256, 100));
 }

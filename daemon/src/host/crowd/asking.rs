@@ -215,7 +215,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::super::tests::{Alice, Tree};
     use super::*;
-    use crate::host::namespace;
     use std::fs::File;
     use std::io::Write as _;
 
@@ -231,8 +230,7 @@ mod tests {
     impl Asking {
         /// What the command lines of these processes are found to be.
         fn look(&self, tree: &Tree, pids: &[u32], patience: Duration) -> Vec<Reading<String>> {
-            let view = namespace::view(tree.root());
-            let read = |pid| Member::read(tree.root(), pid, view, None).unwrap();
+            let read = |pid| Member::read(&tree.place(), pid).unwrap();
             let members = pids.iter().map(|pid| (*pid, read(*pid)));
             let mut members: BTreeMap<u32, Member> = members.collect();
             let users = Users::start(Alice).unwrap();

@@ -4,7 +4,8 @@ use crate::host::cgroup::{Contained, Teller, View};
 use crate::host::condition::state;
 use crate::host::family::{executable, group, kin};
 use crate::host::identity::name_of;
-use crate::host::namespace::user_namespace_owner;
+use crate::host::namespace::{pid_namespace, user_namespace_makers, user_namespace_root};
+use crate::host::seat;
 use crate::host::status::Status;
 use crate::host::users::Users;
 use crate::procfs::stat::Stat;
@@ -25,6 +26,14 @@ const THREADS: usize = 64;
 /// Why something is not known that this look does not ask for.
 const NOT_ASKED: &str = "not asked for";
 
+/// Where processes are read.
+pub(super) struct Place<'a> {
+    pub(super) procfs: &'a Path,
+    pub(super) host_root: &'a Path,
+    pub(super) view: View,
+    pub(super) own_users: Option<&'a Path>,
+}
+
 /// A process that was looked at.
 pub(super) struct Member {
     /// What is known of it, without its job and its owner's name.
@@ -35,6 +44,8 @@ pub(super) struct Member {
     pub(super) label: Option<String>,
     pub(super) unit: Reading<Option<Unit>>,
     pub(super) scheduler: Reading<Option<SchedulerJob>>,
+    /// The user in whose slice it is.
+    slice: Option<u32>,
     /// Whether its arguments matter and are not known.
     pub(super) lacks_arguments: bool,
     /// The thread that shows what it executes, where the first one has ended.
@@ -43,33 +54,38 @@ pub(super) struct Member {
 
 impl Member {
     /// Of this pid. All of it is one process's.
-    pub(super) fn read(
-        root: &Path,
-        pid: u32,
-        view: View,
-        own_users: Option<&Path>,
-    ) -> io::Result<Self> {
-        let directory = root.join(pid.to_string());
+    pub(super) fn read(place: &Place<'_>, pid: u32) -> io::Result<Self> {
+        let directory = place.procfs.join(pid.to_string());
         let stat = Stat::read(&directory)?;
-        let uids = Status::read(&directory).uids;
-        let group = group(&directory, view);
+        let Status { uids, inner_pid } = Status::read(&directory);
+        let group = group(&directory, place.view);
+        let makers = user_namespace_makers(&directory, place.own_users);
         let speaker = speaker(&directory, &stat);
         let shown = directory_of(&directory, speaker);
         let kin = Kin {
             executable: executable(&shown).known().cloned(),
             unit: group.unit.known().cloned().flatten(),
+            maker: makers.known().and_then(|makers| makers.person),
             ..kin(pid, &stat, uids.known().map(|uids| uids.real))
         };
+        let namespace_owner = makers.map(|makers| makers.outermost);
+        let is_contained = matches!(group.container, Reading::Value(Some(_)));
+        let is_roots = is_contained && namespace_owner == Reading::Value(Some(0));
         let candidate = Candidate {
+            namespace_root: is_roots.then(|| user_namespace_root(&directory)).flatten(),
+            pid_namespace: is_contained.then(|| pid_namespace(&directory)).flatten(),
+            is_namespace_init: inner_pid == Reading::Value(Some(1)),
             parent: stat.parent,
             is_kernel_thread: stat.flags & KERNEL_THREAD != 0,
             state: state(&stat, &directory),
             uids,
-            namespace_owner: user_namespace_owner(&directory, own_users),
+            namespace_owner,
             owner: Reading::Failed(NOT_ASKED.into()),
             command: Reading::Failed(NOT_ASKED.into()),
             container: Reading::Failed(NOT_ASKED.into()),
             job: Reading::Failed(NOT_ASKED.into()),
+            program: Reading::Failed(NOT_ASKED.into()),
+            at_seat: seat::is_display_at_seat(&kin.name, place.host_root, &group, kin.uid),
             kin,
         };
         // Had the pid changed hands meanwhile, this would be of two processes.
@@ -82,15 +98,21 @@ impl Member {
             label: None,
             unit: group.unit,
             scheduler: group.scheduler,
+            slice: group.slice,
             lacks_arguments: false,
             speaker,
         })
     }
 
+    /// The directory of the thread that shows what it executes.
+    pub(super) fn shown_in(&self, root: &Path) -> PathBuf {
+        let directory = root.join(self.candidate.kin.key.pid.to_string());
+        directory_of(&directory, self.speaker)
+    }
+
     /// The file of its command line.
     pub(super) fn cmdline(&self, root: &Path) -> PathBuf {
-        let directory = root.join(self.candidate.kin.key.pid.to_string());
-        directory_of(&directory, self.speaker).join("cmdline")
+        self.shown_in(root).join("cmdline")
     }
 
     /// With what was known of the same process before, where that may hang.
@@ -100,6 +122,9 @@ impl Member {
         if let Some(before) = before.filter(|before| before.kin.key == now.kin.key) {
             now.command = before.command.clone();
             now.kin.arguments = before.kin.arguments.clone();
+            if now.kin.executable == before.kin.executable {
+                now.program = before.program.clone();
+            }
         }
         // One that has no command line has no arguments either.
         self.lacks_arguments = now.kin.needs_arguments()
@@ -112,19 +137,20 @@ impl Member {
         let Self {
             mut candidate,
             label,
+            slice,
             ..
         } = self;
         let uid = candidate.uids.clone().map(|uids| uids.real);
         let user = name_of(uid.clone(), users);
         let maker = candidate.namespace_owner.clone();
+        let behind = users.behind(&uid, &maker, slice);
         let owner = owner(owner::Facts {
             uid: &uid,
             user: &user,
+            behind: &behind,
+            behind_user: &users.name_of_some(&behind),
             namespace_owner: &maker,
-            namespace_user: &match maker.known() {
-                Some(Some(maker)) => users.name(*maker),
-                Some(None) | None => Reading::Unsupported,
-            },
+            namespace_user: &users.name_of_some(&maker),
             container: &candidate.container,
             label: label.as_deref(),
         });

@@ -62,6 +62,15 @@ impl Tree {
         self.0.path()
     }
 
+    pub(super) fn place(&self) -> Place<'_> {
+        Place {
+            procfs: self.0.path(),
+            host_root: self.0.path(),
+            view: namespace::view(self.0.path()),
+            own_users: None,
+        }
+    }
+
     pub(super) fn crowds(&self) -> Crowds {
         let root = self.root().to_owned();
         Crowds::new(root.clone(), root, String::new())
@@ -103,6 +112,7 @@ fn found(pid: u32, name: &str, parent: u32, start: u64) -> Candidate {
         kin: Kin {
             key: key(pid, start),
             uid: Some(1000),
+            maker: None,
             name: name.to_owned(),
             group: 77,
             session: 88,
@@ -120,10 +130,15 @@ fn found(pid: u32, name: &str, parent: u32, start: u64) -> Candidate {
             saved: 1002,
         }),
         namespace_owner: Reading::Unsupported,
+        namespace_root: None,
+        pid_namespace: None,
+        is_namespace_init: false,
         owner: Reading::Value("alice".into()),
         command: Reading::Value(name.to_owned()),
         container: Reading::Value(None),
         job: Reading::Value(Job::Tree(key(pid, start))),
+        program: Reading::Failed("not known yet".into()),
+        at_seat: Reading::Unsupported,
     }
 }
 
@@ -153,6 +168,7 @@ fn everything_that_is_known_of_a_process_is_found() {
         owner: unasked(),
         command: unasked(),
         job: Reading::Failed("not asked for".into()),
+        program: Reading::Failed("not asked for".into()),
         ..expected
     };
     assert_eq!(tree.crowds().one(7).unwrap(), alone);
@@ -270,7 +286,7 @@ fn only_so_many_are_looked_at_and_a_job_above_them_is_not_known() {
     let (mut pids, is_cut) = list(tree.0.path(), 3).unwrap();
     pids.sort_unstable();
     assert_eq!((pids, is_cut), (vec![5, 6, 7], false));
-    let read = |pid| Member::read(tree.0.path(), pid, namespace::view(tree.0.path()), None);
+    let read = |pid| Member::read(&tree.place(), pid);
     let mut member = read(5).unwrap();
     member.candidate.container = Reading::Value(None);
     let members: BTreeMap<u32, Member> = [(5, member)].into();
@@ -353,6 +369,7 @@ fn those_who_came_since_a_look_are_found_without_asking_for_what_may_hang() {
     let came = |pid, name, parent, start, job| Candidate {
         command: Reading::Failed("not asked for".into()),
         job,
+        program: Reading::Failed("not asked for".into()),
         ..found(pid, name, parent, start)
     };
     let unknown = Reading::Failed("not read yet".into());

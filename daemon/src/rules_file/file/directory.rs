@@ -1,8 +1,7 @@
 //! The directory of the file of rules, made where there is none: where nobody else could
 //! have a hand in it, now or later.
 
-use super::MOST_LINKS;
-use crate::config::OTHERS_WRITE;
+use crate::config::{OTHERS_WRITE, STICKY, parent};
 use std::fs::{File, Permissions};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
@@ -11,8 +10,8 @@ use std::path::{Component, Path, PathBuf};
 /// Whoever may write may let others read.
 const MODE: u32 = 0o755;
 
-/// In a directory with this bit only its owner removes or renames a file (inode(7)).
-const STICKY: u32 = 0o1000;
+/// The kernel follows this many links on one path (path_resolution(7)).
+const MAX_LINKS: usize = 40;
 
 /// That of whoever settings belong to: what the XDG Base Directory Specification has for
 /// one that is not there when something is written into it.
@@ -26,11 +25,11 @@ const PRIVATE: u32 = 0o700;
 /// When the one around both is not there, others could put another in its place, or
 /// the disk refuses.
 pub(super) fn make(directory: &Path) -> Result<()> {
-    let around = super::directory_of(directory);
+    let around = parent(directory);
     if around.exists() {
         return make_one(directory, around, MODE);
     }
-    let beyond = super::directory_of(around);
+    let beyond = parent(around);
     if !beyond.exists() {
         let (beyond, directory) = (beyond.display(), directory.display());
         return Err(Error::new(
@@ -44,7 +43,7 @@ pub(super) fn make(directory: &Path) -> Result<()> {
 
 /// Makes one directory in `around`.
 fn make_one(directory: &Path, around: &Path, mode: u32) -> Result<()> {
-    let mut links = MOST_LINKS;
+    let mut links = MAX_LINKS;
     must_be_ours(&std::path::absolute(around)?, &mut links)?;
     std::fs::DirBuilder::new().mode(mode).create(directory)?;
     // What the umask took away, or the directory around it gave.
@@ -84,7 +83,7 @@ fn must_be_ours(path: &Path, links: &mut usize) -> Result<()> {
                 return refused("it is a link without end".into());
             };
             *links = left;
-            let leads_to = super::directory_of(&at).join(std::fs::read_link(&at)?);
+            let leads_to = parent(&at).join(std::fs::read_link(&at)?);
             must_be_ours(&leads_to, links)?;
         } else if metadata.mode() & OTHERS_WRITE != 0 && metadata.mode() & STICKY == 0 {
             return refused("others than its owner may write there".into());

@@ -1,4 +1,5 @@
-//! The system calls that the sensor may not make, as filters of the kernel's (seccomp(2)).
+//! The system calls that the daemon's children may not make, as filters of the kernel's
+//! (seccomp(2)).
 
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
@@ -6,7 +7,7 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// What it may not do at all.
+/// What they may not do at all.
 const REFUSED: [libc::c_long; 33] = [
     // Signals. A library that gives up sends one to itself, by `tgkill` (`raise(3)`).
     libc::SYS_kill,
@@ -84,14 +85,21 @@ const TO_ITSELF: [libc::c_long; 5] = [
     libc::SYS_sched_setscheduler,
 ];
 
+/// Whether parts of open files may be locked without waiting (`F_SETLK`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Locks {
+    /// They may not. NVML locks the log that it writes when it is debugged.
+    Refused,
+    /// They may: whoever reads a file of SQLite's locks it.
+    OfRecords,
+}
+
 /// What `fcntl` may not do: have the kernel send somebody a signal when a descriptor is
-/// ready (`F_SETOWN`; `F_SETSIG` makes it SIGKILL), and lock files. NVML locks the log
-/// that it writes when it is debugged.
-const FCNTL: [libc::c_int; 9] = [
+/// ready (`F_SETOWN`; `F_SETSIG` makes it SIGKILL), and lock files in other ways.
+const FCNTL: [libc::c_int; 8] = [
     libc::F_SETOWN,
     F_SETSIG,
     F_SETOWN_EX,
-    libc::F_SETLK,
     libc::F_SETLKW,
     libc::F_OFD_SETLK,
     libc::F_OFD_SETLKW,
@@ -119,18 +127,18 @@ const CLONE: [libc::c_int; 2] = [libc::CLONE_PARENT, libc::CLONE_NEWUSER];
 const OTHER_NUMBERS: u32 = 0x4000_0000;
 
 /// What to have the kernel apply, one after the other.
-pub(super) fn filters() -> Result<[BpfProgram; 2], BackendError> {
+pub(super) fn filters(locks: Locks) -> Result<[BpfProgram; 2], BackendError> {
     // It hides its flags in memory. Whoever hears that it is not there uses `clone`.
     let hidden = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     Ok([
         compile(hidden, libc::ENOSYS)?,
-        without_other_numbers(compile(refused()?, libc::EPERM)?),
+        without_other_numbers(compile(refused(locks)?, libc::EPERM)?),
     ])
 }
 
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
-fn refused() -> Result<Rules, BackendError> {
+fn refused(locks: Locks) -> Result<Rules, BackendError> {
     let mut rules: Rules = REFUSED
         .into_iter()
         .chain(OLD)
@@ -150,7 +158,8 @@ fn refused() -> Result<Rules, BackendError> {
     rules.insert(libc::SYS_clone, clone?);
 
     let command = |command: libc::c_int| second_is(SeccompCmpOp::Eq, command.unsigned_abs().into());
-    let fcntl: Result<_, _> = FCNTL.into_iter().map(command).collect();
+    let lock = (locks == Locks::Refused).then_some(libc::F_SETLK);
+    let fcntl: Result<_, _> = FCNTL.into_iter().chain(lock).map(command).collect();
     rules.insert(libc::SYS_fcntl, fcntl?);
 
     let one = |request| second_is(SeccompCmpOp::Eq, request);

@@ -1,16 +1,17 @@
 //! One GPU, getter by getter. Cheap ones are asked at each poll; what changes
 //! rarely, or costs the driver more, every [`SLOW`].
 
-use super::raw;
-use super::translate::{
-    self, celsius, failure, fan_percent, megahertz, milliwatts, number, percent, reading, small,
-    switch,
+use super::codes::failure;
+use super::plausible::{
+    self, celsius, clock, count, fan_percent, greatest_clock, natural, number, pcie_generation,
+    pcie_width, percent, power, power_limit, reading, switch,
 };
+use super::raw;
 use crate::backend::MemoryReadings;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, RemappedRows, RetiredPages, ThrottleReasons, Vitals};
 use gpukill_proto::text::visible;
-use gpukill_proto::units::Percent;
+use gpukill_proto::units::{Milliwatts, Percent};
 use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, PerformanceState, RetirementCause, TemperatureSensor,
 };
@@ -118,10 +119,12 @@ fn ask_cheap(nvml: &Nvml, device: &Device<'_>, vitals: &mut Vitals) {
     vitals.memory_utilization = of_rates(|rates| rates.memory);
     vitals.encoder = reading(device.encoder_utilization(), |it| percent(it.utilization));
     vitals.decoder = reading(device.decoder_utilization(), |it| percent(it.utilization));
-    vitals.temperature = reading(device.temperature(TemperatureSensor::Gpu), celsius);
-    vitals.power = reading(device.power_usage(), milliwatts);
-    vitals.clock_sm = reading(device.clock_info(Clock::SM), megahertz);
-    vitals.clock_memory = reading(device.clock_info(Clock::Memory), megahertz);
+    vitals.temperature = reading(device.temperature(TemperatureSensor::Gpu), |it| {
+        celsius(it.cast_signed().into())
+    });
+    vitals.power = reading(device.power_usage(), power);
+    vitals.clock_sm = reading(device.clock_info(Clock::SM), clock);
+    vitals.clock_memory = reading(device.clock_info(Clock::Memory), clock);
     vitals.throttle = reading(raw::throttle_reasons(nvml, device), |bits| {
         Reading::Value(ThrottleReasons::of_nvml(bits))
     });
@@ -130,22 +133,22 @@ fn ask_cheap(nvml: &Nvml, device: &Device<'_>, vitals: &mut Vitals) {
 /// The getters of every now and then.
 fn ask_slow(device: &Device<'_>) -> About {
     let fields = Fields::of(device);
-    let clock = |kind| reading(device.clock_info(kind), megahertz);
-    let clock_max = |kind| reading(device.max_clock_info(kind), megahertz);
-    let ecc = |error, counter| reading(device.total_ecc_errors(error, counter), Reading::Value);
+    let now = |kind| reading(device.clock_info(kind), clock);
+    let greatest = |kind| reading(device.max_clock_info(kind), greatest_clock);
+    let ecc = |error, counter| reading(device.total_ecc_errors(error, counter), count);
     let vitals = Vitals {
         memory_temperature: fields.of_id(field_id::NVML_FI_DEV_MEMORY_TEMP, |degrees| {
-            celsius(u32::try_from(degrees).unwrap_or(u32::MAX))
+            i64::try_from(degrees).map_or_else(|_| Reading::impossible(degrees), celsius)
         }),
-        power_limit: reading(device.enforced_power_limit(), milliwatts),
+        power_limit: limit(device),
         fan: fan(device),
-        clock_graphics: clock(Clock::Graphics),
-        clock_video: clock(Clock::Video),
-        clock_sm_max: clock_max(Clock::SM),
-        clock_memory_max: clock_max(Clock::Memory),
+        clock_graphics: now(Clock::Graphics),
+        clock_video: now(Clock::Video),
+        clock_sm_max: greatest(Clock::SM),
+        clock_memory_max: greatest(Clock::Memory),
         performance_state: reading(device.performance_state(), |state| match state {
             PerformanceState::Unknown => Reading::Unsupported,
-            known => small(known.as_c()),
+            known => plausible::performance_state(known.as_c()),
         }),
         ecc_volatile: ecc(MemoryError::Uncorrected, EccCounter::Volatile),
         ecc_volatile_corrected: ecc(MemoryError::Corrected, EccCounter::Volatile),
@@ -154,15 +157,15 @@ fn ask_slow(device: &Device<'_>) -> About {
         remapped_rows: fields.remapped_rows(),
         retired_pages: retired_pages(device),
         recovery_action: fields.of_id(RECOVERY_ACTION, |action| {
-            Reading::Value(translate::recovery_action(action))
+            natural(action).map(plausible::recovery_action)
         }),
         persistence: reading(device.is_in_persistent_mode(), Reading::Value),
-        pcie_generation: reading(device.current_pcie_link_gen(), small),
-        pcie_width: reading(device.current_pcie_link_width(), small),
-        pcie_generation_max: reading(device.max_pcie_link_gen(), small),
-        pcie_width_max: reading(device.max_pcie_link_width(), small),
+        pcie_generation: reading(device.current_pcie_link_gen(), pcie_generation),
+        pcie_width: reading(device.current_pcie_link_width(), pcie_width),
+        pcie_generation_max: reading(device.max_pcie_link_gen(), pcie_generation),
+        pcie_width_max: reading(device.max_pcie_link_width(), pcie_width),
         mig: reading(device.mig_mode(), |mode| switch(mode.current)),
-        minor: reading(device.minor_number(), Reading::Value),
+        minor: reading(device.minor_number(), plausible::minor),
         serial: reading(device.serial(), |text| shown(&text)),
         ..Vitals::unknown(&Reading::Unsupported)
     };
@@ -186,7 +189,7 @@ const ROWS: [u32; 4] = [
 ];
 
 /// The answers of one call for several fields.
-struct Fields(Result<BTreeMap<u32, Reading<u64>>, NvmlError>);
+struct Fields(Result<BTreeMap<u32, Reading<i128>>, NvmlError>);
 
 impl Fields {
     fn of(device: &Device<'_>) -> Self {
@@ -209,7 +212,7 @@ impl Fields {
         Self(answers)
     }
 
-    fn of_id<T>(&self, id: u32, value: impl FnOnce(u64) -> Reading<T>) -> Reading<T> {
+    fn of_id<T>(&self, id: u32, value: impl FnOnce(i128) -> Reading<T>) -> Reading<T> {
         match &self.0 {
             Ok(answers) => match answers.get(&id) {
                 Some(Reading::Value(number)) => value(*number),
@@ -223,7 +226,7 @@ impl Fields {
     fn remapped_rows(&self) -> Reading<RemappedRows> {
         let mut numbers = [0; 4];
         for (id, into) in ROWS.into_iter().zip(&mut numbers) {
-            match self.of_id(id, Reading::Value) {
+            match self.of_id(id, natural) {
                 Reading::Value(number) => *into = number,
                 unknown => return unknown.because(),
             }
@@ -235,6 +238,14 @@ impl Fields {
             pending: pending != 0,
             failed: failed != 0,
         })
+    }
+}
+
+/// The limit that is enforced; where the driver does not tell that, the one that is set.
+fn limit(device: &Device<'_>) -> Reading<Milliwatts> {
+    match reading(device.enforced_power_limit(), power_limit) {
+        Reading::Unsupported => reading(device.power_management_limit(), power_limit),
+        told => told,
     }
 }
 
@@ -262,27 +273,34 @@ fn retired_pages(device: &Device<'_>) -> Reading<RetiredPages> {
     reading(pages, Reading::Value)
 }
 
-/// The memory of a GPU, or of the GPU instance that a MIG device is in.
-pub(super) fn memory(nvml: &Nvml, device: &Device<'_>) -> MemoryReadings {
+/// The memory of a GPU, or of the GPU instance that a MIG device is in. `unified`: the product is
+/// known to share the host's.
+pub(super) fn memory(nvml: &Nvml, device: &Device<'_>, unified: bool) -> MemoryReadings {
     let newer = match device.memory_info() {
         Ok(memory) => {
-            return translate::memory_v2(memory.total, memory.used, memory.reserved);
+            return plausible::memory_v2(memory.total, memory.used, memory.reserved, unified);
         }
-        Err(error) => error,
+        Err(error) => failure(&error),
     };
-    let newer = match failure(&newer) {
-        Reading::Unsupported => newer,
-        broken => return MemoryReadings::unknown(&broken),
-    };
-    match raw::memory_v1(nvml, device) {
-        Ok((total, used)) => translate::memory_v1(total, used),
-        // Both say that this GPU has none: it shares the host's. A call that is
-        // missing says nothing.
-        Err(NvmlError::NotSupported) if matches!(newer, NvmlError::NotSupported) => {
-            MemoryReadings::shared_with_host()
-        }
-        Err(error) => MemoryReadings::unknown(&failure(&error)),
+    if newer != Reading::Unsupported {
+        return plausible::unknown_memory(&newer, unified);
     }
+    match raw::memory_v1(nvml, device) {
+        Ok((total, used)) => plausible::memory_v1(total, used, unified),
+        Err(error) => plausible::unknown_memory(&failure(&error), unified),
+    }
+}
+
+/// Words in the names of the products whose GPU has no memory of its own: `NVIDIA GB10`,
+/// `NVIDIA Thor`, `Orin (nvgpu)`. NVML has no getter that tells: those of the memory fail with
+/// the same code on a GPU that does have one.
+const UNIFIED: [&str; 6] = ["GB10", "THOR", "ORIN", "XAVIER", "TEGRA", "NVGPU"];
+
+/// Whether a GPU of this name is known to share the host's memory.
+pub(super) fn shares_host_memory(name: &Reading<String>) -> bool {
+    let name = name.known().map_or("", String::as_str).to_ascii_uppercase();
+    let mut words = name.split(|it: char| !it.is_ascii_alphanumeric());
+    words.any(|word| UNIFIED.contains(&word))
 }
 
 pub(super) fn shown(text: &str) -> Reading<String> {
@@ -302,6 +320,32 @@ fn sysfs_address(bus_id: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use gpukill_proto::reading::Reading;
+
+    #[test]
+    fn only_products_that_are_known_to_share_the_hosts_memory_do() {
+        let shares = |name: &str| super::shares_host_memory(&Reading::Value(name.into()));
+        for name in [
+            "NVIDIA GB10",
+            "NVIDIA-GB10",
+            "NVIDIA Thor",
+            "Orin (nvgpu)",
+            "NVIDIA Tegra Xavier",
+        ] {
+            assert!(shares(name), "{name}");
+        }
+        for name in [
+            "NVIDIA GeForce RTX 4090",
+            "NVIDIA GB100",
+            "NVIDIA GB200",
+            "NVIDIA GH200 480GB",
+            "",
+        ] {
+            assert!(!shares(name), "{name}");
+        }
+        assert!(!super::shares_host_memory(&Reading::Failed("GB10".into())));
+    }
+
     #[test]
     fn pci_addresses_read_as_sysfs_writes_them() {
         assert_eq!(super::sysfs_address("00000000:1B:00.0"), "0000:1b:00.0");

@@ -4,9 +4,8 @@
 //! then. A thread that waits for them would keep the library in memory when it
 //! must go.
 
+use super::codes::{Class, class, explain};
 use super::raw::{RawEvent, Set, device_key};
-use super::translate::{explain, failure};
-use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, EventKind, GpuEvent};
 use gpukill_proto::units::Timestamp;
 use nvml_wrapper::error::NvmlError;
@@ -59,10 +58,15 @@ impl Events {
             }
             Err(error) => {
                 // A device without events is normal.
-                if failure::<()>(&error) != Reading::Unsupported {
+                if class(&error) != Class::Unsupported {
                     self.deaf.insert(id.clone(), explain(&error));
                 }
-                self.refused.insert(id.clone(), now + RETRY);
+                // A lost device may be back at the next poll.
+                let wait = match class(&error) {
+                    Class::Lost => Duration::ZERO,
+                    _ => RETRY,
+                };
+                self.refused.insert(id.clone(), now + wait);
             }
         }
     }
@@ -110,6 +114,17 @@ impl Events {
         }
         self.cut = events.len() == MOST;
         events
+    }
+
+    /// Forgets every device but these.
+    pub(super) fn keep_only(&mut self, is_here: impl Fn(&DeviceId) -> bool) {
+        self.deaf.retain(|id, _| is_here(id));
+        self.refused.retain(|id, _| is_here(id));
+    }
+
+    /// Why events of this device are not heard.
+    pub(super) fn deaf_to(&self, id: &DeviceId) -> Option<&str> {
+        self.deaf.get(id).map(String::as_str)
     }
 
     /// What is not heard, and why.

@@ -2,11 +2,12 @@
 //! are given to others, when somebody divides it anew: they are fetched at each
 //! poll.
 
+use super::codes::{Class, class, explain};
 use super::device::{memory, shown};
+use super::plausible::reading;
 use super::processes::{Merged, merged};
 use super::raw;
 use super::records::ListError;
-use super::translate::reading;
 use crate::backend::InstanceReadings;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::DeviceId;
@@ -21,46 +22,44 @@ const MOST: u32 = 64;
 pub(super) struct Instances {
     pub(super) parts: Vec<InstanceReadings>,
     pub(super) processes: Result<Merged, ListError>,
+    /// Why not all parts could be listed.
+    pub(super) fault: Option<String>,
 }
 
-/// What a divided GPU holds.
-///
-/// # Errors
-/// When its parts cannot be listed.
-pub(super) fn read(nvml: &Nvml, device: &Device<'_>) -> Result<Instances, NvmlError> {
-    let places = match device.mig_device_count() {
-        Ok(places) => places.min(MOST),
-        // As on the host of virtual GPUs: then the whole tells.
-        Err(NvmlError::NotSupported) => 0,
-        Err(error) => return Err(error),
-    };
-    let mut parts = Vec::new();
-    let mut processes: Result<Merged, ListError> = Ok(Merged::new());
-    for place in 0..places {
-        let part = match device.mig_device_by_index(place) {
-            Ok(part) => part,
-            // The places of parts have holes.
-            Err(NvmlError::NotFound | NvmlError::InvalidArg) => continue,
-            Err(error) => return Err(error),
-        };
-        let uuid = part.uuid()?;
-        let id = raw::instance_id(nvml, &part)?;
-        parts.push(InstanceReadings {
-            id,
-            uuid: DeviceId(visible(uuid.as_bytes(), super::device::TEXT_MAX)),
-            profile: reading(part.name(), |name| shown(profile(&name))),
-            memory: memory(nvml, &part),
-        });
-        let of_part = merged(nvml, &part);
-        processes = processes.and_then(|mut all| {
-            // Some drivers leave the place out of the records.
-            let placed = of_part?.into_iter();
-            all.extend(placed.map(|((pid, own), it)| ((pid, own.or(Some(id))), it)));
-            Ok(all)
-        });
+/// A GPU that is not divided.
+pub(super) fn whole(nvml: &Nvml, device: &Device<'_>) -> Instances {
+    Instances {
+        parts: Vec::new(),
+        processes: merged(nvml, device),
+        fault: None,
     }
-    // Without the right to look into the parts, the whole may tell: it has the
-    // same processes, so only one of both is asked.
+}
+
+/// What a divided GPU holds. `unified`: it shares the host's memory.
+pub(super) fn read(nvml: &Nvml, device: &Device<'_>, unified: bool) -> Instances {
+    let mut parts = Vec::new();
+    let mut processes = Ok(Merged::new());
+    let mut fault = None;
+    for place in 0..places(device, &mut fault) {
+        match part(nvml, device, place, unified) {
+            Ok(Some((part, of_part))) => {
+                processes = processes.and_then(|mut all: Merged| {
+                    // Some drivers leave the place out of the records.
+                    let placed = of_part?.into_iter();
+                    all.extend(placed.map(|((pid, own), it)| ((pid, own.or(Some(part.id))), it)));
+                    Ok(all)
+                });
+                parts.push(part);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                fault.get_or_insert_with(|| explain(&error));
+                processes = processes.and(Err(error.into()));
+            }
+        }
+    }
+    // The list of the whole has the same processes: it tells where a part does not. Only one of
+    // both is asked, for a list may need a right that the other does not.
     if parts.is_empty() || processes.is_err() {
         processes = match (merged(nvml, device), processes) {
             (Ok(of_whole), _) => Ok(of_whole),
@@ -68,7 +67,49 @@ pub(super) fn read(nvml: &Nvml, device: &Device<'_>) -> Result<Instances, NvmlEr
             (Err(of_whole), Ok(_)) => Err(of_whole),
         };
     }
-    Ok(Instances { parts, processes })
+    Instances {
+        parts,
+        processes,
+        fault,
+    }
+}
+
+/// How many places for parts there are.
+fn places(device: &Device<'_>, fault: &mut Option<String>) -> u32 {
+    match device.mig_device_count() {
+        Ok(places) => places.min(MOST),
+        // As on the host of virtual GPUs.
+        Err(error) if class(&error) == Class::Unsupported => 0,
+        Err(error) => {
+            *fault = Some(explain(&error));
+            0
+        }
+    }
+}
+
+type Part = (InstanceReadings, Result<Merged, ListError>);
+
+/// The part at a place, with its processes; `None` where there is none.
+fn part(
+    nvml: &Nvml,
+    device: &Device<'_>,
+    place: u32,
+    unified: bool,
+) -> Result<Option<Part>, NvmlError> {
+    let part = match device.mig_device_by_index(place) {
+        Ok(part) => part,
+        // The places of parts have holes.
+        Err(NvmlError::NotFound | NvmlError::InvalidArg) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let uuid = part.uuid()?;
+    let readings = InstanceReadings {
+        id: raw::instance_id(nvml, &part)?,
+        uuid: DeviceId(visible(uuid.as_bytes(), super::device::TEXT_MAX)),
+        profile: reading(part.name(), |name| shown(profile(&name))),
+        memory: memory(nvml, &part, unified),
+    };
+    Ok(Some((readings, merged(nvml, &part))))
 }
 
 /// The name of a part is that of its GPU and its profile:
@@ -76,15 +117,6 @@ pub(super) fn read(nvml: &Nvml, device: &Device<'_>) -> Result<Instances, NvmlEr
 fn profile(name: &str) -> &str {
     name.rsplit_once("MIG ")
         .map_or(name, |(_, profile)| profile)
-}
-
-/// The parts of a GPU that could not be listed: no list of its processes is
-/// whole.
-pub(super) fn unknown(error: NvmlError) -> Instances {
-    Instances {
-        parts: Vec::new(),
-        processes: Err(error.into()),
-    }
 }
 
 /// Whether a GPU is divided.

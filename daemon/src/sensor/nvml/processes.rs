@@ -1,14 +1,13 @@
 //! The processes of one GPU, or of one of its instances: three lists merged.
 
+use super::codes::{Class, class, failure};
 use super::raw::List;
 use super::records::{ListError, Record, list};
-use super::translate::failure;
 use super::window::Samples;
 use crate::backend::ProcessReadings;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{InstanceId, Use};
 use gpukill_proto::units::Bytes;
-use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 use std::collections::BTreeMap;
 
@@ -81,14 +80,15 @@ fn merge(lists: [(Use, Result<Vec<Record>, ListError>); 3]) -> Result<Merged, Li
     for (used_for, list) in lists {
         let list = match list {
             Ok(list) => list,
-            Err(ListError::Nvml(error)) if is_unsupported(&error) => {
+            Err(ListError::Nvml(error)) if class(&error) == Class::Unsupported => {
                 unsupported = Some(error);
                 continue;
             }
             Err(error) => return Err(error),
         };
         supported = true;
-        for record in list {
+        // A driver may name pid 0 for itself: no process has it.
+        for record in list.into_iter().filter(|record| record.pid != 0) {
             let memory = match record.memory {
                 Some(bytes) => Reading::Value(Bytes(bytes)),
                 None => Reading::Unsupported,
@@ -104,10 +104,6 @@ fn merge(lists: [(Use, Result<Vec<Record>, ListError>); 3]) -> Result<Merged, Li
         (false, Some(error)) => Err(error.into()),
         _ => Ok(merged),
     }
-}
-
-fn is_unsupported(error: &NvmlError) -> bool {
-    failure::<()>(error) == Reading::Unsupported
 }
 
 fn either(a: Use, b: Use) -> Use {
@@ -129,6 +125,7 @@ fn larger(a: &Reading<Bytes>, b: Reading<Bytes>) -> Reading<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nvml_wrapper::error::NvmlError;
 
     const INSTANCE: Option<InstanceId> = Some(InstanceId { gpu: 2, compute: 0 });
 
@@ -164,6 +161,18 @@ mod tests {
         assert!(used_for.compute && used_for.graphics && !used_for.mps);
         assert_eq!(memory, &Reading::Value(Bytes(100)));
         assert_eq!(merged[&(8, None)].1, Reading::Value(Bytes(5)));
+    }
+
+    #[test]
+    fn pid_0_is_no_process() {
+        let merged = merge_lists(
+            Ok(vec![process(0, Some(100), None), process(7, Some(1), None)]),
+            Ok(vec![process(0, Some(1), None)]),
+            Ok(vec![]),
+        );
+        let merged = merged.unwrap();
+        let pids: Vec<u32> = merged.keys().map(|(pid, _)| *pid).collect();
+        assert_eq!(pids, [7]);
     }
 
     #[test]

@@ -65,7 +65,14 @@ pub(super) struct Listed {
     /// How many records the driver says it wrote, and how many it had room for.
     pub(super) count: usize,
     pub(super) room: usize,
+    /// The lengths that its records may have.
+    pub(super) lengths: &'static [usize],
 }
+
+/// The length of a record without instances (nvml.h, `nvmlProcessInfo_v1_t`), and of those with
+/// them: 24 bytes, but 32 in some builds of R535.
+pub(super) const SHORT: &[usize] = &[size_of::<sys::nvmlProcessInfo_v1_t>()];
+pub(super) const LONG: &[usize] = &[size_of::<sys::nvmlProcessInfo_t>(), LONGEST_RECORD];
 
 /// What the buffer of a list is filled with, to see how much was written.
 pub(super) const UNTOUCHED: u8 = 0xaa;
@@ -96,7 +103,12 @@ pub(super) fn list(
         List::Graphics => lib.nvmlDeviceGetGraphicsRunningProcesses_v2.as_ref(),
         List::Mps => lib.nvmlDeviceGetMPSComputeRunningProcesses_v2.as_ref(),
     };
-    let call = nvml_sym(newest.or(older))?;
+    // Drivers before R450 have shorter records, under a name without a version.
+    let oldest = match list {
+        List::Compute => lib.nvmlDeviceGetComputeRunningProcesses.as_ref(),
+        List::Graphics => lib.nvmlDeviceGetGraphicsRunningProcesses.as_ref(),
+        List::Mps => lib.nvmlDeviceGetMPSComputeRunningProcesses.as_ref(),
+    };
     // Aligned for any record, and as long as the longest kind of them, whatever
     // this driver writes.
     let words = (room as usize).saturating_mul(LONGEST_RECORD / 8);
@@ -104,18 +116,23 @@ pub(super) fn list(
     let mut count = room;
     // SAFETY: the handle is as above; the driver writes at most `room` records,
     // none of which is longer than what the buffer has for each.
-    let code = unsafe {
-        call(
-            device.handle(),
-            &raw mut count,
-            buffer.as_mut_ptr().cast::<sys::nvmlProcessInfo_t>(),
-        )
+    let (code, lengths) = unsafe {
+        let count = &raw mut count;
+        if let Ok(call) = newest.or(older) {
+            let records = buffer.as_mut_ptr().cast::<sys::nvmlProcessInfo_t>();
+            (call(device.handle(), count, records), LONG)
+        } else {
+            let call = nvml_sym(oldest)?;
+            let records = buffer.as_mut_ptr().cast::<sys::nvmlProcessInfo_v1_t>();
+            (call(device.handle(), count, records), SHORT)
+        }
     };
     match nvml_try(code) {
         Ok(()) => Ok(Listed {
             bytes: buffer.into_iter().flat_map(u64::to_ne_bytes).collect(),
             count: count as usize,
             room: room as usize,
+            lengths,
         }),
         Err(NvmlError::InsufficientSize(_)) => {
             Err(NvmlError::InsufficientSize(Some(count as usize)))
@@ -177,14 +194,18 @@ impl Set {
 
     /// The next event, waiting for it at most so many milliseconds.
     pub(super) fn next(&self, nvml: &Nvml, wait_ms: u32) -> Result<Option<RawEvent>, NvmlError> {
-        let call = nvml_sym(nvml.lib().nvmlEventSetWait_v2.as_ref())?;
-        let mut data = MaybeUninit::<sys::nvmlEventData_t>::zeroed();
-        // SAFETY: the set is as above; the struct is one the call writes, and
-        // zeroes are a value of it.
-        let (code, data) = unsafe {
-            let code = call(self.0, data.as_mut_ptr(), wait_ms);
-            (code, data.assume_init())
+        let newest = nvml.lib().nvmlEventSetWait_v2.as_ref();
+        // Before R450 it has another name, and writes no instance.
+        let call = nvml_sym(newest.or(nvml.lib().nvmlEventSetWait.as_ref()))?;
+        let mut data = sys::nvmlEventData_t {
+            device: std::ptr::null_mut(),
+            eventType: 0,
+            eventData: 0,
+            gpuInstanceId: u32::MAX,
+            computeInstanceId: u32::MAX,
         };
+        // SAFETY: the set is as above; the struct is one the call writes.
+        let code = unsafe { call(self.0, &raw mut data, wait_ms) };
         match nvml_try(code) {
             Ok(()) => Ok(Some(RawEvent {
                 device: data.device.addr(),

@@ -1,7 +1,7 @@
 //! A list of processes, from the driver's bytes to records. Some builds of R535
-//! write records of 32 bytes where all others write 24: taken for each other,
-//! memory becomes pids. How long they are is seen from what was written, in
-//! every list, before a pid is believed.
+//! write records of 32 bytes where all others write 24, and drivers before R450
+//! write 16: taken for each other, memory becomes pids. How long they are is seen
+//! from what was written, in every list, before a pid is believed.
 
 use super::raw::{self, List, Listed, UNTOUCHED};
 use gpukill_proto::snapshot::InstanceId;
@@ -41,9 +41,6 @@ const MOST: u32 = 65_536;
 
 /// How often a list may grow between two tries.
 const TRIES: u32 = 4;
-
-/// The lengths of a record that are known, in bytes.
-const LENGTHS: [usize; 2] = [24, raw::LONGEST_RECORD];
 
 /// One of the lists of a device.
 pub(super) fn list(
@@ -86,23 +83,20 @@ fn parse(listed: &Listed) -> Option<Vec<Record>> {
     // A driver that first clears all the room shows no end; then the records
     // themselves must leave no doubt, and also when the last field of the last
     // longer record was not written.
-    let cleared = LENGTHS
-        .into_iter()
-        .any(|length| listed.room.checked_mul(length) == Some(written));
-    let [short, long] = LENGTHS;
-    let unfinished = listed.count > 1
-        && (listed.count - 1)
-            .checked_mul(long)
-            .and_then(|most| most.checked_add(short))
-            == Some(written);
+    let lengths = || listed.lengths.iter().copied();
+    let cleared = lengths().any(|length| listed.room.checked_mul(length) == Some(written));
+    let unfinished = match *listed.lengths {
+        [short, long] if listed.count > 1 => {
+            let most = (listed.count - 1).checked_mul(long);
+            most.and_then(|most| most.checked_add(short)) == Some(written)
+        }
+        _ => false,
+    };
     if !cleared && !unfinished {
-        let exact = LENGTHS
-            .into_iter()
-            .find(|length| listed.count.checked_mul(*length) == Some(written));
+        let exact = lengths().find(|length| listed.count.checked_mul(*length) == Some(written));
         return exact.and_then(of_length);
     }
-    let mut likely = LENGTHS
-        .into_iter()
+    let mut likely = lengths()
         .filter_map(of_length)
         .filter(|records| records.iter().all(is_likely));
     let first = likely.next()?;
@@ -127,12 +121,16 @@ fn record(bytes: &[u8]) -> Option<Record> {
         pid: word(0)?,
         // NVML_VALUE_NOT_AVAILABLE
         memory: (memory != u64::MAX).then_some(memory),
-        instance: raw::instance(word(16)?, word(20)?),
+        instance: match (word(16), word(20)) {
+            (Some(gpu), Some(compute)) => raw::instance(gpu, compute),
+            _ => None,
+        },
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::raw::{LONG, SHORT};
     use super::*;
 
     const ROOM: usize = 16;
@@ -145,7 +143,9 @@ mod tests {
             let mut record = vec![0; length];
             record[..4].copy_from_slice(&pid.to_ne_bytes());
             record[8..16].copy_from_slice(&memory.to_ne_bytes());
-            record[16..24].copy_from_slice(&[0xff; 8]);
+            if let Some(instance) = record.get_mut(16..24) {
+                instance.copy_from_slice(&[0xff; 8]);
+            }
             bytes.extend(record);
         }
         bytes.resize(ROOM * 32, UNTOUCHED);
@@ -153,7 +153,33 @@ mod tests {
             bytes,
             count: processes.len(),
             room: ROOM,
+            lengths: LONG,
         }
+    }
+
+    /// The same as a driver before R450 is asked for them.
+    fn written_before_r450(length: usize, processes: &[(u32, u64)]) -> Listed {
+        Listed {
+            lengths: SHORT,
+            ..written(length, processes)
+        }
+    }
+
+    #[test]
+    fn the_short_records_of_old_drivers_name_the_same_processes_and_no_others_do() {
+        let processes = [(48_213, 1 << 34), (48_214, u64::MAX), (7, 0)];
+        let expected = Some(vec![(48_213, Some(1 << 34)), (48_214, None), (7, Some(0))]);
+        assert_eq!(pids(&written_before_r450(16, &processes)), expected);
+        // The length is seen there too, and also by the newer names.
+        assert_eq!(pids(&written_before_r450(24, &processes)), None);
+        assert_eq!(pids(&written_before_r450(32, &processes)), None);
+        assert_eq!(pids(&written(16, &processes)), None);
+        let mut cleared = written_before_r450(16, &processes);
+        cleared.bytes[3 * 16..ROOM * 16].fill(0);
+        assert_eq!(pids(&cleared), expected);
+        let mut longer = written_before_r450(24, &processes);
+        longer.bytes[3 * 24..ROOM * 24].fill(0);
+        assert_eq!(pids(&longer), None);
     }
 
     fn pids(listed: &Listed) -> Option<Vec<(u32, Option<u64>)>> {
@@ -188,6 +214,7 @@ mod tests {
             bytes: vec![UNTOUCHED; ROOM * 32],
             count: 3,
             room: ROOM,
+            lengths: LONG,
         };
         assert_eq!(pids(&nothing_written), None);
     }

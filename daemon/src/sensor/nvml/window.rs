@@ -1,7 +1,8 @@
 //! Which process used a GPU lately. The driver keeps a buffer of samples, and
 //! answers with those that are newer than what it is asked for.
 
-use super::translate::{failure, percent};
+use super::codes::failure;
+use super::plausible::percent;
 use crate::backend::Utilization;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::DeviceId;

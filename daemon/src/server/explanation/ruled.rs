@@ -3,12 +3,12 @@
 
 use super::Asker;
 use crate::audit::{Accounts, about};
-use crate::server::sight::{Sight, is_part, is_part_of_ghost};
+use crate::server::sight::{Sight, is_part, is_part_of_simulated};
 use gpukill_policy::guard::about::{About, person_of};
-use gpukill_policy::guard::limits::{Limit, of, replaced};
+use gpukill_policy::guard::limits::{Limit, of, protected, replaced};
 use gpukill_policy::guard::rules::PersonBy;
 use gpukill_policy::guard::schedule::Civil;
-use gpukill_policy::guard::{Ghost, Rulebook};
+use gpukill_policy::guard::{Rulebook, SimulatedEnd};
 use gpukill_proto::guard::{GuardMode, HeldTo, JudgedAs, MOST_RULED, OpenViolation, Ruled};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{GpuProcess, Snapshot};
@@ -22,7 +22,7 @@ pub(in crate::server) struct Judged<'a> {
     /// The violations that go on.
     pub(in crate::server) open: &'a [OpenViolation],
     /// The jobs that would have been ended in a dry run, and are there still.
-    pub(in crate::server) ghosts: &'a [Ghost],
+    pub(in crate::server) simulated: &'a [SimulatedEnd],
     /// Now, as the box's people count time.
     pub(in crate::server) civil: Civil,
     /// The names of a user's groups, where they are known.
@@ -47,7 +47,10 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
         return Reading::Withheld;
     }
     let Judged {
-        book, open, ghosts, ..
+        book,
+        open,
+        simulated,
+        ..
     } = asker.judged;
     let (mode, by) = (book.rules().mode, book.rules().person);
     if mode == GuardMode::Disabled {
@@ -59,15 +62,21 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
     let violations = open.iter().filter(|open| is_part(open, by, process));
     let violations = violations.take(MOST_RULED);
     let owner = person_of(process, by).and_then(|person| person.uid);
+    let about = about_now(&asker.judged, process);
+    let protected = protected(book, &about);
     let told = |open| sight.open_of(open, (pid, owner), book);
     Reading::Value(Ruled {
         mode,
         violations: violations.map(told).collect(),
-        would_have_ended: ghosts
+        would_have_ended: simulated
             .iter()
-            .find(|ghost| is_part_of_ghost(ghost, process))
-            .map(|ghost| told(&ghost.violation)),
-        limits: limits(&asker.judged, process),
+            .find(|end| is_part_of_simulated(end, process))
+            .map(|end| told(&end.violation)),
+        limits: match protected {
+            Some(_) => Vec::new(),
+            None => limits(&asker.judged, &about),
+        },
+        protected,
         judged_as: judged_as(by, process),
     })
 }
@@ -83,15 +92,19 @@ fn judged_as(by: PersonBy, process: &GpuProcess) -> JudgedAs {
     }
 }
 
-/// What holds for its owner now, and in whose place.
-fn limits(judged: &Judged<'_>, process: &GpuProcess) -> Vec<HeldTo> {
+/// What rules may know of it.
+fn about_now(judged: &Judged<'_>, process: &GpuProcess) -> About {
     let owner = process.owner.last_known().and_then(|owner| owner.uid);
     let people = owner.into_iter().chain(process.login());
     let groups = people.filter_map(|uid| Some((uid, (judged.groups)(uid)?)));
     let groups: BTreeMap<u32, Vec<String>> = groups.collect();
-    let about = about(process, &groups, judged.accounts);
-    let mut others = replaced(judged.book, &about, judged.civil);
-    let limits = of(judged.book, &about, judged.civil).into_iter();
+    about(process, &groups, judged.accounts)
+}
+
+/// What holds for its owner now, and in whose place.
+fn limits(judged: &Judged<'_>, about: &About) -> Vec<HeldTo> {
+    let mut others = replaced(judged.book, about, judged.civil);
+    let limits = of(judged.book, about, judged.civil).into_iter();
     let limits = limits.take(MOST_RULED).map(|Limit { rule, limit }| {
         // The first of its kind is the one that replaces: what is said of a time or of
         // a group's total holds besides.

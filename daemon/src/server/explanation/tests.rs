@@ -1,13 +1,15 @@
 //! What is said of a process to whom.
 
-mod shares;
+mod never;
 
+mod shares;
 use super::*;
 use crate::server::holder_pages::tests::{NOW, device, holder};
 use crate::state;
+use gpukill_policy::access::LimitGroup;
 use gpukill_policy::guard::read::read;
 use gpukill_policy::guard::schedule::Civil;
-use gpukill_policy::guard::{Ghost, Rulebook};
+use gpukill_policy::guard::{Rulebook, SimulatedEnd};
 use gpukill_proto::guard::{
     Evidence, GuardAction, GuardMode, HeldTo, JudgedAs, JudgedJob, JudgedRun, Measured,
     OpenViolation, Person as Owns, RuleKind, RuleName, RuleSource, Ruled, Subject, Told,
@@ -95,7 +97,10 @@ fn too_much(told: &[(u32, u32)]) -> OpenViolation {
         memory: Some(5 << 30),
         utilization: None,
         job: None,
+        context: Default::default(),
     });
+    let (value, limit) = (10 << 30, 7 << 30);
+    let measured = Measured { value, limit };
     OpenViolation {
         rule: RuleName {
             source: RuleSource::Group("ml".into()),
@@ -110,17 +115,17 @@ fn too_much(told: &[(u32, u32)]) -> OpenViolation {
         deadline: None,
         readers: Vec::new(),
         own_policy: None,
+        snoozed_until: None,
+        not_broken_since: None,
         ended_at: None,
         evidence: Evidence {
-            measured: Some(Measured {
-                value: 10 << 30,
-                limit: 7 << 30,
-            }),
+            measured: Some(measured),
             since: NOW,
             runs: runs.collect(),
             count: u32::try_from(told.len()).unwrap(),
             unknown: 0,
             threat: None,
+            is_spared_service: false,
         },
         message: None,
     }
@@ -142,7 +147,7 @@ fn gone() -> OpenViolation {
 
 /// Rules, two violations, one of 71 and somebody else's, one of others, and whose jobs
 /// would have been ended.
-fn guarded() -> (Rulebook, Vec<OpenViolation>, Vec<Ghost>) {
+fn guarded() -> (Rulebook, Vec<OpenViolation>, Vec<SimulatedEnd>) {
     let rules = "[global]\ndefault_memory_limit_gb = 2\n\
         [group_policies.ml]\nunix_groups = [\"ml\"]\nmemory_limit_gb = 4\ntotal_memory_limit_gb = 7\n\
         [user_policies.user1000]\nmemory_limit_gb = 40\n";
@@ -151,14 +156,14 @@ fn guarded() -> (Rulebook, Vec<OpenViolation>, Vec<Ghost>) {
         too_much(&[(71, 1000), (80, 1005)]),
         too_much(&[(80, 1005), (81, 1006)]),
     ];
-    let ghost = |pid, start_ticks| Ghost {
+    let end = |pid, start_ticks| SimulatedEnd {
         violation: gone(),
         processes: [(pid, start_ticks)].into(),
     };
     // Another process has had that pid.
-    let mut ghosts = vec![ghost(72, 1), ghost(71, 2), ghost(71, 1)];
-    ghosts[1].violation = too_much(&[]);
-    (Rulebook::of(rules), open, ghosts)
+    let mut simulated = vec![end(72, 1), end(71, 2), end(71, 1)];
+    simulated[1].violation = too_much(&[]);
+    (Rulebook::of(rules), open, simulated)
 }
 
 #[test]
@@ -188,6 +193,7 @@ fn a_process_is_told_the_rules_that_it_breaks_and_what_holds_for_its_owner() {
             mode: GuardMode::DryRun,
             violations,
             would_have_ended: Some(gone()),
+            protected: None,
             limits: limits(),
             judged_as: JudgedAs::Owner,
         })
@@ -290,7 +296,7 @@ fn asked_of(
 }
 
 fn asked_by(
-    (book, open, ghosts): &(Rulebook, Vec<OpenViolation>, Vec<Ghost>),
+    (book, open, simulated): &(Rulebook, Vec<OpenViolation>, Vec<SimulatedEnd>),
     published: &Published,
     pid: u32,
     uid: u32,
@@ -301,6 +307,7 @@ fn asked_by(
         uid,
         groups: groups.iter().copied().collect(),
         contained: false,
+        limit_group: LimitGroup::Person(uid),
     };
     let roles = Roles {
         operator_group: Some(OPERATORS),
@@ -315,7 +322,7 @@ fn asked_by(
         judged: Judged {
             book,
             open,
-            ghosts,
+            simulated,
             civil: Civil::default(),
             groups: &|uid| (uid == 1000).then(|| vec!["ml".into()]),
             accounts: &published.accounts,
@@ -374,25 +381,4 @@ fn a_process_that_only_has_a_device_open_is_explained_by_what_is_found_of_it() {
     assert_eq!(causes.collect::<Vec<_>>(), [(1, Cause::Orphans)]);
     assert_eq!(explained.frees, Reading::Unsupported);
     assert_eq!(explained.may_end.never, None);
-}
-
-#[test]
-fn what_is_never_ended_says_why() {
-    let monitor = asked(PROTECTED, 0, &[], None).unwrap();
-    assert_eq!(
-        monitor.may_end.never.as_deref(),
-        Some("it watches the devices")
-    );
-    let elsewhere = asked(71, 0, &[], Some("pids would name others")).unwrap();
-    assert_eq!(
-        elsewhere.may_end.never.as_deref(),
-        Some("pids would name others")
-    );
-}
-
-#[test]
-fn what_uses_nothing_is_not_explained() {
-    for pid in [0, 1, 70, u32::MAX] {
-        assert_eq!(asked(pid, 0, &[], None), None, "{pid}");
-    }
 }

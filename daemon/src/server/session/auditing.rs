@@ -78,7 +78,7 @@ impl Session {
         if is_privileged(&self.caller, &self.shared.roles()) {
             Turns::privileged()
         } else {
-            turns.plain(self.caller.uid).await
+            turns.plain(self.caller.limit_group).await
         }
     }
 

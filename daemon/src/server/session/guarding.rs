@@ -4,12 +4,10 @@
 use super::super::sight::Sight;
 use super::Session;
 use crate::audit::{Act, ActKind, RulesOf};
+use crate::evaluator::{Failed, Request, evaluate};
 use crate::guard::Asked;
-use crate::guard::replay::replay;
 use gpukill_policy::access::{Operation, Roles, Ruling, check};
 use gpukill_policy::guard::about::person_of;
-use gpukill_policy::guard::read::read;
-use gpukill_policy::guard::rules::Rules;
 use gpukill_policy::select::is_user;
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
@@ -55,14 +53,6 @@ impl Offered {
         }
         taken.extend_from_slice(part);
         Ok(())
-    }
-
-    /// What they say.
-    fn rules(&self) -> Result<Rules, Refusal> {
-        read(&self.text()?).map_err(|mistakes| {
-            let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-            Refusal::Invalid(told.join("\n"))
-        })
     }
 
     /// As text.
@@ -136,6 +126,8 @@ impl Session {
             | GuardStep::Over
             | GuardStep::Outdated
             | GuardStep::Acted(_)
+            | GuardStep::SnoozeVoided { .. }
+            | GuardStep::Doubted(_)
             | GuardStep::Tripped { .. } => None,
         });
         Ok(snoozed.take(MOST_SNOOZED).collect())
@@ -148,11 +140,11 @@ impl Session {
     ) -> Result<ViolationPage, Refusal> {
         let (open, would_have_ended) = if query.before.is_none() {
             let standing = self.shared.guard.standing();
-            let ghosts = standing.ghosts.iter().map(|ghost| &ghost.violation);
+            let simulated = standing.simulated.iter().map(|end| &end.violation);
             let user = query.user.as_deref();
             (
                 self.seen(standing.open.iter(), user),
-                self.seen(ghosts, user),
+                self.seen(simulated, user),
             )
         } else {
             (Vec::new(), Vec::new())
@@ -239,15 +231,21 @@ impl Session {
     /// What rules would have done.
     pub(super) async fn replay(&self, request: ReplayRequest) -> Result<ReplayReport, Refusal> {
         self.may_read_rules()?;
-        let (guard, store) = (self.shared.guard.clone(), self.shared.store.clone());
-        let offered = self.offered.clone();
-        self.look_back(move |is_wanted| {
-            let rules = match request.rules {
-                RulesFrom::Force => guard.in_force().rules().clone(),
-                // Some megabytes of patterns take seconds to read.
-                RulesFrom::Offered => offered.rules()?,
-            };
-            replay(&store, rules, request.since, request.until, is_wanted)
+        let text = match request.rules {
+            RulesFrom::Force => self.shared.guard.in_force().text.to_string(),
+            RulesFrom::Offered => self.offered.text()?,
+        };
+        let request = Request::Replay {
+            directory: self.shared.store.directory().to_owned(),
+            text,
+            snoozes: self.shared.guard.standing().snoozes.clone(),
+            since: request.since,
+            until: request.until,
+        };
+        self.look_back(move |is_wanted| match evaluate(&request, is_wanted) {
+            Ok(answer) => answer,
+            Err(Failed::Ended(why)) => Err(Refusal::Invalid(why)),
+            Err(Failed::Unwanted) => Err(Refusal::Expired),
         })
         .await
     }
@@ -266,7 +264,8 @@ impl Session {
             asked: format!("{}{edit}", of.prefix()),
             plan: "{}".into(),
         };
-        self.shared.store.refuse(act, refusal.to_string());
+        let by = self.caller.limit_group;
+        self.shared.store.refuse(act, by, refusal.to_string());
     }
 
     pub(super) fn may_edit_rules(&self) -> Result<(), Refusal> {

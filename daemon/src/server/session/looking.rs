@@ -110,7 +110,7 @@ impl Session {
             judged: Judged {
                 book: &in_force.rules.book,
                 open: &standing.open,
-                ghosts: &standing.ghosts,
+                simulated: &standing.simulated,
                 civil: civil_of(now),
                 groups: &|uid| Some(users.groups_of(uid)?.to_vec()),
                 accounts: &published.accounts,

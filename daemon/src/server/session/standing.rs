@@ -61,16 +61,20 @@ impl Session {
         let (guard, roles) = (&self.shared.guard, self.shared.roles());
         let (sight, standing) = (self.sight(&roles), guard.standing());
         let mut report = guard.report();
-        let today = sight.today(standing.today.of_mode(report.mode));
+        let today = sight.today(standing.today.done());
+        let simulated = sight.today(standing.today.simulated());
         if self.may_edit_rules().is_err() {
             let wrong = guard.in_force().mistakes;
             report.mistakes = wrong.iter().map(Wrong::place).collect();
         }
         GuardReport {
             open: sight.count(&standing.open),
-            would_have_ended: sight.count_ghosts(&standing.ghosts),
+            would_have_ended: sight.count_simulated(&standing.simulated),
             warned_today: today.warned,
             ended_today: today.ended,
+            simulated_warned_today: simulated.warned,
+            simulated_ended_today: simulated.ended,
+            idle_services: sight.idle_services(&standing.open, &guard.in_force().rules.book),
             is_file_changed,
             ..report
         }

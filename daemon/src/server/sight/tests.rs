@@ -1,11 +1,8 @@
 //! Who sees whose violations.
 
-mod ghosts;
-
 mod logins;
-
 mod own;
-
+mod simulated;
 use super::*;
 use crate::guard::Today;
 use gpukill_policy::guard::rules::Rules;
@@ -41,6 +38,7 @@ fn told(pid: u32, uid: u32) -> Told {
         memory: None,
         utilization: None,
         job: Some("tree 1".into()),
+        context: Default::default(),
     }
 }
 
@@ -59,6 +57,8 @@ fn open(subject: Subject, runs: Vec<Told>) -> OpenViolation {
         deadline: None,
         readers: Vec::new(),
         own_policy: None,
+        snoozed_until: None,
+        not_broken_since: None,
         ended_at: None,
         evidence: Evidence {
             measured: None,
@@ -67,6 +67,7 @@ fn open(subject: Subject, runs: Vec<Told>) -> OpenViolation {
             runs,
             unknown: 0,
             threat: None,
+            is_spared_service: false,
         },
         message: None,
     }
@@ -129,6 +130,7 @@ fn caller(uid: u32, groups: &[u32]) -> Caller {
         uid,
         groups: groups.iter().copied().collect(),
         contained: false,
+        limit_group: gpukill_policy::access::LimitGroup::Person(uid),
     }
 }
 
@@ -190,7 +192,6 @@ fn who_is_ended_and_why_nobody_is_are_hidden_where_they_are_others() {
         )
         .evidence,
         message: None,
-        is_rehearsed: false,
     };
     let victim = |uid| {
         GuardStep::Ended(Victim {
@@ -349,7 +350,6 @@ fn who_may_not_see_others_counts_only_their_own_of_today() {
             step,
             evidence: open.evidence,
             message: None,
-            is_rehearsed: false,
         }
     };
     let warned = |times| GuardStep::Warned {
@@ -387,7 +387,7 @@ fn who_may_not_see_others_counts_only_their_own_of_today() {
             caller: &caller,
             roles: &roles,
         };
-        let Counted { warned, ended } = sight.today(today.of_mode(GuardMode::DryRun));
+        let Counted { warned, ended } = sight.today(today.simulated());
         (warned, ended)
     };
     assert_eq!(counted(ALICE, &[], true), (2, 0));

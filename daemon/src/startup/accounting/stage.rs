@@ -9,10 +9,12 @@ use crate::clock::Clock;
 use crate::config::{Audit, Config, Daemon};
 use crate::gather::Gatherer;
 use crate::guard::Guard;
+use crate::heap::Trim;
 use crate::holders::Holders;
+use crate::host;
 use crate::host::accounts::Accounts;
 use crate::host::commands::Commands;
-use crate::host::connections::Connections;
+use crate::host::connections::{Connections, Kept};
 use crate::host::containers::Containers;
 use crate::host::process::Processes;
 use crate::host::users::Users;
@@ -20,7 +22,7 @@ use crate::poller::{Event, Poller};
 use crate::rogue::rules::Keeper;
 use crate::rogue::{Blind, Rogue};
 use crate::state::{self, Wanted};
-use crate::tick::Ticker;
+use crate::tick::{History, Sources, Ticker};
 use futures::executor::block_on;
 use rusqlite::Connection;
 use std::collections::BTreeMap;
@@ -101,6 +103,7 @@ impl Stage {
             sysfs: root("sys"),
             procfs: root("proc"),
             host: root("host"),
+            person_of: host::person_of,
         };
         let long = Duration::from_secs(100 * 365 * 86_400);
         let keep = Keep {
@@ -120,16 +123,20 @@ impl Stage {
             Commands::start().unwrap(),
             Containers::start(roots.host.clone(), "").unwrap(),
             Accounts::start().unwrap(),
+            roots.host.clone(),
         );
         let poller = Poller {
             gatherer: Gatherer::new(procfs()),
             ticker: Ticker::new(
                 vec![Reader::start(script, || {}).unwrap()],
-                Holders::start(procfs()).unwrap(),
                 roots.clone(),
-                processes,
-                Users::start(Numbers).unwrap(),
-                Arc::new(Connections::start(procfs()).unwrap()),
+                Sources {
+                    holders: Holders::start(procfs()).unwrap(),
+                    processes,
+                    users: Users::start(Numbers).unwrap(),
+                    connections: Arc::new(Connections::start(procfs(), Kept::nowhere()).unwrap()),
+                },
+                History::new(store.clone(), "boot".into(), BTreeMap::new()),
                 Arc::clone(&published.borrow().snapshot),
             ),
             publisher,
@@ -143,7 +150,8 @@ impl Stage {
                 Box::new(|_, _| false),
                 store.clone(),
             )
-            .unwrap(),
+            .unwrap()
+            .0,
             rogue: Rogue::start(
                 Keeper::start(root("rogue.toml"), store.clone()),
                 Box::new(Blind),
@@ -166,6 +174,8 @@ impl Stage {
             }),
             amiss: None,
             wanted: Wanted::default(),
+            slowest: None,
+            trim: Trim::default(),
         };
         let (events, received) = channel();
         let thread = std::thread::spawn(move || poller.run(&received));

@@ -35,7 +35,7 @@ impl Stage {
     fn new() -> Self {
         Self {
             procfs: tempfile::tempdir().unwrap(),
-            users: Users::start(System).unwrap(),
+            users: Users::start(System::here()).unwrap(),
             found: Found::default(),
             people: BTreeMap::new(),
             rows: Vec::new(),
@@ -94,6 +94,7 @@ impl Stage {
             failure: None,
             on_time: true,
             recent: false,
+            slow: None,
             events: Vec::new(),
         };
         let mut device = Device::unknown(id(), 0, Vendor::Amd, &why);

@@ -14,6 +14,10 @@ pub(super) fn check(odd: &mut Odd<'_>) {
         let at = path(PolicyKind::Rule, &rule.name);
         odd.measures(&at, &rule.measures);
         check_conduct(odd, &at, rule);
+        if rule.ends_services && rule.measures.action == Some(GuardAction::Warn) {
+            let what = "the rule only warns, so that it ends no service either";
+            odd.warn(&format!("{at}.services"), what);
+        }
         check_members(odd, &at, rule);
     }
 }

@@ -32,7 +32,7 @@ fn what_is_meant_is_not_warned_of() {
         "[[rules]]\nname = 'r'\nusers = ['a', 'b']\nexcept_users = ['a']\nwaste_below_pct = 1",
         // Of whom a number is, only the box knows.
         "[user_policies.a]\npriority = 1\n[user_policies.1000]\npriority = 2",
-        "protect.processes = ['Xorg', 'gnome-*', 'python3.12']",
+        "protect.processes = ['Xorg', 'gnome-*', 'nvidia-smi.bin']",
         // A shorter time that is stricter, and times that do not meet.
         "[user_policies.a]\ntime_overrides = [{ start_time = '08:00', end_time = '20:00', memory_limit_gb = 8 }, { start_time = '11:00', end_time = '13:00', memory_limit_gb = 4 }, { start_time = '20:00', end_time = '08:00', memory_limit_gb = 64 }]",
         // What is warned of first and ended later, and what is over other times.
@@ -272,4 +272,35 @@ fn a_limit_beyond_all_memory_there_is_limits_nobody() {
             ),
         ]
     );
+}
+
+#[test]
+fn what_protects_nobody_or_everybody_is_told() {
+    let typed = "protect.processes = ['python*', 'python3.12', 'Xorg', 'pythonic']\n\
+        protect.units = ['ollama', 'ollama*', 'ollama.service']\n\
+        protect.command = '.*'\n\
+        rules = [\n\
+        { name = 'a', idle_limit_minutes = 9, services = 'end', action = 'warn' },\n\
+        { name = 'b', idle_limit_minutes = 9, services = 'end' }]";
+    let people = |name: &str| {
+        format!(
+            "line 1: protect.processes: \"{name}\" is what people's own programs are called: it \
+             protects those of root and of system accounts alone; name users or units"
+        )
+    };
+    let expected = [
+        people("python*"),
+        people("python3.12"),
+        "line 2: protect.units: no unit is called \"ollama\": write \"ollama.service\"".into(),
+        "line 3: protect.command: it matches every command line: nothing is ever judged".into(),
+        "line 5: rules.a.services: the rule only warns, so that it ends no service either".into(),
+    ];
+    let told: Vec<String> = warnings(&read(typed).unwrap())
+        .iter()
+        .map(ToString::to_string)
+        .filter(|it| !it.contains("rules.b"))
+        .collect();
+    assert_eq!(told, expected);
+    let one = read("protect.command = '^$|train'").unwrap();
+    assert_eq!(warnings(&one), []);
 }

@@ -165,6 +165,7 @@ fn covers(first: &Behaviour, other: &Behaviour) -> bool {
     };
     (!matches!(first.conduct, Conduct::Waste { .. }) || selects_the_same())
         && comes_of(&first.measures) == comes_of(&other.measures)
+        && (first.ends_services || !other.ends_services)
         && is_about_all
         && excepts_no_more
         && (first.gpus.is_empty() || first.gpus == other.gpus)
@@ -182,13 +183,25 @@ fn is_stricter(this: &Conduct, other: &Conduct) -> bool {
                 limit,
                 min_memory,
                 with_connections,
+                cpu_below,
             },
             Conduct::Idle {
                 limit: other_limit,
                 min_memory: other_memory,
                 with_connections: others,
+                cpu_below: other_below,
             },
-        ) => limit <= other_limit && min_memory <= other_memory && (*with_connections || !*others),
+        ) => {
+            let is_as_strict = match (cpu_below, other_below) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(below), Some(other_below)) => other_below <= below,
+            };
+            limit <= other_limit
+                && min_memory <= other_memory
+                && (*with_connections || !*others)
+                && is_as_strict
+        }
         // A mean over another time is another.
         (
             Conduct::Waste {

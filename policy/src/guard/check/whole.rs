@@ -14,6 +14,11 @@ pub(super) fn check(odd: &mut Odd<'_>) {
         let what = "no grace: whoever is warned is ended at once";
         odd.warn("enforcement.grace_period_seconds", what);
     }
+    let no_grace = rules.enforcement.grace == Duration::ZERO;
+    if !is_soft && no_grace && has_idle_limit(rules) {
+        let what = "idleness is warned of in every mode: with no grace, for five minutes";
+        odd.warn("enforcement.grace_period_seconds", what);
+    }
     if is_soft && rules.enforcement.max_warnings == 0 {
         let what = "nobody is warned before being ended";
         odd.warn("enforcement.max_warnings", what);
@@ -58,7 +63,12 @@ fn check_names(odd: &mut Odd<'_>) {
         let is_script = [".py", ".sh", ".pl", ".rb"]
             .iter()
             .any(|end| name.ends_with(end));
+        let is_interpreter = INTERPRETERS.contains(&name.trim_end_matches(VERSION));
         let what = match () {
+            () if is_interpreter => format!(
+                "\"{name}\" is what people's own programs are called: it protects those of root and \
+                 of system accounts alone; name users or units"
+            ),
             () if name.starts_with('/') => {
                 format!("\"{name}\" is a path, and nothing is called so: write the name alone")
             }
@@ -70,7 +80,31 @@ fn check_names(odd: &mut Odd<'_>) {
         };
         odd.warn("protect.processes", what);
     }
+    let has_suffix = |name: &str| name.contains('.') || name.ends_with('*');
+    for glob in rules
+        .protect
+        .units
+        .iter()
+        .filter(|it| !has_suffix(&it.typed))
+    {
+        let name = &glob.typed;
+        let what = format!("no unit is called \"{name}\": write \"{name}.service\"");
+        odd.warn("protect.units", what);
+    }
+    let command = rules.protect.command.as_ref();
+    if command.is_some_and(|it| ["", "a program"].iter().all(|line| it.regex.is_match(line))) {
+        let what = "it matches every command line: nothing is ever judged";
+        odd.warn("protect.command", what);
+    }
 }
+
+/// What runs the programs of many people, and how their versions are written.
+const INTERPRETERS: [&str; 9] = [
+    "python", "bash", "sh", "zsh", "perl", "ruby", "node", "java", "julia",
+];
+const VERSION: [char; 13] = [
+    '*', '?', '.', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9',
+];
 
 pub(super) fn has_idle_limit(rules: &Rules) -> bool {
     let overrides = rules.users.iter().flat_map(|user| &user.overrides);

@@ -169,15 +169,8 @@ fn left_on_devices(scene: &Scene<'_>, findings: &mut Findings) {
                 findings.unknown(policy, kind, whom, "how much memory it has is not known");
                 continue;
             };
-            let of_ghosts = scene.ghosts_on(position);
-            let of_ghosts = of_ghosts.map(|it| Amount::of(&it.memory, seen, it.held_ms));
-            let (would_be_free, unknown) = sum(of_ghosts, 0);
-            let stays = used.value.saturating_sub(would_be_free);
-            let left = total.0.saturating_sub(stays);
-            if left < reserved.0 && unknown > 0 {
-                let why = "how much memory those hold who would be gone is not known";
-                findings.unknown(policy, kind, whom, why);
-            } else if left < reserved.0 {
+            let left = total.0.saturating_sub(used.value);
+            if left < reserved.0 {
                 let on_it = |run: &usize| scene.runs[*run].device == Some(position);
                 let held = Held {
                     measured: Some(Measured {

@@ -3,11 +3,12 @@
 
 use super::super::limits::Profile;
 use super::super::limits::milliseconds;
-use super::super::rules::{Conduct, Measures, PRIORITY, Rehearsed, Rules};
+use super::super::rules::{Enforcement, Limits, Measures, PRIORITY, Rehearsed, Rules};
 use gpukill_proto::guard::{GuardAction, GuardMode, RuleKind, RuleName, RuleSource};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
+use std::time::Duration;
 
 /// Rules that are ready to judge by.
 #[derive(Debug, Clone)]
@@ -15,8 +16,17 @@ pub struct Rulebook {
     rules: Rules,
     /// Of the whole, and of each policy in the order of [`Rulebook::policies`].
     print: u64,
-    prints: Vec<(Policy, u64)>,
+    prints: Vec<(Policy, Prints)>,
     named: BTreeMap<RuleSource, Policy>,
+}
+
+/// The fingerprints of one policy.
+#[derive(Debug, Clone, Copy, Default)]
+struct Prints {
+    /// Of all that it says, and of what comes of it.
+    whole: u64,
+    /// Of what it measures.
+    measured: u64,
 }
 
 /// Which policy: its position in [`Rules`].
@@ -59,7 +69,7 @@ impl Rulebook {
         let prints = policies(&rules)
             .into_iter()
             .map(|policy| {
-                let own = match policy {
+                let whole = match policy {
                     Policy::Default => print(&(&rules.defaults, enforcement)),
                     Policy::User(at) => print(&(&rules.users[at], enforcement)),
                     Policy::Group(at) => print(&(&rules.groups[at], enforcement)),
@@ -67,7 +77,17 @@ impl Rulebook {
                     Policy::Time(at) => print(&(&rules.times[at], enforcement)),
                     Policy::Behaviour(at) => print(&(&rules.behaviours[at], enforcement)),
                 };
-                (policy, own)
+                let measured = match policy {
+                    Policy::Behaviour(at) => {
+                        print(&(rules.behaviours[at].measured(), rules.person))
+                    }
+                    Policy::Default
+                    | Policy::User(_)
+                    | Policy::Group(_)
+                    | Policy::Gpu(_)
+                    | Policy::Time(_) => 0,
+                };
+                (policy, Prints { whole, measured })
             })
             .collect();
         let mut book = Self {
@@ -89,6 +109,12 @@ impl Rulebook {
         &self.rules
     }
 
+    /// Whether others say the same.
+    #[must_use]
+    pub const fn says_the_same(&self, other: &Self) -> bool {
+        self.print == other.print
+    }
+
     /// Differs where anything in them differs.
     pub(crate) const fn print(&self) -> u64 {
         self.print
@@ -96,8 +122,49 @@ impl Rulebook {
 
     /// Differs where what this policy says, or what comes of it, differs.
     pub(crate) fn print_of(&self, policy: Policy) -> u64 {
+        self.prints_of(policy).whole
+    }
+
+    /// Differs where what a rule on behaviour measures differs, and of which processes: not
+    /// where only what comes of it does, so that what is known of hours stays known.
+    pub(crate) fn print_of_measured(&self, policy: Policy) -> u64 {
+        self.prints_of(policy).measured
+    }
+
+    fn prints_of(&self, policy: Policy) -> Prints {
         let found = self.prints.binary_search_by_key(&policy, |(at, _)| *at);
-        found.map_or(0, |position| self.prints[position].1)
+        found.map_or_else(|_| Prints::default(), |position| self.prints[position].1)
+    }
+
+    /// Differs where what is said of behaviour differs, whatever the mode, and whatever else
+    /// is said of the same people.
+    pub(crate) fn print_of_behaviour(&self) -> u64 {
+        let rules = &self.rules;
+        let idle = |limits: &Limits| {
+            let of = (limits.idle, limits.idle_min_memory);
+            (of != (None, None)).then_some(of)
+        };
+        let users = rules.users.iter().map(|it| (&it.name, idle(&it.limits)));
+        let groups = rules.groups.iter().map(|it| (&it.name, idle(&it.limits)));
+        let times = rules.times.iter().map(|it| (&it.name, idle(&it.limits)));
+        let all = users.chain(groups).chain(times);
+        let all: Vec<_> = all.filter(|(_, idle)| idle.is_some()).collect();
+        let behaviours = rules.behaviours.iter();
+        let behaviours = behaviours.filter(|it| it.conduct.kind().is_of_behaviour());
+        let behaviours: Vec<_> = behaviours.collect();
+        print(&(behaviours, idle(&rules.defaults), all))
+    }
+
+    /// What a rule on behaviour is about; `None` of any other policy.
+    pub(crate) fn conduct(&self, policy: Policy) -> Option<RuleKind> {
+        match policy {
+            Policy::Behaviour(at) => self.rules.behaviours.get(at).map(|it| it.conduct.kind()),
+            Policy::Default
+            | Policy::User(_)
+            | Policy::Group(_)
+            | Policy::Gpu(_)
+            | Policy::Time(_) => None,
+        }
     }
 
     pub(crate) fn source(&self, policy: Policy) -> RuleSource {
@@ -151,11 +218,17 @@ impl Rulebook {
             GuardMode::Soft => Rehearsed::Soft,
             GuardMode::Enforce => Rehearsed::Enforce,
         };
+        let grace = measures.grace.unwrap_or(rules.enforcement.grace);
+        let (acts, grace) = match has_grace(kind) {
+            true if grace == Duration::ZERO => (Rehearsed::Soft, Enforcement::default().grace),
+            true => (Rehearsed::Soft, grace),
+            false => (acts, grace),
+        };
         Some(Course {
             mode,
             acts,
             action: measures.action.unwrap_or(action(kind)),
-            grace_ms: milliseconds(measures.grace.unwrap_or(rules.enforcement.grace)),
+            grace_ms: milliseconds(grace),
             max_warnings: rules.enforcement.max_warnings.max(1),
             max_snoozes: measures
                 .max_snoozes
@@ -201,6 +274,18 @@ impl Rulebook {
         milder
     }
 
+    /// Whether services are ended for this too.
+    pub(crate) fn ends_services(&self, policy: Policy) -> bool {
+        match policy {
+            Policy::Behaviour(at) => self.rules.behaviours[at].ends_services,
+            Policy::Default
+            | Policy::User(_)
+            | Policy::Group(_)
+            | Policy::Gpu(_)
+            | Policy::Time(_) => false,
+        }
+    }
+
     /// Who is ended first: the lowest.
     pub(crate) fn priority(&self, profile: &Profile) -> u8 {
         let of = |at: &usize| self.rules.users[*at].priority;
@@ -231,6 +316,12 @@ impl Rulebook {
     }
 }
 
+/// Whether a violation of this kind is warned of in every mode before a job is ended: that
+/// somebody does nothing is a guess, and they may be about to work.
+pub(crate) const fn has_grace(kind: RuleKind) -> bool {
+    matches!(kind, RuleKind::Idle | RuleKind::Waste)
+}
+
 /// What comes of a violation where the rule does not say: whoever works hard is
 /// only told.
 const fn action(kind: RuleKind) -> GuardAction {
@@ -255,32 +346,6 @@ const fn action(kind: RuleKind) -> GuardAction {
         | RuleKind::Runaway
         | RuleKind::Growth
         | RuleKind::Rogue => GuardAction::Terminate,
-    }
-}
-
-impl Conduct {
-    /// What is allowed of it, in the unit of its kind.
-    pub(crate) fn limit(&self) -> u64 {
-        match self {
-            Self::Duration(limit) | Self::Idle { limit, .. } | Self::Runaway { limit, .. } => {
-                milliseconds(*limit)
-            }
-            Self::Waste { below, .. } => u64::from(below.0),
-            Self::Growth { by, .. } => by.0,
-            Self::Rogue { from, .. } => from.level(),
-        }
-    }
-
-    /// Of what it is.
-    pub(crate) const fn kind(&self) -> RuleKind {
-        match self {
-            Self::Duration(_) => RuleKind::Duration,
-            Self::Idle { .. } => RuleKind::Idle,
-            Self::Waste { .. } => RuleKind::Waste,
-            Self::Runaway { .. } => RuleKind::Runaway,
-            Self::Growth { .. } => RuleKind::Growth,
-            Self::Rogue { .. } => RuleKind::Rogue,
-        }
     }
 }
 

@@ -28,7 +28,10 @@ impl Concern {
     /// How many stretches of the past the rule looks back over.
     pub(crate) fn looked_back(&self) -> usize {
         match self.conduct {
-            Conduct::Waste { .. } => self.ends.len(),
+            Conduct::Waste { .. }
+            | Conduct::Idle {
+                cpu_below: Some(_), ..
+            } => self.ends.len(),
             Conduct::Runaway { .. } | Conduct::Growth { .. } => self.runs.len(),
             Conduct::Duration(_) | Conduct::Idle { .. } | Conduct::Rogue { .. } => 0,
         }
@@ -92,6 +95,7 @@ const LIMITED: [Limited; 2] = [
         limit,
         min_memory,
         with_connections: false,
+        cpu_below: None,
     }),
 ];
 

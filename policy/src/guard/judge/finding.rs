@@ -67,6 +67,20 @@ pub(crate) enum Excess {
     All,
 }
 
+impl Excess {
+    /// What is left of it without so much; `None` where that is enough.
+    pub(crate) fn without(self, freed: u64) -> Option<Self> {
+        let left = |much: u64| much.saturating_sub(freed);
+        match self {
+            Self::Bytes(much) if left(much) > 0 => Some(Self::Bytes(left(much))),
+            Self::Processes(much) if left(much) > 0 => Some(Self::Processes(left(much))),
+            Self::Percent(much) if left(much) > 0 => Some(Self::Percent(left(much))),
+            Self::Bytes(_) | Self::Processes(_) | Self::Percent(_) => None,
+            Self::All => Some(Self::All),
+        }
+    }
+}
+
 impl Findings {
     /// With room for so many.
     pub(crate) const fn within(room: usize) -> Self {
@@ -160,6 +174,7 @@ impl Held {
             count: u32::try_from(self.runs.len()).unwrap_or(u32::MAX),
             unknown: self.unknown,
             threat: self.threat,
+            is_spared_service: false,
         }
     }
 }
@@ -193,6 +208,10 @@ fn see(scene: &Scene<'_>, run: usize) -> Seen {
         utilization: usage
             .utilization
             .mean()
+            .map(|it| u32::try_from(it).unwrap_or(u32::MAX)),
+        clients: usage
+            .connections
+            .most
             .map(|it| u32::try_from(it).unwrap_or(u32::MAX)),
     }
 }

@@ -1,5 +1,5 @@
-//! Whether a job holds more and more: one of its processes more in each quarter of
-//! the time than in the one before, and by so much in all.
+//! Whether a job holds more and more: the mean of one of its processes rises from each
+//! quarter of the time to the next, and by enough in all.
 
 use super::super::limits::milliseconds;
 use super::super::memory::window::{Held as Memory, Window};
@@ -81,17 +81,13 @@ fn part(run: &Run<'_>) -> Memory {
         total: (mean >> 10).saturating_mul(usage.held_ms),
         known_ms: usage.held_ms,
         is_unknown: !is_known(&usage.memory, usage.held_ms),
-        first: mean,
-        last: mean,
     }
 }
 
-/// By how many bytes it grew from `start` on, where that is so much, and it did so in
-/// each quarter.
+/// By how many bytes it grew in the whole window, where that is at least `by`, and it did
+/// so in each quarter. Single samples do not count: a service takes and gives back memory
+/// with each request.
 fn grown(window: &Window<Memory>, start: Timestamp, length: u64, by: Bytes) -> Option<u64> {
-    let first = window.slots().next()?.part.first;
-    let last = window.slots().next_back()?.part.last;
-    let grown = last.checked_sub(first).filter(|grown| *grown >= by.0)?;
     let mut quarters = [(0_u64, 0_u64); 4];
     for slot in window.slots() {
         let middle = slot.from.0.midpoint(slot.until.0);
@@ -103,9 +99,19 @@ fn grown(window: &Window<Memory>, start: Timestamp, length: u64, by: Bytes) -> O
         *known = known.saturating_add(slot.part.known_ms);
     }
     // A quarter of which nothing was seen has no mean, and is none that grew.
-    let means = quarters.map(|(total, known)| total.checked_div(known));
-    let grows = means
-        .windows(2)
-        .all(|two| two[0].is_some() && two[0] < two[1]);
-    grows.then_some(grown)
+    let mean = |(total, known): (u64, u64)| total.checked_div(known).map(|kib| kib << 10);
+    let [first, second, third, last] = quarters.map(mean);
+    let means = [first?, second?, third?, last?];
+    let least = by.0 / LEAST_STEP;
+    let steps = means.windows(2);
+    let grows = steps
+        .map(|two| two[1].checked_sub(two[0]))
+        .all(|step| step.is_some_and(|step| step > 0 && step >= least));
+    // The middles of the first and the last quarter are three quarters of the time apart.
+    let grown = (means[3].saturating_sub(means[0]) / 3).saturating_mul(4);
+    (grows && grown >= by.0).then_some(grown)
 }
+
+/// Each quarter must have a quarter of what an even growth would give it, so that noise in
+/// one does not count as growth.
+const LEAST_STEP: u64 = 16;

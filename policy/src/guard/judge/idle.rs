@@ -1,14 +1,17 @@
 //! Whether a job holds a device and does nothing: in every bucket of the whole time,
-//! with all its processes on all devices. Of a rank that waits another may work.
+//! with all its processes on all devices. Of a rank that waits another may work. A short
+//! time without readings neither counts nor begins that time anew ([`Streak`]).
 
 use super::super::limits::milliseconds;
 use super::super::memory::streak::{Streak, Through};
-use super::super::memory::{JobMemory, Memory, keep};
+use super::super::memory::{ConductMemory, JobMemory, Memory, keep};
 use super::conduct::Concern;
 use super::finding::{Excess, Findings, Held, Whom};
 use super::scene::{Job, Scene, is_known};
+use super::selected::any;
 use gpukill_proto::guard::{Measured, RuleKind};
-use gpukill_proto::units::{Bytes, Timestamp};
+use gpukill_proto::units::{Bytes, Percent, Timestamp};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,13 +33,15 @@ pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
         });
         if is_seen {
             let is_busy = is_busy(scene, job);
-            note(&mut known.still, is_busy, until);
+            let missing = missing_ms(scene, job);
+            note(&mut known.still, is_busy, missing, until);
             let is_called = match (is_busy, is_connected(scene, job)) {
                 (Some(true), _) | (_, Some(true)) => Some(true),
                 (Some(false), Some(false)) => Some(false),
                 (None, _) | (_, None) => None,
             };
-            note(&mut known.alone, is_called, until);
+            let missing = missing.max(missing_clients_ms(scene, job));
+            note(&mut known.alone, is_called, missing, until);
         }
         scene.jobs[position].is_remembered(known);
     }
@@ -44,12 +49,38 @@ pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
     keep(&mut memory.jobs, scene.jobs.len(), there);
 }
 
-fn note(streak: &mut Streak, does: Option<bool>, until: Timestamp) {
+/// Notes whether it does something; of so many milliseconds nothing is known.
+fn note(streak: &mut Streak, does: Option<bool>, missing_ms: u64, until: Timestamp) {
     match does {
         Some(true) => streak.breaks(until),
-        Some(false) => {}
-        None => streak.is_unknown(until),
+        Some(false) => streak.goes_on(),
+        None => streak.is_unknown(missing_ms, until),
     }
+}
+
+/// For how long it is not known whether one of its processes worked.
+fn missing_ms(scene: &Scene<'_>, job: &Job) -> u64 {
+    let missing = job.runs.iter().map(|run| {
+        let usage = &scene.runs[*run].judged.usage;
+        let known = usage.utilization.known_ms.min(usage.held_ms);
+        match usage.held_ms - known {
+            // Its device did not tell who uses it.
+            0 if !is_known(&usage.utilization, usage.held_ms) => scene.bucket.seen_ms,
+            missing => missing,
+        }
+    });
+    missing.max().unwrap_or(scene.bucket.seen_ms)
+}
+
+/// For how long it is not known whether anybody was connected to it.
+fn missing_clients_ms(scene: &Scene<'_>, job: &Job) -> u64 {
+    let gauges = job.runs.iter().map(|run| &scene.runs[*run].judged.usage);
+    let failed = gauges.filter(|usage| usage.connections.is_failed);
+    let missing = failed.map(|usage| {
+        let known = usage.connections.known_ms;
+        scene.bucket.seen_ms.saturating_sub(known).max(1)
+    });
+    missing.max().unwrap_or(0)
 }
 
 /// Since when a job is there.
@@ -100,9 +131,16 @@ pub(crate) struct Terms {
     pub(crate) limit: Duration,
     pub(crate) min_memory: Bytes,
     pub(crate) with_connections: bool,
+    pub(crate) cpu_below: Option<Percent>,
 }
 
-pub(crate) fn judge(scene: &Scene<'_>, concern: &Concern, terms: Terms, findings: &mut Findings) {
+pub(crate) fn judge(
+    scene: &Scene<'_>,
+    memory: &mut ConductMemory,
+    concern: &Concern,
+    terms: Terms,
+    findings: &mut Findings,
+) {
     let limit = milliseconds(terms.limit).max(1);
     let until = scene.bucket.until;
     for (position, runs) in concern.jobs() {
@@ -113,6 +151,13 @@ pub(crate) fn judge(scene: &Scene<'_>, concern: &Concern, terms: Terms, findings
         let streak = if terms.with_connections { still } else { alone };
         let holds_enough = holds(scene, runs, terms.min_memory);
         let through = streak.through(limit, until, began(scene, job));
+        let through = match terms.cpu_below {
+            Some(below) => {
+                let cpu = note_cpu(memory, scene, job, below);
+                through.and(cpu.through(limit, until, began(scene, job)))
+            }
+            None => through,
+        };
         let whom = Whom::Job(position);
         let kind = RuleKind::Idle;
         match (through, holds_enough) {
@@ -121,12 +166,17 @@ pub(crate) fn judge(scene: &Scene<'_>, concern: &Concern, terms: Terms, findings
                 let why = "whether it worked all the time is not known";
                 findings.unknown(concern.policy, kind, whom, why);
             }
-            (Through::Since(_), None) => {
+            (Through::Since(..), None) => {
                 let why = "how much memory it holds is not known";
                 findings.unknown(concern.policy, kind, whom, why);
             }
-            (Through::Since(since), Some(true)) => {
-                let value = milliseconds(until.since(since));
+            (Through::Since(..), Some(true))
+                if scene.is_service(&job.runs).is_none()
+                    && !scene.book.ends_services(concern.policy) =>
+            {
+                findings.unknown(concern.policy, kind, whom, UNKNOWN_ROLE);
+            }
+            (Through::Since(since, value), Some(true)) => {
                 let held = Held {
                     measured: Some(Measured { value, limit }),
                     since: Some(since),
@@ -139,7 +189,25 @@ pub(crate) fn judge(scene: &Scene<'_>, concern: &Concern, terms: Terms, findings
             }
         }
     }
+    let there: BTreeSet<_> = concern.jobs().map(|(at, _)| &scene.jobs[at].key).collect();
+    memory.cpu.retain(|job, _| there.contains(job));
 }
+
+/// Notes whether a job took as much of a core as this. A process of it without a GPU is
+/// not read, and counts for nothing.
+fn note_cpu(memory: &mut ConductMemory, scene: &Scene<'_>, job: &Job, below: Percent) -> Streak {
+    let until = scene.bucket.until;
+    let streak = memory.cpu.entry(Arc::clone(&job.key));
+    let streak =
+        streak.or_insert_with(|| Streak::from(began(scene, job).min(until).max(scene.bucket.from)));
+    let reaches = |run: &usize| scene.runs[*run].judged.usage.cpu.reaches(below);
+    let reached = any(job.runs.iter().map(reaches));
+    note(streak, reached, scene.bucket.seen_ms, until);
+    *streak
+}
+
+/// Why nothing comes of it that a job is idle or wastes a GPU.
+pub(super) const UNKNOWN_ROLE: &str = "whether it is a service is not known";
 
 /// Whether any of these processes holds so much.
 fn holds(scene: &Scene<'_>, runs: &[usize], least: Bytes) -> Option<bool> {

@@ -30,7 +30,7 @@ pub(crate) fn judge(
     let limit = milliseconds(terms.limit).max(1);
     for (job, runs) in concern.jobs() {
         let whom = Whom::Job(job);
-        let mut worst: Option<(Timestamp, usize)> = None;
+        let mut worst: Option<(Timestamp, usize, u64)> = None;
         for position in runs {
             let run = &scene.runs[*position];
             let began = run.judged.first_seen;
@@ -47,21 +47,20 @@ pub(crate) fn judge(
             };
             match (through, is_meant) {
                 (Through::Not, _) | (_, Some(false)) => {}
-                (Through::Unknown, _) | (Through::Since(_), None) => {
+                (Through::Unknown, _) | (Through::Since(..), None) => {
                     let why = match is_meant {
                         None => "whether its parent has ended is not known",
                         Some(_) => "whether it worked all the time is not known",
                     };
                     findings.unknown(concern.policy, RuleKind::Runaway, whom, why);
                 }
-                (Through::Since(since), Some(true)) => {
-                    let this = (since, *position);
+                (Through::Since(since, value), Some(true)) => {
+                    let this = (since, *position, value);
                     worst = Some(worst.map_or(this, |worst| worst.min(this)));
                 }
             }
         }
-        if let Some((since, position)) = worst {
-            let value = milliseconds(scene.bucket.until.since(since));
+        if let Some((since, position, value)) = worst {
             let held = Held {
                 measured: Some(Measured { value, limit }),
                 since: Some(since),
@@ -94,12 +93,18 @@ fn note(peak: &mut Peak, scene: &Scene<'_>, run: &Run<'_>, above: Percent) {
             peak.at_work.breaks(scene.bucket.until);
             peak.bytes = held.unwrap_or(0);
         }
-        (None, _) | (_, None) => peak.at_work.is_unknown(scene.bucket.until),
+        (None, _) | (_, None) => {
+            let bucket = scene.bucket;
+            peak.at_work.is_unknown(bucket.seen_ms, bucket.until);
+        }
         // A twentieth is what caches give back and take again.
         (Some(true), Some(held)) if held < peak.bytes - peak.bytes / 20 => {
             peak.at_work.breaks(scene.bucket.from);
             peak.bytes = held;
         }
-        (Some(true), Some(held)) => peak.bytes = peak.bytes.max(held),
+        (Some(true), Some(held)) => {
+            peak.at_work.goes_on();
+            peak.bytes = peak.bytes.max(held);
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! A bucket, put in order: whose the processes are, which jobs they make, and what
-//! each of them held. Who is protected, and who counts as gone, is not in it.
+//! each of them held. Who is protected is not in it.
 
-use super::super::bucket::{Bucket, Judged, JudgedDevice};
-use super::super::ghosts::{Ghosts, haunt};
+use super::super::bucket::{About, Bucket, Judged, JudgedDevice};
+use super::super::ended;
 use super::super::limits::{Profile, Resolved, resolve};
 use super::super::memory::streak::Streak;
 use super::super::memory::{JobKey, JobMemory, Memory};
@@ -11,7 +11,7 @@ use super::book::Rulebook;
 use super::places::Places;
 use super::selected::Selected;
 use super::there::There;
-use crate::usage::{Gauge, RunUsage};
+use crate::usage::Gauge;
 use gpukill_proto::guard::{JudgedJob, JudgedRun, Person};
 use gpukill_proto::snapshot::DeviceId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,9 +29,6 @@ pub(crate) struct Scene<'a> {
     pub(crate) profiles: Vec<(Profile, Resolved)>,
     /// The runs of a person on a device for which the same is said.
     pub(crate) cells: Vec<Cell>,
-    /// What those use who count as gone, and on which device: it is in what a device
-    /// tells of itself still.
-    pub(crate) ghosts: Vec<(Option<usize>, &'a Judged)>,
     /// Where all these are, by name.
     pub(crate) there: There<'a>,
 }
@@ -114,6 +111,36 @@ impl Job {
 }
 
 impl Scene<'_> {
+    /// Whom a process runs as, where it is in a container that root made.
+    pub(crate) fn user_in_container(&self, run: usize) -> Option<Option<u32>> {
+        let about = &self.runs[run].judged.about;
+        // Whoever made its user namespace is behind it, whatever it runs as.
+        let is_ones_own = about.is_of_the_box == Some(false)
+            && about
+                .owner
+                .as_ref()
+                .is_some_and(|owner| owner.uid.is_some());
+        let is_shareable = about.is_in_a_container() == Some(true) && !is_ones_own;
+        is_shareable.then(|| about.user.as_ref().map(|(_, uid)| *uid))
+    }
+
+    /// Whether several users besides root have processes of a job, in one container. What
+    /// one of them does is no reason to end the others.
+    pub(crate) fn is_shared(&self, job: &Job) -> bool {
+        let users = job
+            .runs
+            .iter()
+            .filter_map(|run| self.user_in_container(*run));
+        let users: BTreeSet<_> = users.filter(|user| *user != Some(0)).collect();
+        users.len() > 1
+    }
+
+    /// Whether these processes are part of a service; `None` where that is not known.
+    pub(crate) fn is_service(&self, runs: &[usize]) -> Option<bool> {
+        let role = |run: &usize| self.runs[*run].judged.about.network.as_ref();
+        super::selected::any(runs.iter().map(|run| Some(role(run)?.is_service())))
+    }
+
     /// A job, for whoever asks.
     pub(crate) fn judged(&self, job: &Job) -> JudgedJob {
         JudgedJob {
@@ -135,25 +162,48 @@ pub(crate) struct Cell {
 /// are protected.
 #[derive(Default)]
 struct Company<'a> {
-    owner: Option<Whose<'a>>,
+    /// In a container: whose the processes of each user are. They are ended apart.
+    apart: BTreeMap<u32, Whose<'a>>,
+    /// Whose all others are.
+    together: Option<Whose<'a>>,
     spare: Option<&'static str>,
 }
 
 impl<'a> Company<'a> {
-    fn add(&mut self, owner: Option<&'a Person>, is_protected: bool) {
-        let owner = owner.map(Whose::from);
-        let is_of_another = self.owner.is_some() && owner.is_some() && self.owner != owner;
-        let spare = match () {
-            () if is_protected => Some("a process of it is protected"),
-            () if owner.is_none() => Some("whose a process of it is, is not known"),
-            () if is_of_another => Some("a process of it is somebody else's"),
-            () => None,
+    fn add(&mut self, about: &'a About, is_protected: bool) {
+        let owner = about.owner.as_ref().map(Whose::from);
+        if is_protected {
+            self.spares("a process of it is protected");
+        }
+        let Some(owner) = owner else {
+            return self.spares("whose a process of it is, is not known");
         };
-        // The same, whoever is looked at first.
-        self.spare = self.spare.max(spare);
-        self.owner = self.owner.or(owner);
+        let user = about.user.as_ref().map(|(_, uid)| *uid);
+        let user = user.filter(|_| about.is_in_a_container() == Some(true));
+        let first = match user {
+            Some(uid) => *self.apart.entry(uid).or_insert(owner),
+            None => *self.together.get_or_insert(owner),
+        };
+        if first != owner {
+            self.spares(ANOTHERS);
+        }
+    }
+
+    /// Of several reasons the same, whoever is looked at first.
+    fn spares(&mut self, why: &'static str) {
+        self.spare = self.spare.max(Some(why));
+    }
+
+    /// Why nobody ends it.
+    fn spare(&self) -> Option<&'static str> {
+        let together = self.together.as_ref();
+        let is_anothers =
+            together.is_some_and(|together| self.apart.values().any(|owner| owner != together));
+        self.spare.max(is_anothers.then_some(ANOTHERS))
     }
 }
+
+const ANOTHERS: &str = "a process of it is somebody else's";
 
 /// A process of a bucket, and what is said of it.
 type Somebody<'a> = (&'a Arc<JudgedRun>, &'a Judged, Arc<Selected>);
@@ -169,11 +219,11 @@ pub(crate) fn scene<'a>(book: &'a Rulebook, memory: &mut Memory, bucket: &'a Buc
         })
         .collect();
     memory.forget_selected();
-    let ghosts = ghosts(book, memory, &everybody);
+    update_ended(memory, &everybody);
     let mut companies: BTreeMap<&str, Company<'_>> = BTreeMap::new();
     for (_, judged, selected) in &everybody {
         let company = companies.entry(&selected.job.0).or_default();
-        company.add(judged.about.owner.as_ref(), selected.is_protected);
+        company.add(&judged.about, selected.is_protected);
     }
     let positions: BTreeMap<&DeviceId, usize> = bucket.devices.keys().zip(0..).collect();
     let mut scene = Scene {
@@ -186,23 +236,18 @@ pub(crate) fn scene<'a>(book: &'a Rulebook, memory: &mut Memory, bucket: &'a Buc
         devices: bucket.devices.iter().collect(),
         profiles: Vec::new(),
         cells: Vec::new(),
-        ghosts: Vec::new(),
         there: There::default(),
     };
     let mut index = Index::default();
     for somebody in &everybody {
-        let (key, judged, selected) = somebody;
+        let (key, _, selected) = somebody;
         if selected.is_protected {
             continue;
         }
         let device = positions.get(&key.device).copied();
-        if ghosts.hold((key.pid, key.start_ticks)) {
-            scene.ghosts.push((device, judged));
-            continue;
-        }
         let spare = companies
             .get(selected.job.0.as_str())
-            .and_then(|it| it.spare);
+            .and_then(Company::spare);
         scene.add(&mut index, somebody, device, spare);
     }
     scene.there.people = index.people;
@@ -210,19 +255,20 @@ pub(crate) fn scene<'a>(book: &'a Rulebook, memory: &mut Memory, bucket: &'a Buc
     scene
 }
 
-/// Which of these count as gone.
-fn ghosts(book: &Rulebook, memory: &mut Memory, everybody: &[Somebody<'_>]) -> Ghosts {
+/// Notes which of the jobs that were ended are there still.
+fn update_ended(memory: &mut Memory, everybody: &[Somebody<'_>]) {
     if memory.ended.is_empty() {
-        return Ghosts::default();
+        return;
     }
     let process = |key: &JudgedRun| (key.pid, key.start_ticks);
     let there: BTreeSet<_> = everybody.iter().map(|(key, ..)| process(key)).collect();
-    let jobs = everybody.iter().filter_map(|(key, _, selected)| {
+    let jobs = everybody.iter().filter_map(|(key, judged, selected)| {
         let job = selected.job_key.as_ref()?;
-        Some((process(key), job.as_ref()))
+        let user = judged.about.user.as_ref().map(|(_, uid)| *uid);
+        Some((process(key), job.as_ref(), user))
     });
     let sight = (&memory.sight, memory.until.unwrap_or_default());
-    haunt(&mut memory.ended, book, sight, &there, jobs)
+    ended::update(&mut memory.ended, sight, &there, jobs);
 }
 
 /// Positions of what is in a scene already.
@@ -235,12 +281,6 @@ struct Index<'e, 'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// How those who count as gone use a device.
-    pub(crate) fn ghosts_on(&self, device: usize) -> impl Iterator<Item = &'a RunUsage> {
-        let on_it = move |it: &&(Option<usize>, &'a Judged)| it.0 == Some(device);
-        self.ghosts.iter().filter(on_it).map(|it| &it.1.usage)
-    }
-
     fn add<'e>(
         &mut self,
         index: &mut Index<'e, 'a>,

@@ -152,6 +152,10 @@ pub(super) fn any(conditions: impl IntoIterator<Item = Option<bool>>) -> Option<
     answer
 }
 
+fn all<const N: usize>(conditions: [Option<bool>; N]) -> Option<bool> {
+    any(conditions.map(|it| it.map(|it| !it))).map(|it| !it)
+}
+
 /// Whether a list is about something; a list of nothing is about nothing, whatever
 /// is known.
 fn listed<L, T>(list: &[L], what: Option<&T>, is: impl Fn(&L, &T) -> bool) -> Option<bool> {
@@ -225,12 +229,16 @@ fn is_called(globs: &[Glob], about: &About) -> Option<bool> {
     ])
 }
 
-/// Whether its name protects it: one that is not for its user to choose. What a
-/// process calls itself is, and where its executable lies too, but for what lies where
-/// root alone writes, seen in the box's own user namespace; and root's own names are
-/// root's. In a container files lie where its image says, whoever runs it: of none there
-/// the name protects. As with kills, what is not known of these protects.
+/// Whether its name protects it. As with kills, the name counts where it is trusted: of
+/// root and system accounts, and of the display server at a seat. In a container files
+/// lie where its image says, whoever runs it: of none there the name protects. What is
+/// not known of these protects.
 fn protects_name(globs: &[Glob], about: &About) -> Option<bool> {
+    all([about.has_trusted_name, has_such_name(globs, about)])
+}
+
+/// Whether it is called so, and its executable too. Root's own names are root's.
+fn has_such_name(globs: &[Glob], about: &About) -> Option<bool> {
     let is_contained = about.is_in_a_container();
     if about.is_of_the_box == Some(false) || is_contained == Some(true) {
         return Some(false);
@@ -270,21 +278,43 @@ fn runs_command(pattern: Option<&Pattern>, about: &About) -> Option<bool> {
     }
 }
 
+/// Whether each part of `[protect]` protects it.
+fn protections(protect: &Protect, about: &About) -> [(&'static str, Option<bool>); 6] {
+    // Who it runs as inside a namespace of somebody's own is theirs to say.
+    let runs_as = match about.is_of_the_box {
+        Some(false) => Some(false),
+        Some(true) | None => runs_as(&protect.users, about),
+    };
+    let unit = listed(&protect.units, about.unit.as_ref(), |glob, it| {
+        it.as_ref().is_some_and(|unit| glob.names_unit(unit))
+    });
+    let command = runs_command(protect.command.as_ref(), about);
+    [
+        ("users names its owner", is_owner(&protect.users, about)),
+        ("users names whom it runs as", runs_as),
+        (
+            "processes names it",
+            protects_name(&protect.processes, about),
+        ),
+        ("command matches its command line", command),
+        ("images names its image", of_image(&protect.images, about)),
+        ("units names its unit", unit),
+    ]
+}
+
 fn protects(protect: &Protect, about: &About) -> Option<bool> {
-    any([
-        is_owner(&protect.users, about),
-        // Who it runs as inside a namespace of somebody's own is theirs to say.
-        match about.is_of_the_box {
-            Some(false) => Some(false),
-            Some(true) | None => runs_as(&protect.users, about),
-        },
-        protects_name(&protect.processes, about),
-        runs_command(protect.command.as_ref(), about),
-        of_image(&protect.images, about),
-        listed(&protect.units, about.unit.as_ref(), |typed, it| {
-            it.as_ref() == Some(typed)
-        }),
-    ])
+    any(protections(protect, about).map(|(_, protects)| protects))
+}
+
+/// Why no rule is about a process; `None` where rules are.
+pub(crate) fn protection(protect: &Protect, about: &About) -> Option<String> {
+    let parts = protections(protect, about);
+    let first = |wanted| parts.iter().find(|(_, protects)| *protects == wanted);
+    let known = first(Some(true)).map(|(what, _)| format!("protect.{what}"));
+    known.or_else(|| {
+        let (what, _) = first(None)?;
+        Some(format!("whether protect.{what} is not known"))
+    })
 }
 
 /// Whether lists of who may and who may not keep somebody away. That they may not

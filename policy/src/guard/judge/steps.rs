@@ -1,17 +1,25 @@
 //! The clocks go on a step: what was found confirms, warns, ends; what was not found
 //! settles; what is gone is over.
 
+mod clocks;
+
 use super::super::breaker::{Breaker, Counted};
-use super::super::bucket::Bucket;
 use super::super::clock::{Clock, Due, Opened};
+use super::super::ended::{Part, Process};
+use super::super::fit::Fit;
+use super::super::memory::proof::Proof;
 use super::super::memory::sight::Sight;
-use super::super::memory::{Clocks, JobKey, Memory, is_current};
-use super::super::victims::{Choice, Ended, choose};
+use super::super::memory::{JobKey, Memory};
+use super::super::simulated::SimulatedEnd;
+use super::super::snoozes::{Grant, Snoozes};
+use super::super::victims::{Choice, Chosen, Ended, Terms, choose, process};
+use super::super::whose::PersonKey;
 use super::book::{Course, Policy};
 use super::bounds::{Beyond, Bounds};
 use super::finding::{Excess, Finding, Findings, Held, Whom};
 use super::scene::Scene;
-use gpukill_proto::guard::{GuardMode, GuardRecord, GuardStep, RuleName, Subject, Victim};
+use clocks::{is_of_processes, outdated, over, start};
+use gpukill_proto::guard::{GuardAction, GuardMode, GuardRecord, GuardStep, RuleName, Subject};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +35,9 @@ pub(crate) fn take(
     let mut records = Vec::new();
     let mut clocks = std::mem::take(&mut memory.clocks);
     outdated(scene, &mut clocks, &mut records);
+    records.extend(memory.snoozes.settle(scene.book, scene.bucket.until));
+    let mut snoozes = std::mem::take(&mut memory.snoozes);
+    let mut fit = std::mem::take(&mut memory.fit);
     for (policy, kind) in findings.of.keys() {
         let of_rule = clocks.entry(scene.book.name(*policy, *kind)).or_default();
         of_rule.print = scene.book.print_of(*policy);
@@ -58,6 +69,8 @@ pub(crate) fn take(
             is_judged: is_whole && (is_seen || rule.kind.is_access()),
             follows,
             breaker: &mut breaker,
+            snoozes: &mut snoozes,
+            fit: &fit,
         };
         let mut whoms = start(scene, &mut of_rule.of, found, &mut room, beyond).into_iter();
         of_rule.of.retain(|subject, clock| {
@@ -73,6 +86,20 @@ pub(crate) fn take(
         });
     }
     clocks.retain(|_, of_rule| !of_rule.of.is_empty());
+    if let Some((rule, subject, clock, step)) = fit.count(scene, &clocks) {
+        let opened = clock.opened.as_ref();
+        records.extend(opened.map(|opened| GuardRecord {
+            at: scene.bucket.until,
+            rule: rule.clone(),
+            subject: subject.clone(),
+            mode: opened.mode,
+            step,
+            evidence: opened.evidence.told(),
+            message: opened.message.clone(),
+        }));
+    }
+    memory.snoozes = snoozes;
+    memory.fit = fit;
     memory.clocks = clocks;
     memory.sight = sight;
     memory.breaker = breaker;
@@ -80,93 +107,10 @@ pub(crate) fn take(
     records
 }
 
-/// Starts a clock for whom a rule holds that has none, as long as there is room. Whose
-/// the clocks are, in their order: `None` of who is gone.
-fn start(
-    scene: &Scene<'_>,
-    clocks: &mut BTreeMap<Subject, Clock>,
-    found: &BTreeMap<Whom, Finding>,
-    room: &mut usize,
-    beyond: &mut Beyond,
-) -> Vec<Option<Whom>> {
-    let whose = |clocks: &BTreeMap<Subject, Clock>| -> Vec<Option<Whom>> {
-        clocks.keys().map(|it| scene.find(it)).collect()
-    };
-    let before = whose(clocks);
-    let going: BTreeSet<Whom> = before.iter().copied().flatten().collect();
-    for (whom, finding) in found {
-        if let Finding::Holds(held) = finding
-            && !going.contains(whom)
-        {
-            let Some(left) = room.checked_sub(1) else {
-                beyond.violations += 1;
-                continue;
-            };
-            *room = left;
-            let since = held.since.unwrap_or(scene.bucket.from);
-            let clock = clocks.entry(scene.subject(*whom));
-            clock.or_insert_with(|| Clock::starting(since));
-        }
-    }
-    // Mostly none begins.
-    if clocks.len() == before.len() {
-        before
-    } else {
-        whose(clocks)
-    }
-}
-
-/// What the rules no longer say, or say otherwise, is over.
-fn outdated(
-    scene: &Scene<'_>,
-    clocks: &mut BTreeMap<RuleName, Clocks>,
-    records: &mut Vec<GuardRecord>,
-) {
-    clocks.retain(|rule, of_rule| {
-        let is_current = is_current(scene.book, rule, of_rule.print)
-            && scene
-                .book
-                .find(&rule.source)
-                .is_some_and(|policy| scene.book.course(policy, rule.kind).is_some());
-        if !is_current {
-            for (subject, clock) in &of_rule.of {
-                let over = over(scene.bucket, rule, subject, clock);
-                records.extend(over.map(|over| GuardRecord {
-                    step: GuardStep::Outdated,
-                    is_rehearsed: false,
-                    ..over
-                }));
-            }
-        }
-        is_current
-    });
-}
-
-fn over(bucket: &Bucket, rule: &RuleName, subject: &Subject, clock: &Clock) -> Option<GuardRecord> {
-    let opened = clock.opened.as_ref()?;
-    Some(GuardRecord {
-        at: bucket.until,
-        rule: rule.clone(),
-        subject: subject.clone(),
-        mode: opened.mode,
-        step: GuardStep::Over,
-        evidence: opened.evidence.told(),
-        message: opened.message.clone(),
-        is_rehearsed: clock.is_rehearsed(),
-    })
-}
-
-/// Whether it is no more once its processes are gone: who comes after them is another.
-const fn is_of_processes(subject: &Subject) -> bool {
-    match subject {
-        Subject::Job(_) | Subject::Run(_) => true,
-        Subject::Person(_)
-        | Subject::PersonOn(..)
-        | Subject::Group(_)
-        | Subject::GroupOn(..)
-        | Subject::Device(_) => false,
-    }
-}
+/// How many jobs of one person are being ended at once. Each takes a thread and a look at
+/// all processes, and up to two minutes; the others wait, so that nobody keeps the guard from
+/// other people's jobs.
+const MAX_UNDER_WAY: usize = 4;
 
 /// A look at one rule.
 struct Look<'l, 'a> {
@@ -184,6 +128,8 @@ struct Look<'l, 'a> {
     /// not, or after nobody looked, nobody is ended.
     follows: bool,
     breaker: &'l mut Breaker,
+    snoozes: &'l mut Snoozes,
+    fit: &'l Fit,
 }
 
 impl<'l> Look<'l, '_> {
@@ -196,20 +142,46 @@ impl<'l> Look<'l, '_> {
         ended: &mut Ended,
     ) -> bool {
         if let Some(since) = held.since {
-            clock.since = since;
+            clock.holds_since(self.rule.kind, since);
         }
         self.course = self.course_of(subject, held);
+        let is_spared_service = self.course.action == GuardAction::Terminate
+            && self.rule.kind.spares_services()
+            && !self.scene.book.ends_services(self.of_rule.0)
+            && self.is_service(held);
+        let is_doubted = !self.is_dry_run() && self.fit.only_warns(self.rule.kind);
+        if is_spared_service || is_doubted {
+            self.course.to_mut().action = GuardAction::Warn;
+        }
         let at = self.scene.bucket.until;
         let since = clock.since;
-        let proof = || held.proof(self.scene, since);
-        let turn = clock.holds(self.rule.kind, &self.course, at, proof);
+        let proof = || Proof {
+            is_spared_service,
+            ..held.proof(self.scene, since)
+        };
+        let processes = || {
+            held.runs
+                .iter()
+                .map(|run| process(self.scene, *run))
+                .collect()
+        };
+        let snoozes = self.snoozes.of(self.rule, subject, at, processes);
+        let turn = clock.holds(self.rule.kind, &self.course, (at, &snoozes), proof);
         for step in turn.steps {
             self.record(subject, step, clock);
         }
         if turn.due != Due::Nobody && self.follows {
-            self.ends(subject, clock, held, &turn.due, ended);
+            self.ends(subject, clock, held, (&turn.due, &snoozes), ended);
         }
+        self.update_simulated(subject, clock);
         true
+    }
+
+    /// Whether it is about a service: the whole job counts.
+    fn is_service(&self, held: &Held) -> bool {
+        let jobs = held.runs.iter().filter_map(|run| self.scene.runs[*run].job);
+        let mut runs = jobs.map(|job| &self.scene.jobs[job].runs);
+        runs.any(|runs| self.scene.is_service(runs) == Some(true))
     }
 
     /// What comes of it for whoever this is: where that is one person, their own policy may
@@ -234,20 +206,22 @@ impl<'l> Look<'l, '_> {
         subject: &Subject,
         clock: &mut Clock,
         held: &Held,
-        due: &Due,
+        (due, snoozes): (&Due, &BTreeMap<u32, Grant>),
         ended: &mut Ended,
     ) {
         if held.excess != Excess::All && self.is_cooling(subject, clock, ended) {
             return clock.looks_anew();
         }
-        let left_to = clock.opened.as_ref().and_then(|it| it.left_to.clone());
-        match choose(
-            self.scene,
-            held,
-            ended,
-            left_to.as_ref(),
-            (due, self.course.mode),
-        ) {
+        let nothing = BTreeMap::new();
+        let opened = clock.opened.as_ref();
+        let terms = Terms {
+            due,
+            mode: self.course.mode,
+            left_to: opened.and_then(|it| it.left_to.as_ref()),
+            snoozes,
+            simulated: opened.map_or(&nothing, |it| &it.simulated),
+        };
+        match choose(self.scene, held, ended, &terms) {
             Choice::Nobody(why) => {
                 let why = || why.told(self.scene, self.rule.kind);
                 if let Some(step) = clock.spared(why) {
@@ -256,7 +230,7 @@ impl<'l> Look<'l, '_> {
             }
             Choice::NotDue => {}
             Choice::NotYet => clock.looks_anew(),
-            Choice::Job { job, victim } => self.chosen(subject, clock, (job, victim), ended),
+            Choice::Job(chosen) => self.chosen(subject, clock, chosen, ended),
         }
     }
 
@@ -280,25 +254,19 @@ impl<'l> Look<'l, '_> {
         of_this || of_device
     }
 
-    fn chosen(
-        &mut self,
-        subject: &Subject,
-        clock: &mut Clock,
-        (job, victim): (usize, Victim),
-        ended: &mut Ended,
-    ) {
+    fn chosen(&mut self, subject: &Subject, clock: &mut Clock, chosen: Chosen, ended: &mut Ended) {
         let at = self.scene.bucket.until;
-        let key = JobKey::clone(&self.scene.jobs[job].key);
+        let key = JobKey::clone(&self.scene.jobs[chosen.job].key);
         let mode = self.course.mode;
         // A rule that is only rehearsed while others act ends nobody that counts.
         let is_rehearsed = mode == GuardMode::DryRun && !self.is_dry_run();
-        let stays = victim.leave_to.is_some() || is_rehearsed;
+        let stays = chosen.victim.leave_to.is_some() || is_rehearsed;
         if stays {
             clock.looks_anew();
             if let Some(opened) = &mut clock.opened {
                 opened.left_to = Some(key);
             }
-            self.record(subject, GuardStep::Ended(victim), clock);
+            self.record(subject, GuardStep::Ended(chosen.victim), clock);
             return;
         }
         let most = self.scene.book.rules().enforcement.max_ended;
@@ -306,21 +274,67 @@ impl<'l> Look<'l, '_> {
             true => Counted::Rehearsed,
             false => Counted::Ended,
         };
-        if !self.breaker.lets(counted, most) {
-            if let Some(ended) = self.breaker.trips(counted, at) {
+        let person = PersonKey::from(&chosen.victim.job.owner);
+        if !self.is_dry_run() && ended.under_way(&person) >= MAX_UNDER_WAY {
+            return clock.looks_anew();
+        }
+        if !self.breaker.allows(counted, &person, most) {
+            if let Some(ended) = self.breaker.trip(counted, most, at) {
                 self.record(subject, GuardStep::Tripped { ended }, clock);
             }
-            // Rehearsed, all are told of; else nobody is ended any more.
+            // A dry run goes on, and tells of all; else nobody is ended any more.
             if !self.is_dry_run() {
                 clock.looks_anew();
                 return;
             }
         }
-        self.breaker.counts(counted, at);
-        ended.end(self.scene, job, self.rule);
+        self.breaker.add(counted, person, at);
         clock.ended(at);
-        ended.shows(&key, clock.open(self.rule, subject), &victim);
-        self.record(subject, GuardStep::Ended(victim), clock);
+        if self.is_dry_run() {
+            let processes = chosen.runs.iter().map(|run| process(self.scene, *run));
+            let open = clock.open(self.rule, subject);
+            let end = open.map(|open| SimulatedEnd::of(open, &chosen.victim, processes.collect()));
+            if let (Some(opened), Some(end)) = (&mut clock.opened, end) {
+                opened.simulated.insert((key, chosen.part), end);
+            }
+        } else {
+            ended.end(self.scene, &chosen, self.rule);
+        }
+        self.record(subject, GuardStep::Ended(chosen.victim), clock);
+    }
+
+    /// Notes which processes are there still of the jobs that a dry run would have ended.
+    fn update_simulated(&self, subject: &Subject, clock: &mut Clock) {
+        let is_any = |clock: &Clock| {
+            clock
+                .opened
+                .as_ref()
+                .is_some_and(|it| !it.simulated.is_empty())
+        };
+        if !is_any(clock) || !self.is_in_sight(subject, clock) {
+            return;
+        }
+        let simulated = clock.opened.iter_mut().flat_map(|it| &mut it.simulated);
+        for ((_, part), end) in simulated {
+            let job = match self.scene.find(&end.violation.subject) {
+                Some(Whom::Job(job)) => self.scene.jobs[job].runs.as_slice(),
+                _ => &[],
+            };
+            let is_of_part = |run: &&usize| {
+                let user = self.scene.user_in_container(**run).map(Part);
+                part.is_none() || user == *part
+            };
+            let runs = job.iter().filter(is_of_part);
+            let now: BTreeSet<Process> = runs.map(|run| process(self.scene, *run)).collect();
+            // Where all have gone, a job of this name is another one.
+            end.processes = match end.processes.is_disjoint(&now) {
+                true => BTreeSet::new(),
+                false => now,
+            };
+        }
+        if let Some(opened) = &mut clock.opened {
+            opened.simulated.retain(|_, end| !end.processes.is_empty());
+        }
     }
 
     fn is_dry_run(&self) -> bool {
@@ -329,6 +343,7 @@ impl<'l> Look<'l, '_> {
 
     /// Whether the clock stays.
     fn holds_not(&mut self, subject: &Subject, clock: &mut Clock, is_there: bool) -> bool {
+        self.update_simulated(subject, clock);
         let is_over = match (is_there, self.is_judged) {
             _ if !self.is_in_sight(subject, clock) => {
                 clock.lost_sight();
@@ -336,13 +351,14 @@ impl<'l> Look<'l, '_> {
             }
             (false, _) if is_of_processes(subject) || clock.has_ended_somebody() => true,
             // Whoever ends their own for a moment may be back in the next.
-            (_, true) => clock.holds_not(self.scene.bucket.seen_ms, self.course.settled_ms),
+            (_, true) => clock.holds_not(self.rule.kind, self.scene.bucket, self.course.settled_ms),
             (_, false) => {
                 clock.lost_sight();
                 false
             }
         };
         if is_over {
+            self.snoozes.begin_anew(self.rule, subject);
             let over = over(self.scene.bucket, self.rule, subject, clock);
             self.records.extend(over);
         }
@@ -376,7 +392,6 @@ impl<'l> Look<'l, '_> {
             step,
             evidence: opened.evidence.told(),
             message: self.course.message.clone(),
-            is_rehearsed: false,
         });
     }
 }

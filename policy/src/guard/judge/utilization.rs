@@ -1,15 +1,15 @@
 //! How much work: of persons and groups on each device, and of all on it, by the mean
-//! over the window that the rules set. Time of which it is not known counts as none.
+//! over the window that the rules set. The time that a process was not there counts as
+//! none; the time without a reading counts as the rest does, as long as it is little.
 
 use super::super::limits::milliseconds;
-use super::super::memory::window::{Load, Window};
+use super::super::memory::window::{Load, Part as _, Window};
 use super::super::memory::{Memory, keep};
 use super::amounts::sum;
 use super::book::Policy;
 use super::finding::{Excess, Findings, Held, Whom};
-use super::scene::{Amount, Scene, is_known};
+use super::scene::{Amount, Scene};
 use super::scope::{Scope, of_groups, of_persons};
-use crate::usage::Gauge;
 use gpukill_proto::guard::{Measured, RuleKind};
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
@@ -45,7 +45,7 @@ pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
             let window = memory.loads.entry(Arc::clone(run.key));
             let window = window.or_insert_with(|| Window::from(bucket.from));
             let usage = &run.judged.usage;
-            let load = load(&usage.utilization, bucket.seen_ms, usage.held_ms);
+            let load = Load::of(&usage.utilization, bucket.seen_ms, usage.held_ms);
             window.add(length, bucket.from, bucket.until, load);
             run.load = mean(window, length, bucket.until, run.judged.first_seen);
         }
@@ -58,24 +58,13 @@ pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
     let is_asked = rules.gpus.iter().any(|it| it.max_utilization.is_some());
     let mut old = std::mem::take(&mut memory.devices);
     if is_asked {
-        for (position, (id, device)) in scene.devices.iter().enumerate() {
+        for (id, device) in &scene.devices {
             if leaving.contains(*id) {
                 continue;
             }
             let window = old.remove(*id);
             let mut window = window.unwrap_or_else(|| Window::from(bucket.from));
-            let mut load = load(&device.usage.utilization, bucket.seen_ms, bucket.seen_ms);
-            for ghost in scene.ghosts_on(position) {
-                let of_ghost = self::load(&ghost.utilization, bucket.seen_ms, ghost.held_ms);
-                load.is_unknown |= of_ghost.is_unknown;
-                // All of it may be the ghost's.
-                let least = if of_ghost.is_unknown {
-                    u64::MAX
-                } else {
-                    of_ghost.total
-                };
-                load.total = load.total.saturating_sub(least);
-            }
+            let load = Load::of(&device.usage.utilization, bucket.seen_ms, bucket.seen_ms);
             window.add(length, bucket.from, bucket.until, load);
             memory.devices.insert((*id).clone(), window);
         }
@@ -96,27 +85,17 @@ fn leaving(memory: &Memory, scene: &Scene<'_>) -> BTreeSet<DeviceId> {
     runs.map(|run| run.key.device.clone()).collect()
 }
 
-fn load(gauge: &Gauge, seen_ms: u64, held_ms: u64) -> Load {
-    Load {
-        seen_ms,
-        total: u64::try_from(gauge.total).unwrap_or(u64::MAX),
-        is_unknown: !is_known(gauge, held_ms),
-    }
-}
-
 /// The mean over the whole window: what is not in it yet counts as none.
 fn mean(window: &Window<Load>, length: u64, until: Timestamp, began: Timestamp) -> Amount {
-    let (mut seen, mut total, mut is_known) = (0_u64, 0_u64, true);
+    let mut load = Load::default();
     for slot in window.slots() {
-        seen = seen.saturating_add(slot.part.seen_ms);
-        total = total.saturating_add(slot.part.total);
-        is_known &= !slot.part.is_unknown;
+        load.merge(slot.part);
     }
-    let over = seen.max(length).max(1);
+    let over = load.seen_ms.max(length).max(1);
     let covers = window.covers(length, until, began);
     Amount {
-        value: total.saturating_add(over / 2) / over,
-        is_known: is_known && covers.is_some(),
+        value: load.worked().saturating_add(over / 2) / over,
+        is_known: load.is_known() && covers.is_some(),
     }
 }
 

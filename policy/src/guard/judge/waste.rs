@@ -1,11 +1,12 @@
 //! Whether a job holds much for long, and does little with it.
 
 use super::super::limits::milliseconds;
-use super::super::memory::window::{Waste, Window};
+use super::super::memory::window::{Load, Part as _, Waste, Window};
 use super::super::memory::{ConductMemory, keep};
 use super::conduct::Concern;
 use super::finding::{Excess, Findings, Held, Whom};
-use super::scene::{Scene, is_known};
+use super::idle::UNKNOWN_ROLE;
+use super::scene::Scene;
 use gpukill_proto::guard::{Measured, RuleKind};
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use std::sync::Arc;
@@ -41,6 +42,12 @@ pub(crate) fn judge(
             Wastes::Unknown(why) => {
                 findings.unknown(concern.policy, RuleKind::Waste, whom, why);
             }
+            Wastes::With(_)
+                if scene.is_service(&scene.jobs[job].runs).is_none()
+                    && !scene.book.ends_services(concern.policy) =>
+            {
+                findings.unknown(concern.policy, RuleKind::Waste, whom, UNKNOWN_ROLE);
+            }
             Wastes::With(value) => {
                 let limit = u64::from(terms.below.0);
                 let length = i64::try_from(length).unwrap_or(i64::MAX);
@@ -65,10 +72,10 @@ fn part(scene: &Scene<'_>, runs: &[usize]) -> Waste {
     for run in runs {
         let run = &scene.runs[*run];
         let usage = &run.judged.usage;
-        let total = u64::try_from(usage.utilization.total).unwrap_or(u64::MAX);
-        part.held_ms = part.held_ms.saturating_add(usage.held_ms);
-        part.total = part.total.saturating_add(total);
-        part.is_load_unknown |= !is_known(&usage.utilization, usage.held_ms);
+        let load = Load::of(&usage.utilization, scene.bucket.seen_ms, usage.held_ms);
+        part.held_ms = part.held_ms.saturating_add(load.held_ms);
+        part.known_ms = part.known_ms.saturating_add(load.known_ms);
+        part.total = part.total.saturating_add(load.total);
         part.least = part.least.saturating_add(run.memory.value);
         part.is_memory_unknown |= !run.memory.is_known;
     }
@@ -93,12 +100,12 @@ fn wastes(
     if covers == Some(false) {
         return Wastes::No;
     }
-    let (mut total, mut held) = (0_u128, 0_u128);
-    let (mut is_load_unknown, mut may_have_held_less) = (false, false);
+    let mut load = Load::default();
+    let mut may_have_held_less = false;
     for Waste {
         held_ms,
         total: worked,
-        is_load_unknown: is_unknown,
+        known_ms,
         least,
         is_memory_unknown,
     } in window.slots().map(|slot| &slot.part)
@@ -108,21 +115,26 @@ fn wastes(
             return Wastes::No;
         }
         may_have_held_less |= has_held_less;
-        is_load_unknown |= is_unknown;
-        total += u128::from(*worked);
-        held += u128::from(*held_ms);
+        load.merge(Load {
+            seen_ms: *held_ms,
+            held_ms: *held_ms,
+            known_ms: *known_ms,
+            total: *worked,
+        });
     }
-    if total >= u128::from(terms.below.0) * held {
+    let held = load.held_ms;
+    if load.worked() >= u64::from(terms.below.0).saturating_mul(held) {
         return Wastes::No;
     }
     if covers.is_none() {
         return Wastes::Unknown("what it did before it was looked at is not known");
     }
-    if is_load_unknown {
+    // Where readings are missing it may have worked as hard as it can.
+    if load.most() >= u64::from(terms.below.0).saturating_mul(held) {
         return Wastes::Unknown("whether it worked all the time is not known");
     }
     if may_have_held_less {
         return Wastes::Unknown("how much memory it held all the time is not known");
     }
-    Wastes::With(u64::try_from(total.checked_div(held).unwrap_or(0)).unwrap_or(u64::MAX))
+    Wastes::With(load.total.checked_div(load.known_ms).unwrap_or(0))
 }

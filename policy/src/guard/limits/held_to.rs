@@ -2,9 +2,16 @@
 
 use super::{Governed, Limit, PERSONAL, resolve, value};
 use crate::guard::bucket::About;
-use crate::guard::judge::{Policy, Rulebook, Selected};
+use crate::guard::judge::{Policy, Rulebook, Selected, protection};
 use crate::guard::schedule::Civil;
 use gpukill_proto::guard::RuleKind;
+
+/// Why no rule is about a process, as `[protect]` names it or may; `None` where rules are.
+#[must_use]
+pub fn protected(book: &Rulebook, about: &About) -> Option<String> {
+    let rules = book.rules();
+    protection(&rules.protect, &about.by(rules.person))
+}
 
 /// Which limits hold for a process's owner at a moment: those of the person, of the
 /// groups that they belong to with it, and of the time; and what it must not do itself.

@@ -2,7 +2,7 @@
 //! each bucket, and mostly nobody asks. Written down it is what is told.
 
 use super::super::bucket::About;
-use gpukill_proto::guard::{Evidence, JudgedRun, Measured, Told};
+use gpukill_proto::guard::{Evidence, JudgedRun, Measured, ProcessContext, Told};
 use gpukill_proto::rogue::Threat;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,7 @@ pub(crate) struct Proof {
     pub(crate) count: u32,
     pub(crate) unknown: u32,
     pub(crate) threat: Option<Threat>,
+    pub(crate) is_spared_service: bool,
 }
 
 /// One process in it.
@@ -30,6 +31,8 @@ pub(crate) struct Seen {
     pub(crate) memory: Option<u64>,
     /// Percent.
     pub(crate) utilization: Option<u32>,
+    /// Connections of others to its job.
+    pub(crate) clients: Option<u32>,
 }
 
 impl Proof {
@@ -42,6 +45,7 @@ impl Proof {
             count: self.count,
             unknown: self.unknown,
             threat: self.threat,
+            is_spared_service: self.is_spared_service,
         }
     }
 }
@@ -58,6 +62,12 @@ impl Seen {
             memory: self.memory,
             utilization: self.utilization,
             job: about.job.as_ref().map(|(_, shown)| shown.clone()),
+            context: ProcessContext {
+                unit: about.unit.clone().flatten(),
+                image: about.image.clone().flatten(),
+                network_role: about.network.clone(),
+                clients: self.clients,
+            },
         }
     }
 }
@@ -77,6 +87,7 @@ impl From<Evidence> for Proof {
             count: evidence.count,
             unknown: evidence.unknown,
             threat: evidence.threat,
+            is_spared_service: evidence.is_spared_service,
         }
     }
 }
@@ -88,6 +99,9 @@ impl From<Told> for Seen {
             owner: told.owner,
             name: told.name,
             job: told.job.map(|shown| (shown.clone(), shown)),
+            unit: told.context.unit.map(Some),
+            image: told.context.image.map(Some),
+            network: told.context.network_role,
             ..About::default()
         };
         Self {
@@ -96,6 +110,7 @@ impl From<Told> for Seen {
             gpu_index: told.gpu_index,
             memory: told.memory,
             utilization: told.utilization,
+            clients: told.context.clients,
         }
     }
 }

@@ -1,4 +1,7 @@
 //! Since when something has been so without a break, as far as that is known.
+//!
+//! A short time of which nothing is known, as of a poll that came late, neither counts nor
+//! breaks it; a longer one begins it anew.
 
 use super::super::limits::milliseconds;
 use gpukill_proto::units::Timestamp;
@@ -11,17 +14,43 @@ pub(crate) struct Streak {
     since: Timestamp,
     /// Until when it was last not so.
     broken: Option<Timestamp>,
-    /// Until when it was last not known.
+    /// Until when it was last not known for too long.
     unknown: Option<Timestamp>,
+    /// For how many milliseconds since it began it was not known.
+    #[serde(default)]
+    missing_ms: u64,
+    /// For how many of these, up to now, without a look at which it was known.
+    #[serde(default)]
+    missing_in_a_row_ms: u64,
 }
+
+/// So many milliseconds without a reading are short: three samples of ten seconds, or a
+/// daemon that is started anew. Longer ones begin a streak anew.
+pub(crate) const SHORT: u64 = 30_000;
+
+/// The same of all that is missing in a streak, where one part in so many is more.
+pub(crate) const SHARE: u64 = 20;
 
 /// Whether something was so for a whole time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Through {
-    /// Since then.
-    Since(Timestamp),
+    /// Since then, and for so many milliseconds of which it is known.
+    Since(Timestamp, u64),
     Not,
     Unknown,
+}
+
+impl Through {
+    /// Whether both were so, and since when.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Not, _) | (_, Self::Not) => Self::Not,
+            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
+            (Self::Since(one, for_one), Self::Since(other, for_other)) => {
+                Self::Since(one.max(other), for_one.min(for_other))
+            }
+        }
+    }
 }
 
 impl Streak {
@@ -30,38 +59,53 @@ impl Streak {
             since,
             broken: None,
             unknown: None,
+            missing_ms: 0,
+            missing_in_a_row_ms: 0,
         }
     }
 
     /// It was not so, until then.
     pub(crate) fn breaks(&mut self, until: Timestamp) {
         self.broken = self.broken.max(Some(until));
+        (self.missing_ms, self.missing_in_a_row_ms) = (0, 0);
     }
 
-    /// It was not known, until then.
-    pub(crate) fn is_unknown(&mut self, until: Timestamp) {
-        self.unknown = self.unknown.max(Some(until));
+    /// It was so.
+    pub(crate) const fn goes_on(&mut self) {
+        self.missing_in_a_row_ms = 0;
     }
 
-    /// Whether it was so for all of `length` up to `until`; `began` is since when it
-    /// could be so at all.
+    /// It was not known for so many milliseconds, until then.
+    pub(crate) fn is_unknown(&mut self, ms: u64, until: Timestamp) {
+        self.missing_ms = self.missing_ms.saturating_add(ms);
+        self.missing_in_a_row_ms = self.missing_in_a_row_ms.saturating_add(ms);
+        let bearable = milliseconds(until.since(self.start())) / SHARE;
+        if self.missing_in_a_row_ms > SHORT || self.missing_ms > bearable.max(SHORT) {
+            self.unknown = self.unknown.max(Some(until));
+            self.missing_ms = 0;
+        }
+    }
+
+    /// Whether it was so for all of `length` up to `until`, of which it is known; `began`
+    /// is since when it could be so at all.
     pub(crate) fn through(&self, length: u64, until: Timestamp, began: Timestamp) -> Through {
-        let is_within = |moment: Timestamp| milliseconds(until.since(moment)) < length;
-        if self.broken.is_some_and(is_within) {
+        let since = |moment: Timestamp| milliseconds(until.since(moment));
+        // It was not so, or not there, for so long: that nothing is known of a moment
+        // changes nothing.
+        if since(self.broken.map_or(began, |broken| broken.max(began))) < length {
             return Through::Not;
         }
-        if self.unknown.is_some_and(is_within) {
-            return Through::Unknown;
+        let known = since(self.start()).saturating_sub(self.missing_ms);
+        if known >= length {
+            Through::Since(self.start(), known)
+        } else {
+            Through::Unknown
         }
-        if is_within(self.since) {
-            // What was before it was looked at is not known.
-            return if began < self.since && !is_within(began) {
-                Through::Unknown
-            } else {
-                Through::Not
-            };
-        }
+    }
+
+    /// Since when it may have been so without a break.
+    fn start(&self) -> Timestamp {
         let last = self.broken.max(self.unknown);
-        Through::Since(last.map_or(self.since, |last| last.max(self.since)))
+        last.map_or(self.since, |last| last.max(self.since))
     }
 }

@@ -4,6 +4,7 @@
 //! again sees the same.
 
 use super::super::limits::milliseconds;
+use crate::usage::Gauge;
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -86,20 +87,59 @@ impl<P: Part> Window<P> {
 }
 
 /// Utilisation.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) seen_ms: u64,
-    /// Percent × milliseconds.
+    /// Of which it could be worked: the device was held, or may have been.
+    pub(crate) held_ms: u64,
+    /// Of which a reading tells.
+    pub(crate) known_ms: u64,
+    /// Percent × milliseconds, of the time that is known.
     pub(crate) total: u64,
-    /// Something that would add to it is not known.
-    pub(crate) is_unknown: bool,
 }
 
 impl Part for Load {
     fn merge(&mut self, later: Self) {
         self.seen_ms = self.seen_ms.saturating_add(later.seen_ms);
+        self.held_ms = self.held_ms.saturating_add(later.held_ms);
+        self.known_ms = self.known_ms.saturating_add(later.known_ms);
         self.total = self.total.saturating_add(later.total);
-        self.is_unknown |= later.is_unknown;
+    }
+}
+
+impl Load {
+    /// Of a stretch of so much time, in which a device was held for so long.
+    pub(crate) fn of(gauge: &Gauge, seen_ms: u64, held_ms: u64) -> Self {
+        // Where the device did not tell who uses it, it may have been held all the time.
+        let held_ms = if gauge.is_failed { seen_ms } else { held_ms };
+        Self {
+            seen_ms,
+            held_ms,
+            known_ms: gauge.known_ms.min(held_ms),
+            total: u64::try_from(gauge.total).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Whether readings tell of it: single polls without one say nothing else of the rest.
+    pub(crate) const fn is_known(&self) -> bool {
+        // Nine tenths: a process's first poll has no reading, and a driver misses some.
+        self.held_ms > 0 && self.known_ms.saturating_mul(10) >= self.held_ms.saturating_mul(9)
+    }
+
+    /// The most that it may be, in percent × milliseconds.
+    pub(crate) const fn most(&self) -> u64 {
+        let unknown = self.held_ms.saturating_sub(self.known_ms);
+        self.total.saturating_add(unknown.saturating_mul(100))
+    }
+
+    /// Percent × milliseconds of the whole time that it was held: where it is known, as if
+    /// the rest had been like what readings tell of; else the least that it may be.
+    pub(crate) fn worked(&self) -> u64 {
+        if !self.is_known() || self.known_ms == 0 {
+            return self.total;
+        }
+        let worked = u128::from(self.total) * u128::from(self.held_ms) / u128::from(self.known_ms);
+        u64::try_from(worked).unwrap_or(u64::MAX)
     }
 }
 
@@ -110,7 +150,8 @@ pub(crate) struct Waste {
     pub(crate) held_ms: u64,
     /// Percent × milliseconds.
     pub(crate) total: u64,
-    pub(crate) is_load_unknown: bool,
+    /// How much of that time readings tell of.
+    pub(crate) known_ms: u64,
     /// The least that it held, in bytes, as far as is known.
     pub(crate) least: u64,
     pub(crate) is_memory_unknown: bool,
@@ -120,7 +161,7 @@ impl Part for Waste {
     fn merge(&mut self, later: Self) {
         self.held_ms = self.held_ms.saturating_add(later.held_ms);
         self.total = self.total.saturating_add(later.total);
-        self.is_load_unknown |= later.is_load_unknown;
+        self.known_ms = self.known_ms.saturating_add(later.known_ms);
         self.least = self.least.min(later.least);
         self.is_memory_unknown |= later.is_memory_unknown;
     }
@@ -133,9 +174,6 @@ pub(crate) struct Held {
     pub(crate) total: u64,
     pub(crate) known_ms: u64,
     pub(crate) is_unknown: bool,
-    /// Of its first bucket and its last, in bytes.
-    pub(crate) first: u64,
-    pub(crate) last: u64,
 }
 
 impl Part for Held {
@@ -143,6 +181,5 @@ impl Part for Held {
         self.total = self.total.saturating_add(later.total);
         self.known_ms = self.known_ms.saturating_add(later.known_ms);
         self.is_unknown |= later.is_unknown;
-        self.last = later.last;
     }
 }

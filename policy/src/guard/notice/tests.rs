@@ -14,7 +14,6 @@ use gpukill_proto::rogue::Threat;
 use gpukill_proto::snapshot::DeviceId;
 
 const MINUTE: i64 = 60_000;
-
 /// 12:00 on a Thursday.
 const NOON: Timestamp = Timestamp(12 * 60 * MINUTE);
 
@@ -42,6 +41,7 @@ fn told(pid: u32, owner: &str, gpu_index: u32) -> Told {
         memory: Some(12 * GIB),
         utilization: Some(0),
         job: Some("session 3".into()),
+        context: Default::default(),
     }
 }
 
@@ -71,9 +71,9 @@ fn warned(source: RuleSource, kind: RuleKind, subject: Subject, runs: Vec<Told>)
             runs,
             unknown: 0,
             threat: None,
+            is_spared_service: false,
         },
         message: None,
-        is_rehearsed: false,
     }
 }
 

@@ -5,9 +5,12 @@ use super::bounds;
 use super::field::{Entry, Field, Keys, Of, Shown, put};
 use super::shared::{MEASURES, MEMBERS};
 use super::value::Unit;
+use crate::guard::judge::has_grace;
 use crate::guard::rules::{Behaviour, Conduct, Glob, GpuSelector, Measures, Members, Pattern};
+use crate::usage::CPU_STEPS;
 use gpukill_proto::rogue::{Risk, Threat};
 use gpukill_proto::units::{Bytes, Percent};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A rule, before it is known to be about one thing.
@@ -25,6 +28,7 @@ pub(super) struct Draft {
     idle: Option<Duration>,
     idle_min_memory: Bytes,
     idle_with_connections: bool,
+    idle_cpu_below: Option<Percent>,
     waste_below: Option<Percent>,
     waste_min_memory: Bytes,
     waste_hours: Option<Duration>,
@@ -35,6 +39,7 @@ pub(super) struct Draft {
     growth_hours: Option<Duration>,
     rogue_risk: Option<Risk>,
     rogue_threats: Option<Vec<Threat>>,
+    ends_services: bool,
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -72,6 +77,7 @@ impl Draft {
             gpus: self.gpus,
             processes: self.processes,
             command: self.command,
+            ends_services: self.ends_services,
             measures: self.measures,
         })
     }
@@ -83,6 +89,7 @@ impl Draft {
             limit,
             min_memory: self.idle_min_memory,
             with_connections: self.idle_with_connections,
+            cpu_below: self.idle_cpu_below,
         });
         let waste = self.waste_below.map(|below| Conduct::Waste {
             below,
@@ -112,9 +119,17 @@ pub(super) const CONDUCTS: [(&str, &[&str]); 6] = [
     ("duration_limit_hours", &[]),
     (
         "idle_limit_minutes",
-        &["idle_min_memory_gb", "idle_with_connections"],
+        &[
+            "idle_min_memory_gb",
+            "idle_with_connections",
+            "idle_cpu_below_pct",
+            "services",
+        ],
     ),
-    ("waste_below_pct", &["waste_min_memory_gb", "waste_hours"]),
+    (
+        "waste_below_pct",
+        &["waste_min_memory_gb", "waste_hours", "services"],
+    ),
     (
         "runaway_above_pct",
         &["runaway_minutes", "runaway_orphaned"],
@@ -140,11 +155,16 @@ impl Entry for Draft {
         at.check_named();
         let said = CONDUCTS.iter().filter(|(key, _)| at.has(key));
         let said: Vec<&str> = said.map(|(key, _)| *key).collect();
-        for (key, more) in CONDUCTS {
-            for more in more {
-                if at.has(more) && !said.contains(&key) {
-                    at.wrong(format!("says {more}, and no {key}"));
-                }
+        let mores: BTreeSet<&str> = CONDUCTS
+            .iter()
+            .flat_map(|(_, more)| *more)
+            .copied()
+            .collect();
+        for more in mores {
+            let has_it = CONDUCTS.iter().filter(|(_, all)| all.contains(&more));
+            let keys: Vec<&str> = has_it.map(|(key, _)| *key).collect();
+            if at.has(more) && !keys.iter().any(|key| said.contains(key)) {
+                at.wrong(format!("says {more}, and no {}", keys.join(" or ")));
             }
         }
         let all = CONDUCTS.map(|(key, _)| key).join(", ");
@@ -153,9 +173,19 @@ impl Entry for Draft {
                 "does not say what must not be done",
                 Some(format!("write one of {all}")),
             ),
-            [_] => {
+            [key] => {
                 let mut conducts = self.conducts();
                 self.conduct = conducts.pop();
+                let guesses = self.conduct.as_ref();
+                let guesses = guesses.is_some_and(|conduct| has_grace(conduct.kind()));
+                if guesses && self.measures.grace == Some(Duration::ZERO) {
+                    at.wrong_with(
+                        format!("{key} has no grace: somebody who is about to work is not warned"),
+                        Some(
+                            "write a grace of a minute or more, or none for the default".to_owned(),
+                        ),
+                    );
+                }
             }
             [..] => at.wrong_with(
                 format!("is about several things: {}", said.join(", ")),
@@ -239,6 +269,13 @@ const CONDUCT: &[Field<Draft>] = &[
         set: |it, at| put(&mut it.idle_with_connections, at.truth()),
     },
     Field {
+        name: "idle_cpu_below_pct",
+        shown: Shown::Example("10"),
+        help: "While they take less of a processor core than this at all times: 1, 2, 5, 10, 20, 50\n\
+               or 100. It counts the processes that hold a GPU; what is not known is not idle.",
+        set: |it, at| it.idle_cpu_below = at.percent_of(&CPU_STEPS),
+    },
+    Field {
         name: "waste_below_pct",
         shown: Shown::Example("10"),
         help: "Their mean utilisation is below this.",
@@ -256,6 +293,18 @@ const CONDUCT: &[Field<Draft>] = &[
         help: "For so long; an hour where nothing is said.",
         set: |it, at| {
             it.waste_hours = at.duration(Unit::Hours, bounds::SHORTEST, bounds::WINDOW);
+        },
+    },
+    Field {
+        name: "services",
+        shown: Shown::Example("\"end\""),
+        help: "What comes of idle or wasteful jobs that others can reach over TCP: \"warn\", which\n\
+               holds where nothing is said, or \"end\", as for other jobs.",
+        set: |it, at| {
+            put(
+                &mut it.ends_services,
+                at.word(&[("warn", false), ("end", true)]),
+            )
         },
     },
     Field {

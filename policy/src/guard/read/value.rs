@@ -77,6 +77,18 @@ impl At<'_, '_> {
         percent.map(Percent)
     }
 
+    /// The same, of these alone.
+    pub(super) fn percent_of(&mut self, of: &[u32]) -> Option<Percent> {
+        let percent = self.percent()?;
+        if of.contains(&percent.0) {
+            return Some(percent);
+        }
+        let all: Vec<String> = of.iter().map(u32::to_string).collect();
+        let shown = self.shown();
+        self.wrong(format!("{shown} is none of {}", all.join(", ")));
+        None
+    }
+
     /// A number of units, or a text with its own: `12.5`, `"90m"`.
     pub(super) fn duration(
         &mut self,
@@ -287,12 +299,12 @@ impl At<'_, '_> {
             if !at.count_pattern() {
                 return None;
             }
-            let regex = select::glob(&typed);
-            if regex.is_none() {
+            let glob = Glob::parse(&typed);
+            if glob.is_none() {
                 let shown = at.shown();
                 at.wrong(format!("{shown} is too large a pattern"));
             }
-            regex.map(|regex| Glob { typed, regex })
+            glob
         })
     }
 

@@ -104,7 +104,8 @@ const HOW_FAR: &[Field<Whole>] = &[
         name: "hard_enforcement",
         shown: Shown::Default("false"),
         help: "Ends jobs at once: for what is not allowed at first sight, for what is too much\n\
-               after a second look. Set soft_enforcement = false with it.",
+               after a second look, for idleness and waste after a warning and the grace.\n\
+               Set soft_enforcement = false with it.",
         set: |it, at| it.hard = at.truth(),
     },
 ];
@@ -113,7 +114,8 @@ const CLOCKS: &[Field<Enforcement>] = &[
     Field {
         name: "grace_period_seconds",
         shown: Shown::Default("300"),
-        help: "From the first warning to the end.",
+        help: "From the first warning to the end. Idleness and waste have one in every mode,\n\
+               of 300 where this is 0.",
         set: |it, at| {
             let grace = at.duration(Unit::Seconds, Duration::ZERO, bounds::GRACE);
             put(&mut it.grace, grace);
@@ -177,7 +179,8 @@ const CLOCKS: &[Field<Enforcement>] = &[
     Field {
         name: "max_ended_per_10_minutes",
         shown: Shown::Default("5"),
-        help: "Before more jobs than that are ended in ten minutes something must be wrong, and\n\
+        help: "Before more jobs than that are ended in ten minutes, of which each person counts\n\
+               two at most, something must be wrong, and\n\
                the guard goes back to dry run until an admin says soft or enforce again.",
         set: |it, at| put(&mut it.max_ended, at.count_from(1, bounds::ENDED)),
     },
@@ -196,9 +199,10 @@ const PROTECTED: &[Field<Protect>] = &[
     Field {
         name: "processes",
         shown: Shown::Example("[\"Xorg\", \"gnome-*\"]"),
-        help: "Whole names of processes, with * and ?: of root's, and of programs of the system.\n\
-               What anybody else calls a program of their own protects nothing; nor does any name\n\
-               in a container, where files lie as its image says: images and units protect those.",
+        help: "Whole names of processes, with * and ?. A name counts for root and system accounts\n\
+               (below UID_MIN of login.defs), and for the display server of the person at a seat.\n\
+               No other process of a person is protected by name, nor any in a container: images,\n\
+               units and users protect those.",
         set: |it, at| put(&mut it.processes, at.globs()),
     },
     Field {
@@ -217,8 +221,10 @@ const PROTECTED: &[Field<Protect>] = &[
     },
     Field {
         name: "units",
-        shown: Shown::Example("[\"inference.service\"]"),
-        help: "Units of systemd.",
-        set: |it, at| put(&mut it.units, at.names()),
+        shown: Shown::Example("[\"ollama.service\", \"vllm@*.service\"]"),
+        help: "Units of the system's own systemd, with * and ?. What people call units below a\n\
+               systemd of their own does not count, and a pattern names no login session and\n\
+               no user@UID.service.",
+        set: |it, at| put(&mut it.units, at.globs()),
     },
 ];

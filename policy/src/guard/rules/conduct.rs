@@ -1,5 +1,7 @@
 //! What a process must not do: what rules say of behaviour.
 
+use super::super::limits::milliseconds;
+use gpukill_proto::guard::RuleKind;
 use gpukill_proto::rogue::{Risk, Threat};
 use gpukill_proto::units::{Bytes, Percent};
 use std::time::Duration;
@@ -17,6 +19,10 @@ pub enum Conduct {
         min_memory: Bytes,
         /// Also where clients are connected to it: a loaded server waits for work.
         with_connections: bool,
+        /// Only while it takes less of a core than this, one of
+        /// [`CPU_STEPS`](crate::usage::CPU_STEPS): one that computes without its GPU is
+        /// at work. `None` asks for no such thing.
+        cpu_below: Option<Percent>,
     },
     /// Hold much for long, and do little with it.
     Waste {
@@ -51,4 +57,42 @@ pub enum Conduct {
         /// One of these.
         threats: Vec<Threat>,
     },
+}
+
+impl Conduct {
+    /// What is allowed of it, in the unit of its kind.
+    pub(crate) fn limit(&self) -> u64 {
+        match self {
+            Self::Duration(limit) | Self::Idle { limit, .. } | Self::Runaway { limit, .. } => {
+                milliseconds(*limit)
+            }
+            Self::Waste { below, .. } => u64::from(below.0),
+            Self::Growth { by, .. } => by.0,
+            Self::Rogue { from, .. } => from.level(),
+        }
+    }
+
+    /// Of what it is.
+    pub(crate) const fn kind(&self) -> RuleKind {
+        match self {
+            Self::Duration(_) => RuleKind::Duration,
+            Self::Idle { .. } => RuleKind::Idle,
+            Self::Waste { .. } => RuleKind::Waste,
+            Self::Runaway { .. } => RuleKind::Runaway,
+            Self::Growth { .. } => RuleKind::Growth,
+            Self::Rogue { .. } => RuleKind::Rogue,
+        }
+    }
+
+    /// What of it decides what is measured over time, and not what is made of that: a limit
+    /// on the same measurement may be another one.
+    pub(crate) const fn window(&self) -> (RuleKind, Option<Duration>, Option<Percent>) {
+        match self {
+            Self::Duration(_) | Self::Rogue { .. } => (self.kind(), None, None),
+            Self::Idle { cpu_below, .. } => (self.kind(), None, *cpu_below),
+            Self::Waste { hours, .. } => (self.kind(), Some(*hours), None),
+            Self::Runaway { above, .. } => (self.kind(), None, Some(*above)),
+            Self::Growth { within, .. } => (self.kind(), Some(*within), None),
+        }
+    }
 }

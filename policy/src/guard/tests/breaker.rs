@@ -5,7 +5,7 @@ use super::super::judge;
 use super::*;
 use gpukill_proto::guard::{Acted, GuardRecord, GuardStep};
 
-/// bob may use no GPU, and so many jobs are ended in ten minutes.
+/// Nobody of these people may use a GPU, and so many jobs are ended in ten minutes.
 fn forbidden(mode: GuardMode, max_ended: u32) -> Rules {
     let mut rules = Rules {
         mode,
@@ -13,7 +13,7 @@ fn forbidden(mode: GuardMode, max_ended: u32) -> Rules {
         gpus: vec![GpuPolicy {
             name: "0".into(),
             gpus: gpus("0"),
-            blocked_users: names(&["bob"]),
+            blocked_users: names(&PEOPLE),
             ..GpuPolicy::default()
         }],
         ..rules()
@@ -22,10 +22,14 @@ fn forbidden(mode: GuardMode, max_ended: u32) -> Rules {
     rules
 }
 
+const PEOPLE: [&str; 5] = ["alice", "bob", "carol", "dave", "eve"];
+
+/// Each is another person's.
 fn intrude(world: &mut World, pids: std::ops::Range<u32>) {
     for pid in pids {
         let job = format!("tree {pid}");
-        world.start(pid, "bob").uses(0, 1, 50).job(&job);
+        let owner = PEOPLE[pid as usize % PEOPLE.len()];
+        world.start(pid, owner).uses(0, 1, 50).job(&job);
     }
 }
 
@@ -44,6 +48,8 @@ fn acts(records: &[GuardRecord]) -> Vec<(i64, String)> {
             | GuardStep::Over
             | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
+            | GuardStep::SnoozeVoided { .. }
+            | GuardStep::Doubted(_)
             | GuardStep::Acted(_) => {}
         }
     }
@@ -196,6 +202,63 @@ fn that_it_stopped_outlives_the_daemon_and_the_boot() {
     }
 }
 
+#[test]
+fn one_person_never_stops_the_guard_and_is_enforced_alone() {
+    for most in [1, 2, 5] {
+        let mut guard = Guard::new(forbidden(GuardMode::Enforce, most));
+        let mut world = World::new(1);
+        for pid in 100..140 {
+            world
+                .start(pid, "bob")
+                .uses(0, 1, 50)
+                .job(&format!("tree {pid}"));
+        }
+        let mut ended = 0;
+        for _ in 0..60 {
+            let records = guard.looks(&mut world).records;
+            let victims: Vec<u32> = records
+                .iter()
+                .filter_map(|it| Some(it.step.victim()?.runs[0].run.pid))
+                .collect();
+            // A few at a time, so that others' jobs are not kept waiting.
+            assert!(victims.len() <= 4, "{most}: {victims:?}");
+            for ending in guard.memory.endings(&records) {
+                let (mut acted, _) = refused(&ending);
+                (acted.ended, acted.left) = (1, 0);
+                guard
+                    .memory
+                    .acted(&ending, (acted, Signals::Sent), world.now);
+            }
+            world.processes.retain(|pid, _| !victims.contains(pid));
+            ended += victims.len();
+            // However it is written down.
+            let text = serde_json::to_string(&guard.memory).unwrap();
+            guard.memory = serde_json::from_str(&text).unwrap();
+        }
+        assert_eq!((ended, guard.memory.tripped_at()), (40, None), "{most}");
+    }
+}
+
+#[test]
+fn a_guard_that_ends_the_jobs_of_many_people_stops_whoever_of_them_has_most() {
+    let mut guard = Guard::new(forbidden(GuardMode::Enforce, 5));
+    let mut world = World::new(1);
+    for (pid, owner) in (100..).zip([
+        "bob", "bob", "bob", "bob", "alice", "alice", "carol", "dave",
+    ]) {
+        world
+            .start(pid, owner)
+            .uses(0, 1, 50)
+            .job(&format!("tree {pid}"));
+    }
+    // alice twice, bob four times of which two count, carol once: dave's would be one too many.
+    let acts = acts(&guard.watches(&mut world, 1));
+    let ended = acts.iter().filter(|(_, what)| what.starts_with("tree"));
+    assert_eq!(ended.count(), 7, "{acts:?}");
+    assert_eq!(acts.last(), Some(&act(10, "stops after 5")));
+    assert!(guard.memory.tripped_at().is_some());
+}
+
 /// What happens in one bucket: so many intruders come, all leave, the daemon is started
 /// anew, or nobody looks for a while.
 type Happening = (u8, bool, bool, u8);
@@ -204,7 +267,7 @@ proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
     #[test]
-    fn no_more_are_ended_in_any_ten_minutes_than_may_be(
+    fn no_more_people_are_met_in_any_ten_minutes_than_may_be(
         history in proptest::collection::vec(
             proptest::prelude::any::<Happening>(),
             1..120,
@@ -214,7 +277,7 @@ proptest::proptest! {
         let mut guard = Guard::new(forbidden(GuardMode::Enforce, most));
         let mut world = World::new(1);
         let mut pids = 100..;
-        let mut ended: Vec<Timestamp> = Vec::new();
+        let mut ended: Vec<(Timestamp, u32)> = Vec::new();
         for (come, leave, anew, away) in history {
             if leave {
                 world.processes.clear();
@@ -232,12 +295,15 @@ proptest::proptest! {
                 world.now = world.now.plus_seconds(i64::from(away));
             }
             for record in guard.looks(&mut world).records {
-                if record.step.name() == "ended" {
-                    let of_late = ended.iter().filter(|at| {
-                        record.at.since(**at) < Duration::from_secs(600)
+                if let Some(victim) = record.step.victim() {
+                    let uid = victim.job.owner.uid.expect("each is a user");
+                    ended.push((record.at, uid));
+                    let of_late = ended.iter().filter(|(at, _)| {
+                        record.at.since(*at) < Duration::from_secs(600)
                     });
-                    proptest::prop_assert!(of_late.count() < most as usize);
-                    ended.push(record.at);
+                    let people: std::collections::BTreeSet<u32> =
+                        of_late.map(|(_, uid)| *uid).collect();
+                    proptest::prop_assert!(people.len() <= most as usize);
                 }
             }
         }

@@ -56,6 +56,18 @@ fn a_name_protects_only_where_it_is_not_its_users_to_choose() {
 }
 
 #[test]
+fn a_name_that_is_not_trusted_protects_nothing() {
+    let rules = || protecting(&["Xorg"]);
+    for (trusted, expected) in [(Some(true), false), (None, false), (Some(false), true)] {
+        let is_judged = is_judged(rules(), |it| {
+            called("Xorg", "/usr/lib/xorg/Xorg")(it);
+            it.has_trusted_name = trusted;
+        });
+        assert_eq!(is_judged, expected, "{trusted:?}");
+    }
+}
+
+#[test]
 fn a_name_protects_roots_own_and_what_is_not_known() {
     let rules = || protecting(&["Xorg"]);
     let of_root = |is_contained: Option<bool>| {

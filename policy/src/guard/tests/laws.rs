@@ -294,7 +294,7 @@ proptest! {
     }
 
     #[test]
-    fn a_job_is_ended_once_in_a_dry_run(history in history(), enforce in any::<bool>()) {
+    fn a_job_is_ended_once_for_a_violation_in_a_dry_run(history in history(), enforce in any::<bool>()) {
         let rehearsed = if enforce { Rehearsed::Enforce } else { Rehearsed::Soft };
         let mut buckets = buckets(&history);
         // All stay to the end, so that no pid is another process.
@@ -307,10 +307,17 @@ proptest! {
         }
         let mut ended = BTreeSet::new();
         for record in watch(&everything(GuardMode::DryRun, rehearsed), &buckets) {
-            if let GuardStep::Ended(victim) = record.step
-                && victim.leave_to.is_none()
-            {
-                prop_assert!(ended.insert(victim.job.clone()), "{:?}", victim.job);
+            let violation = (record.rule.clone(), record.subject.clone());
+            match record.step {
+                GuardStep::Ended(victim) if victim.leave_to.is_none() => {
+                    let end = (violation, victim.job.clone());
+                    prop_assert!(ended.insert(end), "{:?}", victim.job);
+                }
+                // What is broken anew is another violation.
+                GuardStep::Over | GuardStep::Outdated => {
+                    ended.retain(|(of, _)| *of != violation);
+                }
+                _ => {}
             }
         }
     }

@@ -167,6 +167,7 @@ fn what_a_process_must_not_do_holds_besides() {
         limit: minutes(1),
         min_memory: Bytes(0),
         with_connections: false,
+        cpu_below: None,
     };
     let notebooks = Behaviour {
         processes: globs(&["jupyter*"]),
@@ -208,4 +209,24 @@ fn what_a_process_must_not_do_holds_besides() {
     let mut unknown = expected(&[]);
     unknown.push("rule notebooks: idle ?".into());
     assert_eq!(jupyter(None), unknown);
+}
+
+#[test]
+fn no_rule_is_about_what_is_protected_and_it_is_said_why() {
+    let mut rules = rules();
+    rules.protect.users = names(&["bob"]);
+    rules.protect.units = globs(&["ollama.service"]);
+    let book = Rulebook::of(rules);
+    let why = |about: &super::super::bucket::About| crate::guard::limits::protected(&book, about);
+    let mut alice = about("alice");
+    assert_eq!(why(&alice), None);
+    assert_eq!(
+        why(&about("bob")),
+        Some("protect.users names its owner".into())
+    );
+    alice.unit = Some(Some("ollama.service".into()));
+    assert_eq!(why(&alice), Some("protect.units names its unit".into()));
+    alice.unit = None;
+    let unknown = "whether protect.units names its unit is not known";
+    assert_eq!(why(&alice), Some(unknown.into()));
 }

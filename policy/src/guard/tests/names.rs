@@ -249,7 +249,7 @@ fn an_idle_container_is_idle_by_whatever_name() {
         told,
         [
             "00:30:00 container b (docker 123): default: idle: violated, 30:00 min of 30:00 min since 00:00:00 [enforce]",
-            "00:30:00 container b (docker 123): default: idle: ends docker 123 of container b (priority 5, 1 on GPUs) [enforce]",
+            "00:30:00 container b (docker 123): default: idle: nobody is ended: nobody can be warned: whose it is, is no person of this box [enforce]",
         ]
     );
 }

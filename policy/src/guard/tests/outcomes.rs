@@ -5,7 +5,7 @@ use super::super::sentence::{acted, signals};
 use super::sentences::{judged, key, reaper, tree};
 use super::*;
 use gpukill_proto::kill::{
-    Ending as End, KillOutcome, KillReport, KillSignal, MemoryReturn, Stage,
+    Ending as End, KillOutcome, KillReport, KillSignal, MemoryReturn, Stage, Stuck,
 };
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::DeviceId;
@@ -35,7 +35,7 @@ fn nothing_was_signalled_where_each_was_refused_at_the_second_look() {
             vec![changed(), End::Survived(KillSignal::Kill, 10)],
             Signals::Sent,
         ),
-        (vec![End::Uninterruptible(None)], Signals::Sent),
+        (vec![End::Uninterruptible(Stuck::default())], Signals::Sent),
         // Whether it had one, nobody knows.
         (vec![End::Failed("EIO".into())], Signals::Sent),
     ] {
@@ -119,4 +119,41 @@ fn memory_that_did_not_come_back_is_told_where_nothing_worse_is() {
     let failed = vec![End::Failed("no pidfd".into())];
     let said = "process 100: no pidfd".to_owned();
     assert_eq!(why(failed, vec![memory(None)]), Some(said));
+}
+
+#[test]
+fn a_snooze_of_a_rule_that_is_not_tried_is_no_outcome() {
+    let idle = Conduct::Idle {
+        limit: minutes(1),
+        min_memory: Bytes(0),
+        with_connections: false,
+        cpu_below: None,
+    };
+    let live = Rules {
+        mode: GuardMode::Soft,
+        behaviours: vec![behaviour("idle", idle)],
+        ..rules()
+    };
+    let mut world = World::new(1);
+    world.start(100, "bob").uses(0, 2, 0).job("tree 100");
+    let mut guard = Guard::new(live);
+    guard.watches(&mut world, 8);
+    let owner = guard.memory.violations()[0].readers[0].uid;
+    let snoozer = crate::guard::Snoozer {
+        by: owner,
+        owner,
+        process: (100, 1_000),
+        job: None,
+    };
+    let granted = guard.memory.snooze(&guard.book, snoozer, world.now);
+    assert_eq!(granted.map(|it| it.len()), Ok(1));
+    let mut replay = crate::guard::replay::Replay::new(rules(), world.now);
+    for grant in guard.memory.snoozes() {
+        replay.snoozed(grant.clone());
+    }
+    for _ in 0..3 {
+        replay.add(&world.bucket(TEN_SECONDS)).unwrap();
+    }
+    let replayed = replay.finish();
+    assert_eq!((replayed.outcomes, replayed.records), (vec![], vec![]));
 }

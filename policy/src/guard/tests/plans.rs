@@ -302,6 +302,7 @@ fn a_server_that_waits_for_requests() {
                     limit: minutes(90),
                     min_memory: Bytes(20 * GIB),
                     with_connections: true,
+                    cpu_below: None,
                 },
             )
         }],

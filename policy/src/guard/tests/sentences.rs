@@ -3,8 +3,12 @@
 
 use super::super::sentence::{Judged, Objection, PATIENCE_MS, objection, objection_alone, request};
 use super::*;
+use crate::access::Uids;
 use crate::guard::rules::PersonBy;
+use crate::job::Kin;
+use crate::kill::{Candidate, Crowd, ProgramOrigin};
 use gpukill_proto::guard::JudgedJob;
+use gpukill_proto::holders::ProcessState;
 use gpukill_proto::kill::{
     Fate, KillPlan, KillRequest, KillScope, KillSignal, KillTarget, MOST_PIDS, Reaper,
 };
@@ -42,6 +46,7 @@ fn target(pid: u32, job: Reading<Job>, fate: Fate) -> KillTarget {
         named: true,
         job,
         fate,
+        overridden: None,
     }
 }
 
@@ -70,11 +75,49 @@ const fn those<'a>(
     job: &'a JudgedJob,
     processes: &'a BTreeSet<(u32, u64)>,
     rules: &'a Rules,
+    crowd: &'a Crowd,
 ) -> Judged<'a> {
     Judged {
         job,
         processes,
         rules,
+        crowd,
+        uid_min: 1000,
+    }
+}
+
+/// No process.
+static NOBODY: Crowd = Crowd::new();
+
+/// A process of these users and of the user namespace of this maker.
+fn process(pid: u32, uids: Uids, maker: Option<u32>) -> Candidate {
+    Candidate {
+        kin: Kin {
+            key: key(pid),
+            uid: Some(uids.real),
+            maker,
+            name: "python".into(),
+            group: pid,
+            session: pid,
+            on_terminal: false,
+            executable: None,
+            arguments: None,
+            unit: None,
+        },
+        parent: 1,
+        is_kernel_thread: false,
+        state: ProcessState::Sleeping,
+        uids: Reading::Value(uids),
+        namespace_owner: Reading::Value(maker),
+        namespace_root: None,
+        pid_namespace: None,
+        is_namespace_init: false,
+        owner: Reading::Unsupported,
+        command: Reading::Unsupported,
+        container: Reading::Value(None),
+        job: Reading::Unsupported,
+        program: Reading::Value(ProgramOrigin::Host),
+        at_seat: Reading::Unsupported,
     }
 }
 
@@ -112,7 +155,11 @@ fn a_plan_is_carried_out_for_the_whole_job_that_was_judged_and_nothing_else() {
         // Whoever starts a display server in their job does not protect the whole of it.
         (
             plan(vec![
-                target(99, job(), Fate::Protected("it is Xorg".into())),
+                target(
+                    99,
+                    job(),
+                    Fate::Protected(gpukill_proto::kill::Protected::always("it is Xorg")),
+                ),
                 target(100, job(), ends()),
             ]),
             &is_there,
@@ -120,7 +167,11 @@ fn a_plan_is_carried_out_for_the_whole_job_that_was_judged_and_nothing_else() {
         ),
         (
             plan(vec![
-                target(98, job(), Fate::Protected("it is Xorg".into())),
+                target(
+                    98,
+                    job(),
+                    Fate::Protected(gpukill_proto::kill::Protected::always("it is Xorg")),
+                ),
                 target(99, job(), Fate::Denied("root".into())),
                 target(100, job(), ends()),
             ]),
@@ -128,7 +179,9 @@ fn a_plan_is_carried_out_for_the_whole_job_that_was_judged_and_nothing_else() {
             rest("process 98 is protected: it is Xorg"),
         ),
         (
-            of(Fate::Protected("it is Xorg".into())),
+            of(Fate::Protected(gpukill_proto::kill::Protected::always(
+                "it is Xorg",
+            ))),
             &is_there,
             said("process 100 is protected: it is Xorg"),
         ),
@@ -176,7 +229,7 @@ fn a_plan_is_carried_out_for_the_whole_job_that_was_judged_and_nothing_else() {
         ),
     ] {
         let of_job = judged(&tree(99));
-        let told = objection(&plan, those(&of_job, there, &Rules::default()));
+        let told = objection(&plan, those(&of_job, there, &Rules::default(), &NOBODY));
         assert_eq!(told, why, "{plan:?}");
     }
 }
@@ -190,12 +243,12 @@ fn who_is_in_another_job_by_now_is_ended_alone_as_long_as_that_is_of_the_same_pe
         },
         uid,
     };
-    let container = Job::Container {
+    let container = |manager| Job::Container {
         id: ContainerId {
             runtime: "docker".into(),
             id: "0123".into(),
         },
-        manager: None,
+        manager,
     };
     let scheduler = Job::Scheduler(SchedulerJob {
         scheduler: Scheduler::Slurm,
@@ -221,7 +274,15 @@ fn who_is_in_another_job_by_now_is_ended_alone_as_long_as_that_is_of_the_same_pe
         (vec![of(tree(99))], None, None),
         (vec![of(tree(98))], moved(), None),
         (vec![of(unit(1_001))], moved(), None),
-        (vec![of(container)], moved(), moved()),
+        (vec![of(container(None))], moved(), moved()),
+        // One of bob's own, which he makes and names as he likes, and one of alice's.
+        (vec![of(container(Some(1_001)))], moved(), None),
+        (vec![of(container(Some(1_002)))], moved(), moved()),
+        (
+            vec![others(of(container(Some(1_001))))],
+            another(),
+            another(),
+        ),
         (vec![of(scheduler)], moved(), moved()),
         (vec![numbered(of(tree(98)))], moved(), None),
         (vec![others(of(tree(98)))], another(), another()),
@@ -234,10 +295,10 @@ fn who_is_in_another_job_by_now_is_ended_alone_as_long_as_that_is_of_the_same_pe
     ] {
         let plan = plan(targets);
         let (of_job, rules) = (judged(&tree(99)), Rules::default());
-        let told = objection(&plan, those(&of_job, &there, &rules));
+        let told = objection(&plan, those(&of_job, &there, &rules, &NOBODY));
         assert_eq!(told.as_ref().map(ToString::to_string), whole, "{plan:?}");
         let is_of_the_rest = matches!(told, Some(Objection::ToTheRest(_)));
-        let told = objection_alone(&plan, those(&of_job, &there, &rules));
+        let told = objection_alone(&plan, those(&of_job, &there, &rules, &NOBODY));
         let told = told.as_ref().map(ToString::to_string);
         assert_eq!(told, alone, "{plan:?}");
         assert_eq!(is_of_the_rest, whole == moved(), "{plan:?}");
@@ -259,7 +320,7 @@ fn by_login_a_process_that_changes_its_user_is_still_that_persons() {
             person,
             ..Rules::default()
         };
-        objection(&plan, those(&of_job, &there, &rules)).map(|it| it.to_string())
+        objection(&plan, those(&of_job, &there, &rules, &NOBODY)).map(|it| it.to_string())
     };
     assert_eq!(told(PersonBy::Login), None);
     let another = "process 100 is another person's by now";
@@ -272,15 +333,26 @@ fn what_rules_protect_by_name_is_not_ended_with_a_job() {
     let mut rules = super::super::read::read("[protect]\nprocesses = ['stor*']\n").unwrap();
     let helper = KillTarget {
         name: "storaged".into(),
+        uid: Reading::Value(999),
         ..target(99, Reading::Value(tree(99)), ends())
     };
     let plan = plan(vec![helper, target(100, Reading::Value(tree(99)), ends())]);
     let of_job = judged(&tree(99));
-    let told = objection(&plan, those(&of_job, &there, &rules));
+    let told = objection(&plan, those(&of_job, &there, &rules, &NOBODY));
     let why = "process 99 is protected by its name, storaged";
     assert_eq!(told, Some(Objection::ToTheRest(why.into())));
+    // What a person's process calls itself protects nothing.
+    let mut of_a_person = plan.clone();
+    of_a_person.targets[0].uid = Reading::Value(1000);
+    assert_eq!(
+        objection(&of_a_person, those(&of_job, &there, &rules, &NOBODY)),
+        None
+    );
     rules.protect.processes.clear();
-    assert_eq!(objection(&plan, those(&of_job, &there, &rules)), None);
+    assert_eq!(
+        objection(&plan, those(&of_job, &there, &rules, &NOBODY)),
+        None
+    );
 }
 
 #[test]
@@ -289,9 +361,40 @@ fn who_has_no_number_is_not_ended_alone() {
     let plan = plan(vec![target(100, Reading::Value(tree(98)), ends())]);
     let mut job = judged(&tree(99));
     job.owner.uid = None;
-    let why = objection_alone(&plan, those(&job, &there, &Rules::default()));
+    let why = objection_alone(&plan, those(&job, &there, &Rules::default(), &NOBODY));
     assert_eq!(
         why.map(|it| it.to_string()).as_deref(),
         Some("process 100 is part of another job by now")
     );
+}
+
+#[test]
+fn who_takes_turns_with_their_users_is_still_who_was_judged() {
+    let there = BTreeSet::from([(100, 1_000)]);
+    let toggled = |real, saved| Uids {
+        real,
+        effective: real,
+        saved,
+    };
+    for (uids, maker, is_bobs) in [
+        (toggled(60_020, 1_001), None, true),
+        (toggled(1_001, 60_020), None, true),
+        (Uids::all(60_020), Some(1_001), true),
+        (Uids::all(60_020), None, false),
+        (Uids::all(1_002), None, false),
+        (Uids::all(60_020), Some(1_002), false),
+        // Root that went into bob's namespace.
+        (Uids::all(0), Some(1_001), false),
+    ] {
+        let crowd = Crowd::from([(100, process(100, uids, maker))]);
+        let now = KillTarget {
+            uid: Reading::Value(uids.real),
+            owner: Reading::Value(uids.real.to_string()),
+            ..target(100, Reading::Value(tree(99)), ends())
+        };
+        let (of_job, rules) = (judged(&tree(99)), Rules::default());
+        let told = objection(&plan(vec![now]), those(&of_job, &there, &rules, &crowd));
+        let another = Objection::ToAll("process 100 is another person's by now".to_owned());
+        assert_eq!(told, (!is_bobs).then_some(another), "{uids:?} {maker:?}");
+    }
 }

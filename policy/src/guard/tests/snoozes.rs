@@ -289,3 +289,101 @@ fn who_is_being_ended_gets_no_more_time() {
     let refused = snooze(&mut guard, &world, (100, BOB));
     assert_eq!(refused, Err(NotSnoozed::TooLate));
 }
+
+/// Ends of jobs that these records tell of.
+fn ended(records: &[GuardRecord]) -> Vec<i64> {
+    let ends = records.iter().filter(|it| it.step.victim().is_some());
+    ends.map(|it| it.at.0 / 1_000).collect()
+}
+
+fn in_mode(mode: GuardMode) -> Rules {
+    let mut rules = Rules {
+        mode,
+        rehearsed: match mode {
+            GuardMode::Enforce => Rehearsed::Enforce,
+            GuardMode::Disabled | GuardMode::DryRun | GuardMode::Soft => Rehearsed::Soft,
+        },
+        defaults: memory(20),
+        ..rules()
+    };
+    rules.enforcement.snooze = minutes(30);
+    rules
+}
+
+#[test]
+fn a_snooze_survives_every_change_of_mode() {
+    for between in [
+        GuardMode::Disabled,
+        GuardMode::DryRun,
+        GuardMode::Soft,
+        GuardMode::Enforce,
+    ] {
+        for then in [GuardMode::Soft, GuardMode::Enforce, GuardMode::DryRun] {
+            let (mut guard, mut world) = (Guard::new(in_mode(GuardMode::Soft)), world());
+            guard.watches(&mut world, 3);
+            let granted = snooze(&mut guard, &world, (100, BOB));
+            let until = granted.unwrap()[0].0;
+            guard.book = Rulebook::of(in_mode(between));
+            let mut records = guard.watches(&mut world, 10);
+            // A restart, too.
+            let text = serde_json::to_string(&guard.memory).unwrap();
+            guard.memory = serde_json::from_str(&text).unwrap();
+            guard.book = Rulebook::of(in_mode(then));
+            records.extend(guard.watches(&mut world, 240));
+            let ended = ended(&records);
+            let first = ended.first().copied().unwrap_or_default();
+            assert!(
+                first >= until,
+                "{between:?} {then:?}: {ended:?} before {until}"
+            );
+            // And no longer than with the whole grace after it.
+            assert!(
+                first <= until + 320,
+                "{between:?} {then:?}: {ended:?} after {until}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_changed_rule_keeps_a_snooze_and_one_that_is_gone_voids_it_and_says_so() {
+    let own = |name: &str, gib| {
+        let mut rules = in_mode(GuardMode::Soft);
+        rules.defaults = Limits::default();
+        rules.users = vec![UserPolicy {
+            name: name.into(),
+            limits: memory(gib),
+            ..UserPolicy::default()
+        }];
+        rules
+    };
+    let voided = |records: &[GuardRecord]| -> Vec<(u32, i64)> {
+        let voided = records.iter().filter_map(|record| match record.step {
+            GuardStep::SnoozeVoided { owner, until } => Some((owner, until.0 / 1_000)),
+            _ => None,
+        });
+        voided.collect()
+    };
+    let (mut guard, mut world) = (Guard::new(own("bob", 20)), world());
+    guard.watches(&mut world, 3);
+    let until = snooze(&mut guard, &world, (100, BOB)).unwrap()[0].0;
+    guard.book = Rulebook::of(own("bob", 16));
+    let records = guard.watches(&mut world, 60);
+    assert_eq!((voided(&records), ended(&records)), (vec![], vec![]));
+    guard.book = Rulebook::of(own("1001", 16));
+    let records = guard.watches(&mut world, 60);
+    assert_eq!(voided(&records), [(BOB, until)]);
+    // By the other rule bob is warned, and its grace is over before.
+    assert_eq!(ended(&records).len(), 1);
+}
+
+#[test]
+fn what_is_snoozed_for_one_rule_is_ended_for_another() {
+    let (mut guard, mut world) = (Guard::new(in_mode(GuardMode::Soft)), world());
+    guard.watches(&mut world, 3);
+    snooze(&mut guard, &world, (100, BOB)).unwrap();
+    let mut rules = in_mode(GuardMode::Soft);
+    rules.defaults.processes = Some(0);
+    guard.book = Rulebook::of(rules);
+    assert_eq!(ended(&guard.watches(&mut world, 60)).len(), 1);
+}

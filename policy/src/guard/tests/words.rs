@@ -47,6 +47,8 @@ pub(crate) fn line(record: &GuardRecord) -> String {
         GuardStep::Snoozed { until, left, .. } => {
             format!("more time until {}, {left} left", clock(*until))
         }
+        GuardStep::SnoozeVoided { until, .. } => format!("snooze until {} void", clock(*until)),
+        GuardStep::Doubted(it) => format!("may not fit: {} of {} people", it.people, it.of),
         GuardStep::Acted(acted) => format!("{} ended, {} left", acted.ended, acted.left),
         GuardStep::Tripped { ended } => format!("stops: {ended} were ended"),
     };

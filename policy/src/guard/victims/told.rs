@@ -6,13 +6,13 @@ use crate::guard::memory::proof::Seen;
 use gpukill_proto::guard::Victim;
 use gpukill_proto::snapshot::Scheduler;
 
-pub(super) fn victim(scene: &Scene<'_>, chosen: &Candidate) -> Victim {
+pub(super) fn victim(scene: &Scene<'_>, chosen: &Candidate, runs: &[usize]) -> Victim {
     let job = &scene.jobs[chosen.job];
     Victim {
         job: scene.judged(job),
         priority: chosen.priority,
-        runs: seen(scene, &job.runs).iter().map(Seen::told).collect(),
-        count: u32::try_from(job.runs.len()).unwrap_or(u32::MAX),
+        runs: seen(scene, runs).iter().map(Seen::told).collect(),
+        count: u32::try_from(runs.len()).unwrap_or(u32::MAX),
         is_busy: is_busy(scene, job),
         leave_to: job.runs.iter().find_map(|run| {
             let about = &scene.runs[*run].judged.about;

@@ -67,6 +67,7 @@ fn anybody() -> impl Strategy<Value = Holder> {
                     holds_this_device: is[2],
                     listed: is[3],
                     shares_with: shares.then_some(5),
+                    passed_from: None,
                     uid: Value(if is_roots { 0 } else { 1000 }),
                     used_for: Use {
                         graphics: is[4],

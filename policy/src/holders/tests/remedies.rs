@@ -210,3 +210,29 @@ fn a_monitor_by_name_only_is_told_of_in_every_finding_and_nothing_is_ended() {
         assert_eq!(to_be_ended(&watched), ends);
     }
 }
+
+#[test]
+fn whoever_holds_a_passed_descriptor_is_named_and_no_command_ends_it() {
+    let passed = |holder: Holder| Holder {
+        passed_from: Some(FirstHolder {
+            pid: 70_000,
+            uid: Some(1_001),
+        }),
+        ..holder
+    };
+    // Its leader has ended: by itself it would be an orphan.
+    let held = device(vec![passed(worker(7))]);
+    assert_eq!(role(&held.holders[0], &held), Role::Passed);
+    let found = findings(&held, NOW);
+    assert_eq!((found.len(), found[0].cause), (1, Cause::Unlisted));
+    assert_eq!(
+        (found[0].pids.as_slice(), &found[0].remedy),
+        (&[7][..], &None)
+    );
+    let says = "7 holds a descriptor that was passed between processes of several users: its \
+        memory is counted for nobody";
+    assert_eq!(found[0].evidence.last().map(String::as_str), Some(says));
+    // By what it opened itself it is a user.
+    let user = passed(listed(7, Value(gib(1))));
+    assert_eq!(role(&user, &device(vec![])), Role::User);
+}

@@ -3,10 +3,11 @@
 use super::super::again::{Again, objection};
 use super::super::*;
 use super::scene::*;
+use crate::select::Glob;
 use gpukill_proto::kill::{Ending, Fate, KillScope, KillTarget, Reaper};
 
 /// A scene in which alice's 300 is planned, reached or named, and 301 is bob's.
-fn scene() -> Scene {
+pub(super) fn scene() -> Scene {
     let mut scene = Scene::new();
     scene.login(200, ALICE);
     scene.command(300, 202, "python");
@@ -15,7 +16,7 @@ fn scene() -> Scene {
     scene.with_jobs()
 }
 
-fn target(scene: &Scene, pid: u32) -> KillTarget {
+pub(super) fn target(scene: &Scene, pid: u32) -> KillTarget {
     let plan = scene.plan(&caller(ALICE, &[]), &request(pids(&[300]), KillScope::Tree));
     let targets = plan.unwrap().targets;
     targets.into_iter().find(|t| t.key.pid == pid).unwrap()
@@ -48,6 +49,8 @@ fn look(
         operators: "gpukill-operators",
         crowd: &scene.crowd,
         protection: &scene.protection,
+        before: scene.crowd.get(&target.key.pid),
+        person: None,
         uses_gpu,
     };
     objection(target, now, &again)
@@ -115,8 +118,17 @@ fn each_change_since_the_plan_keeps_the_signal_back() {
             objected(300, |now| {
                 now.kin.name = "Xorg".into();
                 now.kin.executable = Some("/usr/bin/Xorg".into());
+                now.at_seat = Reading::Value(true);
             }),
             changed("it is Xorg now: it is a display server: it ends with its session"),
+        ),
+        (
+            "it executes a login service as a person",
+            objected(300, |now| {
+                now.kin.name = "agetty".into();
+                now.kin.executable = Some("/usr/sbin/agetty".into());
+            }),
+            changed("it is agetty now, which keeps people's work"),
         ),
         (
             "it executes a shell",
@@ -200,7 +212,7 @@ fn what_is_not_read_again_is_as_it_was_seen_before() {
     scene.at(301).kin.arguments = Some(["python", "-m", "jupyterlab"].map(str::to_owned).into());
     let found = look(&scene, &reached, &other, &root, true);
     assert_eq!(found, Some(keeps_work));
-    scene.protection.units = vec!["session-3.scope".into()];
+    scene.protection.units = Glob::parse("session-3.scope").into_iter().collect();
     let mut bare = now;
     bare.kin.unit = None;
     let found = look(&scene, &named, &bare, &root, true);
@@ -222,7 +234,10 @@ fn what_the_plan_does_not_end_is_never_ended() {
         name: Reading::Unsupported,
     };
     let cases = [
-        (Fate::Protected("x".into()), Ending::Protected("x".into())),
+        (
+            Fate::Protected(gpukill_proto::kill::Protected::always("x")),
+            Ending::Protected("x".into()),
+        ),
         (Fate::Denied("x".into()), Ending::Denied("x".into())),
         (Fate::Unclear("x".into()), Ending::Unclear("x".into())),
         (Fate::Zombie(reaper.clone()), Ending::Zombie(reaper)),

@@ -7,7 +7,7 @@ use gpukill_proto::kill::KillScope::{self, Container, Job, Process, Tree};
 use gpukill_proto::kill::{Fate, KillPlan, KillRequest, KillTarget};
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::units::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn reached(scene: &Scene, pid: u32, scope: KillScope) -> Result<Vec<u32>, String> {
     let keys = reach(&scene.crowd[&pid], scope, &scene.crowd)?;
@@ -123,10 +123,16 @@ fn keys(scene: &Scene, pids: &[u32]) -> BTreeSet<ProcessKey> {
     pids.iter().map(|pid| scene.crowd[pid].kin.key).collect()
 }
 
+/// These, as they are in this scene.
+fn seen(scene: &Scene, pids: &[u32]) -> BTreeMap<ProcessKey, Candidate> {
+    let members = pids.iter().map(|pid| scene.crowd[pid].clone());
+    members.map(|member| (member.kin.key, member)).collect()
+}
+
 /// Who is born to 310, of a run whose crowd changes so.
 fn born(scope: KillScope, change: impl FnOnce(&mut Scene)) -> Vec<u32> {
     let first = run().with_jobs();
-    let members = keys(&first, &[310]);
+    let members = seen(&first, &[310]);
     let mut now = run();
     change(&mut now);
     let now = now.with_jobs();
@@ -170,6 +176,25 @@ fn those_whose_parent_has_ended_are_known_by_its_group_or_session() {
 }
 
 #[test]
+fn what_a_late_member_began_is_known_by_it_after_it_has_ended() {
+    let first = run().with_jobs();
+    let mut members = seen(&first, &[310]);
+    let mut later = run();
+    let late = later.fork(500, 310, "python");
+    (late.kin.group, late.kin.session) = (500, 500);
+    let later = later.with_jobs();
+    let found = newborn(&members, Tree, &first.crowd, &later.crowd);
+    assert_eq!(found, keys(&later, &[500]));
+    members.extend(seen(&later, &[500]));
+    let mut now = run();
+    let orphan = now.add(process(501, 1, ALICE, "python"));
+    (orphan.kin.group, orphan.kin.session) = (500, 500);
+    let now = now.with_jobs();
+    let found = newborn(&members, Tree, &first.crowd, &now.crowd);
+    assert_eq!(found, keys(&now, &[501]));
+}
+
+#[test]
 fn a_pid_that_was_given_again_has_no_part() {
     let reused = |now: &mut Scene| {
         now.at(310).kin.key.start_ticks = 9_000;
@@ -209,7 +234,7 @@ fn what_starts_in_the_container_is_born_to_it_and_what_starts_elsewhere_is_not()
     inside(&mut now, 501, 0, 'b');
     inside(&mut now, 502, BOB, 'a');
     let now = now.with_jobs();
-    let members = keys(&first, &[400]);
+    let members = seen(&first, &[400]);
     for scope in [Container, Job] {
         let found = newborn(&members, scope, &first.crowd, &now.crowd);
         assert_eq!(found, keys(&now, &[500]), "{scope:?}");
@@ -230,6 +255,7 @@ fn planned(scene: &Scene, scope: KillScope, named: &[u32], reached: &[u32]) -> K
             named,
             job: process.job.clone(),
             fate: Fate::End(Vec::new()),
+            overridden: None,
         }
     };
     let named = named.iter().map(|pid| target(pid, true));
@@ -278,9 +304,26 @@ fn what_came_to_a_job_since_it_was_planned_joins_it() {
         &two(true).crowd,
     );
     assert_eq!(found, keys(&two(true), &[311]));
+    // In a person's own container: the person's, and not root's, whom the plan did not show.
+    let contained = |later: &[(u32, u32, Option<u32>)], manager| {
+        let mut scene = Scene::new();
+        for (pid, uid, maker) in [(300, ALICE, None)].iter().chain(later) {
+            let member = scene.add(process(*pid, 1, *uid, "python"));
+            member.kin.maker = *maker;
+            member.container = Reading::Value(Some(container('c', "mine", manager)));
+        }
+        scene.with_jobs()
+    };
+    let came = [(301, 60_006, Some(ALICE)), (302, 0, None), (303, BOB, None)];
+    for (manager, expected) in [(Some(ALICE), &[301][..]), (None, &[301, 302, 303])] {
+        let plan = planned(&contained(&[], manager), Job, &[300], &[]);
+        let later = contained(&came, manager);
+        assert_eq!(joined(&plan, &later.crowd), keys(&later, expected));
+    }
     // Nothing joins what is not ended, nor a process that has the pid by now.
     let mut spared = plan(Job);
-    spared.targets[0].fate = Fate::Protected("the admin says so".into());
+    spared.targets[0].fate =
+        Fate::Protected(gpukill_proto::kill::Protected::always("the admin says so"));
     assert_eq!(joins(&spared), [0u32; 0]);
     let mut replaced = plan(Job);
     replaced.targets[0].key.start_ticks += 1;

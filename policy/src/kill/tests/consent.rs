@@ -30,6 +30,7 @@ fn target(pid: u32, named: bool, fate: Fate) -> KillTarget {
         named,
         job: Reading::Unsupported,
         fate,
+        overridden: None,
     }
 }
 
@@ -118,7 +119,7 @@ fn several_that_were_not_named_by_pid_need_batch_and_more_than_one_is_asked_abou
         ("nobody", plan(&by_pid, 0, 0, 1), "", Given, Given),
     ];
     let mut beside_xorg = plan(&by_user, 1, 0, 1);
-    beside_xorg.targets[1].fate = Fate::Protected("x".into());
+    beside_xorg.targets[1].fate = Fate::Protected(gpukill_proto::kill::Protected::always("x"));
     assert_eq!(consent(&beside_xorg, said("", false)), Given);
     for (what, plan, typed, on_terminal, off) in cases {
         assert_eq!(
@@ -180,7 +181,7 @@ fn targets() -> impl Strategy<Value = Vec<KillTarget>> {
     let made = |(named, fate, own, holds): (bool, u8, bool, bool)| {
         let fate = match fate {
             0 => Fate::End(vec![KillSignal::Terminate]),
-            1 => Fate::Protected("x".into()),
+            1 => Fate::Protected(gpukill_proto::kill::Protected::always("x")),
             _ => Fate::Denied("bob".into()),
         };
         let mut target = target(1, named, fate);

@@ -10,7 +10,7 @@ use gpukill_proto::kill::{Fate, KillPlan, KillRequest, KillScope, KillSelector};
 use gpukill_proto::snapshot::{ProcessKey, Vendor};
 use gpukill_proto::units::Bytes;
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const NAMES: [&str; 12] = [
     "python",
@@ -62,6 +62,7 @@ fn add(scene: &mut Scene, pid: u32, choice: &Choice) {
         2 => {
             process.container = Reading::Value(Some(container('c', "mine", Some(ALICE))));
             process.namespace_owner = Reading::Value(Some(ALICE));
+            process.kin.maker = Some(ALICE);
         }
         3 => process.kin.unit = Some(unit("train.service", None)),
         4 => process.container = Reading::Failed("x".into()),
@@ -236,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn in_scopes_tree_and_job_nobody_is_reached_who_is_another_users(
+    fn in_scopes_tree_and_job_nobody_is_reached_who_is_another_persons(
         choices in boxes(),
         at in 0..40usize,
         scope in scopes(),
@@ -252,12 +253,12 @@ proptest! {
         for key in keys.iter().filter(|key| **key != process.kin.key) {
             let other = &scene.crowd[&key.pid];
             prop_assert!(!keeps_work(other), "{}", other.kin.name);
-            let one_user = match scope {
+            let one_person = match scope {
                 KillScope::Process | KillScope::Tree => true,
                 KillScope::Job => !of_container,
                 KillScope::Container => false,
             };
-            prop_assert!(!one_user || other.kin.uid == process.kin.uid);
+            prop_assert!(!one_person || other.kin.person() == process.kin.person());
         }
     }
 
@@ -305,10 +306,10 @@ proptest! {
                 process.parent = parent;
             }
         }
-        let key = |pid: &u32| first.crowd.get(pid).map(|process| process.kin.key);
-        let mut members: BTreeSet<ProcessKey> = members.iter().filter_map(key).collect();
-        let users: BTreeSet<Option<u32>> =
-            members.iter().map(|key| first.crowd[&key.pid].kin.uid).collect();
+        let member = |process: &Candidate| (process.kin.key, process.clone());
+        let members = members.iter().filter_map(|pid| first.crowd.get(pid));
+        let mut members: BTreeMap<ProcessKey, Candidate> = members.map(member).collect();
+        let people: BTreeSet<Option<u32>> = members.values().map(|it| it.kin.person()).collect();
         for round in 0.. {
             prop_assert!(round <= now.crowd.len());
             let born = newborn(&members, scope, &first.crowd, &now.crowd);
@@ -318,11 +319,11 @@ proptest! {
             prop_assert!(scope != KillScope::Process);
             for key in &born {
                 let process = &now.crowd[&key.pid];
-                prop_assert!(users.contains(&process.kin.uid) && process.kin.uid.is_some());
-                prop_assert!(!members.contains(key) && !first.crowd.contains_key(&key.pid));
+                prop_assert!(people.contains(&process.kin.person()) && process.kin.uid.is_some());
+                prop_assert!(!members.contains_key(key) && !first.crowd.contains_key(&key.pid));
                 prop_assert!(!keeps_work(process));
             }
-            members.extend(born);
+            members.extend(born.iter().map(|key| member(&now.crowd[&key.pid])));
         }
     }
 

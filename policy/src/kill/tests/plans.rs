@@ -202,6 +202,7 @@ fn a_rootless_container_is_its_owners() {
         let mut inside = process(pid, parent, uid, name);
         inside.container = Reading::Value(Some(container('c', "mine", Some(ALICE))));
         inside.namespace_owner = Reading::Value(Some(ALICE));
+        inside.kin.maker = Some(ALICE);
         inside.owner = Reading::Value("alice".into());
         scene.add(inside);
     }

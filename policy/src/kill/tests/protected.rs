@@ -2,21 +2,29 @@
 
 use super::super::*;
 use super::scene::*;
-use gpukill_proto::kill::{Fate, KillRequest, KillScope};
+use gpukill_proto::kill::{Fate, KillRequest, KillScope, Protected};
+
+/// A system account.
+pub(super) const SYSTEM: u32 = 999;
 
 const FIRST: &str = "it is process 1, on which all others depend";
 const WATCHES: &str = "it watches the devices, and holds no memory";
 const DISPLAY: &str = "it is a display server: it ends with its session";
 const MPS: &str = "it is an MPS server: all its clients would end with it";
-const LOGIN: &str = "people log in through it, or it keeps their sessions";
+pub(super) const LOGIN: &str = "people log in through it, or it keeps their sessions";
+
+/// How this process is protected.
+fn protected(scene: &Scene, pid: u32) -> Option<Protected> {
+    protected::protection(&scene.crowd[&pid], &scene.crowd, &scene.protection)
+}
 
 /// Why process 300 is protected.
-fn why(scene: &Scene) -> Option<String> {
-    protected::protection(&scene.crowd[&300], &scene.crowd, &scene.protection)
+pub(super) fn why(scene: &Scene) -> Option<String> {
+    protected(scene, 300).map(|it| it.why)
 }
 
 /// Why a process of root's is protected that is such.
-fn why_of(name: &str, change: impl FnOnce(&mut Candidate)) -> Option<String> {
+pub(super) fn why_of(name: &str, change: impl FnOnce(&mut Candidate)) -> Option<String> {
     let mut scene = Scene::new();
     let process = scene.add(process(300, 1, 0, name));
     change(process);
@@ -87,8 +95,7 @@ fn each_kind_of_process_on_which_others_depend_is_protected() {
 #[test]
 fn process_1_and_threads_of_the_kernel_are_protected() {
     let scene = Scene::new();
-    let first = protected::protection(&scene.crowd[&1], &scene.crowd, &scene.protection);
-    assert_eq!(first.as_deref(), Some(FIRST));
+    assert_eq!(protected(&scene, 1), Some(Protected::always(FIRST)));
     let thread = why_of("kworker/0:1", |process| process.is_kernel_thread = true);
     assert_eq!(thread.as_deref(), Some("it is a thread of the kernel"));
 }
@@ -104,8 +111,7 @@ fn the_daemon_what_it_runs_below_and_what_it_started_are_protected() {
     for pid in [40, 50, 90, 91, 92] {
         scene.at(pid).kin.name = "python".into();
     }
-    let of = |pid: u32| protected::protection(&scene.crowd[&pid], &scene.crowd, &scene.protection);
-    let all = [40, 50, 90, 91, 92, 300].map(of);
+    let all = [40, 50, 90, 91, 92, 300].map(|pid| protected(&scene, pid));
     let expected = [
         Some("gpukilld runs below it"),
         Some("gpukilld runs below it"),
@@ -114,7 +120,7 @@ fn the_daemon_what_it_runs_below_and_what_it_started_are_protected() {
         Some("it is a part of gpukilld"),
         None,
     ];
-    assert_eq!(all.each_ref().map(Option::as_deref), expected);
+    assert_eq!(all, expected.map(|why| why.map(Protected::always)));
 }
 
 #[test]
@@ -170,6 +176,19 @@ pub(super) fn by_admin(
     why(&scene)
 }
 
+/// As [`by_admin`], of a process of a system account.
+pub(super) fn by_admin_of_system(
+    protection: fn(&mut Protection),
+    name: &str,
+    change: impl FnOnce(&mut Candidate),
+) -> Option<String> {
+    by_admin(protection, name, |process| {
+        process.kin.uid = Some(SYSTEM);
+        process.uids = Reading::Value(Uids::all(SYSTEM));
+        change(process);
+    })
+}
+
 #[test]
 fn the_admin_protects_by_name() {
     let named: fn(&mut Protection) = |p| p.names = vec!["inference-server".into()];
@@ -181,20 +200,24 @@ fn the_admin_protects_by_name() {
     let of_path = Some("the admin protects what is called /srv/bin/serve");
     let there = executing("/opt/lab/inference-server");
     let cases = [
-        ("cut", by_admin(named, "inference-server", there), whole),
+        (
+            "cut",
+            by_admin_of_system(named, "inference-server", there),
+            whole,
+        ),
         (
             "not known what it executes",
-            by_admin(named, "inference-server", |p| p.kin.executable = None),
+            by_admin_of_system(named, "inference-server", |p| p.kin.executable = None),
             whole,
         ),
         (
             "another",
-            by_admin(named, "inference", executing("/opt/lab/inference")),
+            by_admin_of_system(named, "inference", executing("/opt/lab/inference")),
             None,
         ),
         (
             "a copy",
-            by_admin(
+            by_admin_of_system(
                 named,
                 "inference-server",
                 executing("/home/eve/inference-server"),
@@ -203,37 +226,59 @@ fn the_admin_protects_by_name() {
         ),
         (
             "a name only",
-            by_admin(named, "inference-server", executing("/usr/bin/python3")),
+            by_admin_of_system(named, "inference-server", executing("/usr/bin/python3")),
             None,
         ),
         (
             "a path",
-            by_admin(path, "serve", executing("/srv/bin/serve")),
+            by_admin_of_system(path, "serve", executing("/srv/bin/serve")),
             of_path,
         ),
         (
             "whatever it calls itself",
-            by_admin(path, "x", executing("/srv/bin/serve")),
+            by_admin_of_system(path, "x", executing("/srv/bin/serve")),
             of_path,
         ),
         (
             "another path",
-            by_admin(path, "serve", executing("/home/eve/serve")),
+            by_admin_of_system(path, "serve", executing("/home/eve/serve")),
             None,
         ),
         (
             "no path",
-            by_admin(path, "serve", |p| p.kin.executable = None),
+            by_admin_of_system(path, "serve", |p| p.kin.executable = None),
             of_path,
         ),
         (
             "no path, another name",
-            by_admin(path, "x", |p| p.kin.executable = None),
+            by_admin_of_system(path, "x", |p| p.kin.executable = None),
+            None,
+        ),
+        (
+            "a person's",
+            by_admin(
+                named,
+                "inference-server",
+                executing("/opt/lab/inference-server"),
+            ),
+            None,
+        ),
+        (
+            "a person's path",
+            by_admin(path, "serve", executing("/srv/bin/serve")),
+            None,
+        ),
+        (
+            "a path of a container",
+            by_admin_of_system(path, "serve", |p| {
+                p.kin.executable = Some("/srv/bin/serve".into());
+                p.program = Reading::Value(ProgramOrigin::Elsewhere);
+            }),
             None,
         ),
         (
             "in a namespace of somebody's",
-            by_admin(path, "serve", |p| {
+            by_admin_of_system(path, "serve", |p| {
                 p.kin.executable = Some("/srv/bin/serve".into());
                 p.namespace_owner = Reading::Value(Some(ALICE));
             }),
@@ -246,136 +291,9 @@ fn the_admin_protects_by_name() {
 }
 
 #[test]
-fn the_admin_protects_by_user() {
-    let named: fn(&mut Protection) = |p| p.users = vec!["prod".into(), "1000".into()];
-    let by_name: fn(&mut Protection) = |p| p.users = vec!["alice".into()];
-    let doubt = "whose it is is not known, and the admin protects some users";
-    let cases = [
-        (
-            "by number",
-            by_admin(named, "python", |_| {}),
-            Some("the admin protects what 1000 runs"),
-        ),
-        (
-            "by name",
-            by_admin(by_name, "python", |_| {}),
-            Some("the admin protects what alice runs"),
-        ),
-        (
-            "another",
-            by_admin(named, "python", |p| p.kin.uid = Some(1001)),
-            None,
-        ),
-        (
-            "who made its namespace",
-            by_admin(named, "python", |p| {
-                p.kin.uid = Some(100_999);
-                p.namespace_owner = Reading::Value(Some(1000));
-            }),
-            Some("the admin protects what 1000 runs"),
-        ),
-        (
-            "a label of eve's container",
-            by_admin(named, "python", |p| {
-                p.kin.uid = Some(100_999);
-                p.namespace_owner = Reading::Value(Some(1005));
-                p.owner = Reading::Value("prod".into());
-            }),
-            None,
-        ),
-        (
-            "not known",
-            by_admin(named, "python", |p| p.kin.uid = None),
-            Some(doubt),
-        ),
-    ];
-    for (what, found, expected) in cases {
-        assert_eq!(found.as_deref(), expected, "{what}");
-    }
-}
-
-#[test]
-fn the_admin_protects_by_unit_of_the_systems_own() {
-    let named: fn(&mut Protection) = |p| p.units = vec!["inference.service".into()];
-    let of = |manager, name: &'static str| {
-        by_admin(named, "python", move |p| {
-            p.kin.unit = Some(unit(name, manager))
-        })
-    };
-    let expected = Some("the admin protects inference.service".to_owned());
-    assert_eq!(of(None, "inference.service"), expected);
-    assert_eq!(of(Some(1005), "inference.service"), None);
-    assert_eq!(of(None, "my-inference.service"), None);
-    assert_eq!(by_admin(named, "python", |_| {}), None);
-}
-
-#[test]
-fn the_admin_protects_by_container_of_roots() {
-    let named: fn(&mut Protection) = |p| p.containers = vec!["prod".into(), "a".repeat(12)];
-    let of = |container: Reading<Option<Container>>, maker: Option<u32>| {
-        by_admin(named, "python", |p| {
-            p.container = container;
-            p.namespace_owner = Reading::Value(maker);
-        })
-    };
-    let value = |container| Reading::Value(Some(container));
-    let nameless = |id| Container {
-        name: Reading::Failed("x".into()),
-        ..container(id, "x", None)
-    };
-    let prod = Some("the admin protects container prod");
-    let by_id = Some("the admin protects container aaaaaaaaaaaa");
-    let doubt = Some("its container is not known, and the admin protects some");
-    let cases = [
-        (
-            "by name",
-            of(value(container('b', "prod", None)), None),
-            prod,
-        ),
-        (
-            "mapped by root",
-            of(value(container('b', "prod", None)), Some(0)),
-            prod,
-        ),
-        ("by id", of(value(container('a', "x", None)), None), by_id),
-        ("by id, no name", of(value(nameless('a')), None), by_id),
-        (
-            "rootless",
-            of(value(container('b', "prod", Some(1005))), Some(1005)),
-            None,
-        ),
-        (
-            "made by eve",
-            of(value(container('b', "prod", None)), Some(1005)),
-            None,
-        ),
-        (
-            "another",
-            of(value(container('b', "dev", None)), None),
-            None,
-        ),
-        (
-            "of no name that is known",
-            of(value(nameless('b')), None),
-            doubt,
-        ),
-        (
-            "below a user's own systemd",
-            of(value(container('b', "prod", Some(1005))), None),
-            None,
-        ),
-        ("not known", of(Reading::Failed("x".into()), None), doubt),
-        ("none", of(Reading::Value(None), None), None),
-    ];
-    for (what, found, expected) in cases {
-        assert_eq!(found.as_deref(), expected, "{what}");
-    }
-}
-
-#[test]
 fn what_is_protected_is_so_for_root_and_for_whoever_owns_it() {
     let mut scene = Scene::new();
-    scene.add(process(300, 1, ALICE, "nv-hostengine"));
+    scene.add(process(300, 1, SYSTEM, "nv-hostengine"));
     scene.uses(300, 0, 1);
     let scene = scene.with_jobs();
     for caller in [caller(0, &[]), olga(), caller(ALICE, &[])] {
@@ -386,7 +304,10 @@ fn what_is_protected_is_so_for_root_and_for_whoever_owns_it() {
                 ..request(pids(&[300]), KillScope::Process)
             };
             let plan = scene.plan(&caller, &request).unwrap();
-            assert_eq!(plan.targets[0].fate, Fate::Protected(WATCHES.into()));
+            assert_eq!(
+                plan.targets[0].fate,
+                Fate::Protected(Protected::unless_overridden(WATCHES))
+            );
         }
     }
 }

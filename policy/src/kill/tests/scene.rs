@@ -1,6 +1,7 @@
 //! A box with its processes, made for tests.
 
 use super::super::*;
+use crate::access::LimitGroup;
 use crate::job::{Ancestors, Facts, job};
 use gpukill_proto::holders::Holder;
 use gpukill_proto::kill::{KillPlan, KillRequest, KillScope, KillSelector};
@@ -31,6 +32,7 @@ pub(super) fn caller(uid: u32, groups: &[u32]) -> Caller {
         uid,
         groups: groups.iter().copied().collect(),
         contained: false,
+        limit_group: LimitGroup::Person(uid),
     }
 }
 
@@ -72,6 +74,7 @@ pub(super) fn process(pid: u32, parent: u32, uid: u32, name: &str) -> Candidate 
                 start_ticks: u64::from(pid),
             },
             uid: Some(uid),
+            maker: None,
             name: name.chars().take(15).collect(),
             group: pid,
             session: pid,
@@ -85,10 +88,15 @@ pub(super) fn process(pid: u32, parent: u32, uid: u32, name: &str) -> Candidate 
         state: ProcessState::Sleeping,
         uids: Reading::Value(Uids::all(uid)),
         namespace_owner: Reading::Value(None),
+        namespace_root: None,
+        pid_namespace: None,
+        is_namespace_init: false,
         owner: Reading::Value(name_of(uid)),
         command: Reading::Value(format!("{name} of {}", name_of(uid))),
         container: Reading::Value(None),
         job: Reading::Unsupported,
+        program: Reading::Value(ProgramOrigin::Host),
+        at_seat: Reading::Value(false),
     }
 }
 
@@ -196,6 +204,7 @@ impl Scene {
         child.uids = above.uids;
         child.container = above.container;
         child.namespace_owner = above.namespace_owner;
+        child.kin.maker = above.kin.maker;
         child.owner = above.owner;
         if let Some(job) = self.schedulers.get(&parent).cloned() {
             self.schedulers.insert(pid, job);
@@ -275,6 +284,7 @@ impl Scene {
             holds_this_device: true,
             listed: false,
             shares_with: None,
+            passed_from: None,
             used_for: Use::default(),
             memory: Reading::Unsupported,
         };

@@ -149,6 +149,9 @@ fn a_desktop_tmux_and_sshd_go_on() {
     scene.add(process(231, 230, ALICE, "Xwayland"));
     scene.command(240, 230, "kitty");
     scene.command(241, 230, "firefox");
+    for pid in [230, 231] {
+        scene.at(pid).at_seat = Reading::Value(true);
+    }
     scene.add(process(232, 1, ALICE, "Xorg")).kin.executable = Some("/home/alice/Xorg".into());
     for pid in [230, 231, 240, 241, 232] {
         scene.uses(pid, 1, 1);

@@ -75,7 +75,10 @@ fn target_text(target: &KillTarget) -> String {
             let signals: Vec<String> = signals.iter().map(ToString::to_string).collect();
             format!("ends by {}", signals.join(", "))
         }
-        Fate::Protected(why) => format!("is protected: {why}"),
+        Fate::Protected(protected) => match protected.way() {
+            Some(way) => format!("is protected: {}; {way}", protected.why),
+            None => format!("is protected: {}", protected.why),
+        },
         Fate::Denied(ask) => format!("is denied: ask {ask}"),
         Fate::Unclear(why) => format!("is unclear: {why}"),
         Fate::Zombie(reaper) => format!("is a zombie of {} {:?}", reaper.pid, reaper.name.known()),

@@ -1,10 +1,10 @@
 //! A box with GPUs and their holders, made for tests.
 
 use super::super::*;
-use crate::access::Uids;
+use crate::access::{LimitGroup, Uids};
 use crate::job::Kin;
-use crate::kill::Candidate;
 use crate::kill::protected::Protection;
+use crate::kill::{Candidate, ProgramOrigin};
 use gpukill_proto::holders::{HeldDevice, Holder, ProcessState};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{ProcessKey, RecoveryAction, Use};
@@ -20,7 +20,7 @@ pub(super) struct Box {
     pub(super) holders: Vec<HeldDevice>,
     pub(super) crowd: kill::Crowd,
     pub(super) hives: BTreeMap<DeviceId, String>,
-    pub(super) no_helper: Option<String>,
+    pub(super) checks: BTreeMap<DeviceId, HelperCheck>,
 }
 
 impl Box {
@@ -35,6 +35,8 @@ impl Box {
             device
         });
         let devices: Vec<Device> = devices.collect();
+        let possible = |device: &Device| (device.id.clone(), HelperCheck::Possible);
+        let checks = devices.iter().map(possible).collect();
         let holders = devices.iter().map(|device| HeldDevice {
             id: device.id.clone(),
             index: device.index,
@@ -53,6 +55,7 @@ impl Box {
                 uid: 1002,
                 groups: [OPERATORS].into(),
                 contained: false,
+                limit_group: LimitGroup::Person(1002),
             },
             roles: Roles {
                 operator_group: Some(OPERATORS),
@@ -70,16 +73,21 @@ impl Box {
             },
             crowd: BTreeMap::new(),
             hives: BTreeMap::new(),
-            no_helper: None,
+            checks,
         }
     }
 
     /// A process that has this device open.
     pub(super) fn hold(&mut self, device: usize, pid: u32, name: &str) {
+        let uid = match name {
+            // Services run as accounts of the system.
+            "Xorg" | "nvidia-persiste" => 600,
+            _ => 1000,
+        };
         let holder = Holder {
             pid,
             start_ticks: Reading::Value(7),
-            uid: Reading::Value(1000),
+            uid: Reading::Value(uid),
             user: Reading::Value("alice".into()),
             owner: Reading::Unsupported,
             namespace_owner: Reading::Value(None),
@@ -96,6 +104,7 @@ impl Box {
             holds_this_device: true,
             listed: false,
             shares_with: None,
+            passed_from: None,
             used_for: Use::default(),
             memory: Reading::Unsupported,
         };
@@ -107,7 +116,8 @@ impl Box {
         let candidate = Candidate {
             kin: Kin {
                 key,
-                uid: Some(1000),
+                uid: Some(uid),
+                maker: None,
                 name: name.into(),
                 group: pid,
                 session: pid,
@@ -119,12 +129,17 @@ impl Box {
             parent: 1,
             is_kernel_thread: false,
             state: ProcessState::Sleeping,
-            uids: Reading::Value(Uids::all(1000)),
+            uids: Reading::Value(Uids::all(uid)),
             namespace_owner: Reading::Value(None),
+            namespace_root: None,
+            pid_namespace: None,
+            is_namespace_init: false,
             owner: Reading::Value("alice".into()),
             command: Reading::Value(name.into()),
             container: Reading::Value(None),
             job: Reading::Unsupported,
+            program: Reading::Value(ProgramOrigin::Host),
+            at_seat: Reading::Unsupported,
         };
         self.crowd.insert(pid, candidate);
     }
@@ -145,7 +160,7 @@ impl Box {
                 protection: &protection,
             },
             hives: &self.hives,
-            no_helper: self.no_helper.as_deref(),
+            checks: &self.checks,
         };
         plan(&request(force), &seen, Timestamp(7))
     }

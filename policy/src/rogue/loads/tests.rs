@@ -188,3 +188,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn of_many_short_processes_few_are_kept() {
+    let mut loads = hour();
+    let usage = RunUsage::default();
+    let at = |second: u32| Timestamp::default().plus_seconds(i64::from(second));
+    for second in 1..=12_000 {
+        let stretch = |pid| Stretch {
+            process: key(pid),
+            held_since: at(second),
+            usage: &usage,
+            host_cpu: None,
+        };
+        // One stays, and one is there for a second.
+        loads.add(at(second), 1_000, [stretch(1), stretch(second + 1)]);
+        loads.forget_old(at(second));
+    }
+    assert_eq!(loads.processes().count(), 2 + MOST_DEPARTED);
+    assert!(loads.of(key(1)).is_some());
+    assert!(loads.of(key(12_000)).is_some());
+    assert!(loads.of(key(9_000)).is_none());
+}

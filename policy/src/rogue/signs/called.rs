@@ -1,12 +1,12 @@
 //! What a process is called, and what its executable is.
 
-use super::{Seen, load};
+use super::{Seen, load, place};
 use crate::rogue::rules::Rules;
 use crate::rogue::suspect::{Suspect, base};
 
-/// The names of miners, whole and in small letters: those of Falco's rules, and others
-/// that mine on GPUs.
-const MINERS: [&str; 35] = [
+/// The names of miners, whole and in small letters: those of Falco's rules, others that
+/// mine on GPUs, and those under which the Kinsing malware starts one.
+const MINERS: [&str; 37] = [
     "bfgminer",
     "bminer",
     "bzminer",
@@ -18,6 +18,8 @@ const MINERS: [&str; 35] = [
     "ethminer",
     "gminer",
     "kawpowminer",
+    "kdevtmpfsi",
+    "kinsing",
     "lolminer",
     "minerd",
     "minergate",
@@ -46,13 +48,17 @@ const MINERS: [&str; 35] = [
 
 /// The name of a known miner, by the kernel's, its file's or its own account.
 pub(super) fn as_miner(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
-    let of_admin = rules.patterns.miners.iter().map(String::as_str);
-    let known: Vec<&str> = MINERS.into_iter().chain(of_admin).collect();
     let mut called = suspect.called();
-    let is_one = |name: &&str| known.iter().any(|known| known.eq_ignore_ascii_case(name));
     called
-        .find(is_one)
+        .find(|name| is_miner(name, rules))
         .map(|name| Seen::new(700, format!("it is called {name}")))
+}
+
+/// Whether this is the name of a known miner.
+pub(super) fn is_miner(name: &str, rules: &Rules) -> bool {
+    let of_admin = rules.patterns.miners.iter().map(String::as_str);
+    let mut known = MINERS.into_iter().chain(of_admin);
+    known.any(|known| known.eq_ignore_ascii_case(name))
 }
 
 /// An executable that the admin knows.
@@ -125,15 +131,21 @@ const SYSTEMS: [&str; 40] = [
     "wget",
 ];
 
+/// systemd's own programs are called so, and there are more of them with each release.
+const SYSTEMD: &str = "systemd-";
+
 /// The name of such a program on what lies elsewhere.
 pub(super) fn as_system(suspect: &Suspect, _: &Rules) -> Option<Seen> {
     let path = suspect.path()?;
     if crate::kill::protected::is_the_systems(path) {
         return None;
     }
-    let name = suspect.called().find(|name| SYSTEMS.contains(name))?;
+    let is_one = |name: &&str| SYSTEMS.contains(name) || name.starts_with(SYSTEMD);
+    let name = suspect.called().find(is_one)?;
+    // No package puts a program there.
+    let weight = if place::is_temporary(path) { 550 } else { 450 };
     Some(Seen::new(
-        450,
+        weight,
         format!("it is called {name}, and its executable is {path}"),
     ))
 }
@@ -236,6 +248,12 @@ mod tests {
         };
         assert!(sees("nvidia-smi", "/home/eve/bin/nvidia-smi"));
         assert!(sees("3", "/dev/shm/.fonts/apache2 (deleted)"));
+        assert!(sees("systemd-helper", "/tmp/systemd-helper (deleted)"));
+        assert!(!sees(
+            "systemd-resolve",
+            "/usr/lib/systemd/systemd-resolved"
+        ));
+        assert!(!sees("systemdish", "/home/eve/systemdish"));
         assert!(!sees("nvidia-smi", "/usr/bin/nvidia-smi"));
         assert!(!sees("bash", "/bin/bash") && !sees("train", "/home/bob/train"));
     }

@@ -141,13 +141,27 @@ pub(super) fn for_nothing(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
 /// Holds more than is usual.
 pub(super) fn memory_hog(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
     let most = rules.detection.max_memory?.0;
-    let least = looked_at(suspect)?.memory?.least;
+    let load = suspect.load.as_ref();
+    let least = load.filter(|load| load.seen >= HELD)?.memory?.least;
     (least > most).then(|| {
         Seen::new(
             500,
-            format!("holds {} GiB, more than {} GiB", least >> 30, most >> 30),
+            format!(
+                "holds {:.1} GiB, more than the {:.1} GiB of detection.max_memory_usage_gb",
+                gib(least),
+                gib(most)
+            ),
         )
     })
+}
+
+/// So long it must hold too much: a limit is the admin's own word, and honest work does
+/// not begin beyond it.
+const HELD: Duration = Duration::from_secs(60);
+
+#[allow(clippy::cast_precision_loss, reason = "it is printed with one digit")]
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / (1_u64 << 30) as f64
 }
 
 /// Works for longer than is usual.
@@ -278,6 +292,14 @@ mod tests {
         assert_eq!(memory_hog(&miner(), &rules), None);
         rules.detection.max_memory = Some(Bytes(GIB - 1));
         assert!(memory_hog(&miner(), &rules).is_some());
+        let hogs_for = |seconds| {
+            let mut hog = miner();
+            load(&mut hog).seen = Duration::from_secs(seconds);
+            memory_hog(&hog, &rules).map(|it| it.read)
+        };
+        let read = "holds 1.0 GiB, more than the 1.0 GiB of detection.max_memory_usage_gb";
+        assert_eq!(hogs_for(60).as_deref(), Some(read));
+        assert_eq!(hogs_for(59), None);
         rules.detection.max_memory = Some(Bytes(GIB));
         assert_eq!(memory_hog(&miner(), &rules), None);
         assert_eq!(runaway(&miner(), &rules), None);

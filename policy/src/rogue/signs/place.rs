@@ -1,6 +1,6 @@
 //! Where a process comes from, and what it passes itself off as.
 
-use super::{Seen, load};
+use super::{Seen, called, load};
 use crate::rogue::rules::Rules;
 use crate::rogue::suspect::{Suspect, base};
 
@@ -64,11 +64,8 @@ pub(super) fn executable(suspect: &Suspect, _: &Rules) -> Option<Seen> {
         let weight = if is_image { 100 } else { 300 };
         return seen(weight, &format!("in the hidden directory {directory}"));
     }
-    if ["/tmp/", "/var/tmp/", "/run/user/"]
-        .iter()
-        .any(|it| path.starts_with(it))
-    {
-        return seen(200, "in a directory for what is soon gone");
+    if is_temporary(path) {
+        return seen(200, "in a directory for temporary files");
     }
     // Of the system's own an upgrade has taken the place.
     let is_upgraded = crate::kill::protected::is_the_systems(path);
@@ -76,6 +73,13 @@ pub(super) fn executable(suspect: &Suspect, _: &Rules) -> Option<Seen> {
         true => seen(150, "is deleted"),
         false => None,
     }
+}
+
+/// Whether a file lies where files are soon gone, and anybody may put one.
+pub(super) fn is_temporary(path: &str) -> bool {
+    ["/tmp/", "/var/tmp/", "/run/user/", "/dev/shm/"]
+        .iter()
+        .any(|it| path.starts_with(it))
 }
 
 fn is_hidden(part: &str) -> bool {
@@ -109,13 +113,15 @@ const THREADS: [&str; 22] = [
 ];
 
 /// The name of a kernel's thread on what has an executable.
-pub(super) fn kernel_thread(suspect: &Suspect, _: &Rules) -> Option<Seen> {
+pub(super) fn kernel_thread(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
     suspect.executable.as_ref()?;
     let itself = suspect.arguments.iter().flatten().next();
     let names = [suspect.name.as_ref(), itself].into_iter().flatten();
     let is_one = |name: &&String| {
         let bare = name.trim_start_matches('[').trim_end_matches(']');
-        THREADS.iter().any(|thread| bare.starts_with(thread))
+        // One name is one piece of evidence: a miner's counts as that.
+        let is_miner = called::is_miner(base(bare), rules);
+        !is_miner && THREADS.iter().any(|thread| bare.starts_with(thread))
     };
     names.into_iter().find(is_one).map(|name| {
         Seen::new(

@@ -8,7 +8,7 @@ use crate::audit::ActionRecord;
 use crate::document::status::{ValueDocument, right};
 use crate::guard::GuardReport;
 use crate::rogue::{Risk, RogueReport};
-use crate::snapshot::{BackendReport, BackendState, Device, Fault, GpuEvent};
+use crate::snapshot::{BackendReport, BackendState, Device, Fault, GpuEvent, LossKind};
 use crate::status::{ChangedSetting, Right, Status, StoreReport};
 
 impl From<&ChangedSetting> for SettingPart {
@@ -129,6 +129,8 @@ impl From<&GuardReport> for GuardPart {
             would_have_ended: guard.would_have_ended.into(),
             warned_today: guard.warned_today.into(),
             ended_today: guard.ended_today.into(),
+            simulated_warned_today: guard.simulated_warned_today.into(),
+            simulated_ended_today: guard.simulated_ended_today.into(),
         }
     }
 }
@@ -153,7 +155,10 @@ impl From<&Device> for DevicePart {
             gpu_index: device.index.into(),
             vendor: device.vendor.name(),
             model: device.name.last_known().map(|name| Word::model(name)),
-            lost: device.lost.is_some(),
+            lost: device
+                .lost
+                .as_ref()
+                .is_some_and(|it| it.kind == LossKind::Lost),
             mem_total_bytes: device.memory_total.last_known().map(|bytes| bytes.0),
             instances: device.instances.len() as u64,
             pids: device.process_count.last_known().copied().map(u64::from),

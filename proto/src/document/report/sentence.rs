@@ -3,6 +3,7 @@
 //! and is left out, but for a reason that is itself known here; at a `#` stands a number
 //! that names nobody. A sentence that is not here is left out whole.
 
+use crate::reading::IMPOSSIBLE;
 use crate::snapshot::Vitals;
 
 /// What is wrong, as daemon and policy say it.
@@ -44,8 +45,10 @@ pub const SENTENCES: &[&str] = &[
     "gpukilld is not in the host's PID namespace, so pids may name other processes: run it on the host, or in a container with the host's PIDs (hostPID: true)*",
     // Backends.
     "does not answer in time: readings are old",
+    "answers slowly: polls are less frequent until it answers in time again",
     "has not answered yet: the driver may be waking its devices",
     "no library *: for NVIDIA GPUs install the driver",
+    "* does not find a library that it needs: install the driver's libraries again",
     "cannot load *: *",
     "the driver is loaded without its library *: install the one of its version",
     "the NVIDIA driver is not loaded: modprobe nvidia",
@@ -68,8 +71,14 @@ pub const SENTENCES: &[&str] = &[
     // Devices.
     "its driver does not answer",
     "lost (*): needs a reset or a reboot",
+    "gone (*): where it stays away, gpukillctl forget --gpu #",
+    "all # GPUs are gone: its driver was unloaded",
+    "not permitted (*): see the modes of /dev/nvidia*",
+    "state unknown (*)",
     "processes: *",
+    "instances: *",
     "memory of instance #/#: *",
+    "memory of a process: *",
     "broken memory rows could not be replaced: exchange the GPU",
     "broken memory rows wait to be replaced: reset the GPU",
     "broken memory pages wait to be retired: reset the GPU",
@@ -102,29 +111,42 @@ const VALUES: &[&str] = &["name", "PCI address", "memory"];
 const REASONS: &[&str] = &[
     "GPU_IS_LOST",
     "GPU_REQUIRES_RESET",
+    "NVML says that it was not started (1)",
+    "NVML refuses the request (2)",
+    "NVML does not support this (3)",
+    "the driver denies access (4)",
+    "NVML says that it was started already (5)",
+    "NVML does not find it (6)",
+    "NVML has more to tell than there was room for (7)",
+    "the power cables of the GPU are not attached properly (8)",
+    "NVML says that the driver is not loaded (9)",
+    "NVML gave up waiting for the driver (10)",
+    "the driver has a problem with the interrupts of the GPU (11)",
+    "NVML does not find a library that it needs (12)",
+    "NVML does not have this function (13)",
+    "the infoROM of the GPU is corrupted (14)",
+    "the system or a cgroup blocks access (17)",
+    "library and driver are of different versions (18)",
+    "the GPU is in use by another client (19)",
+    "NVML has not enough memory (20)",
+    "NVML has no data (21)",
+    "NVML does not support this while ECC is on (22)",
     "NVML has not enough resources (23)",
+    "the GPU does not have this frequency (24)",
     "the GPU is not ready (27)",
-    "the GPU is not there any more (28)",
+    "the driver does not find the GPU (28)",
     "the GPU is in an invalid state (29)",
     "NVML answered with an unknown code (#)",
     "NVML reports an unknown error (999)",
     "XID #",
-    "the provided timeout was reached",
-    "an internal driver error occurred",
-    "insufficient memory",
-    "no data",
-    "the current user does not have permission to perform this operation",
-    "a query to find an object was unsuccessful",
-    "NVIDIA driver is not loaded",
-    "the infoROM is corrupted",
-    "a supplied argument was invalid",
-    "device's external power cables are not properly attached",
-    "NVIDIA kernel detected an interrupt issue with a device",
-    "device control has been blocked by the operating system/cgroups",
-    "operation cannot be performed because the GPU is currently in use",
+    "the driver hangs or crashes at it",
     "the driver reports more than # %",
-    "the driver reports neither off nor on",
     "not looked everywhere yet",
+    "its driver does not list it",
+    "its driver does not list it, and it is on the PCI bus",
+    "it is not on the PCI bus",
+    "contradicted: busy all the time at a clock of 0 MHz",
+    "contradicted: a clock of 0 MHz while clients work",
 ];
 
 /// Our own files, which faults name with their directories.
@@ -164,6 +186,9 @@ fn reason(named: &str) -> String {
     }
     let known = REASONS.iter().find_map(|reason| fill(reason, named));
     let file = || FILES.iter().find(|it| named.ends_with(**it));
+    if named.strip_prefix(IMPOSSIBLE).is_some() {
+        return format!("{IMPOSSIBLE}: {LEFT_OUT}");
+    }
     known.unwrap_or_else(|| match (os_error(named), file()) {
         (Some(number), _) => format!("{LEFT_OUT} (os error {number})"),
         (None, Some(file)) if *file == named => named.to_owned(),
@@ -249,8 +274,23 @@ mod tests {
                 "the files of user 1001's containers do not let themselves be read: their disk may hang",
                 "the files of … containers do not let themselves be read: their disk may hang",
             ),
-            ("fan and others: no data", "fan and others: no data"),
+            (
+                "gone (it is not on the PCI bus): where it stays away, gpukillctl forget --gpu 2",
+                "gone (it is not on the PCI bus): where it stays away, gpukillctl forget --gpu 2",
+            ),
+            (
+                "fan and others: NVML has no data (21)",
+                "fan and others: NVML has no data (21)",
+            ),
+            (
+                "state unknown (NVML refuses the request (2))",
+                "state unknown (NVML refuses the request (2))",
+            ),
             ("fan: alice", "fan: …"),
+            (
+                "temperature: the driver reports an impossible value: -1 °C",
+                "temperature: the driver reports an impossible value: …",
+            ),
             (
                 "NVML reports an unknown error (999)",
                 "NVML reports an unknown error (999)",
@@ -269,9 +309,9 @@ mod tests {
         for text in [
             "",
             "alice",
-            "alice: no data",
+            "alice: GPU_IS_LOST",
             "its driver does not answer, says alice",
-            "GPU at index 4182000001: no data",
+            "GPU at index 4182000001: GPU_IS_LOST",
             "temperature at or above 85 °C for alice",
         ] {
             assert_eq!(known(text), None, "{text}");

@@ -6,7 +6,7 @@ use crate::document::tests::page::status;
 use crate::document::tests::{NOW, device};
 use crate::guard::RulesRevision;
 use crate::reading::Reading;
-use crate::snapshot::{BackendState, DeviceId, Fault, Loss};
+use crate::snapshot::{BackendState, DeviceId, Fault, Loss, LossKind};
 use crate::status::{AlertValue, ChangedSetting, SettingValue, Status};
 
 /// A name that no word of ours has in it.
@@ -96,6 +96,7 @@ pub(in crate::document) fn bundle() -> ReportDocument {
     device.lost = Some(Loss {
         since: NOW,
         reason: name(),
+        kind: LossKind::Lost,
     });
     let setting = SettingPart {
         key: Word::key(NAME),

@@ -46,6 +46,7 @@ pub(super) fn holder() -> Holder {
         holds_this_device: true,
         listed: true,
         shares_with: Some(60_212),
+        passed_from: None,
         used_for: Use {
             compute: true,
             graphics: false,
@@ -149,6 +150,8 @@ fn every_value_of_a_holder_has_its_field() {
             "inner_pid": 7, "container": "docker/ab", "container_name": "train",
             "holds": ["nvidia6", "nvidia-uvm"], "holds_this_gpu": true, "listed": true,
             "shares_with": 60212,
+            "passed_from_pid": null,
+            "passed_from_uid": null,
             "used_for": ["compute", "mps"], "used_mem_mb": 12, "used_mem_bytes": 12582912,
             "role": "orphan", "orphan_of": 60190, "orphaned_at": "2026-11-21T14:02:31.250Z",
             "reasons": {}
@@ -199,7 +202,14 @@ fn what_is_unknown_of_a_holder_is_null_with_a_reason() {
     };
     let document = serde_json::to_value(HoldersDocument::new(NOW, &[report])).unwrap();
     let (mut nulls, reasons) = nulls(&document["held_gpus"][0]["holders"][0]);
-    nulls.retain(|field| !["orphan_of", "orphaned_at"].contains(&field.as_str()));
+    // Where there is none, that is known.
+    let known = [
+        "orphan_of",
+        "orphaned_at",
+        "passed_from_pid",
+        "passed_from_uid",
+    ];
+    nulls.retain(|field| !known.contains(&field.as_str()));
     assert_eq!(nulls, reasons.keys().copied().collect());
     assert_eq!(nulls.len(), 20);
     assert!(reasons.values().all(|why| *why == "failed: x"));

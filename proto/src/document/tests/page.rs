@@ -22,6 +22,7 @@ use crate::document::{
     StatusDocument, SummaryDocument, WeeklyDocument,
 };
 use crate::guard::{GuardMode, GuardReport, RuleCounts};
+use crate::kill::{Ending, FuseMount, FuseServer, Stuck};
 use crate::reading::Reading::{Unsupported, Value};
 use crate::rogue::RogueReport;
 use crate::snapshot::Snapshot;
@@ -76,7 +77,8 @@ fn fields(document: &Json) -> BTreeSet<String> {
             (
                 "gpus" | "procs" | "backends" | "faults" | "held_gpus" | "holders" | "findings"
                 | "targets" | "outcomes" | "memory" | "used_gpus" | "owners" | "processes"
-                | "weeks" | "open" | "would_have_ended" | "records" | "verdicts" | "signs",
+                | "weeks" | "open" | "idle_services" | "would_have_ended" | "records" | "verdicts"
+                | "signs",
                 Json::Array(_),
             ) => {
                 names.insert(format!("{field}[]"));
@@ -115,7 +117,18 @@ fn the_page_describes_every_field_and_no_other() {
     });
     let held = holders();
     let plan = serde_json::to_value(KillPlanDocument::from(&plan())).unwrap();
-    let report = serde_json::to_value(KillReportDocument::from(&report())).unwrap();
+    let mut report = report();
+    report.outcomes[0].ending = Ending::Uninterruptible(Stuck {
+        waits_on: None,
+        fuse: Some(FuseMount {
+            path: "/home/bob/data".into(),
+            servers: vec![FuseServer {
+                pid: 4711,
+                owner: Value("bob".into()),
+            }],
+        }),
+    });
+    let report = serde_json::to_value(KillReportDocument::from(&report)).unwrap();
     let reset_plan = serde_json::to_value(ResetPlanDocument::from(&reset::plan())).unwrap();
     let reset_report = serde_json::to_value(ResetReportDocument::from(&reset::report())).unwrap();
     let summary = serde_json::to_value(SummaryDocument::from(&summary())).unwrap();
@@ -273,6 +286,7 @@ pub(in crate::document) fn status() -> Status {
         }],
         polling: PollingReport {
             interval_ms: 2000,
+            set_interval_ms: 2000,
             last_at: None,
             ticks: 0,
             late: 0,
@@ -297,10 +311,15 @@ pub(in crate::document) fn status() -> Status {
             dropped: 0,
             beyond: 0,
             tripped_at: None,
+            doubt: None,
             open: 0,
             would_have_ended: 0,
             warned_today: 0,
             ended_today: 0,
+            simulated_warned_today: 0,
+            simulated_ended_today: 0,
+            is_trip_simulated: false,
+            idle_services: Vec::new(),
         },
         rogue: RogueReport::default(),
         settings: vec![ChangedSetting {

@@ -31,7 +31,9 @@ fn uuids_differ(state: &State) -> Result<(), String> {
 /// The caller would take 0 for success and read an answer that nobody wrote.
 fn errors_are_errors(state: &State) -> Result<(), String> {
     let of_gpus = state.gpus.iter().map(|gpu| &gpu.errors);
-    let functions = of_gpus.chain([&state.errors]).flatten();
+    let instances = state.gpus.iter().flat_map(|gpu| &gpu.instances);
+    let of_instances = instances.map(|instance| &instance.errors);
+    let functions = of_gpus.chain(of_instances).chain([&state.errors]).flatten();
     let fields = state.gpus.iter().flat_map(|gpu| &gpu.field_errors);
     let named = functions
         .map(|(function, code)| (function.clone(), *code))

@@ -80,6 +80,7 @@ impl Default for Gpu {
             supported_events: Some(0x1 | 0x2 | 0x8 | 0x100 | 0x2000),
             errors: BTreeMap::new(),
             hang: BTreeSet::new(),
+            slow: BTreeMap::new(),
             lost: false,
             process_utilization: true,
             processes: Vec::new(),

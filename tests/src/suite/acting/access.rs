@@ -2,23 +2,17 @@
 
 use super::{Box, all, endings};
 use gpukill_tests::harness::{
-    Actor, NOBODY, Troupe, acting_as, becomes, can_act_as_others, eventually, is_over, skip,
+    Actor, NOBODY, Troupe, acting_as, becomes, can_act_as_others, eventually, group, is_over, skip,
+    user,
 };
 use serde_json::json;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// Users that no box has, and without any right.
-const ALICE: u32 = 60_001;
-const BOB: u32 = 60_002;
-const CAROL: u32 = 60_003;
-
-/// The number of a group that every Linux has.
-fn group(name: &str) -> Option<u32> {
-    let output = Command::new("getent").args(["group", name]).output();
-    let line = String::from_utf8(output.ok()?.stdout).ok()?;
-    line.split(':').nth(2)?.parse().ok()
-}
+/// Users without any right.
+const ALICE: u32 = user(1);
+const BOB: u32 = user(2);
+const CAROL: u32 = user(3);
 
 fn actor_of(uid: u32) -> Actor {
     let mut command = Command::new("sleep");

@@ -189,7 +189,8 @@ fn each_signal_has_the_time_that_was_given() {
         (0, all(&[pid], "ended", "SIGTERM"))
     );
     let after = report["outcomes"][0]["after_ms"].as_u64().unwrap();
-    assert!((1500..15_000).contains(&after), "{report:#}");
+    // It sleeps for 1.5 s from the signal on; what is counted begins a little later.
+    assert!((1_000..15_000).contains(&after), "{report:#}");
     let ran = it.says(&["1", "--timeout-secs", "0"]);
     assert_eq!(ran.code, 3, "{ran:?}");
 }

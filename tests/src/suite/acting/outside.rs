@@ -1,7 +1,7 @@
 //! A daemon whose pids are not the host's.
 
 use super::{Box, all, endings, is_inside};
-use gpukill_tests::harness::{Actor, Ran, Stage, is_over};
+use gpukill_tests::harness::{Actor, Ran, Stage, is_over, user};
 
 #[test]
 fn where_pids_may_be_others_it_ends_nobody_unless_roots_file_says_so() {
@@ -27,10 +27,14 @@ fn where_pids_may_be_others_it_ends_nobody_unless_roots_file_says_so() {
     refusal(&Box::of(stage, daemon));
     // A file says so that somebody else owns: with that it does not even start.
     let stage = Stage::new();
-    std::os::unix::fs::chown(stage.path("gpukilld.toml"), Some(60_001), None).unwrap();
+    std::os::unix::fs::chown(stage.path("gpukilld.toml"), Some(user(1)), None).unwrap();
     let ran = Ran::of(&mut stage.daemon());
     assert_eq!(ran.code, 3, "{ran:?}");
-    assert!(ran.stderr.contains("it belongs to uid 60001"), "{ran:?}");
+    assert!(
+        ran.stderr
+            .contains(&format!("it belongs to uid {}", user(1))),
+        "{ran:?}"
+    );
     // Root's does.
     let it = Box::new();
     it.lists(&[actor.pid()]);

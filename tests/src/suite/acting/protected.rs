@@ -110,8 +110,10 @@ fn what_the_admin_protects_is_spared_from_the_next_reading_of_the_settings_on() 
         eventually("the settings are read", || {
             it.daemon.log().contains("settings reloaded").then_some(())
         });
-        assert_eq!(never_ended(&it, actor.pid()), why.as_str());
-        assert_eq!(refusal(&it, actor.pid()), why);
+        let way = format!("{why}; root may end it with --override-protected");
+        assert_eq!(never_ended(&it, actor.pid()), way.as_str());
+        let refused = format!("{why}\nhint: root may end it with --override-protected");
+        assert_eq!(refusal(&it, actor.pid()), refused);
         if settings.contains("names") {
             // What lies where anybody may write can call itself anything.
             assert_eq!(never_ended(&it, impostor.pid()), Value::Null);

@@ -44,6 +44,25 @@ fn peak(daemon: &Daemon) -> u64 {
     kib.parse::<u64>().unwrap() * 1024
 }
 
+/// What it holds now, in bytes.
+fn resident(daemon: &Daemon) -> u64 {
+    let status = of_process(daemon, "status");
+    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"));
+    let kib = line.unwrap().split_whitespace().next().unwrap();
+    kib.parse::<u64>().unwrap() * 1024
+}
+
+/// So many rules with a pattern each that takes about as much memory as one may.
+fn large_patterns(rules: usize) -> String {
+    let one = |nth| {
+        format!(
+            "[[rules]]\nname = \"r{nth}\"\naction = \"warn\"\nduration_limit_hours = 9\n\
+             command = 'x{nth}[a-z0-9]{{900}}'\n"
+        )
+    };
+    (0..rules).map(one).collect()
+}
+
 /// How long it has run on processors, in ticks (fields 14 and 15 of proc_pid_stat(5)).
 fn ticks(daemon: &Daemon) -> u64 {
     let stat = of_process(daemon, "stat");
@@ -167,10 +186,7 @@ fn a_stranger_is_told_what_is_in_force_and_not_what_the_file_holds_now() {
     has_rules(&stage, rules);
     let daemon = stage.start();
     stage.open_to_all();
-    let secret = stage.path("secret");
-    std::fs::write(&secret, "hunter2 = \"swordfish\"\n").unwrap();
-    std::fs::remove_file(stage.path("guard.toml")).unwrap();
-    std::os::unix::fs::symlink(&secret, stage.path("guard.toml")).unwrap();
+    has_rules(&stage, "hunter2 = \"swordfish\"\n");
     // Before the daemon has heard of it, and after.
     let config = || acting_as(NOBODY, &[], || stage.ctl(&["guard", "config"]).stdout);
     assert_eq!(config(), rules);
@@ -186,5 +202,91 @@ fn a_stranger_is_told_what_is_in_force_and_not_what_the_file_holds_now() {
     let to_admin = told(0)[0].as_str().unwrap().to_owned();
     assert!(to_admin.contains("hunter2"), "{to_admin}");
     assert!(!fault.1.contains("hunter2"), "{fault:?}");
+    daemon.stop();
+}
+
+#[test]
+fn what_foreign_rules_need_goes_with_them() {
+    let stage = Stage::new();
+    let (daemon, _actors) = with_history(&stage, 4, 2);
+    let before = resident(&daemon);
+    let foreign = stage.path("foreign.toml");
+    let name = foreign.to_str().unwrap();
+    std::fs::write(&foreign, large_patterns(900)).unwrap();
+    let rules = stage.path("guard.toml");
+    let gives_back = |what: &str| {
+        // The least that a debug build grows by while it is used for the first time.
+        let bound = before + 4 * MIB;
+        let mut last = 0;
+        let given = (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            last = resident(&daemon);
+            last <= bound
+        });
+        eprintln!(
+            "{what}: {} KiB before, {} KiB after",
+            before >> 10,
+            last >> 10
+        );
+        assert!(
+            given,
+            "{what}: {} MiB, then {} MiB",
+            before / MIB,
+            last / MIB
+        );
+    };
+    for _ in 0..3 {
+        let ran = stage.ctl(&["guard", "test", "--rules", name]);
+        assert!([0, 3].contains(&ran.code), "{ran:?}");
+        let ran = stage.ctl(&["guard", "replay", "--rules", name, "--since", "1h"]);
+        assert!([0, 3].contains(&ran.code), "{ran:?}");
+    }
+    gives_back("foreign rules");
+    // Files that take much to read, or have nothing but mistakes.
+    let mistakes = "user_policies = 7 [\n".repeat(50_000);
+    let tables = "[a.a.a.a.a.a.a.a]\n".repeat(50_000);
+    for junk in [large_patterns(1_000), mistakes, tables] {
+        std::fs::write(&rules, &junk).unwrap();
+        daemon.signal(Signal::HUP);
+        eventually("it is refused", || {
+            let status = stage.json(&["guard", "status", "-o", "json"]);
+            let mistakes = status["mistakes"].as_array()?.len();
+            (1..=101).contains(&mistakes).then_some(())
+        });
+    }
+    gives_back("junk");
+    std::fs::remove_file(&rules).unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn whoever_reads_foreign_rules_has_no_right_and_no_file_but_the_store() {
+    let stage = Stage::new();
+    let (daemon, _actors) = with_history(&stage, 4, 2);
+    let file = stage.path("slow.toml");
+    std::fs::write(&file, many(3_000, "duration_limit_hours = 900")).unwrap();
+    let rules = file.to_str().unwrap();
+    let mut client = stage.client(&["guard", "replay", "--rules", rules, "--since", "1h"]);
+    let client = client.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut client = client.spawn().unwrap();
+    let open = eventually("it is confined", || {
+        let of_child = format!("/proc/{}", daemon.child_named("gpukilld-rules")?);
+        let status = std::fs::read_to_string(format!("{of_child}/status")).ok()?;
+        let has = |line: &str| status.lines().any(|it| it == line);
+        let is_confined = has("Seccomp:\t2") && has("NoNewPrivs:\t1");
+        if !is_confined || !has("CapEff:\t0000000000000000") {
+            return None;
+        }
+        let descriptors = std::fs::read_dir(format!("{of_child}/fd")).ok()?;
+        let open = descriptors.map(|it| std::fs::read_link(it.ok()?.path()).ok());
+        open.collect::<Option<Vec<_>>>()
+    });
+    let is_of_the_store = |file: &&std::path::PathBuf| file.starts_with(stage.path("state"));
+    let files: Vec<_> = open.iter().filter(|it| it.is_absolute()).collect();
+    let of_store = files.iter().filter(|it| is_of_the_store(it)).count();
+    let null = files.iter().filter(|it| it.ends_with("dev/null")).count();
+    assert!(of_store > 0 && of_store + null == files.len(), "{open:?}");
+    client.kill().unwrap();
+    client.wait().unwrap();
     daemon.stop();
 }

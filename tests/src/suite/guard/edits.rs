@@ -116,7 +116,7 @@ fn whoever_is_no_admin_may_read_rules_and_not_change_them() {
         stage.ctl(&["guard", "user", "set", "nobody", "--memory-limit", "80"])
     });
     let expected = "gpukillctl: cannot change the guard's rules\n\
-         hint: ask root, or someone in group gpukill-admin\n";
+         hint: ask root, or someone in group suite:admins\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (4, expected));
     let rogue = ["rogue", "allow", "user", "nobody"];
     assert_eq!(acting_as(NOBODY, &[], || stage.ctl(&rogue)).code, 4);
@@ -161,8 +161,8 @@ fn a_file_is_checked_without_a_daemon_and_every_mistake_has_its_place() {
         "{ran:?}"
     );
     let presets = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/guard");
-    let interns = "line 32: group_policies.interns.unix_groups: this box knows no group interns";
-    let students = "line 41: group_policies.students.unix_groups: this box knows no group students";
+    let interns = "line 30: group_policies.interns.unix_groups: this box knows no group interns";
+    let students = "line 42: group_policies.students.unix_groups: this box knows no group students";
     for (preset, odd) in [
         ("lab", None),
         ("team", Some(interns)),

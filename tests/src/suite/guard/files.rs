@@ -191,7 +191,9 @@ fn how_far_the_guard_goes_is_what_the_admin_says() {
     let soft = format!(
         "the guard is in mode soft: it warns, and ends a job when the grace is over\n{nobody}"
     );
-    let enforce = format!("the guard is in mode enforce: it ends jobs without a warning\n{nobody}");
+    let enforce = format!(
+        "the guard is in mode enforce: it ends jobs without a warning; for idleness and waste it warns first\n{nobody}"
+    );
     let dry_run = "the guard is in mode dry-run: nobody is warned or ended\n";
     let disabled = "the guard is in no mode: nothing is judged\n";
     for (asked, expected, said) in [
@@ -270,5 +272,43 @@ fn who_and_what_this_box_does_not_have_is_warned_of() {
              --reserved-memory, --action, --mode, --grace, --max-snoozes, --message"
         )
     );
+    daemon.stop();
+}
+
+#[test]
+fn a_link_out_of_the_directory_of_the_rules_is_not_followed() {
+    let stage = Stage::new();
+    std::fs::create_dir(stage.path("rules")).unwrap();
+    let file = stage.path("rules/guard.toml");
+    let secret = stage.path("secret");
+    std::fs::write(&secret, "# a secret\nmode = \"dry-run\"\n").unwrap();
+    std::os::unix::fs::symlink(&secret, &file).unwrap();
+    let daemon = stage.start_with(stage.daemon().env("GPUKILLD_GUARD_RULES", &file));
+    for arguments in [
+        ["guard", "config"].as_slice(),
+        &["guard", "export"],
+        &["guard", "config", "-o", "json"],
+        &["guard", "user", "set", "root", "--memory-limit", "8"],
+    ] {
+        let ran = stage.ctl(arguments);
+        assert!(!ran.stdout.contains("secret\n"), "{arguments:?}: {ran:?}");
+        assert!(!ran.stdout.contains("a secret"), "{arguments:?}: {ran:?}");
+    }
+    let told = stage.ctl(&["status"]).stdout;
+    assert!(told.contains("it is a symbolic link to"), "{told}");
+    let before = std::fs::read_to_string(&secret).unwrap();
+    assert_eq!(before, "# a secret\nmode = \"dry-run\"\n");
+    // A FIFO neither stops the daemon nor is read.
+    std::fs::remove_file(&file).unwrap();
+    let (kind, mode) = (
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+    );
+    rustix::fs::mknodat(rustix::fs::CWD, &file, kind, mode, 0).unwrap();
+    daemon.signal(Signal::HUP);
+    eventually("the FIFO is refused", || {
+        let told = stage.ctl(&["status"]).stdout;
+        told.contains("it is no regular file").then_some(())
+    });
     daemon.stop();
 }

@@ -2,7 +2,9 @@
 //! whoever may not see others.
 
 use super::{GIB, has_rules, plays, violations};
-use gpukill_tests::harness::{Actor, NOBODY, Stage, acting_as, can_act_as_others, eventually};
+use gpukill_tests::harness::{
+    Actor, NOBODY, Stage, acting_as, can_act_as_others, eventually, user,
+};
 use serde_json::{Value, json};
 
 /// Whoever runs the tests may have more than others, and an hour to give it back.
@@ -113,7 +115,7 @@ fn a_guard_that_is_off_is_not_spoken_of() {
         explained["guard"],
         json!({
             "mode": "disabled", "open": [], "would_have_ended": null, "limits": [],
-            "judged_as": "owner", "login": null
+            "judged_as": "owner", "login": null, "protected": null
         })
     );
     daemon.stop();
@@ -198,7 +200,7 @@ fn whoever_may_not_see_others_sees_their_own_violations_alone() {
             "listed": count, "marked": marked, "counted": count, "open": told, "records": told,
         })
     };
-    assert_eq!(seen(60_000), expected(0, &[], ""));
+    assert_eq!(seen(user(0)), expected(0, &[], ""));
     let nobody = NOBODY.to_string();
     assert_eq!(seen(NOBODY), expected(1, &[own.pid()], &nobody));
     let mut both = [own.pid(), other.pid()];

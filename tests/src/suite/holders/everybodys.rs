@@ -2,7 +2,7 @@
 //! only watch. No command ever names them.
 
 use super::{Box, GIB, pick};
-use gpukill_tests::harness::becomes;
+use gpukill_tests::harness::{becomes, user};
 use serde_json::json;
 
 /// Whom any finding says to end.
@@ -42,7 +42,8 @@ Most likely an MPS server keeps memory for its clients.
     let explained = it.stage.json(&["explain", "800", "-o", "json"]);
     assert_eq!(
         explained["never_ended"],
-        "it is an MPS server: all its clients would end with it"
+        "it is an MPS server: all its clients would end with it; \
+         root may end it with --override-protected"
     );
     daemon.stop();
 }
@@ -103,7 +104,7 @@ Who keeps its memory is not known.
         gpukill_tests::harness::Invented {
             pid: 603,
             name: "python",
-            uid: 60_000,
+            uid: user(0),
             start_ticks: 100,
             cmdline: "python\0",
             cgroup: "0::/\n",

@@ -78,18 +78,19 @@ fn a_process_on_two_gpus_is_told_with_its_job_and_its_container() {
     let expected = [
         " where    docker/0123456789ab · parents: containerd-shim 900",
         " job      docker/0123456789ab",
+        " network  private: no port that others use",
     ];
-    assert_eq!(lines[3..5], expected);
-    assert!(lines[5].starts_with(" GPU 0    35.0G for "), "{text}");
-    assert!(lines[6].starts_with(" GPU 1    12.0G for "), "{text}");
+    assert_eq!(lines[3..6], expected);
+    assert!(lines[6].starts_with(" GPU 0    35.0G for "), "{text}");
+    assert!(lines[7].starts_with(" GPU 1    12.0G for "), "{text}");
     let expected = [
         " holds    GPU 0: nvidia7, nvidia-uvm",
         " holds    GPU 1: nvidia8, nvidia-uvm",
     ];
-    assert_eq!(lines[7..9], expected);
+    assert_eq!(lines[8..10], expected);
     if never(&it).is_null() {
         // What it looks like stands before: of what cannot be seen there are some lines.
-        assert!(lines[9].starts_with(" score    "), "{text}");
+        assert!(lines[10].starts_with(" score    "), "{text}");
         let rest = lines.iter().skip_while(|it| !it.starts_with(" frees "));
         let rest: Vec<&str> = rest.copied().collect();
         assert_eq!(rest[0], " frees    at least 47.0G, when it ends");

@@ -2,19 +2,12 @@
 //! box.
 
 use super::{Box, GIB, user_called};
-use gpukill_tests::harness::{Actor, acting_as, becomes, can_act_as_others, skip};
+use gpukill_tests::harness::{Actor, acting_as, becomes, can_act_as_others, group, skip, user};
 use serde_json::{Value, json};
 use std::process::Command;
 
-const OWNER: u32 = 60_000;
-const OTHER: u32 = 60_001;
-
-/// The number of a group, from the name service.
-fn group(name: &str) -> Option<u32> {
-    let output = Command::new("getent").args(["group", name]).output();
-    let line = String::from_utf8(output.ok()?.stdout).ok()?;
-    line.split(':').nth(2)?.parse().ok()
-}
+const OWNER: u32 = user(0);
+const OTHER: u32 = user(1);
 
 #[test]
 fn a_hidden_command_line_is_shown_to_its_own_user_and_to_operators_only() {

@@ -23,7 +23,7 @@ fn root_and_the_daemon_alone_have_a_gpu_reset_over_the_socket_unit() {
     };
     plug(&it);
     it.does(&["systemctl", "restart", "gpukilld"]);
-    let request = format!("gpukill-reset 1 nvidia {ADDRESS}\n");
+    let request = format!("gpukill-reset 2 reset nvidia {ADDRESS}\n");
     let ask = ["perl", "-e", ASKS, SOCKET, &request];
     for user in ["alice", "olga", "ada"] {
         let ran = it.run(user, &ask);

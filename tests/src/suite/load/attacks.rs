@@ -5,7 +5,7 @@ use crate::raw::{frame, request};
 use gpukill_proto::service::GpukillRequest;
 use gpukill_proto::transport::preface::{LENGTH, Preface, Status};
 use gpukill_proto::transport::{MAX_REQUEST, MAX_RESPONSE};
-use gpukill_tests::harness::{acting_as, can_act_as_others};
+use gpukill_tests::harness::{acting_as, can_be_several_people, user};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -22,14 +22,14 @@ const USERS: u32 = 4;
 /// must be fewer.
 const OWN_ATTACKERS: usize = 6;
 
-const FIRST_USER: u32 = 60_000;
+const FIRST_USER: u32 = user(0);
 
 /// An attacker does not let go before.
 const HOLD: Duration = Duration::from_millis(700);
 
 /// Lets all of them attack while `work` runs; says how often they were let in.
 pub(crate) fn beside<T>(socket: &Path, work: impl FnOnce() -> T) -> (T, usize) {
-    let others = can_act_as_others();
+    let others = can_be_several_people();
     let (over, let_in) = (AtomicBool::new(false), AtomicUsize::new(0));
     let done = std::thread::scope(|scope| {
         // However the work ends, they must end too.

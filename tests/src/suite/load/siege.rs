@@ -3,11 +3,11 @@
 
 use super::attacks::beside;
 use super::{assert_given_back, holds, holds_at_rest, polls, stage_with};
-use gpukill_tests::harness::{acting_as, can_act_as_others};
+use gpukill_tests::harness::{acting_as, can_be_several_people, user};
 use std::time::{Duration, Instant};
 
 /// A plain user who attacks nobody.
-const HONEST_USER: u32 = 61_000;
+const HONEST_USER: u32 = user(100);
 
 const LOOKS: usize = 25;
 
@@ -22,7 +22,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 #[test]
 fn a_hundred_hostile_connections_at_once_keep_nobody_else_out() {
-    let others = can_act_as_others();
+    let others = can_be_several_people();
     let stage = stage_with(400);
     stage.open_to_all();
     let mut command = stage.daemon();

@@ -1,7 +1,7 @@
 //! Who may what: by groups of the system, as the kernel tells them.
 
 use gpukill_tests::harness::{
-    Actor, NOBODY, Stage, acting_as, can_act_as_others, eventually, skip,
+    Actor, NOBODY, Stage, acting_as, can_act_as_others, eventually, skip, user,
 };
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ fn hidden_command_lines_are_shown_to_their_owner_and_to_root() {
             withheld.clone(),
             shown("python --token=theirs 1000"),
         ),
-        (60_000, withheld.clone(), withheld),
+        (user(0), withheld.clone(), withheld),
     ];
     eventually("a sample", || {
         (stage.ctl(&["audit", "--gpu", "0"]).code == 0).then_some(())

@@ -1,16 +1,8 @@
 //! Command lines that the admin lets nobody see but those who run the box.
 
 use super::{one_gpu, row_when};
-use gpukill_tests::harness::{Actor, Stage, acting_as, can_act_as_others, skip};
+use gpukill_tests::harness::{Actor, Stage, acting_as, can_act_as_others, group, skip, user};
 use serde_json::{Value, json};
-use std::process::Command;
-
-/// The number of a group, from the name service.
-fn group(name: &str) -> Option<u32> {
-    let output = Command::new("getent").args(["group", name]).output();
-    let line = String::from_utf8(output.ok()?.stdout).ok()?;
-    line.split(':').nth(2)?.parse().ok()
-}
 
 #[test]
 fn hidden_command_lines_are_shown_to_operators_and_admins() {
@@ -37,7 +29,7 @@ fn hidden_command_lines_are_shown_to_operators_and_admins() {
         (&[], &Value::Null),
     ];
     for (groups, expected) in cases {
-        let list = acting_as(60_000, groups, || stage.list());
+        let list = acting_as(user(0), groups, || stage.list());
         assert_eq!(&list["procs"][0]["command"], expected, "{groups:?}");
     }
     daemon.stop();

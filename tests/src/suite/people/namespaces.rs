@@ -2,7 +2,8 @@
 
 use super::{fields, name_of, one_gpu, row_when};
 use gpukill_tests::harness::{
-    Actor, NOBODY, Stage, acting_as, becomes, can_act_as_others, eventually, sees_all_cgroups, skip,
+    Actor, NOBODY, Stage, acting_as, becomes, can_act_as_others, can_be_several_people, eventually,
+    sees_all_cgroups, skip, user,
 };
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt as _;
@@ -31,6 +32,37 @@ fn child(pid: u32, name: &str) -> u32 {
         let comm = std::fs::read_to_string(format!("/proc/{child}/comm")).ok()?;
         (comm.trim() == name).then_some(child)
     })
+}
+
+#[test]
+fn a_subordinate_uid_without_a_namespace_is_its_persons() {
+    if !can_be_several_people() {
+        return;
+    }
+    let stage = Stage::new();
+    let (uid, person) = (user(7), user(50));
+    let mut command = Command::new("sleep");
+    command.arg("1000").uid(uid).gid(uid);
+    let mut job = Actor::of(&mut command);
+    stage.play(&one_gpu(&[job.pid()]));
+    let range = format!("{person}:{}:10\n", user(0));
+    let daemon = stage.start_with(&mut stage.daemon_with_subordinates(&range));
+    let row = row_when(&stage, job.pid(), |row| row["owner"].is_string());
+    let keys = ["uid", "owner_uid", "owner_kind", "namespace_owner_uid"];
+    let expected = json!({
+        "uid": uid,
+        "owner_uid": person,
+        "owner_kind": "subordinate",
+        "namespace_owner_uid": null,
+    });
+    assert_eq!(fields(&row, &keys), expected);
+    // It gives no right.
+    stage.open_to_all();
+    let kill = ["kill", &job.pid().to_string(), "--yes"];
+    let theirs = acting_as(person, &[], || stage.ctl(&kill));
+    assert_ne!(theirs.code, 0, "{theirs:?}");
+    assert!(job.is_alive());
+    daemon.stop();
 }
 
 #[test]

@@ -141,7 +141,9 @@ fn without_a_threshold_there_is_no_alert_and_a_reload_takes_up_another() {
     reload("", &[]);
     reload("[alerts]\ntemp_threshold_celsius = 85", &[TEMPERATURE]);
     stage.play(&json!({"gpus": []}));
-    becomes(&Vec::new(), || stage.faults());
+    let gone = "all 3 GPUs are gone: its driver was unloaded";
+    let gone = vec![("nvidia".to_owned(), gone.to_owned())];
+    becomes(&gone, || stage.faults());
     let told =
         |what: &str, rest: &str| format!("{what} gpu=0 gpu_uuid=GPU-a quantity=temperature {rest}");
     let begins = |what: &str| format!("WARN alert on GPU 0: {what}");
@@ -153,6 +155,7 @@ fn without_a_threshold_there_is_no_alert_and_a_reload_takes_up_another() {
         told(&begins(higher), "value=91 limit=90"),
         told(&over(higher), &format!("limit=90 {why}")),
         told(&begins(TEMPERATURE), "value=91 limit=85"),
+        "WARN fault part=nvidia what=\"all 3 GPUs are gone: its driver was unloaded\"".to_owned(),
         told(&over(TEMPERATURE), "limit=85 why=\"the GPU is gone\""),
     ];
     becomes(&expected, || logged(&daemon));

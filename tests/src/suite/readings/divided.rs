@@ -150,14 +150,69 @@ fn instances_that_are_made_anew_are_seen_at_the_next_poll() {
 }
 
 #[test]
-fn parts_that_cannot_be_listed_leave_processes_unknown_and_never_none() {
+fn parts_that_cannot_be_listed_leave_processes_to_the_whole_and_else_unknown() {
+    let fails = |code: u32| ("nvmlDeviceGetMigDeviceHandleByIndex", code);
+    let faults = |what: &[&str]| -> Vec<(String, String)> {
+        let why = "NVML reports an unknown error (999)";
+        let what = what.iter().map(|what| format!("{what}: {why}"));
+        what.map(|what| ("GPU 0".to_owned(), what)).collect()
+    };
     let stage = Stage::new();
+    for (function, code) in [fails(999), ("nvmlDeviceGetMaxMigDeviceCount", 999)] {
+        stage.play(&divided(&json!({"errors": {function: code}})));
+        let daemon = stage.start();
+        becomes(&faults(&["instances"]), || stage.faults());
+        assert_eq!(instances(&stage), Vec::<Value>::new());
+        becomes(&expected_processes(), || processes(&stage));
+        daemon.stop();
+    }
+    // Neither tells: unknown, and not none.
+    let (function, code) = fails(999);
     stage.play(&divided(
-        &json!({"errors": {"nvmlDeviceGetMigDeviceHandleByIndex": 999}}),
+        &json!({"errors": {function: code}, "mig_parent_lists": 4}),
     ));
     let daemon = stage.start();
-    let fault = "processes: NVML reports an unknown error (999)".to_owned();
-    becomes(&vec![("GPU 0".to_owned(), fault)], || stage.faults());
+    becomes(&faults(&["instances", "processes"]), || stage.faults());
     assert_eq!(stage.list()["gpus"][0]["pids"], Value::Null);
+    daemon.stop();
+}
+
+#[test]
+fn one_part_that_fails_takes_no_process_and_no_other_part_with_it() {
+    let stage = Stage::new();
+    let others = vec![
+        json!([2, 0, "MIG-a", 40 * GIB, 20 * GIB, 2]),
+        json!([9, 0, "MIG-c", 10 * GIB, 5 * GIB, 1]),
+    ];
+    for function in [
+        "nvmlDeviceGetMigDeviceHandleByIndex",
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetGpuInstanceId",
+        "nvmlDeviceGetComputeInstanceId",
+    ] {
+        let mut state = divided(&json!({}));
+        state["gpus"][0]["instances"][1]["errors"] = json!({function: 999});
+        stage.play(&state);
+        let daemon = stage.start();
+        becomes(&others, || instances(&stage));
+        // The whole names the instance of each process itself; nothing is made up.
+        assert_eq!(processes(&stage), expected_processes());
+        let what = "instances: NVML reports an unknown error (999)".to_owned();
+        assert_eq!(stage.faults(), [("GPU 0".to_owned(), what.clone())]);
+        let status = stage.ctl(&["status"]).stdout;
+        assert!(status.lines().any(|line| line.ends_with(&what)), "{status}");
+        let details = stage.table(&["list", "--details"]);
+        assert!(details.contains("5000002"), "{details}");
+        daemon.stop();
+    }
+    // The list of one part alone fails: all parts are there.
+    let mut state = divided(&json!({}));
+    let list = "nvmlDeviceGetComputeRunningProcesses_v3";
+    state["gpus"][0]["instances"][1]["errors"] = json!({list: 999});
+    stage.play(&state);
+    let daemon = stage.start();
+    becomes(&3, || instances(&stage).len());
+    assert_eq!(processes(&stage), expected_processes());
+    assert_eq!(stage.faults(), []);
     daemon.stop();
 }

@@ -148,24 +148,69 @@ fn cases() -> Vec<Case> {
             "temperature",
             "failed: NVML answered with an unknown code (77)",
         ),
+        (
+            json!({"temperature": 151}),
+            &["temp_c"],
+            "temperature",
+            "failed: the driver reports an impossible value: 151 °C",
+        ),
+        (
+            json!({"power_mw": 4_294_967_295u32}),
+            &["power_w"],
+            "power",
+            "failed: the driver reports an impossible value: 4294967295 mW",
+        ),
+        (
+            json!({"clocks": {"sm": 50_001}}),
+            &["clock_sm_mhz"],
+            "SM clock",
+            "failed: the driver reports an impossible value: 50001 MHz",
+        ),
+        (
+            json!({"ecc": {"volatile_uncorrected": u64::MAX}}),
+            &["ecc_volatile"],
+            "ECC errors",
+            "failed: the driver reports an impossible value: 18446744073709551615",
+        ),
+        // A zero that says that there is none.
+        (
+            json!({"power_limit_mw": 0}),
+            &["power_limit_w"],
+            "",
+            "unsupported",
+        ),
+        (
+            json!({"pcie": {"generation": 0, "width": 0, "max_generation": 0, "max_width": 0}}),
+            PCIE,
+            "",
+            "unsupported",
+        ),
+        // No memory, of a product that has its own.
+        (json!({"memory": null}), MEMORY, "", "unsupported"),
+        (
+            json!({"name": "NVIDIA GeForce RTX 4090", "memory": {"total": 0}}),
+            MEMORY,
+            "",
+            "unsupported",
+        ),
         // Numbers that cannot be are no values.
         (
             json!({"encoder": 4000}),
             &["encoder_util_pct"],
             "encoder",
-            "failed: the driver reports more than 100 %",
+            "failed: the driver reports an impossible value: 4000 %",
         ),
         (
             json!({"fan": 300}),
             &["fan_pct"],
             "fan",
-            "failed: the driver reports more than 200 %",
+            "failed: the driver reports an impossible value: 300 %",
         ),
         (
             json!({"mig_mode_raw": 7}),
             &["mig_mode"],
             "MIG mode",
-            "failed: the driver reports neither off nor on",
+            "failed: the driver reports an impossible value: 7",
         ),
         (
             json!({"field_errors": {"230": 999}}),
@@ -183,19 +228,19 @@ fn cases() -> Vec<Case> {
             json!({"utilization": {"gpu": 255}}),
             &["util_pct"],
             "utilization",
-            "failed: the driver reports more than 100 %",
+            "failed: the driver reports an impossible value: 255 %",
         ),
         (
             json!({"temperature": 4_294_967_295u32}),
             &["temp_c"],
             "temperature",
-            "failed: the driver reports more than 250 °C",
+            "failed: the driver reports an impossible value: -1 °C",
         ),
         (
             json!({"memory": {"total": 8u64 << 30, "used": 9u64 << 30}}),
             MEMORY,
             "memory",
-            "failed: the driver reports more memory in use than there is",
+            "failed: the driver reports an impossible value: 9216 MiB used and 0 MiB reserved of 8192 MiB",
         ),
     ]
 }
@@ -320,5 +365,28 @@ fn a_fault_keeps_its_time_while_the_absurd_number_in_it_changes() {
     becomes(&json!(2.0), || memory().0);
     assert!(first.is_some());
     assert_eq!(memory().1, first);
+    // The reading has the number of now.
+    let why = stage.list()["gpus"][0]["reasons"]["mem_used_mb"].clone();
+    assert!(why.as_str().unwrap().contains("10240 MiB used"), "{why}");
+    daemon.stop();
+}
+
+#[test]
+fn where_the_enforced_limit_is_not_told_the_one_that_was_set_is() {
+    let stage = Stage::new();
+    let limit = |code: u32| json!({"power_limit_mw": 450_000, "errors": {"nvmlDeviceGetEnforcedPowerLimit": code}});
+    stage.play(&json!({"gpus": [limit(3), limit(13), limit(999)]}));
+    let daemon = stage.start();
+    let shown = || -> Vec<Value> {
+        let list = stage.list();
+        let gpus = list["gpus"].as_array().unwrap().iter();
+        gpus.map(|gpu| gpu["power_limit_w"].clone()).collect()
+    };
+    becomes(&vec![json!(450.0), json!(450.0), Value::Null], shown);
+    let table = stage.table(&["list"]);
+    assert!(
+        table.lines().nth(1).unwrap().contains(" 70/450W "),
+        "{table}"
+    );
     daemon.stop();
 }

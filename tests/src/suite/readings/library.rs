@@ -4,7 +4,7 @@ use gpukill_tests::harness::{Daemon, Ran, Stage, becomes, eventually, wrong};
 use serde_json::{Value, json};
 
 /// NVML's code, what it means, and what to do about it.
-const FAILURES: [(u32, &str); 3] = [
+const FAILURES: [(u32, &str); 5] = [
     (9, "the NVIDIA driver is not loaded: modprobe nvidia"),
     (
         18,
@@ -14,6 +14,8 @@ const FAILURES: [(u32, &str); 3] = [
         4,
         "the NVIDIA driver does not let gpukilld in: see the modes of /dev/nvidia*",
     ),
+    (1, "NVML says that it was not started (1)"),
+    (999, "NVML reports an unknown error (999)"),
 ];
 
 fn failed(why: &str) -> Ran {
@@ -65,6 +67,21 @@ fn a_driver_that_cannot_be_used_is_the_answer_and_is_used_as_soon_as_it_can_be()
         assert_eq!(stage.faults(), []);
         daemon.stop();
     }
+}
+
+#[test]
+fn a_library_that_misses_another_one_is_there_and_does_not_work() {
+    let stage = Stage::new();
+    let library = stage.library();
+    let why = format!(
+        "{} does not find a library that it needs: install the driver's libraries again",
+        library.display()
+    );
+    stage.play(&json!({"init_error": 12, "gpus": [{}]}));
+    let daemon = stage.start();
+    becomes(&failed(&why), || stage.ctl(&["list"]));
+    assert_eq!(stage.faults(), [("nvidia".to_owned(), why)]);
+    daemon.stop();
 }
 
 #[test]

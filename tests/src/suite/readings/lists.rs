@@ -56,6 +56,51 @@ fn drivers_that_write_longer_records_name_the_same_processes() {
 }
 
 #[test]
+fn a_driver_before_r450_names_its_processes() {
+    let stage = Stage::new();
+    let lists = ["Compute", "Graphics", "MPSCompute"];
+    let missing = lists.map(|list| {
+        [2, 3].map(|version| format!("nvmlDeviceGet{list}RunningProcesses_v{version}"))
+    });
+    let mut missing: Vec<&str> = missing.iter().flatten().map(String::as_str).collect();
+    missing.extend([
+        "nvmlDeviceGetMPSComputeRunningProcesses",
+        "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlDeviceGetMigMode",
+        "nvmlEventSetWait_v2",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+    ]);
+    stage.older_library(&missing);
+    stage.play(&json!({"driver": "440.118.02", "gpus": [{"processes": [
+        {"pid": 5_000_001, "memory": 11 * MIB},
+        {"pid": 5_000_002, "memory": 12 * MIB, "kind": "both"},
+        {"pid": 5_000_003, "memory": null, "kind": "graphics"},
+    ]}]}));
+    let daemon = stage.start();
+    let expected = vec![
+        json!([5_000_001, 11 * MIB, ["compute"]]),
+        json!([5_000_002, 12 * MIB, ["compute", "graphics"]]),
+        json!([5_000_003, null, ["graphics"]]),
+    ];
+    becomes(&expected, || processes(&stage));
+    assert_eq!(stage.list()["gpus"][0]["pids"], 3);
+    assert_eq!(stage.faults(), []);
+    let table = stage.table(&["list", "--details"]);
+    for pid in ["5000001", "5000002", "5000003"] {
+        assert!(table.contains(pid), "{table}");
+    }
+    // Its events are heard too.
+    stage.play(&json!({
+        "driver": "440.118.02", "gpus": [{}],
+        "events": [{"id": 1, "gpu": 0, "type": 8, "data": 79}],
+    }));
+    becomes(&json!(79), || {
+        stage.list()["gpus"][0]["last_xid"]["xid"].clone()
+    });
+    daemon.stop();
+}
+
+#[test]
 fn a_list_that_grows_is_read_and_one_that_never_stops_growing_is_a_fault() {
     let stage = Stage::new();
     let grows = |times: i32| json!({"gpus": [{"grow": times, "processes": [{"pid": 5_000_001, "memory": MIB}]}, {}]});

@@ -115,27 +115,43 @@ fn gpus_come_and_go_while_the_daemon_runs_and_keep_their_names_and_numbers() {
         let list = stage.list();
         let gpus = list["gpus"].as_array().unwrap();
         gpus.iter()
-            .map(|gpu| format!("{}: {}, {}", gpu["gpu_index"], gpu["id"], wrong(gpu)))
+            .map(|gpu| match gpu["state"] == "gone" {
+                true => format!("{}: {}, gone", gpu["gpu_index"], gpu["id"]),
+                false => format!("{}: {}, {}", gpu["gpu_index"], gpu["id"], wrong(gpu)),
+            })
             .collect()
     };
-    let is = |gpus: &[(u32, &str)]| -> Vec<String> {
+    let is = |gpus: &[(u32, &str, &str)]| -> Vec<String> {
         let gpus = gpus.iter();
-        gpus.map(|(index, name)| format!("{index}: \"GPU-{name}\", {{}}"))
+        gpus.map(|(index, name, how)| format!("{index}: \"GPU-{name}\", {how}"))
             .collect()
     };
     stage.play(&json!({"gpus": [a]}));
     let daemon = stage.start();
     // A number that somebody may have just read names no other GPU.
     for (gpus, names) in [
-        (json!([a, b, c]), &[(0, "a"), (1, "b"), (2, "c")][..]),
-        (json!([b, c]), &[(1, "b"), (2, "c")]),
-        (json!([]), &[]),
-        (json!([c, a]), &[(0, "a"), (2, "c")]),
+        (
+            json!([a, b, c]),
+            [(0, "a", "{}"), (1, "b", "{}"), (2, "c", "{}")],
+        ),
+        (
+            json!([b, c]),
+            [(0, "a", "gone"), (1, "b", "{}"), (2, "c", "{}")],
+        ),
+        (
+            json!([]),
+            [(0, "a", "gone"), (1, "b", "gone"), (2, "c", "gone")],
+        ),
+        (
+            json!([c, a]),
+            [(0, "a", "{}"), (1, "b", "gone"), (2, "c", "{}")],
+        ),
     ] {
         stage.play(&json!({"gpus": gpus}));
-        becomes(&is(names), shown);
+        becomes(&is(&names), shown);
     }
-    assert_eq!(stage.faults(), []);
+    let faults = stage.faults().into_iter().map(|(part, _)| part);
+    assert_eq!(faults.collect::<Vec<_>>(), ["GPU 1"]);
     daemon.stop();
 }
 
@@ -180,7 +196,7 @@ fn a_gpu_whose_handle_fails_for_once_keeps_its_row_and_its_processes_their_time(
     becomes(&true, || first_seen().is_string());
     let before = first_seen();
     stage.play(&state(&json!({"nvmlDeviceGetHandleByIndex_v2": 999})));
-    becomes(&vec![(json!("first"), json!("lost"))], || {
+    becomes(&vec![(json!("first"), json!("unknown"))], || {
         states(&stage.list())
     });
     stage.play(&state(&json!({})));

@@ -86,6 +86,50 @@ fn a_gpu_that_shares_the_hosts_memory_has_its_size_and_holds_what_its_processes_
 }
 
 #[test]
+fn a_gpu_whose_memory_is_not_told_has_the_hosts_only_where_its_product_shares_it() {
+    let stage = Stage::new();
+    let gpu = |name: &str, errors: &Value| {
+        json!({
+            "name": name, "memory": null, "errors": errors,
+            "processes": [{"pid": 5_000_000, "memory": 4 * GIB}],
+        })
+    };
+    let not_supported = json!({});
+    stage.play(&json!({"gpus": [
+        gpu("NVIDIA GeForce RTX 4090", &not_supported),
+        gpu("NVIDIA GB10", &not_supported),
+        gpu("Orin (nvgpu)", &not_supported),
+        // A product that shares it, and a driver that fails.
+        gpu("NVIDIA GB10", &json!({"nvmlDeviceGetMemoryInfo_v2": 999})),
+    ]}));
+    let daemon = stage.start();
+    let shown = || -> Vec<Value> {
+        let list = stage.list();
+        let gpus = list["gpus"].as_array().unwrap().iter();
+        gpus.map(|gpu| {
+            json!([
+                gpu["mem_total_bytes"],
+                gpu["mem_used_bytes"],
+                gpu["mem_unified"]
+            ])
+        })
+        .collect()
+    };
+    let expected = vec![
+        json!([null, null, false]),
+        json!([host_memory(), 4 * GIB, true]),
+        json!([host_memory(), 4 * GIB, true]),
+        json!([null, null, true]),
+    ];
+    becomes(&expected, shown);
+    let table = stage.table(&["list"]);
+    let row = table.lines().nth(1).unwrap();
+    assert!(row.contains(" n/a ") && !row.contains("unified"), "{row}");
+    assert!(table.contains("GB10 (unified)"), "{table}");
+    daemon.stop();
+}
+
+#[test]
 fn a_gpu_that_does_not_answer_is_not_taken_for_one_without_memory() {
     let stage = Stage::new();
     for (newer, older) in [(15, 15), (999, 999), (3, 999), (25, 999)] {

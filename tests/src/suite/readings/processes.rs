@@ -124,7 +124,7 @@ fn a_process_without_a_sample_is_idle_and_without_samples_at_all_it_is_unknown()
         ),
         (
             Value::Null,
-            json!("failed: the driver reports more than 100 %"),
+            json!("failed: the driver reports an impossible value: 101 %"),
         ),
     ];
     becomes(&expected, || {
@@ -197,5 +197,66 @@ fn a_list_of_processes_that_fails_is_a_fault_and_nothing_is_said_of_the_rest() {
     );
     // Unknown is not "free".
     assert_eq!(gpu["pids"], json!(null));
+    daemon.stop();
+}
+
+/// Each process's pid, its memory in MiB and why that is not known.
+fn held(stage: &Stage) -> Vec<Value> {
+    let list = stage.list();
+    let processes = list["procs"].as_array().unwrap().iter();
+    processes
+        .map(|it| json!([it["pid"], it["used_mem_mb"], it["reasons"]["used_mem_mb"]]))
+        .collect()
+}
+
+#[test]
+fn memory_beyond_the_gpu_is_not_believed_and_pid_0_is_nobody() {
+    let stage = Stage::new();
+    let memory = json!({"total": 80 * GIB, "used": 70 * GIB});
+    let state = |more: u64| {
+        json!({"gpus": [
+            {"memory": memory, "processes": [
+                {"pid": 0, "memory": GIB},
+                {"pid": 5_000_001, "memory": 88 * GIB + more},
+                {"pid": 5_000_002, "memory": 3 * GIB},
+            ]},
+            {"memory": memory, "processes": [
+                {"pid": 5_000_001, "memory": 60 * GIB}, {"pid": 5_000_002, "memory": 30 * GIB},
+            ]},
+        ]})
+    };
+    stage.play(&state(0));
+    let daemon = stage.start();
+    let why =
+        |held: u64| format!("the driver reports an impossible value: {held} MiB of 81920 MiB");
+    let failed = |pid: u32, held: u64| json!([pid, null, format!("failed: {}", why(held))]);
+    let expected = |first: u64| {
+        vec![
+            failed(5_000_001, first),
+            json!([5_000_002, 3 * 1024, null]),
+            failed(5_000_001, 90 * 1024),
+            failed(5_000_002, 90 * 1024),
+        ]
+    };
+    becomes(&expected(88 * 1024), || held(&stage));
+    let gpus = stage.list()["gpus"].clone();
+    assert_eq!(gpus[0]["pids"], 2);
+    assert_eq!(gpus[0]["mem_unattributed_bytes"], Value::Null);
+    let fault = |gpu: u32, held: u64| {
+        let what = format!("memory of a process: {}", why(held));
+        (format!("GPU {gpu}"), what)
+    };
+    let faults = [fault(0, 88 * 1024), fault(1, 90 * 1024)];
+    assert_eq!(stage.faults(), faults);
+    let status = stage.ctl(&["status"]).stdout;
+    assert!(
+        status.lines().any(|line| line.ends_with(&faults[0].1)),
+        "{status}"
+    );
+    assert_eq!(columns(&stage, 3), ["MEMORY", "3.0G", "?", "?", "?"]);
+    // Another impossible value is the same fault.
+    stage.play(&state(GIB));
+    becomes(&expected(89 * 1024), || held(&stage));
+    assert_eq!(stage.faults(), faults);
     daemon.stop();
 }

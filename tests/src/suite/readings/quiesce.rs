@@ -123,7 +123,7 @@ fn whoever_may_not_end_others_processes_may_not_take_the_driver_away_either() {
     for command in ["quiesce", "resume"] {
         let Ran { code, stderr, .. } = acting_as(NOBODY, &[], || stage.ctl(&[command]));
         assert_eq!(code, 4, "{stderr}");
-        assert!(stderr.contains("hint: ask root, or someone in group gpukill-operators"));
+        assert!(stderr.contains("hint: ask root, or someone in group suite:operators"));
     }
     assert_eq!(reading(&stage).0, "ready");
     daemon.stop();

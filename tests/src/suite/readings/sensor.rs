@@ -46,7 +46,7 @@ fn a_driver_that_hangs_makes_readings_old_and_stops_nothing() {
     );
     // Older and older, and never passed off as new.
     becomes(&(Value::Null, json!("stale: 2 s")), || temperature(&stage));
-    becomes(&vec![late], || stage.faults());
+    becomes(&vec![late], || stage.faults_now());
     let before = polls(&stage);
     eventually("polls go on", || (polls(&stage) > before + 5).then_some(()));
     let row = stage.table(&["list"]).lines().nth(1).unwrap().to_owned();
@@ -68,7 +68,7 @@ fn a_driver_that_has_not_answered_yet_is_starting_and_delays_nobody() {
     let daemon = stage.start();
     let waiting = "has not answered yet: the driver may be waking its devices";
     becomes(&vec![("nvidia".to_owned(), waiting.to_owned())], || {
-        stage.faults()
+        stage.faults_now()
     });
     let status = stage.json(&["status", "-o", "json"]);
     assert_eq!(status["backends"][0]["state"], "starting");
@@ -211,7 +211,7 @@ fn a_gpu_about_which_the_driver_hangs_is_left_out_and_the_others_are_read() {
             .collect()
     };
     let well = |temperature: u32| (json!("ok"), json!(temperature));
-    let lost = (json!("lost"), Value::Null);
+    let left_out = (json!("unknown"), Value::Null);
     stage.play(&state(&[], 41));
     let daemon = stage.start();
     becomes(&vec![well(41), well(41), well(41)], shown);
@@ -219,8 +219,8 @@ fn a_gpu_about_which_the_driver_hangs_is_left_out_and_the_others_are_read() {
     // Two sensors must hang before the GPU is blamed.
     let first = daemon.sensor();
     another_sensor(&daemon, first);
-    becomes(&vec![well(42), lost, well(42)], shown);
-    let why = "lost (the driver hangs or crashes at it): needs a reset or a reboot";
+    becomes(&vec![well(42), left_out, well(42)], shown);
+    let why = "state unknown (the driver hangs or crashes at it)";
     assert_eq!(stage.faults(), [("GPU 1".to_owned(), why.to_owned())]);
     stage.play(&state(&[], 43));
     becomes(&vec![well(43), well(43), well(43)], shown);
@@ -250,6 +250,103 @@ fn an_answer_that_cannot_be_is_believed_in_no_part() {
     stage.play(&at(43, ""));
     becomes(&(json!(43), Value::Null), || temperature(&stage));
     another_sensor(&daemon, sensor);
+    assert_eq!(stage.faults(), []);
+    daemon.stop();
+}
+
+/// The process in which a GPU that is left out is tried, while there is one.
+fn retry_of(daemon: &Daemon) -> Option<u32> {
+    daemon.child_named("gpukilld-retry")
+}
+
+#[test]
+fn a_gpu_that_is_left_out_is_tried_in_a_sensor_of_its_own_and_the_others_stay_fresh() {
+    let stage = Stage::new();
+    let state = |hang: &[&str], temperature: u32| {
+        json!({"gpus": [
+            {"name": "first", "temperature": temperature},
+            {"name": "second", "temperature": temperature, "hang": hang},
+        ]})
+    };
+    stage.play(&state(&[], 41));
+    let daemon = stage.start();
+    let second = || stage.list()["gpus"][1]["state"].clone();
+    becomes(&json!("ok"), second);
+    stage.play(&state(&["nvmlDeviceGetUtilizationRates"], 42));
+    let what = "state unknown (the driver hangs or crashes at it)".to_owned();
+    let left_out = vec![("GPU 1".to_owned(), what)];
+    let first = daemon.sensor();
+    another_sensor(&daemon, first);
+    becomes(&left_out, || stage.faults());
+    let sensor = daemon.sensor();
+    let retry = eventually("the GPU is tried again", || retry_of(&daemon));
+    // It hangs there, and the first GPU is read by the same sensor at each poll meanwhile.
+    let mut temperatures = (50..100).cycle();
+    while retry_of(&daemon) == Some(retry) {
+        let temperature = temperatures.next().unwrap();
+        stage.play(&state(&["nvmlDeviceGetUtilizationRates"], temperature));
+        becomes(&json!(temperature), || {
+            stage.list()["gpus"][0]["temp_c"].clone()
+        });
+        assert_eq!(stage.faults(), left_out);
+    }
+    assert_eq!(daemon.sensor(), sensor);
+    stage.play(&state(&[], 43));
+    becomes(&(json!("ok"), Vec::new()), || (second(), stage.faults()));
+    assert_eq!(daemon.sensor(), sensor);
+    eventually("nothing is left of the tries", || {
+        retry_of(&daemon).is_none().then_some(())
+    });
+    daemon.stop();
+}
+
+#[test]
+fn a_slow_driver_is_one_fault_its_polls_are_late_and_less_frequent() {
+    let stage = Stage::new();
+    let state = |milliseconds: u64, temperature: u32| {
+        let gpu = json!({
+            "temperature": temperature,
+            "slow": {"nvmlDeviceGetUtilizationRates": milliseconds},
+        });
+        json!({"gpus": [gpu, gpu, gpu, gpu]})
+    };
+    stage.play(&state(0, 41));
+    let daemon = stage.start();
+    let temperature = || stage.list()["gpus"][3]["temp_c"].clone();
+    becomes(&json!(41), temperature);
+    stage.play(&state(1_000, 42));
+    let slow = "answers slowly: polls are less frequent until it answers in time again";
+    let fault = || {
+        let faults = stage.list()["faults"].as_array().unwrap().clone();
+        faults
+            .into_iter()
+            .find(|it| it["part"] == "nvidia" && it["what"] == slow)
+    };
+    let first = eventually("it is slow", fault);
+    // The same fault after other answers.
+    for degrees in [43, 44] {
+        stage.play(&state(1_000, degrees));
+        becomes(&json!(degrees), || {
+            assert_eq!(fault(), Some(first.clone()));
+            temperature()
+        });
+    }
+    let status = stage.json(&["status", "-o", "json"]);
+    assert!(
+        status["poll_interval_ms"].as_u64().unwrap() >= 5_000,
+        "{status}"
+    );
+    assert_eq!(status["set_poll_interval_ms"], 100);
+    assert!(status["polls_late"].as_u64().unwrap() > 0, "{status}");
+    let text = stage.ctl(&["status"]).stdout;
+    assert!(
+        text.contains(" instead of 100 ms, for a driver is slow, "),
+        "{text}"
+    );
+    stage.play(&state(0, 45));
+    becomes(&(json!(45), None), || (temperature(), fault()));
+    let interval = || stage.json(&["status", "-o", "json"])["poll_interval_ms"].clone();
+    becomes(&json!(100), interval);
     assert_eq!(stage.faults(), []);
     daemon.stop();
 }

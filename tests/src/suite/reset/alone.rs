@@ -148,26 +148,6 @@ fn without_a_terminal_and_without_yes_nothing_is_reset() {
 }
 
 #[test]
-fn a_box_without_the_helper_says_that_it_is_not_supported_there() {
-    let it = Box::new();
-    it.play(&json!({}), &json!({}));
-    let daemon = it.start();
-    becomes(&json!(["GPU-a", "GPU-b"]), || names(&it));
-    let ran = it.reset(&["--gpu", "0", "--yes", "-o", "json"]);
-    assert_eq!(ran.code, 5, "{ran:?}");
-    let plan: Value = serde_json::from_str(&ran.stdout).unwrap();
-    let socket = it.stage.path("reset.sock");
-    assert_eq!(
-        plan["gpus"][0]["why"],
-        format!(
-            "gpukill-reset is not installed or not started: there is no socket {}",
-            socket.display()
-        )
-    );
-    daemon.stop();
-}
-
-#[test]
 fn whoever_may_not_end_others_processes_may_not_reset_and_that_is_recorded() {
     if !can_act_as_others() {
         return;

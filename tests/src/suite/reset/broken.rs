@@ -1,7 +1,7 @@
 //! Resets that go wrong are reported as exactly that.
 
-use super::{Box, Systemd, gpus, serve};
-use gpukill_tests::harness::{becomes, eventually};
+use super::{Box, Systemd, gpus, serve_and_kill};
+use gpukill_tests::harness::becomes;
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -61,13 +61,7 @@ fn a_helper_that_is_killed_midway_is_no_success() {
     let (arguments, program) = it.helper_and_its_arguments();
     let called = it.stage.path("called");
     let _systemd = Systemd::serving(&it.stage.path("reset.sock"), move |connection| {
-        let mut child = serve(Command::new(&program).args(&arguments), connection);
-        eventually("the reset is under way", || {
-            let called = std::fs::read_to_string(&called).unwrap_or_default();
-            called.contains("--gpu-reset").then_some(())
-        });
-        child.kill().unwrap();
-        child.wait().unwrap();
+        serve_and_kill(Command::new(&program).args(&arguments), connection, &called);
     });
     let daemon = it.start();
     becomes(&true, || is_up(&it));
@@ -94,9 +88,10 @@ fn a_helper_that_answers_nonsense_is_not_believed() {
     });
     let daemon = it.start();
     becomes(&true, || is_up(&it));
-    let (code, outcomes) = reset(&it);
-    assert_eq!((code, &outcomes[0][1]), (1, &json!("failed")));
-    let why = outcomes[0][2].as_str().unwrap();
+    let ran = it.reset(&["--gpu", "0", "--yes", "-o", "json"]);
+    let planned = it.planned(&ran);
+    assert_eq!((ran.code, &planned[0][1]), (5, &json!("unsupported")));
+    let why = planned[0][2].as_str().unwrap();
     assert!(
         why.starts_with("gpukill-reset gave no answer, but "),
         "{why}"

@@ -8,12 +8,12 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 /// A process that has the first GPU open.
-fn holder(script: &str) -> Actor {
+pub(super) fn holder(script: &str) -> Actor {
     let script = format!("exec 5</dev/full; {script}");
     Actor::of(Command::new("sh").args(["-c", &script]).process_group(0))
 }
 
-fn holders(it: &Box) -> Value {
+pub(super) fn holders(it: &Box) -> Value {
     let held = it.stage.json(&["holders", "--gpu", "0", "-o", "json"]);
     let holders = held["held_gpus"][0]["holders"].as_array().unwrap().iter();
     holders.map(|holder| holder["pid"].clone()).collect()

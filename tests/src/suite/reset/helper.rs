@@ -2,16 +2,17 @@
 
 use super::{Box, FIRST, SECOND, asked};
 use gpukill_tests::harness::{NOBODY, acting_as, can_act_as_others};
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 fn nvidia(address: &str) -> Vec<u8> {
-    format!("gpukill-reset 1 nvidia {address}\n").into_bytes()
+    format!("gpukill-reset 2 reset nvidia {address}\n").into_bytes()
 }
 
 fn amd(address: &str) -> Vec<u8> {
-    format!("gpukill-reset 1 amd {address}\n").into_bytes()
+    format!("gpukill-reset 2 reset amd {address}\n").into_bytes()
 }
 
 #[test]
@@ -31,28 +32,32 @@ fn what_is_no_request_is_refused_and_nothing_is_run() {
     refused(b"", "the request is not one line");
     refused(b"\n", "it is no request of gpukilld");
     refused(
-        b"gpukill-reset 1 nvidia 0000:1b:00.0",
+        b"gpukill-reset 2 reset nvidia 0000:1b:00.0",
         "the request is not one line",
     );
     refused(
-        b"gpukill-reset 1 nvidia 0000:1b:00.0\nmore",
+        b"gpukill-reset 2 reset nvidia 0000:1b:00.0\nmore",
         "the request is not one line",
     );
     refused(
-        b"gpukill-reset 1 nvidia $(reboot)\n",
+        b"gpukill-reset 2 reset nvidia $(reboot)\n",
         "the request has no PCI address",
     );
     refused(
-        b"gpukill-reset 1 nvidia ../../../etc\n",
+        b"gpukill-reset 2 reset nvidia ../../../etc\n",
         "the request has no PCI address",
     );
     refused(
-        b"gpukill-reset 1 nvidia 0000:1b:00.0 --id=0\n",
+        b"gpukill-reset 2 reset nvidia 0000:1b:00.0 --id=0\n",
         "it is no request of gpukilld",
     );
     refused(
-        b"gpukill-reset 1 intel 0000:1b:00.0\n",
+        b"gpukill-reset 2 reset intel 0000:1b:00.0\n",
         "the request names no vendor whose GPUs can be reset",
+    );
+    refused(
+        b"gpukill-reset 1 nvidia 0000:1b:00.0\n",
+        "the request is of another version: install gpukilld and gpukill-reset from the same release",
     );
     refused(&[b'x'; 1 << 20], "the request is too long");
     refused(&[0xff; 8], "the request is not one line");
@@ -186,4 +191,60 @@ fn nothing_else_of_debugfs_is_ever_opened() {
     }
     it.write(&format!("debug/dri/{address}/amdgpu_gpu_recover"), "0\n");
     assert_eq!(it.asked(&amd(address)), "ok\n");
+}
+
+#[test]
+fn a_check_says_what_a_reset_would_fail_at_and_changes_nothing() {
+    let it = Box::new();
+    it.write("persistent", "Enabled\n");
+    let check = |address: &str| {
+        let request = format!("gpukill-reset 2 check nvidia {address}\n");
+        it.asked(request.as_bytes())
+    };
+    // Who has it open is ended between the check and the reset.
+    it.invent(4711, "python", &["/dev/full"]);
+    assert_eq!(check(FIRST), "ok\n");
+    assert_eq!(
+        check("0000:ff:00.0"),
+        "failed there is no PCI device 0000:ff:00.0\n"
+    );
+    let tool = it.stage.path("nvidia-smi");
+    std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let cannot = |why: &str| format!("failed {} {why}\n", tool.display());
+    let permission = "cannot be run: Permission denied (os error 13)";
+    assert_eq!(check(FIRST), cannot(permission));
+    std::fs::remove_file(&tool).unwrap();
+    let missing = "cannot be run: No such file or directory (os error 2)";
+    assert_eq!(check(FIRST), cannot(missing));
+    std::fs::create_dir(&tool).unwrap();
+    assert_eq!(check(FIRST), cannot("is no file"));
+    assert!(!it.stage.path("called").exists());
+}
+
+#[test]
+fn a_check_of_amds_reset_file_does_not_read_it() {
+    let it = Box::new();
+    let address = "0000:c1:00.0";
+    it.plug(address, "0x1002", "0x038000");
+    let drm = format!("sys/bus/pci/devices/{address}/drm");
+    it.write(&format!("{drm}/card3/dev"), "1:5\n");
+    let request = format!("gpukill-reset 2 check amd {address}\n");
+    let missing =
+        "failed the kernel shows no reset file: debugfs is not mounted, or it is locked down\n";
+    assert_eq!(it.asked(request.as_bytes()), missing);
+    // What is in a pipe is gone when it was read.
+    let path = it.stage.path("debug/dri/3/amdgpu_gpu_recover");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.unwrap().success());
+    let open = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path);
+    let mut pipe = open.unwrap();
+    pipe.write_all(b"0\n").unwrap();
+    assert_eq!(it.asked(request.as_bytes()), "ok\n");
+    let mut left = [0; 2];
+    pipe.read_exact(&mut left).unwrap();
+    assert_eq!(&left, b"0\n");
 }

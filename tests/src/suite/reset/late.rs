@@ -1,7 +1,7 @@
 //! A reset that has begun is never broken off midway, whoever ends meanwhile.
 
 use super::alone::{names, recorded};
-use super::{Box, FIRST, Systemd, serve};
+use super::{Box, FIRST, SECOND, Systemd, serve, serve_and_kill};
 use gpukill_tests::harness::{becomes, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -27,31 +27,35 @@ fn a_reset_whose_helper_was_killed_goes_on_and_no_other_begins_before_it_ends() 
     let (arguments, program) = it.helper_and_its_arguments();
     let (called, killed) = (it.stage.path("called"), AtomicBool::new(false));
     let _systemd = Systemd::serving(&it.stage.path("reset.sock"), move |connection| {
-        let mut child = serve(Command::new(&program).args(&arguments), connection);
-        if !killed.swap(true, Ordering::Relaxed) {
-            eventually("the reset is under way", || {
-                let called = std::fs::read_to_string(&called).unwrap_or_default();
-                called.contains("--gpu-reset").then_some(())
-            });
-            child.kill().unwrap();
+        let mut helper = Command::new(&program);
+        helper.args(&arguments);
+        if killed.load(Ordering::Relaxed) {
+            serve(&mut helper, connection).wait().unwrap();
+        } else {
+            let is_killed = serve_and_kill(&mut helper, connection, &called);
+            killed.store(is_killed, Ordering::Relaxed);
         }
-        child.wait().unwrap();
     });
     let daemon = it.start();
     both_are_up(&it);
-    let reset = |gpu: &str| {
-        let ran = it.reset(&["--gpu", gpu, "--yes", "-o", "json"]);
-        it.outcomes(&ran)
-    };
+    let reset = |gpu: &str| it.reset(&["--gpu", gpu, "--yes", "-o", "json"]);
     let ended = "gpukill-reset ended before it said how it went";
-    assert_eq!(reset("0"), json!([[0, "failed", ended]]));
-    assert_eq!(reset("0"), json!([[0, "failed", EARLIER]]));
-    assert_eq!(reset("1"), json!([[1, "failed", EARLIER]]));
+    assert_eq!(it.outcomes(&reset("0")), json!([[0, "failed", ended]]));
+    let sensor = json!(["gpukilld's own sensor", "daemon"]);
+    for gpu in [0, 1] {
+        let ran = reset(&gpu.to_string());
+        let blockers = json!([[EARLIER, "person"], sensor]);
+        let blocked = json!([[gpu, "blocked", null, blockers]]);
+        assert_eq!((ran.code, it.planned(&ran)), (1, blocked));
+    }
+    // The helper itself refuses too, whatever the daemon has asked it before.
+    let request = format!("gpukill-reset 2 reset nvidia {SECOND}\n");
+    assert_eq!(it.asked(request.as_bytes()), format!("busy {EARLIER}\n"));
     assert_eq!(it.called(), [format!("--gpu-reset -i {FIRST}")]);
     assert_eq!(finished(&it), None);
     it.go_on();
     eventually("the first reset ends", || finished(&it));
-    becomes(&json!([[1, "reset", null]]), || reset("1"));
+    assert_eq!(it.outcomes(&reset("1")), json!([[1, "reset", null]]));
     daemon.stop();
 }
 

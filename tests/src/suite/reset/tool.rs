@@ -4,7 +4,7 @@ use super::{Box, FIRST};
 use std::time::{Duration, Instant};
 
 fn request() -> Vec<u8> {
-    format!("gpukill-reset 1 nvidia {FIRST}\n").into_bytes()
+    format!("gpukill-reset 2 reset nvidia {FIRST}\n").into_bytes()
 }
 
 #[test]

@@ -87,6 +87,7 @@ fn cards_of_one_hive_are_in_each_others_way() {
         let hive = format!("sys/bus/pci/devices/{address}/xgmi_hive_info/xgmi_hive_id");
         it.write(&hive, "12345\n");
     }
+    it.write(&format!("debug/dri/{AMD}/amdgpu_gpu_recover"), "0\n");
     it.invent(4711, "python", &["/dev/random"]);
     let _systemd = Systemd::of(&it);
     let daemon = it.start();

@@ -8,7 +8,8 @@ use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
 use gpukill_proto::units::Timestamp;
 use gpukill_tests::harness::{
-    Actor, Daemon, Driver, Stage, acting_as, becomes, can_act_as_others, eventually, skip,
+    Actor, Daemon, Driver, Stage, acting_as, becomes, can_act_as_others, eventually, group, skip,
+    user,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -17,8 +18,8 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Users that no box has, and without any right.
-const ALICE: u32 = 60_001;
-const BOB: u32 = 60_002;
+const ALICE: u32 = user(1);
+const BOB: u32 = user(2);
 
 const TEARDOWN: Duration = Duration::from_millis(50);
 
@@ -210,13 +211,6 @@ fn a_kill_an_xid_a_fault_a_reload_and_a_restart_are_told_in_their_order() {
     daemon.stop();
 }
 
-/// The number of a group that every Linux has.
-fn group(name: &str) -> Option<u32> {
-    let output = Command::new("getent").args(["group", name]).output();
-    let line = String::from_utf8(output.ok()?.stdout).ok()?;
-    line.split(':').nth(2)?.parse().ok()
-}
-
 fn actor_of(uid: u32) -> Actor {
     let mut command = Command::new("sleep");
     Actor::of(command.arg0("python").arg("1000").uid(uid))
@@ -304,7 +298,7 @@ fn what_others_asked_for_is_hidden_from_plain_users_where_the_admin_says_so() {
         hidden(ALICE, "refused"),
         hidden(BOB, "done"),
     ];
-    const CAROL: u32 = 60_003;
+    const CAROL: u32 = user(3);
     let seen_by = |uid, groups: &[u32]| acting_as(uid, groups, || acts(&stage));
     for (uid, groups) in [
         (ALICE, vec![]),

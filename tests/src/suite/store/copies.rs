@@ -113,7 +113,7 @@ fn what_is_old_is_counted_then_deleted_and_that_is_recorded() {
         stage.open_to_all();
         let ran = acting_as(NOBODY, &[], || prune(&["--yes"]));
         let expected = "gpukillctl: cannot delete from the store\n\
-             hint: ask root, or someone in group gpukill-admin\n";
+             hint: ask root, or someone in group suite:admins\n";
         assert_eq!((ran.code, ran.stderr.as_str()), (4, expected));
     }
     daemon.stop();

@@ -1,5 +1,5 @@
-//! Copies put in the place of the store: nothing that was recorded is lost, whatever
-//! happens meanwhile, and nothing but a copy is taken.
+//! Backups put in the place of the store by root, while no daemon runs: nothing that was
+//! recorded is lost, and nothing but a backup of root's is taken.
 
 mod killed;
 
@@ -7,16 +7,14 @@ mod refused;
 
 use super::super::raw::Raw;
 use super::{database, ids, records};
-use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
 use gpukill_proto::units::Timestamp;
-use gpukill_tests::harness::{
-    NOBODY, Stage, Terminal, acting_as, can_act_as_others, eventually, skip,
-};
+use gpukill_tests::harness::{NOBODY, Ran, Stage, acting_as, can_act_as_others, eventually};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::Command;
 use std::time::SystemTime;
 
 pub(super) fn one_gpu() -> Stage {
@@ -79,18 +77,6 @@ fn holds(stage: &Stage, entries: &BTreeMap<(String, i64), Entry>) {
     }
 }
 
-/// How many entries the record has in a copy.
-fn entries_in(copy: &Path) -> usize {
-    let directory = tempfile::tempdir().unwrap();
-    let mut tar = std::process::Command::new("tar");
-    tar.arg("-xf").arg(copy).arg("-C").arg(directory.path());
-    assert!(tar.status().unwrap().success());
-    let file = rusqlite::Connection::open(directory.path().join("audit.db")).unwrap();
-    let select = "SELECT (SELECT count(*) FROM action) + (SELECT count(*) FROM event)";
-    let count: i64 = file.query_row(select, [], |row| row.get(0)).unwrap();
-    usize::try_from(count).unwrap()
-}
-
 /// The acts of a kind: what was asked for, and the word.
 fn acts(stage: &Stage, kind: &str) -> Vec<(String, Option<String>)> {
     let entries = recorded(stage).into_values();
@@ -106,16 +92,27 @@ fn backup(stage: &Stage, name: &str) -> PathBuf {
     file
 }
 
-fn restore(stage: &Stage, file: &Path, more: &[&str]) -> gpukill_tests::harness::Ran {
-    let arguments = ["audit", "restore", file.to_str().unwrap()];
-    stage.ctl(&[&arguments, more].concat())
+/// The command that restores a backup.
+fn restoring(stage: &Stage, file: &Path, more: &[&str]) -> Command {
+    let mut command = stage.daemon();
+    if !rustix::process::geteuid().is_root() {
+        // A person's own store is theirs.
+        command.arg("--user");
+    }
+    command.arg("restore").arg(file).args(more);
+    command
 }
 
-/// The names in the state directory.
+fn restore(stage: &Stage, file: &Path, more: &[&str]) -> Ran {
+    Ran::of(&mut restoring(stage, file, more))
+}
+
+/// The names in the state directory, but for those that come and go with a connection.
 fn state(stage: &Stage) -> BTreeSet<String> {
     let entries = std::fs::read_dir(stage.path("state")).unwrap();
-    entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names
+        .filter(|name| !name.ends_with("-wal") && !name.ends_with("-shm"))
         .collect()
 }
 
@@ -155,7 +152,7 @@ fn has_sample_at(stage: &Stage, at: Timestamp) -> bool {
 }
 
 #[test]
-fn a_copy_comes_back_and_nothing_that_was_recorded_since_is_lost() {
+fn a_backup_comes_back_and_nothing_that_was_recorded_since_is_lost() {
     let stage = one_gpu();
     stage.start().stop();
     let old = remember(&stage);
@@ -164,8 +161,7 @@ fn a_copy_comes_back_and_nothing_that_was_recorded_since_is_lost() {
     act(&stage, 1);
     let copy = backup(&stage, "copy.tar");
     let copied_at = Timestamp::from(SystemTime::now());
-    act(&stage, 2);
-    // By hand, what the copy has: an error that a restore undoes.
+    // By hand, what the backup has: an error that a restore undoes.
     let deleted = GpukillRequest::Prune {
         before: old.plus_seconds(1),
         is_dry_run: false,
@@ -174,102 +170,74 @@ fn a_copy_comes_back_and_nothing_that_was_recorded_since_is_lost() {
         GpukillResponse::Prune(Ok(report)) => assert_eq!(report.deleted.samples, 1),
         other => panic!("{other:?}"),
     }
-    eventually("it is recorded", || {
-        let acts = acts(&stage, "prune");
-        let done = acts
-            .iter()
-            .filter(|(_, word)| word.as_deref() == Some("done"));
-        (done.count() == 3).then_some(())
-    });
     assert!(!has_sample_at(&stage, old));
-    let before = recorded(&stage);
-    let names = state(&stage);
-
-    // Saying changes nothing, and nobody can be asked here.
-    let copied = entries_in(&copy);
-    for (more, code) in [(&["--dry-run"][..], 0), (&[], 3)] {
-        // A fault of a busy box may be recorded at any time.
-        let (ran, kept) = eventually("nothing is recorded meanwhile", || {
-            let entries = recorded(&stage).len();
-            let ran = restore(&stage, &copy, more);
-            (recorded(&stage).len() == entries).then_some((ran, entries - copied))
-        });
-        assert_eq!(ran.code, code, "{ran:?}");
-        let said: Vec<&str> = ran.stdout.lines().collect();
-        assert!(said[0].starts_with("the copy was made on "), "{ran:?}");
-        let place = "it would take the place of ";
-        assert!(said[1].starts_with(place), "{ran:?}");
-        assert!(kept >= 2);
-        let kept = format!("{kept} entries that are recorded beyond it would be kept");
-        assert_eq!(said[2], kept);
-        assert_eq!(said[4], "what is there now would be set aside, whole");
-        holds(&stage, &before);
-        assert_eq!(state(&stage), names);
-        assert!(!has_sample_at(&stage, old));
-    }
-
     let newest = ids(&records(&stage, &[]))[0];
+
+    // Not while the daemon runs.
+    let names = state(&stage);
+    let ran = restore(&stage, &copy, &[]);
+    let begin = "gpukilld: a gpukilld runs that stores in ";
+    assert!(ran.code == 1 && ran.stderr.starts_with(begin), "{ran:?}");
+    assert_eq!(state(&stage), names);
+    daemon.stop();
+    let before = recorded(&stage);
     let last_sample = sample_id(&stage, "max", Timestamp(0));
-    let ran = restore(&stage, &copy, &["--yes"]);
+
+    let names = state(&stage);
+    let ran = restore(&stage, &copy, &["--dry-run"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    assert!(ran.stdout.starts_with("backup: made on "), "{ran:?}");
+    assert!(
+        ran.stdout.ends_with("dry run: nothing is changed\n"),
+        "{ran:?}"
+    );
+    assert_eq!((state(&stage), recorded(&stage)), (names, before.clone()));
+
+    let ran = restore(&stage, &copy, &[]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
     let aside = replaced(&stage);
     assert_eq!(aside.len(), 1);
     let place = stage.path("state").join(&aside[0]);
-    let last = format!("what was there lies in {}", place.display());
+    let last = format!(
+        "restored; the store that was there is in {}",
+        place.display()
+    );
     assert_eq!(ran.stdout.lines().last(), Some(last.as_str()), "{ran:?}");
     assert!(has_sample_at(&stage, old));
-    let after = recorded(&stage);
     holds(&stage, &before);
-    let length = std::fs::metadata(&copy).unwrap().len();
-    let done = (format!("a copy of {length} bytes"), Some("done".to_owned()));
+    let done = (copy.display().to_string(), Some("done".to_owned()));
     assert_eq!(acts(&stage, "restore"), std::slice::from_ref(&done));
-    let outcome: String = database(&stage, "audit.db")
-        .query_row(
-            "SELECT outcome FROM action WHERE kind = 'restore'",
-            [],
-            |row| row.get(0),
-        )
+    let select = "SELECT uid, outcome FROM action WHERE kind = 'restore'";
+    let (uid, outcome): (u32, String) = database(&stage, "audit.db")
+        .query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?)))
         .unwrap();
     let outcome: Value = serde_json::from_str(&outcome).unwrap();
+    assert_eq!(uid, rustix::process::getuid().as_raw());
     assert_eq!(outcome["set_aside"], json!(place.display().to_string()));
-    // What was there is whole.
+    // The store that was there is whole.
     let aside = rusqlite::Connection::open(place.join("audit.db")).unwrap();
-    let count: i64 = aside
-        .query_row(
-            "SELECT count(*) FROM action WHERE kind = 'prune'",
-            [],
-            |row| row.get(0),
-        )
-        .unwrap();
-    assert_eq!(count, 3);
+    let prunes = "SELECT count(*) FROM action WHERE kind = 'prune'";
+    let count: i64 = aside.query_row(prunes, [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 2);
     assert!(place.join("samples.db").exists());
 
     // The history goes on, with ids that were not given before.
-    let went_on = eventually("samples go on", || {
-        ids(&records(&stage, &[]))
-            .into_iter()
-            .next()
-            .filter(|id| *id > newest)
+    let after = recorded(&stage);
+    let daemon = stage.start();
+    eventually("samples go on", || {
+        let newer = ids(&records(&stage, &[])).into_iter().next();
+        newer.filter(|id| *id > newest)
     });
     assert!(sample_id(&stage, "min", copied_at) > last_sample);
-    act(&stage, 3);
-    daemon.stop();
-    let daemon = stage.start();
-    eventually("and on", || {
-        ids(&records(&stage, &[]))
-            .into_iter()
-            .next()
-            .filter(|id| *id > went_on)
-    });
-    assert_eq!(acts(&stage, "restore"), [done]);
-    assert_eq!(acts(&stage, "prune").len(), 4);
+    let told = stage.ctl(&["audit", "actions", "--kind", "restore"]).stdout;
+    assert!(told.contains("restore"), "{told}");
     assert_eq!(stage.faults(), []);
     daemon.stop();
     holds(&stage, &after);
 }
 
 #[test]
-fn a_copy_of_another_box_is_put_in_place_beside_what_was_recorded_here() {
+fn a_backup_of_another_box_is_put_in_place_beside_what_was_recorded_here() {
     let (here, there) = (one_gpu(), one_gpu());
     let daemon = there.start();
     eventually("a sample", || records(&there, &[]).pop());
@@ -281,69 +249,23 @@ fn a_copy_of_another_box_is_put_in_place_beside_what_was_recorded_here() {
     let daemon = here.start();
     eventually("a sample", || records(&here, &[]).pop());
     act(&here, 3);
+    daemon.stop();
     let ours: Vec<Entry> = recorded(&here).into_values().collect();
-    let ran = restore(&here, &copy, &["--yes"]);
+    let ran = restore(&here, &copy, &[]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
     let after = recorded(&here);
     holds(&here, &theirs);
     for entry in &ours {
         assert!(after.values().any(|it| it == entry), "{entry:?}");
     }
-    let words: Vec<_> = acts(&here, "restore").into_iter().map(|it| it.1).collect();
-    assert_eq!(words, [Some("done".to_owned())]);
+    let daemon = here.start();
     eventually("samples go on", || records(&here, &[]).pop());
     daemon.stop();
 }
 
 #[test]
-fn questions_are_answered_while_copies_are_put_in_place() {
-    let stage = one_gpu();
-    let daemon = stage.start();
-    eventually("a sample", || records(&stage, &[]).pop());
-    let copy = backup(&stage, "copy.tar");
-    let is_over = AtomicBool::new(false);
-    let asked = std::thread::scope(|scope| {
-        let asker = scope.spawn(|| {
-            let mut asked = 0;
-            while !is_over.load(Ordering::Relaxed) {
-                for command in [&["audit"][..], &["audit", "actions"]] {
-                    let ran = stage.ctl(command);
-                    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
-                }
-                asked += 1;
-            }
-            asked
-        });
-        for _ in 0..5 {
-            let ran = restore(&stage, &copy, &["--yes"]);
-            assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
-        }
-        is_over.store(true, Ordering::Relaxed);
-        asker.join().unwrap()
-    });
-    assert!(asked > 0);
-    // Each store that was there lies beside it, whole.
-    assert_eq!(replaced(&stage).len(), 5);
-    for name in replaced(&stage) {
-        for file in ["samples.db", "audit.db"] {
-            let old = stage.path("state").join(&name).join(file);
-            let check = rusqlite::Connection::open(old).unwrap().pragma_query_value(
-                None,
-                "integrity_check",
-                |row| row.get(0),
-            );
-            assert_eq!(check, Ok("ok".to_owned()), "{name}/{file}");
-        }
-    }
-    assert_eq!(acts(&stage, "restore").len(), 5);
-    assert_eq!(stage.faults(), []);
-    daemon.stop();
-}
-
-#[test]
-fn only_admins_restore_and_others_are_told_and_recorded() {
+fn a_false_record_comes_in_by_root_alone_and_is_marked_as_restored() {
     if !can_act_as_others() {
-        skip("only root can be somebody else");
         return;
     }
     let stage = one_gpu();
@@ -351,44 +273,97 @@ fn only_admins_restore_and_others_are_told_and_recorded() {
     eventually("a sample", || records(&stage, &[]).pop());
     stage.open_to_all();
     let copy = backup(&stage, "copy.tar");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    std::fs::set_permissions(&copy, mode).unwrap();
-    let ran = acting_as(NOBODY, &[], || restore(&stage, &copy, &["--yes"]));
-    let expected = "gpukillctl: cannot put a copy in the store's place\n\
-         hint: ask root, or someone in group gpukill-admin\n";
-    assert_eq!((ran.code, ran.stderr.as_str()), (4, expected));
-    let refused = eventually("it is recorded", || acts(&stage, "restore").pop());
-    let asked = "a copy".to_owned();
-    assert_eq!(refused, (asked, Some("refused".to_owned())));
-    assert_eq!(replaced(&stage), Vec::<String>::new());
+    let false_copy = stage.path("false.tar");
+    let apart = refused::Apart::of(&copy);
+    let lie = "INSERT INTO action (at, run, kind, uid, asked, plan, finished_at, word)
+        VALUES (7, 'r', 'kill', 7, 'a lie', '{}', 8, 'done')";
+    apart.open("audit.db").execute_batch(lie).unwrap();
+    apart.together(&false_copy);
     daemon.stop();
+    let names = state(&stage);
+    let refuses = |why: &str, ran: Ran| {
+        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(ran.stderr.contains(why), "{ran:?}");
+        assert_eq!(state(&stage), names);
+    };
+    // An admin without root, and a file that is not root's alone.
+    let by_admin = acting_as(NOBODY, &[], || restore_as_caller(&stage, &false_copy));
+    refuses("only root restores a backup", by_admin);
+    std::os::unix::fs::chown(&false_copy, Some(NOBODY), None).unwrap();
+    refuses("it belongs to uid 65534", restore(&stage, &false_copy, &[]));
+    std::os::unix::fs::chown(&false_copy, Some(0), None).unwrap();
+    let mode = |mode| std::fs::set_permissions(&false_copy, PermissionsExt::from_mode(mode));
+    mode(0o666).unwrap();
+    refuses(
+        "others than its owner may write it",
+        restore(&stage, &false_copy, &[]),
+    );
+    mode(0o600).unwrap();
+    let link = stage.path("link.tar");
+    std::os::unix::fs::symlink(&false_copy, &link).unwrap();
+    refuses("it is a symbolic link", restore(&stage, &link, &[]));
+    refuses(
+        "it is no regular file",
+        restore(&stage, Path::new("/dev/null"), &[]),
+    );
+    // Root's word counts, and the record says whose it is.
+    let ran = restore(&stage, &false_copy, &[]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    let lies = |it: &Entry| it.what == "a lie";
+    assert!(recorded(&stage).values().any(lies));
+    assert_eq!(acts(&stage, "restore").len(), 1);
+    assert_eq!(replaced(&stage).len(), 1);
+}
+
+/// As the user that this thread is.
+fn restore_as_caller(stage: &Stage, file: &Path) -> Ran {
+    Ran::of(stage.daemon().arg("restore").arg(file))
 }
 
 #[test]
-fn a_person_is_asked_before_and_is_told_after() {
+fn what_root_restores_belongs_to_the_user_of_the_store() {
+    if !can_act_as_others() {
+        return;
+    }
     let stage = one_gpu();
     let daemon = stage.start();
     eventually("a sample", || records(&stage, &[]).pop());
     let copy = backup(&stage, "copy.tar");
-    for (answer, code, times) in [("n\n", 1, 0), ("y\n", 0, 1)] {
-        let command = stage.client(&["audit", "restore", copy.to_str().unwrap()]);
-        let Some(mut terminal) = Terminal::start(&command, 200, 50) else {
-            return skip("there is no setsid");
-        };
-        let shown = terminal.until("put this copy in the place of the store? [y/N] ");
-        assert!(shown.contains("it would take the place of "), "{shown}");
-        terminal.types(answer);
-        let ran = terminal.end();
-        assert_eq!(ran.code, code, "{ran:?}");
-        assert_eq!(replaced(&stage).len(), times, "{ran:?}");
-    }
     daemon.stop();
+    stage.open_to_all();
+    let give = |path: &Path| std::os::unix::fs::lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    give(&stage.path("state"));
+    for name in state(&stage) {
+        give(&stage.path("state").join(name));
+    }
+    // What a user of the store may put there is not written through.
+    let root = stage.path("root");
+    std::fs::write(&root, "root's").unwrap();
+    let link = stage.path("state/copying");
+    std::os::unix::fs::symlink(&root, &link).unwrap();
+    give(&link);
+    let _ = restore(&stage, &copy, &[]);
+    assert_eq!(std::fs::read_to_string(&root).unwrap(), "root's");
+    let _ = std::fs::remove_file(&link);
+    let ran = restore(&stage, &copy, &[]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    let mut names = state(&stage);
+    names.insert(format!("{}/audit.db", replaced(&stage)[0]));
+    for name in names {
+        let metadata = stage.path("state").join(&name).symlink_metadata().unwrap();
+        assert_eq!((metadata.uid(), metadata.gid()), (NOBODY, NOBODY), "{name}");
+    }
 }
 
-/// The daemon's answer to a call of this kind.
-fn begin(raw: &mut Raw, bytes: u64) -> Result<gpukill_proto::audit::CopyId, Refusal> {
-    match raw.call(&GpukillRequest::BeginRestore { bytes }) {
-        GpukillResponse::BeginRestore(answer) => answer,
-        other => panic!("{other:?}"),
+#[test]
+fn the_client_says_how_a_backup_is_restored() {
+    let stage = Stage::new();
+    for arguments in [
+        &["audit", "restore"][..],
+        &["audit", "restore", "x.tar", "--yes"],
+    ] {
+        let ran = stage.ctl(arguments);
+        assert_eq!(ran.code, 3, "{ran:?}");
+        assert!(ran.stderr.contains("gpukilld restore FILE"), "{ran:?}");
     }
 }

@@ -83,6 +83,10 @@ fn a_client_that_is_no_process_here_grows_old_and_comes_after_those_that_are() {
     let daemon = it.start();
     let pids = vec![json!([42, null]), json!([4711, "daemon"])];
     becomes(&pids, || it.processes(&["pid", "user"]));
+    becomes(&true, || {
+        let first = it.processes(&["first_seen"]);
+        first.iter().all(|row| row[0].is_string())
+    });
     let seen = || {
         let list = it.stage.list();
         let first: Vec<Value> = super::pick(&list["procs"], &["pid", "first_seen"]);

@@ -157,7 +157,12 @@ fn a_card_that_comes_is_seen_and_one_that_goes_is_gone() {
         ids,
     );
     it.stage.sysfs().unplug("card1");
-    becomes(&vec![json!([1, "0000:01:00.0"])], ids);
+    let states = || it.gpus(&["gpu_index", "state"]);
+    becomes(&vec![json!([0, "gone"]), json!([1, "ok"])], states);
+    let faults = it.stage.faults().into_iter().map(|(part, _)| part);
+    assert_eq!(faults.collect::<Vec<_>>(), ["GPU 0"]);
+    it.stage.sysfs().plug(NEW);
+    becomes(&vec![json!([0, "ok"]), json!([1, "ok"])], states);
     assert_eq!(it.stage.faults(), []);
     daemon.stop();
 }

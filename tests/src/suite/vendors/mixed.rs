@@ -114,3 +114,39 @@ fn a_gpu_whose_driver_is_loaded_later_has_the_number_that_it_has_after_a_restart
     becomes(&both, rows);
     restarted.stop();
 }
+
+#[test]
+fn a_card_that_is_busy_at_no_clock_is_not_believed() {
+    let it = Box::new();
+    let sysfs = it.stage.sysfs();
+    sysfs.plug(Card {
+        name: "card1",
+        driver: "i915",
+        pci: Some(("0000:03:00.0", "8086:56A5")),
+        nodes: &[("card1", "1:99"), ("renderD128", "1:7")],
+        files: &[],
+    });
+    let gt = |file: &str, text: &str| sysfs.write(&format!("class/drm/card1/gt/gt0/{file}"), text);
+    // It is asleep (RC6), and the counter of how long it was so stands still.
+    gt("rc6_residency_ms", "123456\n");
+    gt("rps_act_freq_mhz", "0\n");
+    // What its only client does is not known.
+    let client = "drm-driver:\ti915\ndrm-client-id:\t1\ndrm-pdev:\t0000:03:00.0\n\
+         drm-engine-render:\tgarbage\n";
+    it.holder(4711, "/dev/full", client);
+    // Polls so far apart that each tells how much a counter grew.
+    let daemon = it.start_polling_every("300ms");
+    let shown = || {
+        let gpu = it.stage.list()["gpus"][0].clone();
+        json!([
+            gpu["util_pct"],
+            gpu["reasons"]["util_pct"],
+            gpu["clock_graphics_mhz"]
+        ])
+    };
+    let contradicted = "failed: contradicted: busy all the time at a clock of 0 MHz";
+    becomes(&json!([null, contradicted, 0]), shown);
+    gt("rps_act_freq_mhz", "600\n");
+    becomes(&json!([100, null, 600]), shown);
+    daemon.stop();
+}

@@ -244,8 +244,13 @@ fn who_asks_and_never_reads_is_dropped_and_nobody_else_notices() {
     let mut daemon = stage.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "1s"));
     let raw = Raw::welcomed(&stage.socket());
     raw.stream().set_nonblocking(true).unwrap();
-    let before = daemon.resident();
     let mut id = 0;
+    // How long it takes on this machine while everybody reads.
+    let began = Instant::now();
+    assert_unharmed(&stage, &mut daemon, "while everybody reads");
+    let calm = began.elapsed();
+    // What answering costs at all is no growth.
+    let before = daemon.resident();
     let mut slowest = Duration::ZERO;
     eventually("the daemon drops it", || {
         id += 1;
@@ -261,7 +266,8 @@ fn who_asks_and_never_reads_is_dropped_and_nobody_else_notices() {
         slowest = slowest.max(began.elapsed());
         None
     });
-    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    let limit = Duration::from_secs(5) + calm * 10;
+    assert!(slowest < limit, "{slowest:?}, and {calm:?} before");
     let grown = daemon.resident().saturating_sub(before);
     assert!(grown < LEFT_BEHIND, "grew by {grown} bytes");
     assert_unharmed(&stage, &mut daemon, "when it is gone");

@@ -117,7 +117,7 @@ fn whoever_is_not_ended_is_said_with_why_and_whom_to_ask() {
             Some("ask alice, or someone in group gpukill-operators"),
         ),
         (
-            Fate::Protected("it is gpukilld".into()),
+            Fate::Protected(gpukill_proto::kill::Protected::always("it is gpukilld")),
             "4: cannot end process 4182: it is gpukilld",
             None,
         ),
@@ -149,7 +149,8 @@ fn several_that_cannot_be_ended_count_as_denied_only_when_all_are() {
     let said = said(true, true, false);
     let mut plan = planned(2, true);
     plan.targets[0].fate = Fate::Denied("bob".into());
-    plan.targets[1].fate = Fate::Protected("it is process 1".into());
+    plan.targets[1].fate =
+        Fate::Protected(gpukill_proto::kill::Protected::always("it is process 1"));
     let all = "cannot end any of these 2 processes";
     assert_eq!(done(&plan, said), format!("4: {all}"));
     plan.targets[1].fate = Fate::Unclear("x".into());

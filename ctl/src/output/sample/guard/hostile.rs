@@ -55,6 +55,8 @@ pub(crate) fn hostile(text: &str) -> (ViolationPage, ReplayReport, Ruled, GuardB
             | GuardStep::Over
             | GuardStep::Outdated
             | GuardStep::Snoozed { .. }
+            | GuardStep::SnoozeVoided { .. }
+            | GuardStep::Doubted(_)
             | GuardStep::Tripped { .. } => {}
         }
     };

@@ -18,6 +18,7 @@ pub(crate) fn replayed() -> ReplayReport {
         ended,
         ended_busy,
         left,
+        services: 0,
         freed_ms: hours * HOUR,
     };
     ReplayReport {
@@ -29,7 +30,10 @@ pub(crate) fn replayed() -> ReplayReport {
         runs: 512,
         rules: 4,
         outcomes: vec![
-            outcome(&idle.rule, 11, 0, 0, 148),
+            RuleOutcome {
+                services: 3,
+                ..outcome(&idle.rule, 11, 0, 0, 148)
+            },
             outcome(&too_much.rule, 4, 3, 0, 12),
             outcome(
                 &rule(RuleSource::Rule("long jobs".into()), RuleKind::Duration),

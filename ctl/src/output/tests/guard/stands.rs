@@ -4,7 +4,6 @@ use super::*;
 use crate::output::guard::{self, Turn, Was};
 use gpukill_policy::guard::affected::{Because, Comes};
 use gpukill_proto::guard::{OpenViolation, RuleKind, RuleName, RuleSource, Snoozed};
-use std::time::Duration;
 
 /// What the first lines of `guard violations` say, up to the table.
 fn head_of_violations(page: &ViolationPage, guard: &GuardReport) -> String {
@@ -123,7 +122,7 @@ impl Turned {
 
 #[test]
 fn a_change_of_the_mode_names_it_and_whom_it_affects() {
-    let minutes = |minutes: u64| Comes::EndsAfter(Duration::from_secs(60 * minutes));
+    let minutes = |minutes: i64| Comes::EndsNotBefore(NOW.plus_seconds(60 * minutes));
     let all = |comes: [Comes; 4]| {
         let page = violations();
         let open = page.open.into_iter().chain(page.would_have_ended);
@@ -173,7 +172,7 @@ fn a_change_of_the_mode_names_it_and_whom_it_affects() {
             Was::Stopped,
             saying,
             "the guard would be in mode enforce, and would end jobs again: it has stopped; it\n  \
-             ends jobs without a warning\nnobody broke a rule at the last sample; by rules changed since: gpukillctl guard test\n"
+             ends jobs without a warning; for idleness and waste it warns first\nnobody broke a rule at the last sample; by rules changed since: gpukillctl guard test\n"
                 .to_owned(),
         ),
     ] {

@@ -34,6 +34,8 @@ fn of_what_is_of_high_risk_it_is_said_where_no_rule_may_act_on_it() {
         };
         let sign = |it| Sign {
             family: family(it),
+            // One that the process does not choose.
+            kind: "pool_connection".into(),
             ..scan().findings[0].verdicts[0].signs[0].clone()
         };
         Verdict {

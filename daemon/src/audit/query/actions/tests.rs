@@ -156,7 +156,8 @@ fn absurd_places_and_times_are_answered() {
         ..whole()
     };
     let kinds = "kill, reset, prune, backup, restore, rules_edit, broken, started, stopped, booted, settings, rules, \
-                 rogue_rules, fault, fault_over, xid, device, quiesced, resumed";
+                 rogue_rules, fault, fault_over, xid, device, quiesced, resumed, \
+                 forgotten";
     let no_kind = format!("\"klil\" is no kind of entry: there are {kinds}");
     let one_odd = ActionQuery {
         kind: Some("kill,klil".into()),

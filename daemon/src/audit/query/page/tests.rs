@@ -299,3 +299,34 @@ fn a_minute_that_lost_its_first_samples_is_told_whole() {
     let within = begun + MINUTE + 10_000;
     assert_eq!(told(&opened, within), samples(80).collect::<Vec<_>>());
 }
+
+#[test]
+fn since_is_inclusive_and_until_is_exclusive() {
+    let step = Step {
+        samples: 12,
+        gap: 0,
+        pids: vec![5],
+        is_second_gone: true,
+    };
+    let (_directory, opened, end) = written(&[step]);
+    let begun = end - 4 * MINUTE;
+    let times = |since: i64, until: i64| -> Vec<i64> {
+        let filter = AuditFilter {
+            since: Timestamp(begun + since * 1000),
+            until: Timestamp(begun + until * 1000),
+            user: Some("user2".into()),
+            ..everything()
+        };
+        let records = walk(&opened.connection, &filter, 3, 1);
+        records.iter().map(|it| (it.at.0 - begun) / 1000).collect()
+    };
+    assert_eq!(times(0, 50), [40, 20]);
+    assert_eq!(times(0, 40), [20]);
+    assert_eq!(times(40, 81), [80, 60, 40]);
+    assert_eq!(times(41, 80), [60]);
+    // Spans that follow each other tell of each record once.
+    for middle in 0..=240 {
+        let parts = [times(middle, 241), times(0, middle)].concat();
+        assert_eq!(parts, times(0, 241), "{middle}");
+    }
+}

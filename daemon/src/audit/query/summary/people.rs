@@ -9,6 +9,7 @@ use gpukill_policy::usage::label::{bounded, label};
 use gpukill_proto::audit::{OwnerTime, ProcessTime, Times, UsedBy, WeekTime};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{Owner, OwnerKind};
+use gpukill_proto::text::NO_PROCESS;
 use gpukill_proto::units::Bytes;
 use rusqlite::Connection;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -139,7 +140,7 @@ impl<'a> People<'a> {
         if self.scope.is_all() {
             // Of whom there is no row, which should not be, the time was used.
             for (run, used) in runs {
-                self.add_to(run, None, NAMELESS.to_owned(), &used)?;
+                self.add_to(run, None, NO_PROCESS.to_owned(), &used)?;
             }
         }
         Ok(())
@@ -153,9 +154,11 @@ impl<'a> People<'a> {
         let may_read = self.readable.entry((uid, namespace_owner));
         let may_read = *may_read.or_insert_with(|| (self.may_read)(uid, namespace_owner));
         let command = row.command().filter(|_| may_read);
-        let name = command
-            .and_then(label)
-            .unwrap_or_else(|| bounded(row.name().unwrap_or(NAMELESS)));
+        let name = match (command.and_then(label), row.name()) {
+            (Some(label), _) => label,
+            (None, Some(name)) => bounded(name),
+            (None, None) => program_of(uid).to_owned(),
+        };
         self.add_to(row.id()?, owner, name, used)
     }
 
@@ -199,6 +202,15 @@ impl<'a> People<'a> {
             more_processes,
             most,
         })
+    }
+}
+
+/// What to call the program of a process without a name: a pid that a driver lists and
+/// no process has is nobody's.
+fn program_of(uid: Option<u32>) -> &'static str {
+    match uid {
+        Some(_) => NAMELESS,
+        None => NO_PROCESS,
     }
 }
 

@@ -35,7 +35,13 @@ fn on_a_full_or_read_only_disk_nothing_begins_as_recorded_and_what_was_begun_is_
         let refused = act("3");
         let now = Instant::now();
         let mut inbox = inbox::open(&writer.inbox);
-        inbox.refusals.take(refused, "no".into(), Timestamp(0), now);
+        inbox.refusals.take(
+            refused,
+            LimitGroup::Person(7),
+            "no".into(),
+            Timestamp(0),
+            now,
+        );
         drop(inbox);
         writer.look();
         writer.record(Event::Stopped);
@@ -157,9 +163,13 @@ fn refusals_take_little_memory_while_the_record_does_not_work() {
         let mut inbox = inbox::open(&writer.inbox);
         for uid in 0..1_000 {
             let refused = Act { uid, ..act("1") };
-            inbox
-                .refusals
-                .take(refused, hour.to_string(), Timestamp(0), now);
+            inbox.refusals.take(
+                refused,
+                LimitGroup::Person(uid),
+                hour.to_string(),
+                Timestamp(0),
+                now,
+            );
         }
         drop(inbox);
         writer.look();

@@ -15,7 +15,7 @@ use crate::backend::drm::sysfs::{self, ATTRIBUTE_MAX, Attribute};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ThrottleReasons;
 use gpukill_proto::units::{Celsius, Megahertz, Milliwatts, Percent, Rpm};
-use layouts::{LAYOUTS, Layout, Link, Power, Throttle};
+use layouts::{Activity, LAYOUTS, Layout, Link, Power, Throttle};
 
 /// What a structure tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub(super) struct Metrics {
     pub(super) power: Reading<Milliwatts>,
     pub(super) utilization: Reading<Percent>,
     pub(super) memory_utilization: Reading<Percent>,
+    /// Of the busiest video unit.
+    pub(super) video_utilization: Reading<Percent>,
     pub(super) graphics_clock: Reading<Megahertz>,
     pub(super) memory_clock: Reading<Megahertz>,
     pub(super) video_clock: Reading<Megahertz>,
@@ -42,7 +44,10 @@ impl Metrics {
     /// What the file tells now. The greatest layout has 3,872 bytes.
     pub(super) fn read(file: &(impl Attribute + ?Sized)) -> Self {
         match file.read(&mut [0; ATTRIBUTE_MAX]) {
-            Ok(bytes) => Self::parse(bytes).unwrap_or(Self::unknown(&Reading::Unsupported)),
+            Ok(bytes) => Self::parse(bytes).unwrap_or(Self {
+                integrated: is_integrated(bytes),
+                ..Self::unknown(&Reading::Unsupported)
+            }),
             Err(error) => Self::unknown(&sysfs::failure(&error)),
         }
     }
@@ -57,6 +62,7 @@ impl Metrics {
             power: why.because(),
             utilization: why.because(),
             memory_utilization: why.because(),
+            video_utilization: why.because(),
             graphics_clock: why.because(),
             memory_clock: why.because(),
             video_clock: why.because(),
@@ -88,13 +94,14 @@ impl Metrics {
             hwmon::megahertz(value.map(|value| i64::from(value) * 1_000_000))
         };
         Some(Self {
-            integrated: revision.0 >= 2,
+            integrated: is_integrated(bytes),
             temperature: celsius(layout.edge),
             hotspot: celsius(layout.hotspot),
             memory_temperature: celsius(layout.memory),
             power: fields.power(layout),
             utilization: percent(layout.graphics_activity),
             memory_utilization: percent(layout.memory_activity),
+            video_utilization: fields.video_utilization(layout),
             graphics_clock: megahertz(layout.graphics_clock),
             memory_clock: megahertz(layout.memory_clock),
             video_clock: megahertz(layout.video_clock),
@@ -105,6 +112,17 @@ impl Metrics {
         })
     }
 }
+
+/// Whether a header, of a layout that is known or not, is one of GPUs that share a die
+/// with a CPU: those are formats 2 and 3 (`kgd_pp_interface.h`), and cards have format 1.
+fn is_integrated(bytes: &[u8]) -> bool {
+    bytes
+        .first_chunk::<4>()
+        .is_some_and(|header| (2..=FORMATS_MAX).contains(&header[2]))
+}
+
+/// A greater number of a format is garbage.
+const FORMATS_MAX: u8 = 15;
 
 fn percent(value: Reading<u16>) -> Reading<Percent> {
     match value {
@@ -135,6 +153,21 @@ impl Fields<'_> {
         let value = self.at(offset).map(u64::from_le_bytes);
         let value = value.filter(|value| *value != u64::MAX);
         value.map_or(Reading::Unsupported, Reading::Value)
+    }
+
+    fn video_utilization(&self, layout: &Layout) -> Reading<Percent> {
+        match layout.video_activity {
+            Activity::Unknown => Reading::Unsupported,
+            Activity::Percent(units) => {
+                let units = units.iter().filter_map(|offset| self.at(*offset));
+                let units = units.map(u16::from_le_bytes).filter(|it| *it != u16::MAX);
+                percent(units.max().map_or(Reading::Unsupported, Reading::Value))
+            }
+            Activity::Hundredths(offset) => {
+                let share = self.first(&[offset]);
+                percent(share.map(|share| share.saturating_add(50) / 100))
+            }
+        }
     }
 
     fn power(&self, layout: &Layout) -> Reading<Milliwatts> {

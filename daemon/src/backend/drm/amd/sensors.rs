@@ -19,7 +19,7 @@ pub(super) fn vitals(attributes: &Attributes, hwmon: Option<&Hwmon>, metrics: &M
     let file = |name| attributes.named(name);
     let hotspot = degrees(hwmon, "junction").or(|| metrics.hotspot.clone());
     // The one unit encodes and decodes, so that both are as busy as it is.
-    let video = percent(&file("vcn_busy_percent"));
+    let video = percent(&file("vcn_busy_percent")).or(|| metrics.video_utilization.clone());
     let graphics_clock = clock(hwmon, "sclk", &file("pp_dpm_sclk"), &metrics.graphics_clock);
     Vitals {
         utilization: percent(&file("gpu_busy_percent")).or(|| metrics.utilization.clone()),

@@ -4,6 +4,7 @@
 use super::sensors::{self, size};
 use crate::backend::drm::hwmon::Hwmon;
 use crate::backend::drm::lacking::Attributes;
+use crate::backend::drm::sysfs;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Vitals;
 use gpukill_proto::units::{Bytes, Milliwatts};
@@ -19,6 +20,8 @@ pub(super) struct Steady {
     generation: Option<u64>,
     pub(super) vram_total: Reading<Bytes>,
     pub(super) gtt_total: Reading<Bytes>,
+    /// Everything told of its memory says that it is a piece of the host's.
+    pub(super) is_host_memory: bool,
     power_limit: Reading<Milliwatts>,
     compute_partition: Reading<String>,
     memory_partition: Reading<String>,
@@ -32,11 +35,14 @@ impl Steady {
         generation: Option<u64>,
         at: Instant,
     ) -> Self {
+        let vram_total = size(&attributes.named("mem_info_vram_total"));
+        let gtt_total = size(&attributes.named("mem_info_gtt_total"));
         Self {
             at,
             generation,
-            vram_total: size(&attributes.named("mem_info_vram_total")),
-            gtt_total: size(&attributes.named("mem_info_gtt_total")),
+            is_host_memory: is_host_memory(attributes, &vram_total, &gtt_total),
+            vram_total,
+            gtt_total,
             power_limit: sensors::power_limit(hwmon),
             compute_partition: sensors::mode(&attributes.named("current_compute_partition")),
             memory_partition: sensors::mode(&attributes.named("current_memory_partition")),
@@ -67,4 +73,34 @@ impl Steady {
             ..vitals
         }
     }
+}
+
+/// The greatest piece of the host's memory that a BIOS gives to a GPU whose driver writes
+/// no `gpu_metrics`: beyond it a card's own memory is likelier.
+const PIECE_MAX: Bytes = Bytes(4 << 30);
+
+/// Whether the memory of a card that tells it in no other way is a piece of the host's:
+/// small, all of it in the CPU's reach, less than it may take besides, and made by no
+/// maker of memory (`mem_info_vram_vendor`) and without a controller of its own
+/// (`mem_busy_percent`), which amdgpu shows for cards only.
+fn is_host_memory(
+    attributes: &Attributes,
+    vram_total: &Reading<Bytes>,
+    gtt_total: &Reading<Bytes>,
+) -> bool {
+    let (Reading::Value(own), Reading::Value(of_host)) = (vram_total, gtt_total) else {
+        return false;
+    };
+    let visible = size(&attributes.named("mem_info_vis_vram_total"));
+    let maker = sysfs::text(&attributes.named("mem_info_vram_vendor"));
+    let has_no_maker = match &maker {
+        Reading::Unsupported => true,
+        maker => maker.known().is_some_and(|maker| maker == "unknown"),
+    };
+    Bytes(0) < *own
+        && *own <= PIECE_MAX
+        && own < of_host
+        && visible == Reading::Value(*own)
+        && has_no_maker
+        && sysfs::number(&attributes.named("mem_busy_percent")) == Reading::Unsupported
 }

@@ -288,3 +288,68 @@ proptest! {
         }
     }
 }
+
+/// A small piece of the host's memory, nearly full, as a BIOS gives it to a GPU on the
+/// die of a CPU.
+const PIECE: [(&str, &str); 5] = [
+    ("mem_info_vram_total", "536870912\n"),
+    ("mem_info_vis_vram_total", "536870912\n"),
+    ("mem_info_vram_used", "513802240\n"),
+    ("mem_info_gtt_total", "16000000000\n"),
+    ("mem_info_gtt_used", "1000000\n"),
+];
+
+#[test]
+fn a_gpu_on_the_die_of_a_cpu_is_known_without_a_metrics_layout_that_is_known() {
+    let whole = MemoryReadings {
+        total: Reading::Value(Bytes(536_870_912 + 16_000_000_000)),
+        used: Reading::Value(Bytes(513_802_240 + 1_000_000)),
+        reserved: Reading::Unsupported,
+        unified: true,
+    };
+    // What says so besides the sizes: a layout that is not known, the sensor of a north
+    // bridge, or that nothing speaks for memory of its own.
+    let newer: &[(&str, &[u8])] = &[
+        ("gpu_metrics", &[0x0c, 0x01, 3, 1, 0, 0, 0, 0]),
+        ("mem_info_vram_vendor", b"samsung\n"),
+    ];
+    let north_bridge: &[(&str, &[u8])] = &[
+        ("hwmon/hwmon4/name", b"amdgpu\n"),
+        ("hwmon/hwmon4/in1_input", b"700\n"),
+        ("hwmon/hwmon4/in1_label", b"vddnb\n"),
+        ("mem_busy_percent", b"0\n"),
+    ];
+    let unknown: &[(&str, &[u8])] = &[("mem_info_vram_vendor", b"unknown\n")];
+    for files in [newer, north_bridge, unknown, &[]] {
+        let tree = Tree::new(&PIECE);
+        for (file, content) in files {
+            tree.device(file, content);
+        }
+        assert_eq!(tree.told().memory, whole, "{files:?}");
+    }
+}
+
+#[test]
+fn a_card_with_little_memory_of_its_own_is_no_gpu_on_the_die_of_a_cpu() {
+    let cases: [&[(&str, &str)]; 6] = [
+        &[("mem_info_vram_vendor", "hynix\n")],
+        &[("mem_busy_percent", "0\n")],
+        &[("mem_info_vis_vram_total", "268435456\n")],
+        &[("mem_info_gtt_total", "536870912\n")],
+        &[("mem_info_gtt_total", "?\n")],
+        // A part of an accelerator in a virtual machine.
+        &[
+            ("mem_info_vram_total", "8589934592\n"),
+            ("mem_info_vis_vram_total", "8589934592\n"),
+        ],
+    ];
+    for files in cases {
+        let tree = Tree::new(&PIECE);
+        for (file, text) in files {
+            tree.device(file, text);
+        }
+        let memory = tree.told().memory;
+        assert!(!memory.unified, "{files:?}");
+        assert_eq!(memory.used, Reading::Value(Bytes(513_802_240)), "{files:?}");
+    }
+}

@@ -52,8 +52,8 @@ enum What {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Id {
     /// As the driver numbers it: for each device, and without a PCI address for
-    /// each device file.
-    Told(Option<DeviceNumber>, u64),
+    /// each device file. Numbers grow with each descriptor that is opened.
+    Told(u64, Option<DeviceNumber>),
     /// It has none. Copies of such a descriptor cannot be known for the same
     /// client: what they do counts for each.
     Untold(Place),
@@ -256,7 +256,15 @@ impl Id {
     fn of(told: &FdInfo, place: Place) -> Self {
         let number = told.pdev.is_none().then_some(place.1.number);
         told.client
-            .map_or(Self::Untold(place), |id| Self::Told(number, id))
+            .map_or(Self::Untold(place), |id| Self::Told(id, number))
+    }
+
+    /// Its number, where its driver gives it one.
+    pub(super) const fn number(self) -> Option<u64> {
+        match self {
+            Self::Told(number, _) => Some(number),
+            Self::Untold(_) => None,
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod forms;
 
+mod passed;
+
 mod silent;
 
 mod sharing;
@@ -13,7 +15,7 @@ use crate::backend::Node;
 use crate::backend::drm::card::Pci;
 use crate::holders::Open;
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -60,7 +62,7 @@ impl Stage {
             nodes: vec![node("card1", CARD), node("renderD128", RENDER)],
         };
         Self {
-            clients: Clients::new(root.path().to_owned()),
+            clients: Clients::new(root.path().to_owned(), root.path().join("sys"), person_of),
             root,
             found: Found::default(),
             card,
@@ -86,8 +88,17 @@ impl Stage {
         std::fs::write(self.directory(pid).join("stat"), stat).unwrap();
     }
 
+    /// Gives a process to this person.
+    fn belongs_to(&self, key: ProcessKey, person: u32) {
+        std::fs::create_dir_all(self.directory(key.pid)).unwrap();
+        std::fs::write(self.directory(key.pid).join("person"), person.to_string()).unwrap();
+    }
+
     /// What a descriptor of the render node tells from now on.
     fn open(&mut self, key: ProcessKey, fd: u32, text: &str) {
+        if !self.directory(key.pid).join("stat").exists() {
+            self.name(key, "python");
+        }
         let open = Open {
             number: RENDER,
             fd,
@@ -119,6 +130,12 @@ impl Stage {
     fn next(&mut self) -> Used {
         self.poll(Duration::from_secs(1))
     }
+}
+
+/// User 1000, where the process says nothing else.
+fn person_of(directory: &Path) -> Option<u32> {
+    let told = std::fs::read_to_string(directory.join("person"));
+    told.map_or(Some(1000), |told| told.parse().ok())
 }
 
 fn process(pid: u32) -> ProcessKey {
@@ -201,6 +218,7 @@ fn what_a_process_does_on_a_card_is_told_whole() {
         decoder: percent(30),
         has_own_memory: true,
         sharers: Vec::new(),
+        passed: Vec::new(),
         unseen: None,
     };
     assert_eq!(stage.next(), expected);
@@ -369,30 +387,4 @@ fn a_video_unit_that_does_both_in_one_queue_is_not_said_not_to_decode() {
     let separate = "drm-engine-enc: 400000000 ns\ndrm-engine-dec: 300000000 ns";
     stage.open(process(7), 3, &amdgpu(1, separate));
     assert_eq!(shares(&stage.next()), [percent(0), percent(0), percent(30)]);
-}
-
-#[test]
-fn memory_is_unknown_where_a_part_of_it_is() {
-    let cases = [
-        ("drm-resident-vram: 5 KiB", bytes(5 << 10)),
-        ("drm-memory-vram: 5 KiB", bytes(5 << 10)),
-        ("drm-total-vram: 9 KiB", Reading::Unsupported),
-        (
-            "drm-resident-vram: 5 parsecs",
-            failed("not understood: 5 parsecs"),
-        ),
-        ("", Reading::Unsupported),
-    ];
-    for (lines, expected) in cases {
-        let mut stage = Stage::new();
-        stage.open(process(6), 3, &amdgpu(1, "drm-resident-vram: 1"));
-        stage.open(process(7), 3, &amdgpu(2, lines));
-        let alone = stage.next();
-        let both = vec![(6, bytes(1)), (7, expected.clone())];
-        assert_eq!(memory(&alone), both, "{lines}");
-        // With another client that is known.
-        stage.open(process(7), 4, &amdgpu(3, "drm-resident-vram: 1"));
-        let sum = expected.map(|Bytes(one)| Bytes(one + 1));
-        assert_eq!(memory(&stage.next()), [(6, bytes(1)), (7, sum)], "{lines}");
-    }
 }

@@ -100,7 +100,11 @@ fn what_uses_no_gpu_any_more_is_not_ended() {
     let mut plan = KillPlan::clone(&made);
     plan.request.any_process = false;
     let plans = &parts.enforcer.plans;
-    let id = plans.keep(Owner::of(&root), Arc::new(plan), Instant::now());
+    let id = plans.keep(
+        (Owner::of(&root), root.limit_group),
+        Arc::new(plan),
+        Instant::now(),
+    );
     let operation = parts.enforcer.carry_out(&root, id).unwrap();
     assert!(parts.is_over(operation));
     let why = "it does not use a GPU any more";

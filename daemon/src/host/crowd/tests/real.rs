@@ -24,7 +24,7 @@ impl Drop for Sleeper {
 
 #[test]
 fn a_child_of_ours_is_found_among_the_real_ones_as_what_it_is() {
-    let users = Users::start(System).unwrap();
+    let users = Users::start(System::here()).unwrap();
     let crowds = Crowds::new("/proc".into(), "/".into(), String::new());
     let sleeper = Sleeper::new();
     let pid = sleeper.0.id();
@@ -67,7 +67,7 @@ fn a_child_of_ours_is_found_among_the_real_ones_as_what_it_is() {
 #[test]
 #[ignore = "it measures, and says how long a look takes here"]
 fn how_long_a_look_takes() {
-    let users = Users::start(System).unwrap();
+    let users = Users::start(System::here()).unwrap();
     let crowds = Crowds::new("/proc".into(), "/".into(), String::new());
     for _ in 0..5 {
         let began = Instant::now();

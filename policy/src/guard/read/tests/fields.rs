@@ -86,6 +86,7 @@ fn every_field_means_something() {
         command: None,
         conduct,
         measures: Measures::default(),
+        ends_services: false,
     };
     let expected = Rules {
         mode: GuardMode::Enforce,
@@ -109,7 +110,7 @@ fn every_field_means_something() {
             processes: globs(&["Xorg", "gnome-*"]),
             command: pattern("--production"),
             images: globs(&["*/triton:*"]),
-            units: texts(&["inference.service"]),
+            units: globs(&["inference.service", "vllm@*.service"]),
         },
         users: vec![UserPolicy {
             name: "alice".into(),
@@ -174,15 +175,20 @@ fn every_field_means_something() {
                 command: pattern("ipykernel"),
                 conduct: Conduct::Duration(hours(48)),
                 measures,
+                ends_services: false,
             },
-            rule(
-                "idle",
-                Conduct::Idle {
-                    limit: minutes(120),
-                    min_memory: Bytes::mib(1024),
-                    with_connections: true,
-                },
-            ),
+            Behaviour {
+                ends_services: true,
+                ..rule(
+                    "idle",
+                    Conduct::Idle {
+                        limit: minutes(120),
+                        min_memory: Bytes::mib(1024),
+                        with_connections: true,
+                        cpu_below: Some(Percent(10)),
+                    },
+                )
+            },
             rule(
                 "waste",
                 Conduct::Waste {
@@ -234,6 +240,7 @@ fn what_a_rule_does_not_say_is_as_the_reference_has_it() {
             limit: minutes(5),
             min_memory: Bytes(0),
             with_connections: false,
+            cpu_below: None,
         },
         Conduct::Waste {
             below: Percent(5),

@@ -114,6 +114,33 @@ message = ""
 }
 
 #[test]
+fn a_rule_about_idleness_or_waste_without_grace_is_refused() {
+    for (key, value) in [("idle_limit_minutes", 5), ("waste_below_pct", 5)] {
+        let text = format!("[[rules]]\nname = 'r'\n{key} = {value}\ngrace = '0s'\n");
+        let expected = format!(
+            "line 1, column 1: rules.r: {key} has no grace: somebody who is about to work is \
+             not warned; write a grace of a minute or more, or none for the default"
+        );
+        assert_eq!(wrong(&text), [expected]);
+        read_well(&text.replace("0s", "1m"));
+    }
+    // Who works hard is not about to begin.
+    let runaway = "[[rules]]\nname = 'r'\nrunaway_above_pct = 95\ngrace = '0s'\n";
+    read_well(runaway);
+}
+
+#[test]
+fn a_share_of_a_core_is_one_that_is_kept() {
+    let text = "[[rules]]\nname = 'r'\nidle_limit_minutes = 5\nidle_cpu_below_pct = 15\n\
+        [[rules]]\nname = 's'\nwaste_below_pct = 5\nidle_cpu_below_pct = 10\n";
+    let expected = [
+        "line 4, column 22: rules.r.idle_cpu_below_pct: 15 is none of 1, 2, 5, 10, 20, 50, 100",
+        "line 5, column 1: rules.s: says idle_cpu_below_pct, and no idle_limit_minutes",
+    ];
+    assert_eq!(wrong(text), expected);
+}
+
+#[test]
 fn risks_and_threats_are_words() {
     let text = "[[rules]]\nname = 'r'\nrogue_risk = \"High\"\nrogue_threats = [\"crypto_miner\", \"miner\", 1]\n\
         [[rules]]\nname = 's'\nrogue_risk = 3\n\

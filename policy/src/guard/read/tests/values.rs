@@ -153,9 +153,10 @@ fn the_reference_says_whom_doubt_protects() {
     let expected = "A regular expression for command lines, into which anybody can write it. As \
         long as one cannot be read it protects too: in doubt nobody is judged.";
     assert_eq!(told_of("[protect]", "command"), expected);
-    let expected = "Whole names of processes, with * and ?: of root's, and of programs of the \
-        system. What anybody else calls a program of their own protects nothing; nor does any \
-        name in a container, where files lie as its image says: images and units protect those.";
+    let expected = "Whole names of processes, with * and ?. A name counts for root and system \
+                    accounts (below UID_MIN of login.defs), and for the display server of the \
+                    person at a seat. No other process of a person is protected by name, nor any \
+                    in a container: images, units and users protect those.";
     assert_eq!(told_of("[protect]", "processes"), expected);
 }
 

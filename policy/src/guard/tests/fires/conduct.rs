@@ -138,6 +138,7 @@ fn a_job_is_idle_when_all_of_it_does_nothing_for_the_whole_time() {
         limit: minutes(1),
         min_memory: Bytes(0),
         with_connections: true,
+        cpu_below: None,
     };
     let rules = Rules {
         behaviours: vec![behaviour("loaded", loaded)],
@@ -153,15 +154,49 @@ fn a_job_is_idle_when_all_of_it_does_nothing_for_the_whole_time() {
 }
 
 #[test]
-fn one_bucket_of_which_nothing_is_known_makes_the_time_before_it_unknown() {
+fn a_job_that_computes_without_its_gpu_is_not_idle_where_a_rule_asks_for_it() {
+    let conduct = |cpu_below| Conduct::Idle {
+        limit: minutes(1),
+        min_memory: Bytes(0),
+        with_connections: false,
+        cpu_below,
+    };
+    let rules = of_behaviour(conduct(Some(Percent(10))));
+    let takes = |percent| bob(|it| _ = it.uses(0, 10, 0).computes(percent));
+    let cases = [
+        ("little", takes(Some(9)), Yes),
+        ("at the threshold", takes(Some(10)), No),
+        ("much", takes(Some(400)), No),
+        ("unknown", takes(None), Unknown),
+    ];
+    check(&rules, "rule it: idle", 6, &cases);
+    let asks_not = of_behaviour(conduct(None));
+    check(
+        &asks_not,
+        "rule it: idle",
+        6,
+        &[("not asked", takes(Some(400)), Yes)],
+    );
+    // Once it does nothing any more, its time begins.
+    let mut world = takes(Some(100));
+    let mut guard = Guard::new(rules);
+    guard.watches(&mut world, 9);
+    world.process(100).computes(Some(0));
+    guard.watches(&mut world, 5);
+    assert_eq!(guard.memory.violations(), []);
+    guard.watches(&mut world, 1);
+    assert_eq!(guard.memory.violations().len(), 1);
+}
+
+#[test]
+fn one_bucket_of_which_nothing_is_known_counts_for_nothing() {
     let mut world = bob(|it| _ = it.uses(0, 10, 0));
     let mut guard = Guard::new(limits(idle(1)));
     guard.watches(&mut world, 5);
     world.process(100).utilization(0, Told::Failed);
     guard.watches(&mut world, 1);
-    world.process(100).utilization(0, Told::Known(0));
-    guard.watches(&mut world, 5);
     assert_eq!(guard.memory.violations(), []);
+    world.process(100).utilization(0, Told::Known(0));
     guard.watches(&mut world, 1);
     assert_eq!(guard.memory.violations().len(), 1);
 }
@@ -270,7 +305,12 @@ fn more_memory_in_each_quarter_is_growth() {
         guard.memory.violations().len()
     };
     assert_eq!(grows([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]), 1);
-    assert_eq!(grows([2, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]), 0, "by less");
+    assert_eq!(grows([3, 3, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10]), 0, "by less");
+    assert_eq!(
+        grows([1, 9, 2, 9, 1, 9, 2, 9, 1, 9, 2, 20]),
+        0,
+        "single samples"
+    );
     assert_eq!(grows([1, 1, 1, 5, 5, 5, 4, 4, 4, 20, 20, 20]), 0, "it fell");
     assert_eq!(
         grows([1, 1, 1, 20, 20, 20, 20, 20, 20, 20, 20, 20]),

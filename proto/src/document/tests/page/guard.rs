@@ -4,8 +4,9 @@ use crate::audit::Gap;
 use crate::document::{ReplayDocument, ViolationsDocument};
 use crate::guard::{
     Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardStep, HeldTo, JudgedAs,
-    JudgedJob, JudgedRun, Marked, Measured, NotJudged, OpenViolation, Person, ReplayReport,
-    RuleKind, RuleName, RuleOutcome, RuleSource, Ruled, Subject, Told, Victim, ViolationPage,
+    JudgedJob, JudgedRun, Marked, Measured, NotJudged, OpenViolation, Person, ProcessContext,
+    ReplayReport, RuleKind, RuleName, RuleOutcome, RuleSource, Ruled, Subject, Told, Victim,
+    ViolationPage,
 };
 use crate::snapshot::DeviceId;
 use crate::units::Timestamp;
@@ -45,10 +46,12 @@ fn evidence() -> Evidence {
             memory: Some(61 << 30),
             utilization: None,
             job: None,
+            context: ProcessContext::default(),
         }],
         count: 1,
         unknown: 0,
         threat: None,
+        is_spared_service: false,
     }
 }
 
@@ -72,7 +75,6 @@ fn record() -> GuardRecord {
         }),
         evidence: evidence(),
         message: None,
-        is_rehearsed: false,
     }
 }
 
@@ -88,6 +90,8 @@ fn open() -> OpenViolation {
         deadline: Some(Timestamp(600_000)),
         readers: Vec::new(),
         own_policy: None,
+        snoozed_until: None,
+        not_broken_since: None,
         ended_at: None,
         evidence: evidence(),
         message: None,
@@ -115,6 +119,7 @@ pub(in super::super) fn ruled() -> Ruled {
         mode: GuardMode::DryRun,
         violations: vec![open()],
         would_have_ended: Some(open()),
+        protected: Some("protect.users names its owner".into()),
         limits: vec![HeldTo {
             rule: rule(),
             limit: Some(40 << 30),
@@ -150,6 +155,7 @@ pub(super) fn replay() -> Json {
             ended: 1,
             ended_busy: 1,
             left: 0,
+            services: 2,
             freed_ms: 5_400_000,
         }],
         records: vec![record()],

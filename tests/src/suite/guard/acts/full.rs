@@ -3,14 +3,14 @@
 use super::{Box, JOB, TEARDOWN, acted, acts, goes_on, steps, violations};
 use crate::store::full::small_for;
 use gpukill_tests::harness::{
-    Driver, Login, Troupe, acting_as, becomes, can_act_as_others, eventually, is_over,
+    Driver, Login, Troupe, acting_as, becomes, can_act_as_others, eventually, is_over, user,
 };
 use rustix::system::uname;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// Nobody else of the tests: what is written to their terminals is this story's alone.
-const ALICE: u32 = 60_113;
+const ALICE: u32 = user(113);
 
 const RULES: &str = "[global]\ndry_run = false\ndefault_memory_limit_gb = 0.5\n\
     [enforcement]\nsoft_enforcement = false\nhard_enforcement = true\n";

@@ -7,12 +7,13 @@ use super::{Box, JOB, TEARDOWN};
 use expected::{BY_THE_LINES, expected};
 use gpukill_tests::harness::{
     Daemon, Driver, Journald, Login, Stage, Troupe, acting_as, becomes, can_act_as_others, is_over,
+    user,
 };
 use serde_json::{Map, Value, json};
 use std::process::Command;
 
-const ALICE: u32 = 60_141;
-const BOB: u32 = 60_142;
+const ALICE: u32 = user(141);
+const BOB: u32 = user(142);
 
 /// The GPU of the stand-in driver.
 const GPU: &str = "GPU-00000000-0000-0000-0000-000000000000";
@@ -21,7 +22,7 @@ const GPU: &str = "GPU-00000000-0000-0000-0000-000000000000";
 /// before another one is the guard stops.
 const RULES: &str = "[global]\ndry_run = true\ndefault_memory_limit_gb = 0.5\n\
     [enforcement]\ngrace_period_seconds = 4\nmax_warnings = 1\nsnooze_minutes = 0.05\n\
-    max_ended_per_10_minutes = 1\n[user_policies.root]\nmemory_limit_gb = 8\n";
+    max_ended_per_10_minutes = 1\nsettled_after_minutes = 0.02\n[user_policies.root]\nmemory_limit_gb = 8\n";
 
 /// What journald adds, what every entry of the daemon has, and what is different at each
 /// run: of these only whether it is there is compared.

@@ -2,14 +2,14 @@
 
 use super::Box;
 use gpukill_proto::text::visible;
-use gpukill_tests::harness::{Login, Troupe, acting_as, can_act_as_others, eventually};
+use gpukill_tests::harness::{Login, Troupe, acting_as, can_act_as_others, eventually, user};
 use serde_json::json;
 use std::process::Command;
 
 /// Nobody else of the tests: what is written to their terminals is this story's alone.
 /// For the same reason it does not run as oneself, whose terminals may be anybody's.
-const ALICE: u32 = 60_111;
-const BOB: u32 = 60_112;
+const ALICE: u32 = user(111);
+const BOB: u32 = user(112);
 
 const RULES: &str = "[global]\ndry_run = false\ndefault_memory_limit_gb = 0.5\n\
     [enforcement]\ngrace_period_seconds = 600\nmax_warnings = 1\n";

@@ -3,13 +3,13 @@
 
 use super::{Box, JOB, all};
 use gpukill_tests::harness::{
-    Actor, Troupe, acting_as, becomes, can_act_as_others, eventually, is_over,
+    Actor, Troupe, acting_as, becomes, can_act_as_others, eventually, is_over, user,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
 
-const ALICE: u32 = 60_101;
-const BOB: u32 = 60_102;
+const ALICE: u32 = user(101);
+const BOB: u32 = user(102);
 
 /// The newest record of this step, as soon as there is one.
 fn newest(it: &Box, step: &str) -> Value {
@@ -77,6 +77,42 @@ fn the_owner_puts_an_end_off_as_often_as_the_rule_allows_and_nobody_else_does() 
         "{ended:#}"
     );
     assert_eq!(it.acts(), json!([["guard: default: memory", "done"]]));
+    it.daemon.stop();
+}
+
+#[test]
+fn a_granted_snooze_holds_while_the_guard_is_off_and_over_a_restart() {
+    if !can_act_as_others() {
+        return;
+    }
+    let rules = format!(
+        "[global]\ndry_run = false\ndefault_memory_limit_gb = 0.5\n\
+        [enforcement]\ngrace_period_seconds = 4\nmax_warnings = 1\nsnooze_minutes = 0.5\n\
+        [user_policies.{}]\nmemory_limit_gb = 8\n",
+        rustix::process::geteuid().as_raw()
+    );
+    let Some(it) = Box::by(&rules) else { return };
+    drop(Troupe::run(&it.stage, "true"));
+    let job = acting_as(ALICE, &[], || Troupe::run(&it.stage, JOB));
+    let [_, worker] = job.pids();
+    it.driver.lists(&[worker]);
+    newest(&it, "warned");
+    let pid = worker.to_string();
+    let ran = acting_as(ALICE, &[], || it.stage.ctl(&["guard", "snooze", &pid]));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let snoozed = newest(&it, "snoozed");
+    for mode in ["disable", "enforce"] {
+        let ran = it.stage.ctl(&["guard", mode]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+    it.daemon.stop();
+    let daemon = it.stage.start();
+    let it = Box { daemon, ..it };
+    let ended = newest(&it, "ended");
+    assert!(
+        at(&ended, "timestamp") >= at(&snoozed, "deadline"),
+        "{snoozed:#} {ended:#}"
+    );
     it.daemon.stop();
 }
 

@@ -2,13 +2,13 @@
 
 use super::super::has_rules;
 use super::part::{Hold, Part};
-use gpukill_tests::harness::{Actor, Daemon, Procfs, Stage, can_act_as_others};
+use gpukill_tests::harness::{Actor, Daemon, Procfs, Stage, can_act_as_others, user};
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-/// The first of the users that people are. No box has names for these.
-const FIRST: u32 = 4_100_000;
+/// The first of the users that people are.
+const FIRST: u32 = user(200);
 
 /// A box and the people on it.
 pub(super) struct Cast {

@@ -110,7 +110,7 @@ fn memory_of_groups_of_each_process_and_what_is_left_are_judged_beyond_the_limit
     let broken = json!({"nvmlDeviceGetMemoryInfo": 999, "nvmlDeviceGetMemoryInfo_v2": 999});
     cast.gpu(5, json!({"errors": broken}));
     // The host's memory is not to be kept free for others.
-    cast.gpu(6, json!({"memory": {"total": 0}}));
+    cast.gpu(6, json!({"name": "NVIDIA GB10", "memory": {"total": 0}}));
     cast.person("alice", &[holds(0, 2 * GIB), holds(1, GIB)]);
     cast.person("bob", &[holds(1, GIB + 1)]);
     cast.person("carol", &[holds(0, GIB)]);

@@ -41,6 +41,7 @@ users = ["@server", "@alone", "@sparse"]
 idle_limit_minutes = "2s"
 idle_min_memory_gb = 2
 idle_with_connections = true
+services = "end"
 "#;
 
 /// A program with a socket that listens, to which so many are connected.
@@ -104,7 +105,8 @@ fn a_job_is_idle_when_all_of_it_did_nothing_all_the_time_and_nobody_is_connected
     cast.tells([
         told("default: idle", "idle", 3),
         told("default: idle", "stuck", 3).by(&["stuck 0", "stuck 1"]),
-        told("default: idle", "alone", 3),
+        // A service is warned about, and not ended.
+        told("default: idle", "alone", 3).steps(&["violated", "told"]),
         told("group quick: idle", "quick", 2),
         told("user greedier: idle", "greedier", 4),
         told("rule servers: idle", "server", 2),

@@ -3,6 +3,7 @@
 use super::super::{GIB, violations};
 use super::{Cast, Told, holds};
 use gpukill_proto::units::Timestamp;
+use gpukill_tests::harness::between;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::SystemTime;
@@ -43,21 +44,6 @@ fn of_person(cast: &Cast, who: &str) -> Vec<Value> {
     records.filter(is_theirs).cloned().collect()
 }
 
-/// Milliseconds from a moment to another of the same day, or the next.
-fn between(from: &Value, to: &Value) -> i64 {
-    /// Milliseconds of a day.
-    const DAY: i64 = 86_400_000;
-    let moment = |moment: &Value| {
-        // `2026-11-22T04:33:06.123Z`
-        let text = moment.as_str().unwrap();
-        let digits = |from: usize, to: usize| text[from..to].parse::<i64>().unwrap();
-        let minutes = digits(11, 13) * 60 + digits(14, 16);
-        (minutes * 60 + digits(17, 19)) * 1_000 + digits(20, 23)
-    };
-    // Half a day is longer than any story.
-    (moment(to) - moment(from) + DAY / 2).rem_euclid(DAY) - DAY / 2
-}
-
 #[test]
 fn who_is_warned_is_reminded_and_ended_only_after_the_grace() {
     let mut cast = Cast::on(1);
@@ -74,7 +60,7 @@ fn who_is_warned_is_reminded_and_ended_only_after_the_grace() {
         told(
             "default: memory",
             "soft",
-            &["violated", "warned", "warned", "ended soft", "over"],
+            &["violated", "warned", "warned", "ended soft"],
         ),
         told(
             "user only_told: memory",
@@ -84,7 +70,7 @@ fn who_is_warned_is_reminded_and_ended_only_after_the_grace() {
         told(
             "user at_once: memory",
             "at_once",
-            &["violated", "warned", "ended at_once", "over"],
+            &["violated", "warned", "ended at_once"],
         ),
     ];
     let long = |who, over: &[&str]| {
@@ -106,7 +92,7 @@ fn who_is_warned_is_reminded_and_ended_only_after_the_grace() {
     assert!(between(deadline, &soft[3]["timestamp"]) >= 0);
     let at_once = of_person(&cast, "at_once");
     let said: Vec<&Value> = at_once.iter().map(|it| &it["message"]).collect();
-    assert_eq!(said, [&json!("Ask in #gpus for more."); 4]);
+    assert_eq!(said, [&json!("Ask in #gpus for more."); 3]);
     assert_eq!(soft[0]["message"], Value::Null);
 
     // Who is gone is done with, and who stops after a while.
@@ -159,12 +145,8 @@ fn where_the_guard_enforces_access_ends_at_first_sight_and_limits_after_a_second
     let barred = Told::of("gpu 1: user", "barred");
     let eager = Told::of("default: utilization", "eager");
     cast.tells([
-        barred.steps(&["violated", "ended barred", "over"]),
-        memory(
-            "default: memory",
-            "greedy",
-            &["violated", "ended greedy", "over"],
-        ),
+        barred.steps(&["violated", "ended barred"]),
+        memory("default: memory", "greedy", &["violated", "ended greedy"]),
         eager.measured(60, 50).steps(&["violated", "told"]),
         memory("user spared: memory", "spared", &["violated", "warned"]),
         memory("user only_told: memory", "only_told", &["violated", "told"]),
@@ -175,11 +157,12 @@ fn where_the_guard_enforces_access_ends_at_first_sight_and_limits_after_a_second
     assert!(between(since, &at("greedy", 0)) >= 1_500);
     assert_eq!(between(&at("greedy", 0), &at("greedy", 1)), 0);
     // The first sample tells of a moment, and of no amount.
-    assert!(between(&at("barred", 1), since) >= 0);
+    assert_eq!(between(&at("barred", 0), &at("barred", 1)), 0);
+    assert!(between(&at("barred", 1), &at("greedy", 1)) > 0);
     let status = cast.stage.json(&["guard", "status", "-o", "json"]);
     assert_eq!(
         json!([status["mode"], status["rehearses"], status["open"]]),
-        json!(["dry-run", "enforce", 3])
+        json!(["dry-run", "enforce", 5])
     );
 
     cast.rules("[global]\nenabled = false\ndefault_memory_limit_gb = 1\n");

@@ -61,6 +61,7 @@ fn who_is_protected_or_may_be_is_not_told_of_and_counts_for_nobody() {
             format!("0::/system.slice/docker-{}.scope\n", "6".repeat(64)),
         ),
     ];
+    let own = cast.uid("own_unit");
     let nearly = [
         // Users can call programs of their own as they like.
         ("desktop", "Xorg", "0", "0::/\n".to_owned()),
@@ -71,7 +72,9 @@ fn who_is_protected_or_may_be_is_not_told_of_and_counts_for_nobody() {
             "own_unit",
             "sleep",
             "0",
-            "0::/user.slice/user-7.slice/user@7.service/app.slice/inference.service\n".to_owned(),
+            format!(
+                "0::/user.slice/user-{own}.slice/user@{own}.service/app.slice/inference.service\n"
+            ),
         ),
     ];
     for (who, program, argument, cgroup) in protected.iter().chain(&nearly) {

@@ -15,6 +15,8 @@ pub(super) struct Layout {
     pub(super) power: Power,
     pub(super) graphics_activity: Option<usize>,
     pub(super) memory_activity: Option<usize>,
+    /// The shares of time in which the video units worked.
+    pub(super) video_activity: Activity,
     /// The clock now, and after it the one of late.
     pub(super) graphics_clock: &'static [usize],
     pub(super) memory_clock: &'static [usize],
@@ -24,6 +26,16 @@ pub(super) struct Layout {
     pub(super) fan: Option<usize>,
     pub(super) link: Link,
     pub(super) throttle: Throttle,
+}
+
+/// Where a layout has how busy units of one kind were.
+pub(super) enum Activity {
+    /// Chips write it in different units, or not at all.
+    Unknown,
+    /// In percent, one for each unit.
+    Percent(&'static [usize]),
+    /// In hundredths of a percent.
+    Hundredths(usize),
 }
 
 /// Where a layout has the power of the socket, and in which unit.
@@ -67,6 +79,7 @@ const V1_1: Layout = Layout {
     power: Power::Watts(22),
     graphics_activity: Some(16),
     memory_activity: Some(18),
+    video_activity: Activity::Percent(&[20]),
     graphics_clock: &[54, 40],
     memory_clock: &[58, 44],
     video_clock: &[60, 46],
@@ -86,6 +99,7 @@ const V1_4: Layout = Layout {
     power: Power::Watts(10),
     graphics_activity: Some(12),
     memory_activity: Some(14),
+    video_activity: Activity::Percent(&[16, 18, 20, 22]),
     graphics_clock: &[240],
     memory_clock: &[280],
     video_clock: &[264],
@@ -106,6 +120,7 @@ const V2_1: Layout = Layout {
     power: Power::Unknown,
     graphics_activity: None,
     memory_activity: None,
+    video_activity: Activity::Unknown,
     graphics_clock: &[76, 64],
     memory_clock: &[80, 68],
     video_clock: &[84, 72],
@@ -126,6 +141,7 @@ pub(super) const LAYOUTS: [Layout; 15] = [
         power: Power::Watts(34),
         graphics_activity: Some(28),
         memory_activity: Some(30),
+        video_activity: Activity::Percent(&[32]),
         link: Link::Bytes(74),
         ..V1_1
     },
@@ -155,6 +171,8 @@ pub(super) const LAYOUTS: [Layout; 15] = [
     Layout {
         revision: (1, 6),
         sizes: &[1_664],
+        // It has that of each partition alone.
+        video_activity: Activity::Unknown,
         graphics_clock: &[264],
         memory_clock: &[304],
         video_clock: &[288],
@@ -165,6 +183,8 @@ pub(super) const LAYOUTS: [Layout; 15] = [
     Layout {
         revision: (1, 7),
         sizes: &[2_208],
+        // It has that of each partition alone.
+        video_activity: Activity::Unknown,
         graphics_clock: &[296],
         memory_clock: &[336],
         video_clock: &[320],
@@ -176,6 +196,8 @@ pub(super) const LAYOUTS: [Layout; 15] = [
         revision: (1, 8),
         // With and without the last counter of each partition.
         sizes: &[3_360, 3_872],
+        // It has that of each partition alone.
+        video_activity: Activity::Unknown,
         graphics_clock: &[296],
         memory_clock: &[336],
         video_clock: &[320],
@@ -215,6 +237,8 @@ pub(super) const LAYOUTS: [Layout; 15] = [
     Layout {
         revision: (3, 0),
         sizes: &[264],
+        // `smu_v14_0_0_ppt.c` copies what the firmware writes.
+        video_activity: Activity::Hundredths(44),
         power: Power::WideMilliwatts(112),
         graphics_clock: &[174],
         memory_clock: &[186],

@@ -314,3 +314,48 @@ proptest! {
         prop_assert_eq!(Metrics::parse(&bytes), None);
     }
 }
+
+#[test]
+fn the_busiest_video_unit_is_what_the_video_engines_do() {
+    let share = |share| Reading::Value(Percent(share));
+    type Case<'a> = ((u8, u8), u16, &'a [(usize, u16)], Reading<Percent>);
+    let cases: [Case<'_>; 9] = [
+        ((1, 0), 80, &[(32, 7)], share(7)),
+        ((1, 3), 120, &[(20, 100)], share(100)),
+        (
+            (1, 3),
+            120,
+            &[(20, 101)],
+            Reading::Failed(hwmon::CANNOT_BE.into()),
+        ),
+        ((1, 4), 288, &[(16, 3), (18, 40), (22, 5)], share(40)),
+        ((1, 5), 360, &[(22, 9)], share(9)),
+        ((1, 6), 1_664, &[(16, 9)], Reading::Unsupported),
+        // Some of these write percents, and others hundredths of them.
+        ((2, 1), 120, &[(20, 9)], Reading::Unsupported),
+        ((3, 0), 264, &[(44, 4_250)], share(43)),
+        ((3, 0), 264, &[], Reading::Unsupported),
+    ];
+    for (revision, size, fields, expected) in cases {
+        let told = Metrics::parse(&structure(revision, size, fields)).unwrap();
+        assert_eq!(told.video_utilization, expected, "{revision:?} {fields:?}");
+    }
+}
+
+#[test]
+fn a_header_of_a_newer_layout_says_whether_the_gpu_shares_a_die() {
+    for (revision, expected) in [
+        ((1, 3), false),
+        ((1, 9), false),
+        ((2, 0), true),
+        ((3, 1), true),
+        ((4, 0), true),
+        ((0, 0), false),
+        ((255, 255), false),
+    ] {
+        let bytes = structure(revision, 77, &[]);
+        assert_eq!(is_integrated(&bytes), expected, "{revision:?}");
+        assert_eq!(Metrics::parse(&bytes), None);
+    }
+    assert!(!is_integrated(&[8, 1, 3]));
+}

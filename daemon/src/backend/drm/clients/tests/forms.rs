@@ -274,3 +274,29 @@ fn a_thread_s_descriptor_is_read_where_only_the_thread_shows_it() {
     std::fs::rename(stage.directory(7).join("fdinfo"), task.join("fdinfo")).unwrap();
     assert_eq!(memory(&stage.next()), [(7, bytes(5))]);
 }
+
+#[test]
+fn memory_is_unknown_where_a_part_of_it_is() {
+    let cases = [
+        ("drm-resident-vram: 5 KiB", bytes(5 << 10)),
+        ("drm-memory-vram: 5 KiB", bytes(5 << 10)),
+        ("drm-total-vram: 9 KiB", Reading::Unsupported),
+        (
+            "drm-resident-vram: 5 parsecs",
+            failed("not understood: 5 parsecs"),
+        ),
+        ("", Reading::Unsupported),
+    ];
+    for (lines, expected) in cases {
+        let mut stage = Stage::new();
+        stage.open(process(6), 3, &amdgpu(1, "drm-resident-vram: 1"));
+        stage.open(process(7), 3, &amdgpu(2, lines));
+        let alone = stage.next();
+        let both = vec![(6, bytes(1)), (7, expected.clone())];
+        assert_eq!(memory(&alone), both, "{lines}");
+        // With another client that is known.
+        stage.open(process(7), 4, &amdgpu(3, "drm-resident-vram: 1"));
+        let sum = expected.map(|Bytes(one)| Bytes(one + 1));
+        assert_eq!(memory(&stage.next()), [(6, bytes(1)), (7, sum)], "{lines}");
+    }
+}

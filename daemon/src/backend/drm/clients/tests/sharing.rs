@@ -12,6 +12,9 @@ fn owners(holders: &[(ProcessKey, &str)]) -> Vec<(u32, Reading<Bytes>)> {
     let mut stage = Stage::new();
     for (key, name) in holders {
         stage.name(*key, name);
+        if *name == "systemd-logind" || key.pid == 1 {
+            stage.belongs_to(*key, 0);
+        }
         stage.open(*key, 3, &amdgpu(1, USED));
     }
     memory(&stage.next())

@@ -47,6 +47,7 @@ fn who_has_a_card_open_whose_driver_tells_nothing_uses_it_and_no_more_is_known()
             decoder: Reading::Unsupported,
             has_own_memory: false,
             sharers: Vec::new(),
+            passed: Vec::new(),
             unseen: None,
         };
         assert_eq!(stage.next(), expected, "{driver}");

@@ -1,0 +1,134 @@
+//! The jobs of whoever asks that are about to be ended: below `list` and `status`, where
+//! they are seen without looking for them.
+
+use crate::connect::Sight;
+use crate::output::line::{Line, Tone, wrap};
+use crate::output::look::Look;
+use crate::output::value::minute_or_day;
+use gpukill_proto::guard::{GuardMode, of_process};
+use gpukill_proto::units::Timestamp;
+use std::collections::BTreeMap;
+
+/// As many are named, those that end first.
+const MOST: usize = 3;
+
+/// `your job 48213 ends 06:48 (idle): gpukillctl guard snooze 48213`
+pub(crate) fn own_ends(sight: &Sight, me: u32, now: Timestamp, look: &Look) -> Vec<Line> {
+    // Of each job and rule one: when it ends, and the first pid.
+    let mut ends: BTreeMap<(String, String), (Timestamp, u32)> = BTreeMap::new();
+    for process in &sight.snapshot.processes {
+        let owner = process.owner.last_known().and_then(|owner| owner.uid);
+        if owner != Some(me) {
+            continue;
+        }
+        let job = process.job.last_known();
+        let job = job.map_or_else(|| format!("pid {}", process.pid), ToString::to_string);
+        for mark in of_process(process, &sight.guard.marked) {
+            // Of several jobs another may be chosen; a dry run ends none.
+            let is_certain = mark.is_sole && mark.mode > GuardMode::DryRun;
+            if let Some(end) = mark.deadline.filter(|end| is_certain && *end > now) {
+                let key = (job.clone(), mark.rule.kind.name().to_owned());
+                let this = (end, process.pid);
+                let known = ends.entry(key).or_insert(this);
+                *known = this.min(*known);
+            }
+        }
+    }
+    let mut ends: Vec<_> = ends.into_iter().map(|((_, rule), it)| (it, rule)).collect();
+    ends.sort_unstable();
+    let more = ends.len().saturating_sub(MOST);
+    let named = ends.iter().take(MOST).map(|((end, pid), rule)| {
+        let end = minute_or_day(*end, now, look);
+        format!("your job {pid} ends {end} ({rule}): gpukillctl guard snooze {pid}")
+    });
+    let more = (more > 0).then(|| format!("{more} more of your jobs: gpukillctl list --details"));
+    let texts = named.chain(more);
+    let lines = texts.flat_map(|text| wrap(&text, 0, 2, look.width));
+    lines.map(|text| Line::toned(text, Tone::Broken)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::sample::{NOW, brief, look, snapshot};
+    use gpukill_proto::guard::{GuardBrief, Marked};
+
+    /// What is said to this user, where the guard has this mode.
+    fn said(mode: GuardMode, me: u32, snapshot: &gpukill_proto::snapshot::Snapshot) -> Vec<String> {
+        let mark = |mark: Marked| Marked {
+            mode,
+            deadline: Some(NOW.plus_seconds(600)),
+            is_sole: true,
+            ..mark
+        };
+        let sight = Sight {
+            snapshot: snapshot.clone(),
+            guard: GuardBrief {
+                marked: brief().marked.into_iter().map(mark).collect(),
+                ..brief()
+            },
+            suspected: Vec::new(),
+        };
+        let lines = own_ends(&sight, me, NOW, &look(None));
+        lines.iter().map(Line::text).collect()
+    }
+
+    #[test]
+    fn whoever_was_warned_sees_when_which_job_ends_and_others_do_not() {
+        let snapshot = snapshot();
+        let marked = snapshot.processes.iter();
+        let mut marked = marked.filter(|it| !of_process(it, &brief().marked).is_empty());
+        let process = marked.next().unwrap();
+        let me = process.owner.last_known().unwrap().uid.unwrap();
+        let told = said(GuardMode::Soft, me, &snapshot);
+        let pid = process.pid;
+        let end = minute_or_day(NOW.plus_seconds(600), NOW, &look(None));
+        assert!(
+            told.iter().any(
+                |line| line.starts_with(&format!("your job {pid} ends {end} ("))
+                    && line.ends_with(&format!("): gpukillctl guard snooze {pid}"))
+            ),
+            "{told:?}"
+        );
+        assert_eq!(said(GuardMode::DryRun, me, &snapshot), [""; 0]);
+        assert_eq!(said(GuardMode::Soft, 4_000_000, &snapshot), [""; 0]);
+    }
+
+    #[test]
+    fn of_many_jobs_those_that_end_first_are_named() {
+        let mut snapshot = snapshot();
+        let process = snapshot.processes[0].clone();
+        let me = 4_000_000;
+        let mut guard = brief();
+        let first = guard.marked[0].clone();
+        (snapshot.processes, guard.marked) = (1..=5_u32)
+            .map(|nth| {
+                let mut process = process.clone();
+                process.pid = nth;
+                process.start_ticks = gpukill_proto::reading::Reading::Value(1);
+                process.job = gpukill_proto::reading::Reading::Unsupported;
+                process.owner = process.owner.map(|mut owner| {
+                    owner.uid = Some(me);
+                    owner
+                });
+                let mut mark = first.clone();
+                (mark.run.pid, mark.run.start_ticks) = (nth, 1);
+                mark.run.device = process.device.clone();
+                mark.run.instance = process.instance;
+                (mark.mode, mark.is_sole) = (GuardMode::Soft, true);
+                mark.deadline = Some(NOW.plus_seconds(6_000 - i64::from(nth) * 600));
+                mark.would_have_ended_at = None;
+                (process, mark)
+            })
+            .unzip();
+        let sight = Sight {
+            snapshot,
+            guard,
+            suspected: Vec::new(),
+        };
+        let lines = own_ends(&sight, me, NOW, &look(None));
+        let pids: Vec<String> = lines.iter().map(Line::text).collect();
+        let pids: Vec<&str> = pids.iter().filter_map(|it| it.split(' ').nth(2)).collect();
+        assert_eq!(pids, ["5", "4", "3", "of"]);
+    }
+}

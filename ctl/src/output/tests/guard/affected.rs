@@ -1,0 +1,211 @@
+//! Whom an edit affects, and that nothing is said of a violation that is not so any more.
+
+use super::*;
+use crate::output::guard::{self, Turn, Was};
+use gpukill_policy::guard::affected::{Because, Comes};
+use gpukill_proto::guard::{GuardRecord, GuardStep, OpenViolation, RuleKind};
+
+/// One row of each violation: what is said of its end.
+fn ends(open: Vec<OpenViolation>, mode: GuardMode) -> String {
+    let page = ViolationPage {
+        open,
+        ..ViolationPage::default()
+    };
+    let report = GuardReport {
+        mode,
+        ..guard_report()
+    };
+    let look = look(None);
+    text(&guard::violations(&page, &report, NOW, &look), &look)
+}
+
+#[test]
+fn a_violation_that_is_over_or_snoozed_or_a_services_says_so() {
+    let soft = || OpenViolation {
+        mode: GuardMode::Soft,
+        ..violations().open.remove(0)
+    };
+    let mut settling = soft();
+    settling.not_broken_since = Some(NOW.plus_seconds(-60));
+    let said = ends(vec![soft(), settling.clone()], GuardMode::Soft);
+    assert!(
+        said.starts_with("1 violation now, 1 no longer broken · soft\n"),
+        "{said}"
+    );
+    assert!(said.contains("  not broken since 14:01  "), "{said}");
+    let said = ends(vec![settling], GuardMode::Soft);
+    assert!(
+        said.starts_with("no violation now, 1 no longer broken · soft\n"),
+        "{said}"
+    );
+    let mut snoozed = soft();
+    snoozed.deadline = None;
+    snoozed.snoozed_until = Some(NOW.plus_seconds(1_800));
+    let said = ends(vec![snoozed], GuardMode::Enforce);
+    assert!(said.contains("  snoozed until 14:32  "), "{said}");
+    let mut service = soft();
+    service.evidence.is_spared_service = true;
+    let said = ends(vec![service.clone()], GuardMode::Soft);
+    assert!(said.contains("  for idleness only warned  "), "{said}");
+    service.rule.kind = RuleKind::Waste;
+    let said = ends(vec![service], GuardMode::Soft);
+    assert!(said.contains("  for waste only warned  "), "{said}");
+}
+
+#[test]
+fn the_answer_of_an_edit_names_whom_it_affects() {
+    let at = NOW.plus_seconds(300);
+    let edited_with = |mode, open: Vec<(OpenViolation, Comes)>, doing| {
+        let turn = Turn {
+            mode,
+            was: Was::Edited,
+            open,
+        };
+        let look = look(Some(100));
+        let shown = guard::edited(&edited(), doing, Some(&turn), NOW, &look);
+        text(&shown, &look)
+    };
+    let open = |comes: &[Comes]| {
+        let open = violations().open.into_iter();
+        open.zip(comes.iter().copied()).collect::<Vec<_>>()
+    };
+    let soft = GuardMode::Soft;
+    let said = edited_with(soft, open(&[Comes::EndsNotBefore(at)]), Doing::Doing);
+    assert!(
+        said.contains("\nthese break a rule that this changes\n"),
+        "{said}"
+    );
+    assert!(said.contains("  not before 14:07:31  "), "{said}");
+    assert!(!said.contains("the guard is in mode"), "{said}");
+    let said = edited_with(soft, open(&[Comes::EndsAtOnce]), Doing::Saying);
+    assert!(
+        said.contains("\nthese would break a rule that this changes\n"),
+        "{said}"
+    );
+    assert!(said.contains("  at the next sample  "), "{said}");
+    for (comes, expected) in [
+        (
+            Comes::Warned(Because::IsService),
+            "for idleness only warned",
+        ),
+        (
+            Comes::Rehearsed(Because::NobodyReads),
+            "nobody: cannot be warned",
+        ),
+        (Comes::Rehearsed(Because::OfTheRule), "nobody: dry run"),
+    ] {
+        let said = edited_with(GuardMode::DryRun, open(&[comes]), Doing::Doing);
+        assert!(said.contains(expected), "{said}");
+    }
+    let said = edited_with(soft, open(&[Comes::Nothing]), Doing::Doing);
+    assert!(
+        said.ends_with("\nnobody breaks a rule that this changes now\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_was_done_today_and_what_a_dry_run_would_have_done_are_told_apart() {
+    let said = |mode, (warned, ended), (would_warn, would_end), trip| {
+        let report = GuardReport {
+            mode,
+            warned_today: warned,
+            ended_today: ended,
+            simulated_warned_today: would_warn,
+            simulated_ended_today: would_end,
+            tripped_at: Some(NOW.plus_seconds(-2_900)),
+            is_trip_simulated: trip,
+            ..guard_report()
+        };
+        let look = look(None);
+        let shown = text(&guard::status(&report, NOW, &look), &look);
+        let line = |name: &str| {
+            let line = shown
+                .lines()
+                .find(|line| line.trim_start().starts_with(name));
+            let line = line.map(|line| line.trim_start().trim_start_matches(name));
+            line.unwrap_or_default().trim_start().to_owned()
+        };
+        (line("today"), line("stopped"))
+    };
+    let before = "before one more job than enforcement.max_ended_per_10_minutes";
+    for (mode, done, simulated, trip, today, stopped) in [
+        (
+            GuardMode::DryRun,
+            (3, 20),
+            (4, 9),
+            false,
+            "3 warned and 20 ended today; in dry run 4 would be warned and 9 ended",
+            format!("it stopped at 13:14:11, {before}"),
+        ),
+        (
+            GuardMode::DryRun,
+            (0, 0),
+            (4, 9),
+            true,
+            "4 would be warned and 9 ended today",
+            format!("it would have stopped at 13:14:11, {before}"),
+        ),
+        (
+            GuardMode::Disabled,
+            (3, 20),
+            (0, 0),
+            false,
+            "3 warned and 20 ended today",
+            format!("it stopped at 13:14:11, {before}"),
+        ),
+    ] {
+        assert_eq!(
+            said(mode, done, simulated, trip),
+            (today.to_owned(), stopped)
+        );
+    }
+    let (today, _) = said(GuardMode::Disabled, (0, 0), (0, 0), true);
+    assert_eq!(today, "nothing is judged");
+    let (today, _) = said(GuardMode::Soft, (1, 2), (4, 9), true);
+    assert_eq!(
+        today,
+        "1 warned and 2 ended today; in dry run 4 would be warned and 9 ended"
+    );
+}
+
+#[test]
+fn a_record_says_what_happened_in_a_dry_run_and_else() {
+    let said = |mode, step: GuardStep| {
+        let open = violations().open.remove(0);
+        let record = GuardRecord {
+            at: NOW,
+            rule: open.rule,
+            subject: open.subject,
+            mode,
+            step,
+            evidence: gpukill_proto::guard::Evidence {
+                measured: None,
+                ..open.evidence
+            },
+            message: None,
+        };
+        let page = ViolationPage {
+            records: vec![(1, record)],
+            ..ViolationPage::default()
+        };
+        let look = look(None);
+        text(
+            &guard::violations(&page, &guard_report(), NOW, &look),
+            &look,
+        )
+    };
+    let tripped = || GuardStep::Tripped { ended: 5 };
+    let would = said(GuardMode::DryRun, tripped());
+    assert!(
+        would.contains("would have stopped: 5 jobs would have ended in 10 min"),
+        "{would}"
+    );
+    let did = said(GuardMode::Soft, tripped());
+    assert!(did.contains("  stopped: 5 jobs ended in 10 min"), "{did}");
+    let outdated = said(GuardMode::Soft, GuardStep::Outdated);
+    assert!(outdated.contains("rules or mode changed"), "{outdated}");
+    let until = NOW.plus_seconds(60);
+    let voided = said(GuardMode::Soft, GuardStep::SnoozeVoided { owner: 1, until });
+    assert!(!voided.contains("not allowed"), "{voided}");
+}

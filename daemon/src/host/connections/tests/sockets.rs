@@ -1,0 +1,108 @@
+//! Where processes listen, and with which hosts they have connected.
+
+use super::*;
+
+fn sockets(listens: &[u16], peers: &[&str]) -> Sockets {
+    Sockets {
+        listens: listens.iter().copied().collect(),
+        peers: peers.iter().map(|it| it.parse().unwrap()).collect(),
+    }
+}
+
+fn sockets_of(tree: &Tree, pid: u32) -> Option<Sockets> {
+    let mut known = Known {
+        wanted: alone(&[pid]),
+        ..Known::default()
+    };
+    known.found.clear();
+    let found = Look::below(tree.root().to_owned(), Kept::nowhere())
+        .at(&known.due())
+        .pop();
+    found.unwrap().1.sockets
+}
+
+#[test]
+fn each_process_is_told_where_it_listens_and_with_which_hosts_it_is_connected() {
+    let tree = Tree::new();
+    let first = [
+        line(8000, 10, 5),
+        line(22, 10, 6),
+        // 203.0.113.7:4444, twice; 10.0.0.2:443.
+        to("077100CB:115C", 40000, 1, 7),
+        to("077100CB:115C", 40001, 1, 8),
+        to("0200000A:01BB", 40002, 1, 9),
+        // Not established, and not accepted yet.
+        to("077100CB:115D", 40003, 2, 10),
+        to("077100CB:115E", 8000, 1, 0),
+    ]
+    .concat();
+    tree.process(1, 1, &[5, 7, 8, 10], &first);
+    tree.process(2, 1, &[6, 5, 9], &first);
+    // No sockets, and none in this table.
+    tree.process(3, 1, &[], &first);
+    tree.process(4, 1, &[99], &first);
+    tree.process(5, 2, &[7], "no list\n");
+    let connections = Connections::start(tree.root().to_owned(), Kept::nowhere()).unwrap();
+    let all = [1, 2, 3, 4, 5, 6];
+    assert_eq!(connections.sockets_of(key(1)), None);
+    connections.want(alone(&all));
+    connections.settle(Instant::now() + Duration::from_secs(10));
+    let expected = [
+        Some(sockets(&[8000], &["203.0.113.7:4444"])),
+        Some(sockets(&[22, 8000], &["10.0.0.2:443"])),
+        Some(sockets(&[], &[])),
+        Some(sockets(&[], &[])),
+        None,
+        None,
+    ];
+    assert_eq!(all.map(|pid| connections.sockets_of(key(pid))), expected);
+    // What is too old is not told.
+    let Some(then) = Instant::now().checked_sub(OLD + EVERY) else {
+        eprintln!("skipped: the box has just booted");
+        return;
+    };
+    connections.0.lock().wanted.clear();
+    connections.0.lock().found.get_mut(&key(1)).unwrap().1 = then;
+    assert_eq!(connections.sockets_of(key(1)), None);
+}
+
+#[test]
+fn a_connection_to_a_listening_port_tells_nothing_of_its_far_end() {
+    let tree = Tree::new();
+    // 203.0.113.5 comes from port 3333 to two that listen, and 203.0.113.6 is connected to.
+    let table = [
+        line(8000, 10, 1),
+        to("057100CB:0D05", 8000, 1, 5),
+        to("057100CB:0D05", 8001, 1, 6),
+        to("067100CB:0D05", 40_000, 1, 7),
+    ];
+    // Another process listens on all addresses of both families.
+    let any = format!("{}:1F41", "0".repeat(32));
+    let six = line(8001, 10, 2).replace("0100007F:1F41", &any);
+    tree.process(1, 1, &[5, 6, 7], &table.concat());
+    let path = tree.root().join("1/net/tcp6");
+    write(path, [HEADER, &six].concat()).unwrap();
+    let expected = sockets(&[], &["203.0.113.6:3333"]);
+    assert_eq!(sockets_of(&tree, 1), Some(expected));
+}
+
+#[test]
+fn of_many_connections_some_are_told_and_those_to_elsewhere_first() {
+    let tree = Tree::new();
+    let inodes: Vec<u64> = (1..=900).collect();
+    let table: String = inodes
+        .iter()
+        .map(|inode| match inode {
+            1..=100 => line(u16::try_from(*inode).unwrap(), 10, *inode),
+            // By its number, 127.0.0.1 comes before 203.0.113.7.
+            101..=800 => to(&format!("0100007F:{inode:04X}"), 4_000, 1, *inode),
+            _ => to(&format!("077100CB:{inode:04X}"), 4_000, 1, *inode),
+        })
+        .collect();
+    tree.process(1, 1, &inodes, &table);
+    let sockets = sockets_of(&tree, 1).unwrap();
+    assert_eq!(sockets.listens, (1..=64).collect());
+    let is_elsewhere = |peer: &&SocketAddr| !peer.ip().is_loopback();
+    let elsewhere = sockets.peers.iter().filter(is_elsewhere).count();
+    assert_eq!((sockets.peers.len(), elsewhere), (256, 100));
+}

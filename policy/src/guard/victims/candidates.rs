@@ -1,0 +1,92 @@
+//! The jobs that may be ended for a violation, and which of them is.
+
+use super::super::ended::Part;
+use super::super::judge::{Excess, Job, Scene};
+use super::super::limits::milliseconds;
+use super::super::memory::streak::{Streak, Through};
+use gpukill_proto::units::Timestamp;
+use std::collections::BTreeSet;
+
+/// A job that may be ended for a violation, with what it is compared by.
+pub(super) struct Candidate {
+    pub(super) job: usize,
+    pub(super) part: Option<Part>,
+    pub(super) priority: u8,
+    /// In the unit of what is too much.
+    pub(super) frees: u64,
+    /// It is known to have done nothing for as long as utilisation is judged by.
+    pub(super) is_idle: bool,
+    /// The younger the later.
+    pub(super) began: (Timestamp, u64, u32),
+}
+
+/// The job to end: of the lowest priority the one that suffices, else the one that frees most.
+pub(super) fn best(candidates: &[Candidate], excess: Excess) -> Option<&Candidate> {
+    let lowest = candidates.iter().map(|it| it.priority).min()?;
+    let of_lowest = || candidates.iter().filter(|it| it.priority == lowest);
+    let needed = match excess {
+        Excess::Bytes(needed) | Excess::Processes(needed) | Excess::Percent(needed) => needed,
+        Excess::All => 1,
+    };
+    let suffices = of_lowest().filter(|it| it.frees >= needed);
+    // Of two that cost as much, the one that nobody misses: a pause of a moment does
+    // not make it that one, nor does a doubt.
+    let best = suffices.max_by_key(|it| (it.is_idle, it.began));
+    best.or_else(|| of_lowest().max_by_key(|it| (it.frees, it.is_idle, it.began)))
+}
+
+/// How much less it would be without these.
+pub(super) fn frees(scene: &Scene<'_>, runs: &[usize], excess: Excess) -> u64 {
+    let runs = runs.iter().map(|run| &scene.runs[*run]);
+    match excess {
+        Excess::Bytes(_) => total(runs.map(|run| run.memory.value)),
+        Excess::Percent(_) => total(runs.map(|run| run.load.value)),
+        Excess::Processes(_) => {
+            let processes: BTreeSet<_> =
+                runs.map(|run| (run.key.pid, run.key.start_ticks)).collect();
+            processes.len() as u64
+        }
+        Excess::All => 1,
+    }
+}
+
+/// Whether it is known how much less it would be.
+pub(super) fn is_known(scene: &Scene<'_>, runs: &[usize], excess: Excess) -> bool {
+    let mut runs = runs.iter().map(|run| &scene.runs[*run]);
+    match excess {
+        Excess::Bytes(_) => runs.all(|run| run.memory.is_known),
+        Excess::Percent(_) => runs.all(|run| run.load.is_known),
+        Excess::Processes(_) | Excess::All => true,
+    }
+}
+
+fn total(values: impl Iterator<Item = u64>) -> u64 {
+    values.fold(0, u64::saturating_add)
+}
+
+/// The highest of its processes': one that is to be spared spares the others.
+pub(super) fn priority(scene: &Scene<'_>, job: &Job) -> u8 {
+    let priorities = job.runs.iter().map(|run| {
+        let profile = &scene.profiles[scene.runs[*run].profile].0;
+        scene.book.priority(profile)
+    });
+    priorities.max().unwrap_or(super::super::rules::PRIORITY)
+}
+
+/// Whether a job is known to have done nothing for as long as utilization is judged by.
+pub(super) fn is_idle(scene: &Scene<'_>, job: &Job) -> bool {
+    let window = milliseconds(scene.book.rules().enforcement.utilization_window);
+    let (began, ..) = began(scene, &job.runs);
+    let through = |still: &Streak| still.through(window.max(1), scene.bucket.until, began);
+    let streaks = job.streaks.as_ref();
+    streaks.is_some_and(|(still, _)| matches!(through(still), Through::Since(..)))
+}
+
+/// When the first of these began.
+pub(super) fn began(scene: &Scene<'_>, runs: &[usize]) -> (Timestamp, u64, u32) {
+    let began = runs.iter().map(|run| {
+        let run = &scene.runs[*run];
+        (run.judged.first_seen, run.key.start_ticks, run.key.pid)
+    });
+    began.min().unwrap_or_default()
+}

@@ -1,0 +1,91 @@
+//! Which sessions of logind are at a seat of the box and active there.
+//!
+//! logind writes one file for each session, and root owns it. A process is part of a
+//! session by its control group, which users cannot choose: `session-N.scope` is not
+//! delegated to them.
+
+/// One session, as logind records it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Session {
+    /// The user who logged in.
+    pub uid: Option<u32>,
+    /// Whether it is in the foreground of its seat.
+    pub is_active: bool,
+    /// Whether the person is elsewhere.
+    pub is_remote: bool,
+    /// The seat; `None` for a session without screen and keyboard.
+    pub seat: Option<String>,
+    /// What draws it: `x11`, `wayland`, `mir`, `tty`, …
+    pub kind: String,
+    /// `user`, `greeter`, `lock-screen`, `background`, …
+    pub class: String,
+}
+
+impl Session {
+    /// Reads the text of `/run/systemd/sessions/ID`. A line that is not understood
+    /// says nothing.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut session = Self::default();
+        for (key, value) in text.lines().filter_map(|line| line.split_once('=')) {
+            match key {
+                "UID" => session.uid = value.parse().ok(),
+                "ACTIVE" => session.is_active = value == "1",
+                "REMOTE" => session.is_remote = value != "0",
+                "SEAT" => session.seat = Some(value.to_owned()).filter(|seat| !seat.is_empty()),
+                "TYPE" => value.clone_into(&mut session.kind),
+                "CLASS" => value.clone_into(&mut session.class),
+                _ => {}
+            }
+        }
+        session
+    }
+
+    /// Whether this user sits at a seat in it now, and may draw there. A session that
+    /// was begun on a text console may have started a compositor.
+    #[must_use]
+    pub fn is_at_seat(&self, uid: u32) -> bool {
+        self.uid == Some(uid)
+            && self.is_active
+            && !self.is_remote
+            && self.seat.is_some()
+            && matches!(self.kind.as_str(), "x11" | "wayland" | "mir" | "tty")
+            && matches!(
+                self.class.as_str(),
+                "user" | "user-early" | "user-incomplete" | "greeter" | "lock-screen"
+            )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DESKTOP: &str = "# This is private data. Do not parse.\nUID=1000\nUSER=alice\nACTIVE=1\n\
+        IS_DISPLAY=1\nSTATE=active\nREMOTE=0\nLEADER_FD_SAVED=1\nTYPE=wayland\nORIGINAL_TYPE=wayland\n\
+        CLASS=user\nSCOPE=session-2.scope\nFIFO=/run/systemd/sessions/2.ref\nSEAT=seat0\nTTY=tty2\n\
+        SERVICE=gdm-password\nDESKTOP=ubuntu\nVTNR=2\nLEADER=2011\n";
+
+    #[test]
+    fn only_an_active_session_of_this_user_at_a_seat_counts() {
+        let at_seat = |text: &str| Session::parse(text).is_at_seat(1000);
+        assert!(at_seat(DESKTOP));
+        assert!(!Session::parse(DESKTOP).is_at_seat(1001));
+        for (from, to, expected) in [
+            ("ACTIVE=1", "ACTIVE=0", false),
+            ("ACTIVE=1\n", "", false),
+            ("REMOTE=0", "REMOTE=1", false),
+            ("SEAT=seat0\n", "", false),
+            ("SEAT=seat0", "SEAT=", false),
+            ("UID=1000\n", "UID=-1\n", false),
+            ("\nTYPE=wayland", "\nTYPE=x11", true),
+            ("\nTYPE=wayland", "\nTYPE=tty", true),
+            ("\nTYPE=wayland", "\nTYPE=unspecified", false),
+            ("CLASS=user", "CLASS=background", false),
+            ("CLASS=user", "CLASS=greeter", true),
+        ] {
+            assert_eq!(at_seat(&DESKTOP.replace(from, to)), expected, "{to}");
+        }
+        assert!(!at_seat(""));
+    }
+}

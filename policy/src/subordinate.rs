@@ -1,0 +1,150 @@
+//! Whose are the subordinate user ids: the ranges of `subuid(5)`, which root gives to
+//! people for the users of their containers. They attribute, and give no right.
+
+use std::collections::BTreeMap;
+
+/// So many ranges are believed: with more something else wrote the file.
+const MOST: usize = 10_000;
+
+/// A range as a line of the file has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// The name of a user, or their number.
+    pub person: &'a str,
+    /// The first of the range, and the last.
+    pub ids: (u32, u32),
+}
+
+/// The lines of the file that are whole. One with mistakes gives nobody anything.
+pub fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+    text.lines().filter_map(line).take(MOST)
+}
+
+fn line(line: &str) -> Option<Line<'_>> {
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| text.parse::<u32>().ok()).flatten()
+    };
+    let mut parts = line.trim().split(':');
+    let (person, first, count) = (parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() || person.is_empty() {
+        return None;
+    }
+    let first = number(first).filter(|first| *first > 0)?;
+    let last = first.checked_add(number(count)?.checked_sub(1)?)?;
+    // The highest number is nobody's.
+    (last < u32::MAX).then_some(Line {
+        person,
+        ids: (first, last),
+    })
+}
+
+/// Whose subordinate ids are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Subordinates {
+    /// By the first id of a range: its last, and the person. Ranges do not overlap.
+    ranges: BTreeMap<u32, (u32, u32)>,
+}
+
+impl Subordinates {
+    /// These ranges of these people. An id in ranges of several is nobody's, and so is
+    /// what root keeps for containers of others.
+    #[must_use]
+    pub fn new(given: impl IntoIterator<Item = (u32, (u32, u32))>) -> Self {
+        // Where ranges begin and end, and of whom there is one more or one less then.
+        let mut changes: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
+        for (person, (first, last)) in given {
+            changes.entry(first).or_default().push((person, true));
+            let after = last.saturating_add(1);
+            changes.entry(after).or_default().push((person, false));
+        }
+        let mut ranges = BTreeMap::new();
+        let mut people: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut since = 0;
+        for (at, changed) in changes {
+            if let (1, Some(person)) = (people.len(), people.keys().next())
+                && *person != 0
+            {
+                ranges.insert(since, (at - 1, *person));
+            }
+            for (person, begins) in changed {
+                let count = people.entry(person).or_default();
+                *count = match begins {
+                    true => *count + 1,
+                    false => count.saturating_sub(1),
+                };
+            }
+            people.retain(|_, count| *count > 0);
+            since = at;
+        }
+        Self { ranges }
+    }
+
+    /// Whose this id is; `None` where it is nobody's subordinate one.
+    #[must_use]
+    pub fn person_of(&self, uid: u32) -> Option<u32> {
+        let (_, (last, person)) = self.ranges.range(..=uid).next_back()?;
+        (uid <= *last).then_some(*person)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_line_that_is_not_whole_gives_nobody_anything() {
+        let range = |person, first, last| {
+            vec![Line {
+                person,
+                ids: (first, last),
+            }]
+        };
+        for (text, expected) in [
+            ("carol:60000:200", range("carol", 60_000, 60_199)),
+            ("1002:60000:1\n", range("1002", 60_000, 60_000)),
+            (
+                "carol:4294967294:1",
+                range("carol", u32::MAX - 1, u32::MAX - 1),
+            ),
+            ("# carol:60000", vec![]),
+            ("carol:60000:200:1", vec![]),
+            ("carol:60000:0", vec![]),
+            ("carol:0:200", vec![]),
+            ("carol:+6:200", vec![]),
+            ("carol:60000:", vec![]),
+            (":60000:200", vec![]),
+            ("carol:4294967294:2", vec![]),
+            ("carol:60000:4294967295", vec![]),
+        ] {
+            assert_eq!(lines(text).collect::<Vec<_>>(), expected, "{text}");
+        }
+        let many = "carol:60000:200\n".repeat(MOST + 1);
+        assert_eq!(lines(&many).count(), MOST);
+    }
+
+    proptest! {
+        #[test]
+        fn an_id_is_the_only_persons_whose_ranges_have_it(
+            given in prop::collection::vec((0u32..4, 1u32..40, 0u32..20), 0..8),
+        ) {
+            let given: Vec<_> = given
+                .into_iter()
+                .map(|(person, first, more)| (person, (first, first + more)))
+                .collect();
+            let found = Subordinates::new(given.iter().copied());
+            for uid in 0..70 {
+                let has_it = |(_, (first, last)): &&(u32, (u32, u32))| (*first..=*last).contains(&uid);
+                let mut people: Vec<u32> = given.iter().filter(has_it).map(|it| it.0).collect();
+                people.sort_unstable();
+                people.dedup();
+                let expected = match people[..] {
+                    [person] if person != 0 => Some(person),
+                    _ => None,
+                };
+                prop_assert_eq!(found.person_of(uid), expected, "{}", uid);
+            }
+        }
+    }
+}

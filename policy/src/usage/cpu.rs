@@ -1,0 +1,87 @@
+//! The most processor time that a process took in a stretch of time.
+
+use gpukill_proto::reading::Reading;
+use gpukill_proto::units::Percent;
+
+/// Percent of one core that are told apart: rules ask for one of these, and the store
+/// keeps how many of them a process reached, in half a byte.
+pub const CPU_STEPS: [u32; 7] = [1, 2, 5, 10, 20, 50, 100];
+
+/// The most that a process took of a core between two polls, as one of [`CPU_STEPS`].
+/// A poll that could not read it is made up for by the next, which counts from the last
+/// that could.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CpuUse(u8);
+
+impl CpuUse {
+    /// As it is stored: 0 where nothing is known, else one more than the steps reached.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// What was stored; `None` where that is no such code.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        (usize::from(code) <= CPU_STEPS.len() + 1).then_some(Self(code))
+    }
+
+    /// Adds a poll.
+    pub fn add(&mut self, reading: &Reading<Percent>) {
+        if let Some(percent) = reading.known() {
+            let reached = (1..).zip(CPU_STEPS).filter(|(_, step)| percent.0 >= *step);
+            let reached = reached.map(|(number, _)| number).last().unwrap_or(0);
+            self.merge(Self(reached + 1));
+        }
+    }
+
+    /// Adds what came after.
+    pub fn merge(&mut self, later: Self) {
+        *self = (*self).max(later);
+    }
+
+    /// Whether it reached this, one of [`CPU_STEPS`]; `None` where nothing is known.
+    #[must_use]
+    pub fn reaches(self, step: Percent) -> Option<bool> {
+        let reached = usize::from(self.0).checked_sub(1)?;
+        let most = reached.checked_sub(1).and_then(|at| CPU_STEPS.get(at));
+        Some(most.is_some_and(|most| *most >= step.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn most(readings: &[Reading<Percent>]) -> CpuUse {
+        let mut cpu = CpuUse::default();
+        for reading in readings {
+            cpu.add(reading);
+        }
+        cpu
+    }
+
+    #[test]
+    fn the_most_of_all_polls_counts_and_what_is_unknown_is_not_none() {
+        let percent = |percent| Reading::Value(Percent(percent));
+        for (readings, step, expected) in [
+            (vec![], 1, None),
+            (
+                vec![Reading::Unsupported, Reading::Failed("x".into())],
+                1,
+                None,
+            ),
+            (vec![percent(0)], 1, Some(false)),
+            (vec![percent(9), percent(0)], 10, Some(false)),
+            (vec![percent(0), percent(10), percent(3)], 10, Some(true)),
+            (vec![percent(49)], 20, Some(true)),
+            (vec![percent(49)], 50, Some(false)),
+            (vec![percent(800), Reading::Unsupported], 100, Some(true)),
+        ] {
+            let cpu = most(&readings);
+            assert_eq!(cpu.reaches(Percent(step)), expected, "{readings:?} {step}");
+            assert_eq!(CpuUse::from_code(cpu.code()), Some(cpu));
+        }
+        assert_eq!(CpuUse::from_code(9), None);
+    }
+}
