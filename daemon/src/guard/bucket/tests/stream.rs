@@ -353,7 +353,10 @@ fn both(rules: &str, polls: &[Vec<Happens>]) -> [(Vec<Bucket>, Vec<GuardRecord>)
         replay.add(bucket).unwrap();
     }
     let replayed = replay.finish();
-    assert_eq!(replayed.open, memory.violations());
+    // A replay leaves out a rule that is kept again at its end and waits to be settled.
+    let mut open = memory.violations();
+    open.retain(|it| it.not_broken_since.is_none());
+    assert_eq!(replayed.open, open);
     [(live, records), (stored, replayed.records)]
 }
 
