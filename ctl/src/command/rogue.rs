@@ -2,11 +2,12 @@
 
 mod scan;
 
-use super::rules::{self, Checked};
+use super::rules::{self, Checked, OnThisBox};
 use super::{connect, list, now};
 use crate::args::{Allowing, CheckRules, Edit, ImportRules, Rogue, RogueCommand};
 use crate::connect::{Change, Daemon, Doing, Patience, RulesOf};
 use crate::exit::{Exit, Failure};
+use crate::output::guard::Turn;
 use crate::output::look::Look;
 use crate::output::message::Messages;
 use crate::output::print_lines;
@@ -128,8 +129,28 @@ async fn import(
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let text = rules::read(ROGUES, &wanted.file, wanted.format, messages)?;
-    let here = async |text: &str, _: &Daemon, _: Patience| about_text(text);
-    rules::import(RulesOf::Rogues, &text, wanted, settings, messages, here).await
+    rules::import(
+        RulesOf::Rogues,
+        &text,
+        wanted,
+        settings,
+        messages,
+        &RogueRules,
+    )
+    .await
+}
+
+/// What rules on rogues come to on this box: they end nobody by themselves.
+struct RogueRules;
+
+impl OnThisBox for RogueRules {
+    async fn warnings(&self, text: &str, _: &Daemon, _: Patience) -> Vec<Warning> {
+        about_text(text)
+    }
+
+    async fn affected(&self, _: &str, _: &Daemon, _: Patience) -> Option<Turn> {
+        None
+    }
 }
 
 /// Every key with its default, in a file to begin with. Asks no daemon.

@@ -1,23 +1,34 @@
 //! Files of rules of either kind: shown, checked, exported and imported.
 
-use super::{confirm, connect};
+use super::{confirm, connect, now};
 use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
 use crate::connect::{Daemon, Doing, Patience, RulesOf};
 use crate::exit::{Exit, Failure, unreadable};
 use crate::output::export::partial::{IfThere, Partial};
+use crate::output::guard::{self, Turn};
 use crate::output::look::Look;
 use crate::output::message::Messages;
 use crate::output::{print_lines, rules};
 use crate::rules_files::{self, Format, LARGEST, Language, NoRules};
 use crate::settings::Settings;
-use gpukill_proto::guard::RulesRevision;
 use gpukill_proto::guard::edit::Warning;
+use gpukill_proto::guard::{EditReport, RulesRevision};
 use std::fmt::Display;
 use std::io::Read as _;
 use std::path::Path;
 
 /// As a new file of any program: the umask has the last word.
 const MODE: u32 = 0o666;
+
+/// What the rules of a file come to on the box of the daemon.
+pub(super) trait OnThisBox {
+    /// What of them means nothing on this box, such as an unknown user.
+    async fn warnings(&self, text: &str, daemon: &Daemon, patience: Patience) -> Vec<Warning>;
+
+    /// Who would be affected if they were put in the place of those in force; `None` where
+    /// that cannot be found out, or nobody is ever affected by such rules alone.
+    async fn affected(&self, text: &str, daemon: &Daemon, patience: Patience) -> Option<Turn>;
+}
 
 /// What a text of rules that is right comes to.
 pub(super) struct Checked {
@@ -202,20 +213,20 @@ pub(super) async fn export<M: Display>(
     Ok(Exit::Done)
 }
 
-/// Puts these rules in the place of all, after it was shown what changes, and what of
-/// them `here` says means nothing on this box.
+/// Puts these rules in the place of all, after it was shown what changes, who is affected,
+/// and what of them means nothing on this box.
 pub(super) async fn import(
     of: RulesOf,
     text: &str,
     wanted: &ImportRules,
     settings: &Settings,
     messages: Messages,
-    here: impl AsyncFn(&str, &Daemon, Patience) -> Vec<Warning>,
+    on_this_box: &impl OnThisBox,
 ) -> Result<Exit, Failure> {
     let patience = || Patience::lasting(settings.timeout);
     let look = Look::of_stdout(settings);
     let tell_of_this_box = async |daemon: &Daemon| {
-        for warning in here(text, daemon, patience()).await {
+        for warning in on_this_box.warnings(text, daemon, patience()).await {
             messages.warn(&without_its_line(warning).to_string());
         }
     };
@@ -225,9 +236,20 @@ pub(super) async fn import(
         .edit_rules(of.to_offered(), None, Doing::Saying, patience())
         .await?;
     let is_nothing = rules::is_nothing(&planned);
+    // Before anything changes: afterwards nobody could tell what was so before.
+    let turn = match is_nothing {
+        true => None,
+        false => on_this_box.affected(text, &daemon, patience()).await,
+    };
+    let shown = |report: &EditReport, doing| {
+        print_lines(
+            &guard::edited(report, doing, turn.as_ref(), now(), &look),
+            &look,
+        )
+    };
     let shows = wanted.edit.dry_run || is_nothing || !wanted.edit.unasked.yes;
     if shows {
-        print_lines(&rules::edited(&planned, Doing::Saying, &look), &look)?;
+        shown(&planned, Doing::Saying)?;
         tell(&planned.warnings, messages);
         tell_of_this_box(&daemon).await;
     }
@@ -258,7 +280,7 @@ pub(super) async fn import(
         new.retain(|warning| !planned.warnings.contains(warning));
         tell(&new, messages);
     } else {
-        print_lines(&rules::edited(&report, Doing::Doing, &look), &look)?;
+        shown(&report, Doing::Doing)?;
         tell(&report.warnings, messages);
         tell_of_this_box(&daemon).await;
     }

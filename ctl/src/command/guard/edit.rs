@@ -111,9 +111,9 @@ async fn turn(
     })
 }
 
-/// Whom another edit affects: those who break a rule now that it changes, or that applies
-/// to them by it.
-async fn edited(
+/// Who is affected by an edit other than one of the mode: those who now break a rule that
+/// it changes, or that applies to them by it.
+pub(super) async fn edited(
     (asked, held): (&GuardEdit, &str),
     before: &GuardReport,
     daemon: &Daemon,

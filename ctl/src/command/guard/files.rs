@@ -1,10 +1,12 @@
 //! Files of the guard's rules: checked, exported and imported.
 
+use super::edit::edited;
 use super::{connect, here};
 use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
-use crate::command::rules::{self, Checked};
+use crate::command::rules::{self, Checked, OnThisBox};
 use crate::connect::{Daemon, Patience, RulesOf};
 use crate::exit::{Exit, Failure};
+use crate::output::guard::Turn;
 use crate::output::message::Messages;
 use crate::output::rules::{of_guard, print_rules};
 use crate::rules_files::GUARD;
@@ -12,7 +14,7 @@ use crate::settings::Settings;
 use gpukill_policy::guard::check::warnings;
 use gpukill_policy::guard::read;
 use gpukill_policy::guard::rules::Rules;
-use gpukill_proto::guard::edit::Warning;
+use gpukill_proto::guard::edit::{GuardEdit, Warning};
 use std::path::Path;
 use std::time::Duration;
 
@@ -80,14 +82,45 @@ pub(super) async fn import(
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let text = read(&wanted.file, wanted.format, messages)?;
-    let here = async |text: &str, daemon: &Daemon, patience: Patience| {
+    let on_this_box = GuardRules { settings, messages };
+    rules::import(
+        RulesOf::Guard,
+        &text,
+        wanted,
+        settings,
+        messages,
+        &on_this_box,
+    )
+    .await
+}
+
+/// What rules of the guard come to on this box.
+struct GuardRules<'a> {
+    settings: &'a Settings,
+    messages: Messages,
+}
+
+impl OnThisBox for GuardRules<'_> {
+    async fn warnings(&self, text: &str, daemon: &Daemon, patience: Patience) -> Vec<Warning> {
         // The daemon has read them without a mistake.
         match read::read(text) {
             Ok(rules) => here::about_all(&rules, daemon, patience).await,
             Err(_) => Vec::new(),
         }
-    };
-    rules::import(RulesOf::Guard, &text, wanted, settings, messages, here).await
+    }
+
+    async fn affected(&self, text: &str, daemon: &Daemon, patience: Patience) -> Option<Turn> {
+        let (_, _, held) = daemon.rules(RulesOf::Guard, patience).await.ok()?;
+        let before = daemon.status(patience).await.ok()?.guard;
+        let asked = GuardEdit::Replace(text.to_owned());
+        edited(
+            (&asked, &held),
+            &before,
+            daemon,
+            (self.settings, self.messages),
+        )
+        .await
+    }
 }
 
 /// Every key that rules have, in a file to begin with. Asks no daemon.

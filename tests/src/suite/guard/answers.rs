@@ -3,6 +3,7 @@
 use super::{GIB, has_rules, plays, violations};
 use gpukill_tests::harness::{Actor, Stage, eventually};
 use serde_json::json;
+use std::fs;
 
 /// What a command prints.
 fn said(stage: &Stage, arguments: &[&str]) -> String {
@@ -104,5 +105,33 @@ fn an_edit_names_the_jobs_that_break_what_it_changes() {
     // It goes on by the same rule: another edit says nothing of it.
     let other = ["guard", "user", "set", "nobody", "--memory-limit", "1"];
     assert!(said(&stage, &other).contains(nobody));
+    daemon.stop();
+}
+
+#[test]
+fn an_import_names_the_jobs_that_break_the_new_rules() {
+    let stage = Stage::new();
+    let actor = Actor::start("busy");
+    has_rules(&stage, "[global]\ndry_run = true\n");
+    plays(&stage, &[(actor.pid(), 3 * GIB)]);
+    let daemon = stage.start();
+    let file = stage.path("other.toml");
+    let strict = "[global]\ndry_run = false\ndefault_memory_limit_gb = 2\n\
+                  [enforcement]\ngrace_period_seconds = 3600\n";
+    fs::write(&file, strict).unwrap();
+    let import = |how: &str| said(&stage, &["guard", "import", file.to_str().unwrap(), how]);
+    let planned = eventually("it is named", || {
+        let planned = import("--dry-run");
+        (!of_process(&planned, actor.pid()).is_empty()).then_some(planned)
+    });
+    assert!(
+        planned.contains("these would break a rule that this changes"),
+        "{planned}"
+    );
+    let done = import("--yes");
+    let rows = of_process(&done, actor.pid());
+    assert_eq!(rows.len(), 1, "{done}");
+    assert!(rows[0].contains("default: memory"), "{done}");
+    assert!(rows[0].contains("not before "), "{done}");
     daemon.stop();
 }
