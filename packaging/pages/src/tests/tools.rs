@@ -25,10 +25,16 @@ fn pages(directory: &Path) -> Vec<PathBuf> {
     pages.map(|it| directory.join(it)).collect()
 }
 
-/// What a program prints, and what it says besides; `None` where it is not installed.
+/// What a program prints, and what it says besides; `None` where it is not installed. Of
+/// the environment it gets where programs are and where its user is at home: `COLUMNS`,
+/// `MANWIDTH`, `MANOPT` and their like change what these programs print.
 fn run(program: &str, arguments: &[&OsStr]) -> Option<(String, String)> {
+    let kept = ["PATH", "HOME"].into_iter();
+    let kept = kept.filter_map(|name| Some((name, std::env::var_os(name)?)));
     let ran = Command::new(program)
         .args(arguments)
+        .env_clear()
+        .envs(kept)
         .env("LC_ALL", "C.UTF-8")
         .output();
     match ran {
