@@ -3,6 +3,7 @@
 use super::super::raw::Raw;
 use super::assert_unharmed;
 use gpukill_proto::service::GpukillRequest;
+use gpukill_proto::transport::MAX_RESPONSE;
 use gpukill_proto::transport::preface::{Preface, Status};
 use gpukill_tests::harness::{
     Actor, NOBODY, Ran, Stage, acting_as, can_be_several_people, skip, user,
@@ -21,9 +22,17 @@ const OF_PLAIN_USERS: usize = 48;
 
 /// Those of so many connections that are let in; they are held.
 fn let_in(socket: &Path, tries: usize) -> Vec<Raw> {
-    let connections = std::iter::repeat_with(|| Raw::connect(socket)).take(tries);
+    let connections = std::iter::repeat_with(|| {
+        let (mut raw, theirs) = Raw::connect(socket);
+        if theirs.status == Status::Welcome {
+            // The daemon drops a client that does not send its preface soon.
+            let ours = Preface::ours(Status::Welcome, MAX_RESPONSE);
+            raw.write(&ours.encode()).unwrap();
+        }
+        (raw, theirs)
+    });
     let mut held = Vec::new();
-    for (raw, theirs) in connections.collect::<Vec<_>>() {
+    for (raw, theirs) in connections.take(tries).collect::<Vec<_>>() {
         match theirs.status {
             Status::Welcome => held.push(raw),
             Status::Busy => {
@@ -301,8 +310,6 @@ fn a_client_that_went_away_while_it_waited_gives_its_place_back() {
     let mut daemon = stage.start();
     for _ in 0..3 {
         for mut raw in let_in(&stage.socket(), OF_ONE_USER) {
-            let ours = Preface::ours(Status::Welcome, 1 << 20).encode();
-            raw.write(&ours).unwrap();
             let next = GpukillRequest::Snapshot {
                 // News that never come: they would wait for half a minute.
                 after: Some(u64::MAX),
