@@ -1,6 +1,7 @@
 //! Runs of the processes that a question names, found by an index.
 
 use super::super::Failure;
+use super::super::range::Level;
 use super::{Extent, RunRow, Scope};
 use gpukill_policy::select::is_user;
 use rusqlite::{Connection, params};
@@ -41,7 +42,9 @@ pub(in super::super) fn each_named_run(
          AND {by_index}r.device IN (SELECT value FROM json_each(?4))
          AND r.first_at < ?2 AND (r.ended_at IS NULL OR r.ended_at >= ?1)"
     ))?;
-    let (since, until) = (scope.filter.since.0, scope.filter.until.0);
+    // A run that ended before `since` is in the minute or hour that ends after it.
+    let since = Level::Hours.reach(scope.filter.since);
+    let until = scope.filter.until.0;
     let devices = serde_json::to_string(&scope.devices).unwrap_or_default();
     let mut rows = statement.query(params![since, until, typed, devices])?;
     while let Some(row) = rows.next()? {

@@ -330,3 +330,33 @@ fn since_is_inclusive_and_until_is_exclusive() {
         assert_eq!(parts, times(0, 241), "{middle}");
     }
 }
+
+#[test]
+fn an_hour_that_ends_in_the_span_is_told_of_a_process_that_ended_before() {
+    let step = |samples: i64, pids: &[u32]| Step {
+        samples,
+        gap: 0,
+        pids: pids.to_vec(),
+        is_second_gone: true,
+    };
+    let (_directory, mut opened, end) = written(&[step(1, &[3]), step(360, &[])]);
+    // Two hours: the process was there for the first 20 seconds.
+    let begun = end - 361 * 20_000;
+    let oldest = [
+        ("sample", Timestamp(end)),
+        ("minute", Timestamp(end)),
+        ("hour", Timestamp(0)),
+    ];
+    while delete_before(&mut opened.connection, oldest).unwrap() {}
+    let pids = |user: Option<&str>| -> Vec<u32> {
+        let filter = AuditFilter {
+            since: Timestamp(begun + 2 * MINUTE),
+            user: user.map(str::to_owned),
+            ..everything()
+        };
+        let records = walk(&opened.connection, &filter, 1_000, 1);
+        records.iter().filter_map(pid).collect()
+    };
+    assert_eq!(pids(None), [3]);
+    assert_eq!(pids(Some("user0")), [3]);
+}
