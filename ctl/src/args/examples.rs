@@ -374,7 +374,8 @@ mod tests {
             for name in path.split(' ') {
                 command = command.find_subcommand(name).unwrap().clone();
             }
-            let help = command.render_help().to_string();
+            // Not wrapped, however wide the terminal is.
+            let help = command.term_width(0).render_help().to_string();
             for example in examples(&path.split(' ').collect::<Vec<_>>()) {
                 let shown = format!("\n  gpukillctl {}\n      {}", example.line, example.does);
                 assert!(help.contains(&shown), "{help}");

@@ -25,7 +25,7 @@ struct Terminal {
 
 impl Terminal {
     fn new() -> Self {
-        let far = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let far = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&far).unwrap();
         unlockpt(&far).unwrap();
         let name = ptsname(&far, Vec::new()).unwrap();
@@ -214,7 +214,7 @@ fn a_part_of_a_text_is_none() {
 
 #[test]
 fn a_terminal_that_is_gone_or_not_yet_there_is_none() {
-    let locked = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    let locked = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     let name = ptsname(&locked, Vec::new()).unwrap();
     assert_eq!(
         write_at_once(Path::new(name.to_str().unwrap()), us(), "one"),

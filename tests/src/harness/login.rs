@@ -27,7 +27,8 @@ impl Login {
     /// When the system gives no terminal, or not to this user.
     #[must_use]
     pub fn of(uid: u32) -> Self {
-        let far = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        let far = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+            .expect("a terminal");
         grantpt(&far).expect("granted");
         Self::with(File::from(far), Path::new("/"), uid)
     }

@@ -25,7 +25,8 @@ impl Terminal {
     /// When the system gives no terminal, or the command cannot be started.
     #[must_use]
     pub fn start(command: &Command, columns: u16, rows: u16) -> Option<Self> {
-        let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+            .expect("a terminal");
         grantpt(&main).expect("granted");
         unlockpt(&main).expect("unlocked");
         let name = ptsname(&main, Vec::new()).expect("it has a name");

@@ -456,7 +456,8 @@ mod tests {
         for name in ["guard", "user", "set"] {
             command = command.find_subcommand(name).unwrap().clone();
         }
-        let help = command.render_help().to_string();
+        // Not wrapped, however wide the terminal is.
+        let help = command.term_width(0).render_help().to_string();
         for line in [
             "dry-run  it is only recorded what would be done",
             "soft     it warns, and ends when the grace is over",

@@ -43,10 +43,10 @@ fn an_installed_package_runs_ready_at_each_boot_and_with_three_capabilities() {
 fn lists_what_people_use(it: &Installed) {
     let pid = it.job("alice", "training");
     it.lists(&[pid]);
-    let row = eventually("the job is listed", || {
+    let row = eventually("the job is listed with its user", || {
         let list = it.json("bob", &["list", "-o", "json"]);
-        let rows = list["procs"].as_array().unwrap().clone();
-        rows.into_iter().next()
+        let row = list["procs"][0].clone();
+        (!row["user"].is_null()).then_some(row)
     });
     let told = ["pid", "uid", "user", "used_mem_mb"].map(|field| &row[field]);
     assert_eq!(json!(told), json!([pid, ALICE, "alice", 1024]), "{row:#}");
