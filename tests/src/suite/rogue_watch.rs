@@ -1,6 +1,7 @@
 //! The watch for rogues over real processes: miners in disguises that mine nothing, and
 //! honest work that looks odd.
 
+mod defaults;
 mod told;
 
 use gpukill_tests::harness::{Driver, Stage, Troupe, becomes, eventually};

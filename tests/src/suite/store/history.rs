@@ -83,6 +83,26 @@ fn lasting(mut record: Value) -> Value {
 }
 
 #[test]
+fn since_is_inclusive_and_until_is_not() {
+    let this = Box::new();
+    let daemon = this.stage.start();
+    let between = |bound: &str, time: &str| {
+        let records = records(&this.stage, &[bound, time]);
+        let times = records.iter().map(|it| it["timestamp"].as_str());
+        times.map(|it| it.unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (newest, before) = eventually("there are several samples", || {
+        let newest = this.sample()[0]["timestamp"].as_str().unwrap().to_owned();
+        let before = between("--until", &newest);
+        (!before.is_empty()).then_some((newest, before))
+    });
+    assert!(!before.contains(&newest), "{newest}: {before:?}");
+    let since = between("--since", &newest);
+    assert!(since.contains(&newest), "{newest}: {since:?}");
+    daemon.stop();
+}
+
+#[test]
 fn a_sample_has_the_exact_values_and_says_which_are_unknown() {
     let this = Box::new();
     let daemon = this.stage.start();

@@ -66,6 +66,22 @@ fn an_intruder_is_ended_at_first_sight_and_a_dry_run_tells_of_it_alike() {
 }
 
 #[test]
+fn one_person_with_many_jobs_does_not_stop_the_guard() {
+    let rules = forbidden(
+        "dry_run = false",
+        "soft_enforcement = false\nhard_enforcement = true\nmax_ended_per_10_minutes = 3",
+    );
+    let Some(it) = Box::by(&rules) else { return };
+    let jobs: Vec<Troupe> = (0..6).map(|_| Troupe::run(&it.stage, JOB)).collect();
+    let workers: Vec<u32> = jobs.iter().map(|job| job.pids::<2>()[1]).collect();
+    it.driver.lists(&workers);
+    becomes(&0, || workers.iter().filter(|pid| !is_over(**pid)).count());
+    let status = it.stage.json(&["guard", "status", "-o", "json"]);
+    assert_eq!(status["tripped_at"], Value::Null, "{status}");
+    it.daemon.stop();
+}
+
+#[test]
 fn before_one_job_too_many_the_guard_stops_until_an_admin_says_that_it_goes_on() {
     let rules = forbidden(
         "dry_run = false",
