@@ -30,9 +30,9 @@ use crate::rules_file::Edited;
 pub(crate) use acting::Asked;
 use acting::{Armed, SnoozeOrder, Snoozing};
 use chrono::Local;
-use gpukill_policy::guard::NotSnoozed;
 use gpukill_policy::guard::rules::Rehearsed;
 use gpukill_policy::guard::schedule::Civil;
+use gpukill_policy::guard::{NotSnoozed, simulated_jobs};
 use gpukill_proto::guard::edit::GuardEdit;
 use gpukill_proto::guard::{
     EditReport, GuardMode, GuardRecord, GuardReport, RulesDoubt, RulesRevision, RulesText,
@@ -339,7 +339,7 @@ impl Guard {
             tripped_at: standing.tripped_at,
             doubt: standing.doubt,
             open: count(standing.open.len()),
-            would_have_ended: count(standing.simulated.len()),
+            would_have_ended: count(simulated_jobs(&standing.simulated)),
             warned_today: done.warned,
             ended_today: done.ended,
             simulated_warned_today: simulated.warned,

@@ -75,6 +75,6 @@ pub use acting::{Ending, Signals, Snoozer};
 pub use ended::Process;
 pub use judge::{Beyond, Judgement, MOST_UNJUDGED, Rulebook, judge};
 pub use memory::Memory;
-pub use simulated::SimulatedEnd;
+pub use simulated::{SimulatedEnd, simulated_jobs};
 pub use snoozes::Grant;
 pub use warned::NotSnoozed;

@@ -197,6 +197,9 @@ fn mode_in_full(report: &GuardReport) -> String {
     match report.mode {
         // What it rehearses says more.
         GuardMode::DryRun => mode(report),
+        stopped @ (GuardMode::Soft | GuardMode::Enforce) if report.tripped_at.is_some() => {
+            format!("{}, stopped: it ends nobody", stopped.name())
+        }
         GuardMode::Disabled | GuardMode::Soft | GuardMode::Enforce => {
             format!("{}: {}", report.mode.name(), does(report.mode))
         }

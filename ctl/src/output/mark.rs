@@ -114,6 +114,7 @@ mod tests {
             deadline: seconds.map(|seconds| NOW.plus_seconds(seconds)),
             would_have_ended_at: None,
             is_sole,
+            can_snooze: false,
         };
         let gone = |ago: i64| Marked {
             would_have_ended_at: Some(NOW.plus_seconds(-ago)),

@@ -165,6 +165,9 @@ fn of_guard(guard: &GuardBrief, look: &Look) -> Line {
         return Line::default();
     }
     let mut line = Line::plain(format!("{}guard {}", look.symbols.dot(), guard.mode.name()));
+    if guard.is_stopped {
+        line.push(", stopped", Tone::Broken);
+    }
     if let Some(found) = found(guard) {
         line.push(format!(", {found}"), Tone::Doubtful);
     }

@@ -9,11 +9,11 @@ use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
 use gpukill_policy::guard::about::About;
 use gpukill_policy::guard::affected::{is_idle_service, milder};
 use gpukill_policy::guard::rules::PersonBy;
-use gpukill_policy::guard::{Process, Rulebook, SimulatedEnd};
+use gpukill_policy::guard::{Process, Rulebook, SimulatedEnd, simulated_jobs};
 use gpukill_policy::usage::Run;
 use gpukill_proto::guard::{
-    GuardBrief, GuardRecord, GuardStep, JudgedRun, MAX_IDLE_SERVICES, Marked, OpenViolation,
-    Person, Subject, Told,
+    GuardBrief, GuardMode, GuardRecord, GuardStep, JudgedRun, MAX_IDLE_SERVICES, Marked,
+    OpenViolation, Person, Subject, Told,
 };
 use gpukill_proto::snapshot::{GpuProcess, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -178,7 +178,10 @@ impl Sight<'_> {
         snapshot: &Snapshot,
     ) -> GuardBrief {
         let Standing {
-            open, simulated, ..
+            open,
+            simulated,
+            tripped_at,
+            ..
         } = standing;
         let rules = book.rules();
         let seen = open.iter().filter(|open| self.sees(open));
@@ -204,6 +207,7 @@ impl Sight<'_> {
         let marked = marked.into_iter().chain(gone);
         GuardBrief {
             mode: rules.mode,
+            is_stopped: tripped_at.is_some() && rules.mode > GuardMode::DryRun,
             has_rules: rules.count() > 0,
             open: self.count(open),
             would_have_ended: self.count_simulated(simulated),
@@ -225,10 +229,10 @@ impl Sight<'_> {
         }
     }
 
-    /// The same of the jobs that would have been ended.
+    /// How many jobs would have been ended in a dry run, of those that the caller sees.
     pub(super) fn count_simulated(&self, simulated: &[SimulatedEnd]) -> u32 {
         let seen = simulated.iter().filter(|end| self.sees(&end.violation));
-        count(seen.count())
+        count(simulated_jobs(seen))
     }
 
     fn sees(&self, open: &OpenViolation) -> bool {
@@ -259,6 +263,7 @@ impl Sight<'_> {
                 deadline: None,
                 would_have_ended_at: violation.ended_at,
                 is_sole: true,
+                can_snooze: false,
             })
         });
         marks.collect()

@@ -21,6 +21,13 @@ pub struct SimulatedEnd {
     pub processes: BTreeSet<Process>,
 }
 
+/// How many jobs these ends are about: several rules may be broken by one job.
+#[must_use]
+pub fn simulated_jobs<'a>(ends: impl IntoIterator<Item = &'a SimulatedEnd>) -> usize {
+    let jobs = ends.into_iter().map(|end| &end.violation.subject);
+    jobs.collect::<BTreeSet<_>>().len()
+}
+
 impl SimulatedEnd {
     /// Of a violation, for the part of this job.
     pub(crate) fn of(

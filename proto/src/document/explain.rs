@@ -66,9 +66,15 @@ impl From<&Explanation> for ExplainDocument {
 
 /// The rules that it breaks, as in `list`.
 fn rules(explained: &Explanation) -> Vec<Marked> {
-    let ruled = explained.guard.last_known();
-    let violations = ruled.map_or(&[][..], |ruled| &ruled.violations);
-    violations.iter().flat_map(Marked::all_of).collect()
+    let Some(ruled) = explained.guard.last_known() else {
+        return Vec::new();
+    };
+    let open = ruled.violations.iter().flat_map(Marked::all_of);
+    let simulated = ruled
+        .would_have_ended
+        .iter()
+        .flat_map(Marked::all_of_simulated);
+    open.chain(simulated).collect()
 }
 
 /// What it may be, as in `list`.

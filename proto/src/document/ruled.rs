@@ -1,7 +1,7 @@
 //! The JSON of what the guard says of processes, in `list` and in `explain`.
 
 use super::OpenViolationDocument;
-use crate::guard::{GuardBrief, HeldTo, Marked, RuleCounts, RuleName, Ruled};
+use crate::guard::{GuardBrief, HeldTo, Marked, OpenViolation, RuleCounts, RuleName, Ruled};
 use crate::units::Timestamp;
 use serde::Serialize;
 
@@ -11,6 +11,8 @@ use serde::Serialize;
 pub struct GuardBriefDocument {
     /// `disabled`, `dry-run`, `soft`, `enforce`.
     pub mode: &'static str,
+    /// It ends nobody in that mode, as too many were ended.
+    pub stopped: bool,
     /// Without any nobody is limited.
     pub has_rules: bool,
     /// Of those that whoever asks may see.
@@ -23,6 +25,7 @@ impl From<&GuardBrief> for GuardBriefDocument {
     fn from(brief: &GuardBrief) -> Self {
         let GuardBrief {
             mode,
+            is_stopped,
             has_rules,
             open,
             would_have_ended,
@@ -30,6 +33,7 @@ impl From<&GuardBrief> for GuardBriefDocument {
         } = brief;
         Self {
             mode: mode.name(),
+            stopped: *is_stopped,
             has_rules: *has_rules,
             open: *open,
             would_have_ended: *would_have_ended,
@@ -64,6 +68,7 @@ impl From<&Marked> for MarkDocument {
             deadline,
             would_have_ended_at,
             is_sole,
+            can_snooze: _,
         } = marked;
         Self {
             rule: rule.to_string(),
@@ -82,10 +87,10 @@ impl From<&Marked> for MarkDocument {
 #[allow(missing_docs, reason = "the names are the documented JSON fields")]
 pub struct RuledDocument {
     pub mode: &'static str,
-    /// Violations that it is part of.
+    /// Violations that it is part of, without those in `would_have_ended`.
     pub open: Vec<OpenViolationDocument>,
     /// For what its job would have been ended in a dry run.
-    pub would_have_ended: Option<OpenViolationDocument>,
+    pub would_have_ended: Vec<OpenViolationDocument>,
     /// Why no rule is about it.
     pub protected: Option<String>,
     /// What holds for its owner now.
@@ -99,11 +104,14 @@ pub struct RuledDocument {
 
 impl RuledDocument {
     pub(super) fn of(ruled: &Ruled) -> Self {
-        let violations = ruled.violations.iter();
+        let documents = |violations: &[OpenViolation]| {
+            let violations = violations.iter();
+            violations.map(OpenViolationDocument::from).collect()
+        };
         Self {
             mode: ruled.mode.name(),
-            open: violations.map(OpenViolationDocument::from).collect(),
-            would_have_ended: ruled.would_have_ended.as_ref().map(Into::into),
+            open: documents(&ruled.violations),
+            would_have_ended: documents(&ruled.would_have_ended),
             protected: ruled.protected.clone(),
             limits: ruled.limits.iter().map(LimitDocument::from).collect(),
             judged_as: ruled.judged_as.name(),

@@ -72,6 +72,8 @@ pub struct RulesRevision(pub String);
 pub struct GuardBrief {
     /// How far it goes.
     pub mode: GuardMode,
+    /// Whether it ends nobody in that mode, as too many were ended.
+    pub is_stopped: bool,
     /// Whether any rule is in force: without any nobody is limited.
     pub has_rules: bool,
     /// How many violations go on, of those that whoever asks may see.
@@ -99,9 +101,24 @@ pub struct Marked {
     /// Whether that job is its own; else it is one of several that break the rule
     /// together, and another may be chosen.
     pub is_sole: bool,
+    /// Whether its owner, who was warned, may ask for more time.
+    pub can_snooze: bool,
 }
 
 impl Marked {
+    /// Those of the processes of a job that would have been ended in a dry run for this
+    /// violation.
+    #[must_use]
+    pub fn all_of_simulated(end: &OpenViolation) -> Vec<Self> {
+        let mut marks = Self::all_of(end);
+        for mark in &mut marks {
+            mark.deadline = None;
+            mark.would_have_ended_at = end.ended_at;
+            (mark.is_sole, mark.can_snooze) = (true, false);
+        }
+        marks
+    }
+
     /// Those of the processes that a violation tells of.
     #[must_use]
     pub fn all_of(open: &OpenViolation) -> Vec<Self> {
@@ -117,6 +134,11 @@ impl Marked {
             },
             would_have_ended_at: None,
             is_sole,
+            can_snooze: {
+                let owner = told.owner.as_ref().and_then(|owner| owner.uid);
+                let reader = owner.and_then(|owner| open.reader(owner));
+                reader.is_some_and(|reader| reader.snoozes_left > 0)
+            },
         };
         open.evidence.runs.iter().map(mark).collect()
     }

@@ -11,10 +11,12 @@ pub const MOST_RULED: usize = 64;
 pub struct Ruled {
     /// How far it goes.
     pub mode: GuardMode,
-    /// Violations that it is part of, at most [`MOST_RULED`].
+    /// Violations that it is part of, at most [`MOST_RULED`], without those that are in
+    /// `would_have_ended`.
     pub violations: Vec<OpenViolation>,
-    /// For what its job would have been ended in a dry run, with what was known then.
-    pub would_have_ended: Option<OpenViolation>,
+    /// For what its job would have been ended in a dry run, with what was known then; at
+    /// most [`MOST_RULED`].
+    pub would_have_ended: Vec<OpenViolation>,
     /// Why no rule is about it: it is protected, or may be. Then it has no limits.
     pub protected: Option<String>,
     /// The limits that hold for its owner now, at most [`MOST_RULED`].

@@ -220,6 +220,7 @@ fn open() -> Vec<OpenViolation> {
 pub(super) fn brief() -> GuardBrief {
     GuardBrief {
         mode: GuardMode::Soft,
+        is_stopped: true,
         has_rules: true,
         open: 1,
         would_have_ended: 300,
@@ -233,6 +234,7 @@ pub(super) fn brief() -> GuardBrief {
             deadline: None,
             would_have_ended_at: Some(AT),
             is_sole: true,
+            can_snooze: true,
         }],
     }
 }
@@ -245,7 +247,7 @@ pub(super) fn ruled() -> Ruled {
     Ruled {
         mode: GuardMode::DryRun,
         violations: open(),
-        would_have_ended: open().pop(),
+        would_have_ended: open(),
         protected: Some("protect.users names its owner".into()),
         limits: vec![HeldTo {
             rule: rule(RuleSource::User("alice".into())),

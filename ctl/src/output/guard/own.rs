@@ -12,10 +12,20 @@ use std::collections::BTreeMap;
 /// As many are named, those that end first.
 const MOST: usize = 3;
 
-/// `your job 48213 ends 06:48 (idle): gpukillctl guard snooze 48213`
+/// A job that is about to be ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct End {
+    at: Timestamp,
+    /// The first of its processes, or of those that may be meant.
+    pid: u32,
+    can_snooze: bool,
+}
+
+/// `your job 48213 ends 06:48 (idle): gpukillctl guard snooze 48213`, and `one of your jobs
+/// ends 06:48 (memory): ...` where several break a rule together.
 pub(crate) fn own_ends(sight: &Sight, me: u32, now: Timestamp, look: &Look) -> Vec<Line> {
-    // Of each job and rule one: when it ends, and the first pid.
-    let mut ends: BTreeMap<(String, String), (Timestamp, u32)> = BTreeMap::new();
+    // Of each rule the job that it is about; none where it may end one of several.
+    let mut ends: BTreeMap<(Option<String>, String), End> = BTreeMap::new();
     for process in &sight.snapshot.processes {
         let owner = process.owner.last_known().and_then(|owner| owner.uid);
         if owner != Some(me) {
@@ -24,22 +34,35 @@ pub(crate) fn own_ends(sight: &Sight, me: u32, now: Timestamp, look: &Look) -> V
         let job = process.job.last_known();
         let job = job.map_or_else(|| format!("pid {}", process.pid), ToString::to_string);
         for mark in of_process(process, &sight.guard.marked) {
-            // Of several jobs another may be chosen; a dry run ends none.
-            let is_certain = mark.is_sole && mark.mode > GuardMode::DryRun;
-            if let Some(end) = mark.deadline.filter(|end| is_certain && *end > now) {
-                let key = (job.clone(), mark.rule.kind.name().to_owned());
-                let this = (end, process.pid);
-                let known = ends.entry(key).or_insert(this);
-                *known = this.min(*known);
+            // A dry run ends none.
+            let is_certain = mark.mode > GuardMode::DryRun;
+            if let Some(at) = mark.deadline.filter(|at| is_certain && *at > now) {
+                let job = mark.is_sole.then(|| job.clone());
+                let end = End {
+                    at,
+                    pid: process.pid,
+                    can_snooze: mark.can_snooze,
+                };
+                let known = ends.entry((job, mark.rule.kind.name().to_owned()));
+                let known = known.or_insert(end);
+                *known = end.min(*known);
             }
         }
     }
-    let mut ends: Vec<_> = ends.into_iter().map(|((_, rule), it)| (it, rule)).collect();
+    let ends = ends.into_iter().map(|((job, rule), end)| (end, rule, job));
+    let mut ends: Vec<(End, String, Option<String>)> = ends.collect();
     ends.sort_unstable();
     let more = ends.len().saturating_sub(MOST);
-    let named = ends.iter().take(MOST).map(|((end, pid), rule)| {
-        let end = minute_or_day(*end, now, look);
-        format!("your job {pid} ends {end} ({rule}): gpukillctl guard snooze {pid}")
+    let named = ends.iter().take(MOST).map(|(end, rule, job)| {
+        let (at, pid) = (minute_or_day(end.at, now, look), end.pid);
+        let what = match job {
+            Some(_) => format!("your job {pid} ends"),
+            None => "one of your jobs ends".to_owned(),
+        };
+        match end.can_snooze {
+            true => format!("{what} {at} ({rule}): gpukillctl guard snooze {pid}"),
+            false => format!("{what} {at} ({rule}): gpukillctl explain {pid}"),
+        }
     });
     let more = (more > 0).then(|| format!("{more} more of your jobs: gpukillctl list --details"));
     let texts = named.chain(more);
@@ -52,25 +75,30 @@ mod tests {
     use super::*;
     use crate::output::sample::{NOW, brief, look, snapshot};
     use gpukill_proto::guard::{GuardBrief, Marked};
+    use gpukill_proto::snapshot::Snapshot;
 
     /// What is said to this user, where the guard has this mode.
-    fn said(mode: GuardMode, me: u32, snapshot: &gpukill_proto::snapshot::Snapshot) -> Vec<String> {
+    fn said(mode: GuardMode, me: u32, snapshot: &Snapshot) -> Vec<String> {
+        let lines = own_ends(&sight(mode, snapshot), me, NOW, &look(None));
+        lines.iter().map(Line::text).collect()
+    }
+
+    fn sight(mode: GuardMode, snapshot: &Snapshot) -> Sight {
         let mark = |mark: Marked| Marked {
             mode,
             deadline: Some(NOW.plus_seconds(600)),
             is_sole: true,
+            can_snooze: true,
             ..mark
         };
-        let sight = Sight {
+        Sight {
             snapshot: snapshot.clone(),
             guard: GuardBrief {
                 marked: brief().marked.into_iter().map(mark).collect(),
                 ..brief()
             },
             suspected: Vec::new(),
-        };
-        let lines = own_ends(&sight, me, NOW, &look(None));
-        lines.iter().map(Line::text).collect()
+        }
     }
 
     #[test]
@@ -90,6 +118,16 @@ mod tests {
             ),
             "{told:?}"
         );
+        let mut of_several = sight(GuardMode::Soft, &snapshot);
+        for mark in &mut of_several.guard.marked {
+            (mark.is_sole, mark.can_snooze) = (false, false);
+        }
+        let lines = own_ends(&of_several, me, NOW, &look(None));
+        let told: Vec<String> = lines.iter().map(Line::text).collect();
+        let begins = format!("one of your jobs ends {end} (");
+        let is_one =
+            |line: &String| line.starts_with(&begins) && line.contains("): gpukillctl explain ");
+        assert!(!told.is_empty() && told.iter().all(is_one), "{told:?}");
         assert_eq!(said(GuardMode::DryRun, me, &snapshot), [""; 0]);
         assert_eq!(said(GuardMode::Soft, 4_000_000, &snapshot), [""; 0]);
     }
@@ -115,7 +153,7 @@ mod tests {
                 (mark.run.pid, mark.run.start_ticks) = (nth, 1);
                 mark.run.device = process.device.clone();
                 mark.run.instance = process.instance;
-                (mark.mode, mark.is_sole) = (GuardMode::Soft, true);
+                (mark.mode, mark.is_sole, mark.can_snooze) = (GuardMode::Soft, true, true);
                 mark.deadline = Some(NOW.plus_seconds(6_000 - i64::from(nth) * 600));
                 mark.would_have_ended_at = None;
                 (process, mark)

@@ -63,7 +63,7 @@ fn judged_as(judged_as: &JudgedAs) -> Option<String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Is {
     GoingOn,
-    /// The job would have been ended for it, and counts as gone.
+    /// Its job would have been ended for it in a dry run.
     Gone,
 }
 
@@ -99,13 +99,12 @@ fn violation(open: &OpenViolation, is: Is, now: Timestamp, look: &Look) -> Strin
         parts.push(format!("not broken since {}", clock(at, now, look)));
     } else if let Some(at) = open.ended_at {
         let at = clock(at, now, look);
-        parts.push(match is {
-            Is::GoingOn => format!("a job {would}ended {at}"),
-            Is::Gone => {
-                format!(
-                    "{WOULD_HAVE_ENDED} {at}: it runs on as this is a dry run, and is not judged"
-                )
-            }
+        parts.push(match (is, would.is_empty()) {
+            (Is::Gone, _) => format!("{WOULD_HAVE_ENDED} {at}: it runs on as this is a dry run"),
+            // What is explained is there still: the end of a job takes a while, and it may
+            // be another one.
+            (Is::GoingOn, true) => format!("the end of a job began {at}"),
+            (Is::GoingOn, false) => format!("a job {would}ended {at}"),
         });
     } else if let Some(own) = open.own_policy {
         parts.push(match own {

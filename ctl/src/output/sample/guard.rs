@@ -217,14 +217,11 @@ fn gone() -> OpenViolation {
 pub(crate) fn brief() -> GuardBrief {
     let open = [idle(), too_much(), not_allowed()];
     let gone = gone();
-    let marks = Marked::all_of(&gone).into_iter().map(|mark| Marked {
-        deadline: None,
-        would_have_ended_at: gone.ended_at,
-        ..mark
-    });
+    let marks = Marked::all_of_simulated(&gone);
     let marked = open.iter().flat_map(Marked::all_of).chain(marks);
     GuardBrief {
         mode: GuardMode::DryRun,
+        is_stopped: false,
         has_rules: true,
         open: 3,
         would_have_ended: 1,
@@ -238,7 +235,7 @@ pub(crate) fn ruled() -> Ruled {
     Ruled {
         mode: GuardMode::DryRun,
         violations: vec![idle()],
-        would_have_ended: None,
+        would_have_ended: Vec::new(),
         protected: None,
         limits: vec![
             HeldTo {

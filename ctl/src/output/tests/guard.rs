@@ -126,6 +126,7 @@ fn whoever_was_warned_sees_it_below_the_list() {
         mode: GuardMode::Soft,
         deadline: Some(NOW.plus_seconds(600)),
         is_sole: true,
+        can_snooze: true,
         ..mark
     };
     let guard = GuardBrief {
@@ -155,7 +156,7 @@ fn explain_names_the_rules_that_are_broken_and_those_that_hold() {
     let mut gone = notebook.clone();
     let page = violations();
     gone.guard = Reading::Value(Ruled {
-        would_have_ended: page.would_have_ended.into_iter().next(),
+        would_have_ended: page.would_have_ended,
         judged_as: JudgedAs::Login(Person {
             name: "dana".into(),
             uid: Some(1002),

@@ -59,7 +59,13 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
             ..Ruled::default()
         });
     }
+    let its = simulated
+        .iter()
+        .filter(|end| is_part_of_simulated(end, process));
+    let its: Vec<&OpenViolation> = its.map(|end| &end.violation).take(MOST_RULED).collect();
+    let is_simulated = |open: &OpenViolation| its.iter().any(|it| it.rule == open.rule);
     let violations = open.iter().filter(|open| is_part(open, by, process));
+    let violations = violations.filter(|open| !is_simulated(open));
     let violations = violations.take(MOST_RULED);
     let owner = person_of(process, by).and_then(|person| person.uid);
     let about = about_now(&asker.judged, process);
@@ -68,10 +74,7 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
     Reading::Value(Ruled {
         mode,
         violations: violations.map(told).collect(),
-        would_have_ended: simulated
-            .iter()
-            .find(|end| is_part_of_simulated(end, process))
-            .map(|end| told(&end.violation)),
+        would_have_ended: its.iter().copied().map(told).collect(),
         limits: match protected {
             Some(_) => Vec::new(),
             None => limits(&asker.judged, &about),

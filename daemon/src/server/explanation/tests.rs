@@ -139,6 +139,7 @@ fn gone() -> OpenViolation {
         shown: "tree 71".into(),
     };
     OpenViolation {
+        rule: memory(RuleSource::User("user1000".into())),
         subject: Subject::Job(job),
         ended_at: Some(NOW),
         ..too_much(&[(71, 1000)])
@@ -192,7 +193,7 @@ fn a_process_is_told_the_rules_that_it_breaks_and_what_holds_for_its_owner() {
         Reading::Value(Ruled {
             mode: GuardMode::DryRun,
             violations,
-            would_have_ended: Some(gone()),
+            would_have_ended: vec![gone()],
             protected: None,
             limits: limits(),
             judged_as: JudgedAs::Owner,
@@ -214,6 +215,12 @@ fn a_process_is_told_the_rules_that_it_breaks_and_what_holds_for_its_owner() {
             "{uid}"
         );
     }
+    // For which rule its job would have been ended is told once.
+    let (book, open, mut simulated) = guarded();
+    simulated[2].violation.rule = open[0].rule.clone();
+    let once = asked_by(&(book, open, simulated), &published(), 71, 0, &[], None);
+    let once = once.unwrap().guard.known().cloned().unwrap();
+    assert_eq!((once.violations.len(), once.would_have_ended.len()), (0, 1));
     // No driver lists it, and no rule is about it.
     let holder = asked(72, 0, &[], None).unwrap();
     assert_eq!(holder.guard, Reading::Unsupported);

@@ -284,6 +284,10 @@ fn an_explanation_has_what_list_and_holders_have() {
     let listed = super::listed(device(), process());
     let mut as_listed = listed["procs"][0].clone();
     as_listed["gpu_index"] = 6.into();
+    // The sample has the end of a dry run besides.
+    let mut simulated = as_listed["rules"][0].clone();
+    simulated["deadline"] = Json::Null;
+    as_listed["rules"].as_array_mut().unwrap().push(simulated);
     assert_eq!(document["procs"][0], as_listed);
     let holds = &document["holds"][0];
     assert_eq!(holds["holder"], holders()["held_gpus"][0]["holders"][0]);

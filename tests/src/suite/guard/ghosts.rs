@@ -46,7 +46,7 @@ fn is_told_everywhere(stage: &Stage, pid: u32, ended: &Value) {
 
     assert_eq!(
         list["guard"],
-        json!({"mode": "dry-run", "has_rules": true, "open": 1, "would_have_ended": 1})
+        json!({"mode": "dry-run", "stopped": false, "has_rules": true, "open": 1, "would_have_ended": 1})
     );
     assert_eq!(
         list["procs"][0]["rules"],

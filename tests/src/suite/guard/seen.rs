@@ -61,7 +61,7 @@ fn a_list_counts_violations_and_marks_whoever_breaks_a_rule() {
     });
     assert_eq!(
         marked["guard"],
-        json!({"mode": "dry-run", "has_rules": true, "open": 1, "would_have_ended": 0})
+        json!({"mode": "dry-run", "stopped": false, "has_rules": true, "open": 1, "would_have_ended": 0})
     );
     let deadline = open["deadline"].as_str().unwrap();
     assert_eq!(
@@ -114,7 +114,7 @@ fn a_guard_that_is_off_is_not_spoken_of() {
     assert_eq!(
         explained["guard"],
         json!({
-            "mode": "disabled", "open": [], "would_have_ended": null, "limits": [],
+            "mode": "disabled", "open": [], "would_have_ended": [], "limits": [],
             "judged_as": "owner", "login": null, "protected": null
         })
     );

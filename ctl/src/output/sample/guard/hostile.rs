@@ -75,7 +75,7 @@ pub(crate) fn hostile(text: &str) -> (ViolationPage, ReplayReport, Ruled, GuardB
     }
     let mut ruled = ruled();
     ruled.violations.clone_from(&page.open);
-    ruled.would_have_ended = page.would_have_ended.first().cloned();
+    ruled.would_have_ended.clone_from(&page.would_have_ended);
     ruled.judged_as = JudgedAs::Login(name());
     for limit in &mut ruled.limits {
         limit.rule = rule(limit.rule.kind);

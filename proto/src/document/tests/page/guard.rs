@@ -102,6 +102,7 @@ fn open() -> OpenViolation {
 pub(in super::super) fn brief() -> GuardBrief {
     GuardBrief {
         mode: GuardMode::DryRun,
+        is_stopped: false,
         has_rules: true,
         open: 1,
         would_have_ended: 0,
@@ -118,7 +119,7 @@ pub(in super::super) fn ruled() -> Ruled {
     Ruled {
         mode: GuardMode::DryRun,
         violations: vec![open()],
-        would_have_ended: Some(open()),
+        would_have_ended: vec![open()],
         protected: Some("protect.users names its owner".into()),
         limits: vec![HeldTo {
             rule: rule(),
