@@ -158,6 +158,7 @@ impl Ticker {
         if let Some((asked, known)) = self.history.answer() {
             self.memory.recall(&asked, &known);
         }
+        self.memory.inform(self.processes.absent(), &found);
         let (mut snapshot, went) = self.memory.assemble(&latest, &people, &self.users, now);
         self.history.ask(self.memory.not_recalled());
         self.tick += 1;
@@ -165,7 +166,9 @@ impl Ticker {
         snapshot.host.clone_from(&self.before.host);
         self.count_connections(&mut snapshot, &people);
         self.past.follow(&self.before, &snapshot, now);
-        if self.suspicion.rises(&snapshot, Instant::now()) {
+        let at = Instant::now();
+        let wants_search = self.memory.wants_search(&snapshot, at);
+        if self.suspicion.rises(&snapshot, at) || wants_search {
             self.holders.look_now();
         }
         // Of many faults the last are cut: the daemon's own come first.

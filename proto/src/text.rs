@@ -133,6 +133,10 @@ pub fn shell_word(text: &str) -> Option<String> {
 /// has ended, or is one of another PID namespace.
 pub const NO_PROCESS: &str = "(no process)";
 
+/// Why nothing is known of a pid that a driver lists and another process has by now: the
+/// list names the process that had it before.
+pub const LISTED_BEFORE: &str = "listed since before the process with this pid began";
+
 /// Where a program lies is mostly long and says least: the documents have it. A slash in
 /// what is no path, as in `[kworker/0:1]`, is part of a name.
 #[must_use]

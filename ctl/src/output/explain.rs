@@ -15,7 +15,7 @@ use gpukill_proto::holders::{
 };
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{GpuProcess, Parent};
-use gpukill_proto::text::duration;
+use gpukill_proto::text::{LISTED_BEFORE, duration};
 use gpukill_proto::units::{Bytes, Timestamp};
 
 /// The lines of `gpukillctl explain`.
@@ -37,7 +37,11 @@ pub(crate) fn lines(explained: &Explanation, look: &Look) -> Vec<Line> {
 /// `bob: python -m ipykernel_launcher -f kernel-9a.json`
 fn title(explained: &Explanation, symbols: Symbols) -> String {
     if let Some((_, process)) = explained.uses.first() {
-        if process.start_ticks.failure().is_some() {
+        let why = process.start_ticks.failure();
+        if why == Some(LISTED_BEFORE) {
+            return "listed by the driver since before the process with this pid began".to_owned();
+        }
+        if why.is_some() {
             return "listed by the driver, and no process here".to_owned();
         }
         let command = command(&process.command, &process.name, symbols);

@@ -14,6 +14,7 @@ use gpukill_proto::holders::{
     Cause, Finding, FirstHolder, Holder, HoldersReport, ProcessState, Role,
 };
 use gpukill_proto::reading::Reading;
+use gpukill_proto::text::LISTED_BEFORE;
 use gpukill_proto::units::{Bytes, Timestamp};
 
 /// What is shown.
@@ -222,6 +223,9 @@ pub(super) fn what(holder: &Holder, role: Role, at: Timestamp, look: &Look) -> S
         Role::Mps => format!("{name}: holds memory for its clients"),
         Role::Display => format!("{name}: a display server or desktop"),
         Role::Monitor => format!("{name}: a monitor, holds no memory"),
+        Role::Gone if holder.start_ticks.failure() == Some(LISTED_BEFORE) => {
+            LISTED_BEFORE.to_owned()
+        }
         Role::Gone => "no process here has this pid".to_owned(),
         Role::Orphan { of, ended } => {
             let ended = ended.map(|ended| format!(" (ended {})", clock(ended, at, look)));

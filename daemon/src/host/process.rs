@@ -21,13 +21,13 @@ use super::namespace;
 use super::seat;
 use super::status::{Status, login_uid};
 use super::users::Users;
-use crate::procfs::file::{failed, read_at_most};
+use crate::procfs::file::{failed, is_absent, read_at_most};
 use crate::procfs::stat::{Stat, terminal};
-use gpukill_policy::job::{Ancestors, Facts, Kin, job, notebook_servers};
+use gpukill_policy::job::{Kin, notebook_servers};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Job, Place, ProcessKey};
+use gpukill_proto::snapshot::{Place, ProcessKey};
 use gpukill_proto::units::{Bytes, Timestamp};
-use known::{Known, executes_another};
+use known::{Known, executes_another, job_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
@@ -49,6 +49,8 @@ pub(crate) struct Processes {
     /// The first uid that is a person's.
     uid_min: u32,
     known: BTreeMap<u32, Known>,
+    /// The pids that no process has, of those that were last asked for.
+    absent: BTreeSet<u32>,
     /// How often something else was known than before, when the known ones were
     /// last completed.
     completed_at: u64,
@@ -86,6 +88,7 @@ impl Processes {
             containers,
             accounts,
             known: BTreeMap::new(),
+            absent: BTreeSet::new(),
             completed_at: 0,
         }
     }
@@ -103,6 +106,7 @@ impl Processes {
         let mut boot = None;
         let before = self.known.len();
         self.known.retain(|pid, _| pids.contains(pid));
+        self.absent.clear();
         let mut changed = self.known.len() != before;
         let mut people = BTreeMap::new();
         for pid in pids {
@@ -141,6 +145,12 @@ impl Processes {
         people
     }
 
+    /// The pids that no process had at the last [`Self::identify`], or that changed hands
+    /// then. One whose process could not be read is not among them.
+    pub(crate) fn absent(&self) -> &BTreeSet<u32> {
+        &self.absent
+    }
+
     /// Waits for what was asked for, but not past `deadline`, and fills it in.
     pub(crate) fn settle(
         &mut self,
@@ -175,8 +185,12 @@ impl Processes {
         commands.chain(containers).collect()
     }
 
-    fn stat(&self, pid: u32) -> io::Result<Stat> {
-        Stat::read(&self.root.join(pid.to_string()))
+    fn stat(&mut self, pid: u32) -> io::Result<Stat> {
+        let stat = Stat::read(&self.root.join(pid.to_string()));
+        if stat.as_ref().is_err_and(is_absent) {
+            self.absent.insert(pid);
+        }
+        stat
     }
 
     fn is_known(&self, pid: u32, stat: &Stat, now: Timestamp) -> bool {
@@ -248,8 +262,9 @@ impl Processes {
         };
         // All this was read by the pid: had it changed hands meanwhile, it would
         // be of two processes. Then this poll knows nobody of it.
-        let is_still = |now: Stat| now.start_ticks == stat.start_ticks;
-        if !self.stat(pid).is_ok_and(is_still) {
+        let again = self.stat(pid).map(|now| now.start_ticks);
+        if !again.as_ref().is_ok_and(|it| *it == stat.start_ticks) {
+            self.absent.extend(again.is_ok().then_some(pid));
             return;
         }
         let uid = person.uids.known().map(|uids| uids.real);
@@ -369,20 +384,6 @@ impl Processes {
             seconds.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no btime"))?;
         Ok(Timestamp(seconds.saturating_mul(1000)))
     }
-}
-
-fn job_of(process: &Kin, ancestors: &Ancestors, place: &Place) -> Reading<Job> {
-    let container = match &place.container {
-        Reading::Value(container) => Reading::Value(container.as_ref()),
-        unknown => unknown.because(),
-    };
-    job(Facts {
-        process,
-        ancestors,
-        scheduler: &place.scheduler,
-        container: &container,
-        unit: &place.unit,
-    })
 }
 
 #[cfg(test)]

@@ -40,3 +40,9 @@ pub(crate) fn failed<T>(error: io::Error) -> Reading<T> {
     };
     Reading::Failed(why)
 }
+
+/// Whether a process's file could not be read because no process has that pid.
+pub(crate) fn is_absent(error: &io::Error) -> bool {
+    let is_no_process = error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error());
+    error.kind() == io::ErrorKind::NotFound || is_no_process
+}

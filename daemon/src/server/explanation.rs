@@ -17,6 +17,7 @@ use gpukill_proto::holders::{
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{BackendState, DeviceId, GpuProcess, Snapshot};
+use gpukill_proto::text::LISTED_BEFORE;
 use gpukill_proto::units::{Bytes, Timestamp};
 use ruled::ruled;
 use std::collections::BTreeSet;
@@ -210,11 +211,11 @@ fn may_end(
     let gone = listed
         .map(|p| &p.start_ticks)
         .or(open.map(|h| &h.start_ticks));
-    let gone = gone.and_then(Reading::failure).is_some();
-    let never = asker
-        .protected
-        .or(gone.then_some("there is no such process here"))
-        .or(asker.will_not_act);
+    let gone = gone.and_then(Reading::failure).map(|why| match why {
+        LISTED_BEFORE => LISTED_BEFORE,
+        _ => "there is no such process here",
+    });
+    let never = asker.protected.or(gone).or(asker.will_not_act);
     MayEnd {
         people: who_may_end(uids, maker, asker.roles)
             .into_iter()

@@ -1,23 +1,29 @@
 //! Puts readings and identities together into a snapshot.
 
+mod listing;
+
 mod recall;
 
+mod rows;
+
+use self::listing::{Listings, listed_before};
 use super::device::{Remembered, device};
 use super::gone::Gone;
 use super::indices::Indices;
 use crate::audit::DeviceProcess;
 use crate::backend::reader::Latest;
-use crate::backend::{DeviceReadings, Failure, LossCause, ProcessReadings, Readings};
+use crate::backend::{DeviceReadings, Failure, LossCause, Readings};
+use crate::holders::Found;
 use crate::host::process::Identity;
 use crate::host::users::Users;
-use gpukill_policy::guard::bucket::held_since;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
-    BackendReport, BackendState, DeviceId, GpuEvent, GpuProcess, Loss, ProcessKey, Snapshot,
+    BackendReport, BackendState, DeviceId, GpuEvent, Loss, ProcessKey, Snapshot,
 };
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Who the listed pids are now; a pid that nobody has is not in it.
 pub(super) type People = BTreeMap<u32, Identity>;
@@ -32,6 +38,8 @@ pub(super) struct Memory {
     /// Who each pid of a list was when the list was fresh: an old list must not
     /// name whoever has the pid since.
     listed: BTreeMap<DeviceId, BTreeMap<u32, ProcessKey>>,
+    /// Which process had each listed pid first.
+    listings: Listings,
     lost_since: BTreeMap<DeviceId, Timestamp>,
     /// How much memory the box has.
     host_memory: Option<Bytes>,
@@ -77,6 +85,20 @@ impl Memory {
         }
     }
 
+    /// Takes what this poll knows beside the lists: the pids that no process has, and what
+    /// processes have open.
+    pub(super) fn inform(&mut self, absent: &BTreeSet<u32>, found: &Arc<Found>) {
+        self.listings.inform(absent, found);
+    }
+
+    /// Whether a pid of the snapshot is another process's by now, so that the descriptors of
+    /// all processes are to be searched.
+    pub(super) fn wants_search(&mut self, snapshot: &Snapshot, at: Instant) -> bool {
+        let mut rows = snapshot.processes.iter();
+        let has_doubtful = rows.any(|row| row.start_ticks == listed_before());
+        self.listings.wants_search(has_doubtful, at)
+    }
+
     /// One snapshot out of what the backends have, and which devices went and came back.
     /// Its tick, host and faults are still to be filled in.
     pub(super) fn assemble(
@@ -115,6 +137,9 @@ impl Memory {
                 let has_failed = latest.failure.is_some() || read.silent_since.is_some();
                 let seconds = now.since(read_at).as_secs().max(u64::from(has_failed));
                 let age = is_old.then(|| u32::try_from(seconds).unwrap_or(u32::MAX));
+                if age.is_none() {
+                    self.listings.take(read, &there, people);
+                }
                 let rows = match read.silent_since {
                     Some(then) => self.processes(read, age, &there_at(people, then), users, now),
                     None => self.processes(read, age, &there, users, now),
@@ -217,107 +242,6 @@ impl Memory {
         }
     }
 
-    fn processes(
-        &mut self,
-        read: &DeviceReadings,
-        age: Option<u32>,
-        people: &People,
-        users: &Users,
-        now: Timestamp,
-    ) -> Vec<GpuProcess> {
-        let Reading::Value(listed) = &read.processes else {
-            return Vec::new();
-        };
-        if age.is_none() {
-            let keys = listed
-                .iter()
-                .filter_map(|process| Some((process.pid, people.get(&process.pid)?.key)));
-            self.listed.insert(read.id.clone(), keys.collect());
-        }
-        // Only an old list is held against it.
-        let was = age.and_then(|_| self.listed.get(&read.id).cloned());
-        let was = was.unwrap_or_default();
-        let mut rows: Vec<GpuProcess> = listed
-            .iter()
-            // An old list may name processes that have ended since, and pids
-            // that others have now.
-            .filter(|process| {
-                let now = people.get(&process.pid).map(|identity| identity.key);
-                let is_other = |start| now.is_some_and(|key| key.start_ticks != start);
-                // The backend saw the process itself: whoever has the pid now
-                // is another one.
-                !process.start_ticks.is_some_and(is_other)
-                    && (age.is_none() || now == was.get(&process.pid).copied())
-            })
-            .map(|process| {
-                let identity = people.get(&process.pid).cloned();
-                self.row(&read.id, process, identity, age, users, now)
-            })
-            .collect();
-        rows.sort_by_key(|row| (row.pid, row.instance));
-        rows
-    }
-
-    fn row(
-        &mut self,
-        device: &DeviceId,
-        read: &ProcessReadings,
-        identity: Option<Identity>,
-        age: Option<u32>,
-        users: &Users,
-        now: Timestamp,
-    ) -> GpuProcess {
-        let used = &read.utilization;
-        let mut row = GpuProcess {
-            instance: read.instance,
-            used_for: read.used_for,
-            memory: aged(&read.memory, age),
-            utilization: aged(&used.sm, age),
-            memory_utilization: aged(&used.memory, age),
-            encoder: aged(&used.encoder, age),
-            decoder: aged(&used.decoder, age),
-            ..GpuProcess::unknown(device.clone(), read.pid, now, &nobody())
-        };
-        if let Some(identity) = identity {
-            let seen = self.see((device.clone(), identity.key), read, now);
-            identity.describe(&mut row, users);
-            let started_at = row.started_at.last_known().copied();
-            let is_known = seen.is_recalled || !self.may_have_been_seen_before(started_at, now);
-            row.first_seen = match is_known {
-                true => Reading::Value(held_since(seen.first, started_at, now)),
-                false => not_recalled(),
-            };
-            row.last_active = match &used.sm {
-                Reading::Value(_) if is_known => Reading::Value(seen.active),
-                Reading::Value(_) => not_recalled(),
-                unknown => unknown.because(),
-            };
-        } else {
-            let first = self.nobodies.entry((device.clone(), read.pid));
-            row.first_seen = Reading::Value(*first.or_insert(now));
-        }
-        row
-    }
-
-    /// Remembers that a process is on a device, and whether it uses it.
-    fn see(&mut self, on: (DeviceId, ProcessKey), read: &ProcessReadings, now: Timestamp) -> Seen {
-        let first = self.remembered.get(&on).copied().unwrap_or(now).min(now);
-        let seen = self.seen.entry(on).or_insert(Seen {
-            first,
-            active: None,
-            is_recalled: false,
-        });
-        let used = &read.utilization;
-        let shares = [&used.sm, &used.memory, &used.encoder, &used.decoder];
-        let is_active = shares
-            .into_iter()
-            .any(|share| share.known().is_some_and(|share| share.0 > 0));
-        if is_active {
-            seen.active = Some(used.at.unwrap_or(now));
-        }
-        *seen
-    }
-
     /// Only a list that came says who is gone; without one nobody is.
     fn forget_what_ended(&mut self, latest: &[(&'static str, Latest)], snapshot: &Snapshot) {
         let told: BTreeSet<&DeviceId> = latest
@@ -343,6 +267,7 @@ impl Memory {
         self.nobodies
             .retain(|row, _| nobodies.contains(row) || may_be_there(&row.0));
         self.listed.retain(|device, _| here.contains(device));
+        self.listings.keep_only(&here);
         self.lost_since.retain(|device, _| here.contains(device));
         self.last_xid.retain(|device, _| here.contains(device));
     }
@@ -352,17 +277,6 @@ impl Memory {
 fn there_at(people: &People, moment: Timestamp) -> People {
     let there = people.iter().filter(|(_, who)| who.was_there_at(moment));
     there.map(|(pid, who)| (*pid, who.clone())).collect()
-}
-
-/// Whether an earlier daemon saw the process is not known yet.
-fn not_recalled<T>() -> Reading<T> {
-    Reading::Failed("the store has not been asked yet".into())
-}
-
-/// The driver names a pid that this box does not have: it has just ended, or it
-/// is of another PID namespace.
-fn nobody<T>() -> Reading<T> {
-    Reading::Failed("no such process here".into())
 }
 
 /// A reading of a list this many seconds old; `None` where the list is fresh. Less than
@@ -390,20 +304,20 @@ pub(super) fn pids(latest: &[(&'static str, Latest)]) -> impl Iterator<Item = u3
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{MemoryReadings, Utilization};
+    use crate::backend::{MemoryReadings, ProcessReadings, Utilization};
     use crate::host::users::System;
     use gpukill_proto::snapshot::{Use, Vendor};
     use std::sync::Arc;
 
     const GIB: u64 = 1 << 30;
 
-    fn person(pid: u32, start_ticks: u64) -> (u32, Identity) {
+    pub(super) fn person(pid: u32, start_ticks: u64) -> (u32, Identity) {
         let identity = Identity::invented(ProcessKey { pid, start_ticks }, "python");
         (pid, identity)
     }
 
     /// One GPU of which 60 GiB are used, all of it by process 7.
-    fn latest(
+    pub(super) fn latest(
         processes: Reading<Vec<ProcessReadings>>,
         is_fresh: bool,
     ) -> [(&'static str, Latest); 1] {
@@ -433,7 +347,7 @@ mod tests {
         [("nvidia", latest)]
     }
 
-    fn listed() -> Reading<Vec<ProcessReadings>> {
+    pub(super) fn listed() -> Reading<Vec<ProcessReadings>> {
         Reading::Value(vec![ProcessReadings {
             pid: 7,
             start_ticks: None,

@@ -111,7 +111,7 @@ impl Sight<'_> {
             };
             let mut holder = found.filter(same).unwrap_or_else(|| match key {
                 Some(key) => self.holder(key),
-                None => nobody(pid),
+                None => nobody(pid, &rows[0].start_ticks.because()),
             });
             list(&mut holder, &rows);
             holders.insert(pid, holder);
@@ -175,7 +175,7 @@ impl Sight<'_> {
             parent_name: condition.parent_name,
             group: condition.group,
             group_leader_is_here: condition.group_leader_is_here,
-            ..nobody(key.pid)
+            ..nobody(key.pid, &Reading::Failed("no such process here".into()))
         };
         let same = |identity: &&Identity| identity.key == key;
         if let Some(identity) = self.people.get(&key.pid).filter(same) {
@@ -226,9 +226,8 @@ fn list(holder: &mut Holder, rows: &[&GpuProcess]) {
     holder.memory = together.unwrap_or(Reading::Unsupported);
 }
 
-/// A holder of whom nothing is known but the pid.
-fn nobody(pid: u32) -> Holder {
-    let why: Reading<()> = Reading::Failed("no such process here".into());
+/// A holder of which nothing is known but the pid, for this reason.
+fn nobody(pid: u32, why: &Reading<()>) -> Holder {
     Holder {
         pid,
         start_ticks: why.because(),

@@ -7,7 +7,7 @@ use super::words::{NAMED, called_first, ended, inside, of_number, pids, size, wh
 use super::{Seen, is_gone};
 use crate::memory::noise;
 use gpukill_proto::holders::{Cause, EndedHolder, Finding, Holder, ProcessState, Remedy, Role};
-use gpukill_proto::text::duration;
+use gpukill_proto::text::{LISTED_BEFORE, duration};
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -294,13 +294,19 @@ pub(super) fn monitors_by_name(seen: &Seen<'_>, cause: Cause) -> Vec<String> {
 /// What the driver lists under pids that are no processes here.
 pub(super) fn listed_and_gone(seen: &Seen<'_>) -> Vec<String> {
     let gone = seen.device.holders.iter().filter(|holder| is_gone(holder));
-    let sentence = |holder: &Holder| match holder.memory.known() {
-        Some(held) => format!(
-            "the driver lists {} under {}, which is no process here",
-            size(*held),
-            holder.pid
-        ),
-        None => format!("the driver lists {}, which is no process here", holder.pid),
+    let sentence = |holder: &Holder| {
+        let what = match holder.start_ticks.failure() {
+            Some(LISTED_BEFORE) => LISTED_BEFORE,
+            Some(_) | None => "which is no process here",
+        };
+        match holder.memory.known() {
+            Some(held) => format!(
+                "the driver lists {} under {}, {what}",
+                size(*held),
+                holder.pid
+            ),
+            None => format!("the driver lists {}, {what}", holder.pid),
+        }
     };
     gone.take(NAMED).map(sentence).collect()
 }

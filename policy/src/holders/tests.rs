@@ -14,6 +14,7 @@ use gpukill_proto::reading::Reading::{self, Failed, Unsupported, Value};
 use gpukill_proto::snapshot::{
     Container, ContainerId, DeviceId, Owner, OwnerKind, ProcessKey, Use,
 };
+use gpukill_proto::text::LISTED_BEFORE;
 use gpukill_proto::units::Percent;
 
 const NOW: Timestamp = Timestamp(1_795_269_751_250);
@@ -275,6 +276,12 @@ fn memory_under_the_pid_of_one_that_is_gone_is_unexplained_too() {
         Some(Remedy::End(vec![60_211])),
     );
     assert_eq!(findings(&under_it, NOW), [expected]);
+    assert_eq!(role(&under_it.holders[0], &under_it), Role::Gone);
+    // Another process has the pid by now.
+    under_it.holders[0].start_ticks = Failed(LISTED_BEFORE.into());
+    let found = findings(&under_it, NOW).remove(0).evidence.pop();
+    let said = format!("the driver lists 35.6 GiB under 60190, {LISTED_BEFORE}");
+    assert_eq!(found, Some(said));
     assert_eq!(role(&under_it.holders[0], &under_it), Role::Gone);
 }
 

@@ -8,6 +8,7 @@ use gpukill_proto::kill::{Fate, KillTarget, MOST_PIDS};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{Blocker, ResetRequest, Unblock};
 use gpukill_proto::snapshot::{BackendState, Device, ProcessKey, Vendor};
+use gpukill_proto::text::LISTED_BEFORE;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 
@@ -116,7 +117,11 @@ fn is_the_sensor(holder: &Holder, seen: &Seen<'_>) -> bool {
 fn of_holder(holder: &Holder, fates: &Fates) -> Blocker {
     let who = who(holder);
     let Some(process) = key(holder) else {
-        return persons(format!("{who}: no process here has this pid"));
+        let why = match holder.start_ticks.failure() {
+            Some(LISTED_BEFORE) => LISTED_BEFORE,
+            Some(_) | None => "no process here has this pid",
+        };
+        return persons(format!("{who}: {why}"));
     };
     let name = holder.name.last_known().map_or("", |name| whole_name(name));
     let (why, remedy) = match fates.of(process) {

@@ -4,9 +4,9 @@ use super::super::cgroup::Contained;
 use super::super::cpu::Cpu;
 use super::super::identity::Person;
 use crate::procfs::stat::Stat;
-use gpukill_policy::job::{Ancestors, Kin};
+use gpukill_policy::job::{Ancestors, Facts, Kin, job};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::ProcessKey;
+use gpukill_proto::snapshot::{Job, Place, ProcessKey};
 use gpukill_proto::units::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,4 +45,19 @@ pub(super) fn executes_another(before: &Stat, now: &Stat) -> bool {
     // Who ends has no stack any more.
     let has_another = before.stack != now.stack && before.stack != 0 && now.stack != 0;
     before.name != now.name || has_another
+}
+
+/// The job of a process, by what is known of it and of its ancestors.
+pub(super) fn job_of(process: &Kin, ancestors: &Ancestors, place: &Place) -> Reading<Job> {
+    let container = match &place.container {
+        Reading::Value(container) => Reading::Value(container.as_ref()),
+        unknown => unknown.because(),
+    };
+    job(Facts {
+        process,
+        ancestors,
+        scheduler: &place.scheduler,
+        container: &container,
+        unit: &place.unit,
+    })
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::host::users::{Group, NameService, System, User};
-use gpukill_proto::snapshot::{DeviceId, GpuProcess, OwnerKind};
+use gpukill_proto::snapshot::{DeviceId, GpuProcess, Job, OwnerKind};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
@@ -98,6 +98,19 @@ fn this_process_is_found_and_keeps_its_identity() {
     assert_eq!((again.job, again.place), (found.job, found.place));
     let nobody = processes.identify(&[u32::MAX].into(), now, &users);
     assert!(nobody.is_empty());
+    assert_eq!(processes.absent(), &[u32::MAX].into());
+}
+
+#[test]
+fn a_process_that_cannot_be_read_is_not_absent() {
+    let users = Users::start(System::here()).unwrap();
+    let tree = Tree::new();
+    tree.process(7, "x", 0, 5, 0);
+    tree.file(8, "stat", "8 (x");
+    let mut processes = tree.processes();
+    let found = processes.identify(&[7, 8, 9].into(), Timestamp(0), &users);
+    assert_eq!(found.into_keys().collect::<Vec<_>>(), [7]);
+    assert_eq!(processes.absent(), &[9].into());
 }
 
 #[test]
@@ -323,6 +336,8 @@ fn a_pid_that_changes_hands_while_it_is_read_is_nobody() {
         processes.identify(&[40].into(), Timestamp(2_000_000), &users)
     });
     assert!(found.is_empty(), "{found:?}");
+    // Whichever process the pid was listed for, the one that has it now is another.
+    assert_eq!(processes.absent(), &[40].into());
 }
 
 /// Answers only when told to.

@@ -17,6 +17,8 @@ mod numbers;
 
 mod passed;
 
+mod reused;
+
 mod rogues;
 
 mod shared;

@@ -146,6 +146,16 @@ fn a_pid_that_is_given_to_another_process_is_another_process() {
         cmdline: "python\0second.py\0",
         ..first
     });
+    // The list that had the pid before may name the process that has ended.
+    let why = "failed: listed since before the process with this pid began";
+    let row = row_when(&stage, 4242, |row| row["reasons"]["uid"] == why);
+    for field in ["uid", "owner", "proc_name", "command", "start_ticks"] {
+        assert_eq!(row[field], Value::Null, "{row}");
+        assert_eq!(row["reasons"][field], why, "{row}");
+    }
+    stage.play(&one_gpu(&[]));
+    becomes(&json!([]), || stage.list()["procs"].clone());
+    stage.play(&one_gpu(&[4242]));
     let is = row_when(&stage, 4242, |row| {
         row["command"] == "python second.py" && row["first_seen"].is_string()
     });

@@ -1,0 +1,141 @@
+//! The rows of a device: its driver's list, put beside the processes that it names.
+
+use super::listing::listed_before;
+use super::{Memory, People, Seen, aged};
+use crate::backend::{DeviceReadings, ProcessReadings};
+use crate::host::process::Identity;
+use crate::host::users::Users;
+use gpukill_policy::guard::bucket::held_since;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{DeviceId, GpuProcess, ProcessKey};
+use gpukill_proto::units::Timestamp;
+use std::collections::BTreeSet;
+
+impl Memory {
+    /// The rows of a device, by a list of this age.
+    pub(super) fn processes(
+        &mut self,
+        read: &DeviceReadings,
+        age: Option<u32>,
+        people: &People,
+        users: &Users,
+        now: Timestamp,
+    ) -> Vec<GpuProcess> {
+        let Reading::Value(listed) = &read.processes else {
+            return Vec::new();
+        };
+        // The pids that other processes have by now.
+        let others: BTreeSet<u32> = listed
+            .iter()
+            .filter_map(|process| Some(people.get(&process.pid)?.key))
+            .filter(|key| self.listings.is_of_another(&read.id, *key))
+            .map(|key| key.pid)
+            .collect();
+        let identity = |pid: u32| people.get(&pid).filter(|_| !others.contains(&pid));
+        if age.is_none() {
+            let keys = listed
+                .iter()
+                .filter_map(|process| Some((process.pid, identity(process.pid)?.key)));
+            self.listed.insert(read.id.clone(), keys.collect());
+        }
+        // Only an old list is held against it.
+        let was = age.and_then(|_| self.listed.get(&read.id).cloned());
+        let was = was.unwrap_or_default();
+        let mut rows: Vec<GpuProcess> = listed
+            .iter()
+            // An old list may name processes that have ended since, and pids
+            // that others have now.
+            .filter(|process| {
+                let has_it = people.get(&process.pid).map(|identity| identity.key);
+                let now = identity(process.pid).map(|identity| identity.key);
+                let is_other = |start| has_it.is_some_and(|key| key.start_ticks != start);
+                // The backend saw the process itself: whoever has the pid now
+                // is another one.
+                !process.start_ticks.is_some_and(is_other)
+                    && (age.is_none() || now == was.get(&process.pid).copied())
+            })
+            .map(|process| {
+                let why = match others.contains(&process.pid) {
+                    true => listed_before(),
+                    false => nobody(),
+                };
+                let identity = identity(process.pid).cloned().ok_or(why);
+                self.row(&read.id, process, identity, age, users, now)
+            })
+            .collect();
+        rows.sort_by_key(|row| (row.pid, row.instance));
+        rows
+    }
+
+    fn row(
+        &mut self,
+        device: &DeviceId,
+        read: &ProcessReadings,
+        identity: Result<Identity, Reading<()>>,
+        age: Option<u32>,
+        users: &Users,
+        now: Timestamp,
+    ) -> GpuProcess {
+        let used = &read.utilization;
+        let why = identity.as_ref().err().cloned().unwrap_or_else(nobody);
+        let mut row = GpuProcess {
+            instance: read.instance,
+            used_for: read.used_for,
+            memory: aged(&read.memory, age),
+            utilization: aged(&used.sm, age),
+            memory_utilization: aged(&used.memory, age),
+            encoder: aged(&used.encoder, age),
+            decoder: aged(&used.decoder, age),
+            ..GpuProcess::unknown(device.clone(), read.pid, now, &why)
+        };
+        if let Ok(identity) = identity {
+            let seen = self.see((device.clone(), identity.key), read, now);
+            identity.describe(&mut row, users);
+            let started_at = row.started_at.last_known().copied();
+            let is_known = seen.is_recalled || !self.may_have_been_seen_before(started_at, now);
+            row.first_seen = match is_known {
+                true => Reading::Value(held_since(seen.first, started_at, now)),
+                false => not_recalled(),
+            };
+            row.last_active = match &used.sm {
+                Reading::Value(_) if is_known => Reading::Value(seen.active),
+                Reading::Value(_) => not_recalled(),
+                unknown => unknown.because(),
+            };
+        } else {
+            let first = self.nobodies.entry((device.clone(), read.pid));
+            row.first_seen = Reading::Value(*first.or_insert(now));
+        }
+        row
+    }
+
+    /// Remembers that a process is on a device, and whether it uses it.
+    fn see(&mut self, on: (DeviceId, ProcessKey), read: &ProcessReadings, now: Timestamp) -> Seen {
+        let first = self.remembered.get(&on).copied().unwrap_or(now).min(now);
+        let seen = self.seen.entry(on).or_insert(Seen {
+            first,
+            active: None,
+            is_recalled: false,
+        });
+        let used = &read.utilization;
+        let shares = [&used.sm, &used.memory, &used.encoder, &used.decoder];
+        let is_active = shares
+            .into_iter()
+            .any(|share| share.known().is_some_and(|share| share.0 > 0));
+        if is_active {
+            seen.active = Some(used.at.unwrap_or(now));
+        }
+        *seen
+    }
+}
+
+/// Whether an earlier daemon saw the process is not known yet.
+fn not_recalled<T>() -> Reading<T> {
+    Reading::Failed("the store has not been asked yet".into())
+}
+
+/// The driver names a pid that this box does not have: it has just ended, or it
+/// is of another PID namespace.
+fn nobody<T>() -> Reading<T> {
+    Reading::Failed("no such process here".into())
+}
