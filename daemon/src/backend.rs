@@ -24,7 +24,7 @@ pub(crate) mod reader;
 pub(crate) mod wanted;
 
 use crate::holders::DeviceNumber;
-use drm::clients::PersonOf;
+use drm::clients::People;
 use gpukill_policy::memory::Sharing;
 use gpukill_proto::holders::FirstHolder;
 use gpukill_proto::reading::Reading;
@@ -35,6 +35,7 @@ use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A source of readings. May block for as long as a driver does: only its own
 /// thread calls it.
@@ -55,12 +56,12 @@ pub(crate) trait Backend: Send + 'static {
 }
 
 /// Where things are read: `/sys`, `/proc` and `/`, but in tests.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Roots {
     pub(crate) sysfs: PathBuf,
     pub(crate) procfs: PathBuf,
     pub(crate) host: PathBuf,
-    pub(crate) person_of: PersonOf,
+    pub(crate) people: Arc<dyn People>,
 }
 
 /// Why a backend read nothing; what it read before stays, and grows old.

@@ -58,19 +58,3 @@ mod seat;
 mod sleeper;
 
 pub(crate) mod untrusted;
-
-use gpukill_proto::reading::Reading;
-use status::Status;
-use std::path::Path;
-
-/// The person that the process with this directory belongs to: who made its user
-/// namespace, or else its real user. `None` where that is not known.
-pub(crate) fn person_of(directory: &Path) -> Option<u32> {
-    let user = Status::read(directory).uids.known()?.real;
-    let own = namespace::own_users();
-    match namespace::user_namespace_makers(directory, own.as_deref()) {
-        Reading::Value(makers) => Some(makers.person.unwrap_or(user)),
-        Reading::Unsupported => Some(user),
-        Reading::Stale(..) | Reading::Failed(_) | Reading::Withheld => None,
-    }
-}

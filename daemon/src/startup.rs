@@ -2,6 +2,8 @@
 
 mod evaluating;
 
+mod people;
+
 mod polling;
 
 mod restoring;

@@ -1,6 +1,7 @@
 //! What polls: a reader for each vendor, who looks at processes, and the thread that has
 //! them all do it.
 
+use super::people::HostPeople;
 use crate::audit::Store;
 use crate::backend::{self, Roots};
 use crate::clock::Clock;
@@ -9,7 +10,6 @@ use crate::gather::Gatherer;
 use crate::guard::Guard;
 use crate::heap::Trim;
 use crate::holders::Holders;
-use crate::host;
 use crate::host::accounts::Accounts;
 use crate::host::commands::Commands;
 use crate::host::connections::Connections;
@@ -81,7 +81,7 @@ pub(super) fn start(config: &Arc<Config>, others: Others) -> std::io::Result<Pol
         sysfs: config.backends.sysfs_root.clone(),
         procfs: procfs.clone(),
         host: config.backends.host_root.clone(),
-        person_of: host::person_of,
+        people: Arc::new(HostPeople(others.users.clone())),
     };
     let (publisher, published) = state::channel(others.host, config.daemon.poll_interval);
     let quiesce = Quiesce::new(hurry(&events));

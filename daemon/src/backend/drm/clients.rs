@@ -26,9 +26,10 @@ use look::{Held, Look, Place, Sight, Sighting};
 use origin::{Origins, Owner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
-pub(crate) use origin::PersonOf;
+pub(crate) use origin::{Account, People};
 
 /// So many descriptors of one process are looked at. A display server has some
 /// hundred; who opens more must not hide the others.
@@ -90,9 +91,9 @@ pub(crate) struct Client {
 impl Clients {
     /// Reads descriptors below this root, `/proc` but in tests, and what the kernel
     /// keeps of clients below `sysfs`.
-    pub(crate) fn new(root: PathBuf, sysfs: PathBuf, person_of: PersonOf) -> Self {
+    pub(crate) fn new(root: PathBuf, sysfs: PathBuf, people: Arc<dyn People>) -> Self {
         Self {
-            origins: Origins::new(root.clone(), sysfs, person_of),
+            origins: Origins::new(root.clone(), sysfs, people),
             root,
             sight: Sight::default(),
             has_own_memory: false,

@@ -20,6 +20,7 @@ use gpukill_proto::snapshot::{BackendState, GpuEvent, Use, Vitals};
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// One card, and what is remembered of it.
@@ -55,7 +56,11 @@ impl One {
         Self {
             family,
             own,
-            clients: Clients::new(roots.procfs.clone(), roots.sysfs.clone(), roots.person_of),
+            clients: Clients::new(
+                roots.procfs.clone(),
+                roots.sysfs.clone(),
+                Arc::clone(&roots.people),
+            ),
             contradiction: Contradiction::default(),
             holders,
             host_root: roots.host.clone(),
@@ -293,10 +298,27 @@ impl Backend for One {
 mod tests {
     use super::super::card;
     use super::*;
+    use crate::backend::drm::clients::{Account, People};
     use crate::holders::{DeviceNumber, NOT_YET};
     use gpukill_policy::memory::Sharing;
     use gpukill_proto::snapshot::ProcessKey;
     use gpukill_proto::units::Percent;
+
+    /// Every process is of user 1000.
+    struct OneUser;
+
+    impl People for OneUser {
+        fn account(&self, _: &std::path::Path) -> Option<Account> {
+            Some(Account {
+                user: 1000,
+                slice: None,
+            })
+        }
+
+        fn person(&self, account: Account) -> Option<u32> {
+            Some(account.user)
+        }
+    }
 
     fn client(pid: u32, memory: u64) -> Client {
         Client {
@@ -362,7 +384,7 @@ mod tests {
             sysfs: root.path().to_owned(),
             procfs: root.path().join("proc"),
             host: root.path().to_owned(),
-            person_of: |_| Some(1000),
+            people: Arc::new(OneUser),
         };
         std::fs::create_dir(&roots.procfs).unwrap();
         let holders = Holders::start(roots.procfs.clone()).unwrap();
@@ -465,7 +487,7 @@ mod tests {
             sysfs: root.to_owned(),
             procfs: root.join("proc"),
             host: root.to_owned(),
-            person_of: |_| Some(1000),
+            people: Arc::new(OneUser),
         };
         let holders = Holders::start(roots.procfs.clone()).unwrap();
         let card = card::cards(root).pop().unwrap();

@@ -11,7 +11,6 @@ use crate::gather::Gatherer;
 use crate::guard::Guard;
 use crate::heap::Trim;
 use crate::holders::Holders;
-use crate::host;
 use crate::host::accounts::Accounts;
 use crate::host::commands::Commands;
 use crate::host::connections::{Connections, Kept};
@@ -21,6 +20,7 @@ use crate::host::users::Users;
 use crate::poller::{Event, Poller};
 use crate::rogue::rules::Keeper;
 use crate::rogue::{Blind, Rogue};
+use crate::startup::people::HostPeople;
 use crate::state::{self, Wanted};
 use crate::tick::{History, Sources, Ticker};
 use futures::executor::block_on;
@@ -99,11 +99,12 @@ impl Stage {
     pub(super) fn start(&mut self) {
         self.go_to(self.clock.seconds());
         let root = |part| self.directory.path().join(part);
+        let users = Users::start(Numbers).unwrap();
         let roots = Roots {
             sysfs: root("sys"),
             procfs: root("proc"),
             host: root("host"),
-            person_of: host::person_of,
+            people: Arc::new(HostPeople(users.clone())),
         };
         let long = Duration::from_secs(100 * 365 * 86_400);
         let keep = Keep {
@@ -133,7 +134,7 @@ impl Stage {
                 Sources {
                     holders: Holders::start(procfs()).unwrap(),
                     processes,
-                    users: Users::start(Numbers).unwrap(),
+                    users,
                     connections: Arc::new(Connections::start(procfs(), Kept::nowhere()).unwrap()),
                 },
                 History::new(store.clone(), "boot".into(), BTreeMap::new()),

@@ -2,6 +2,8 @@
 
 mod forms;
 
+mod people;
+
 mod passed;
 
 mod silent;
@@ -14,8 +16,9 @@ use super::*;
 use crate::backend::Node;
 use crate::backend::drm::card::Pci;
 use crate::holders::Open;
+use people::Files;
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -62,7 +65,11 @@ impl Stage {
             nodes: vec![node("card1", CARD), node("renderD128", RENDER)],
         };
         Self {
-            clients: Clients::new(root.path().to_owned(), root.path().join("sys"), person_of),
+            clients: Clients::new(
+                root.path().to_owned(),
+                root.path().join("sys"),
+                Arc::new(Files(root.path().join("persons"))),
+            ),
             root,
             found: Found::default(),
             card,
@@ -92,6 +99,13 @@ impl Stage {
     fn belongs_to(&self, key: ProcessKey, person: u32) {
         std::fs::create_dir_all(self.directory(key.pid)).unwrap();
         std::fs::write(self.directory(key.pid).join("person"), person.to_string()).unwrap();
+    }
+
+    /// This user is this person's; not known yet where that is no number.
+    fn user_is_of(&self, user: u32, person: &str) {
+        let directory = self.root.path().join("persons");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join(user.to_string()), person).unwrap();
     }
 
     /// What a descriptor of the render node tells from now on.
@@ -130,12 +144,6 @@ impl Stage {
     fn next(&mut self) -> Used {
         self.poll(Duration::from_secs(1))
     }
-}
-
-/// User 1000, where the process says nothing else.
-fn person_of(directory: &Path) -> Option<u32> {
-    let told = std::fs::read_to_string(directory.join("person"));
-    told.map_or(Some(1000), |told| told.parse().ok())
 }
 
 fn process(pid: u32) -> ProcessKey {

@@ -21,9 +21,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Two users.
+/// Two users, and a subordinate one of a third.
 const SENDER: u32 = user(121);
 const RECEIVER: u32 = user(122);
+const SUPERIOR: u32 = user(123);
+const SUBORDINATE: u32 = user(124);
 
 /// What a process of this test does, and the directory that it says so in.
 const PART: &str = "GPUKILL_PASSED_PART";
@@ -225,5 +227,38 @@ fn whoever_was_passed_a_descriptor_of_another_user_is_not_ended_for_it() {
     });
     goes_on(&stage);
     assert!(!is_over(server.actor.pid()), "the server was ended");
+    daemon.stop();
+}
+
+#[test]
+fn whoever_has_a_second_user_hold_the_same_descriptor_is_ended_for_it() {
+    if !can_act_as_others() {
+        return;
+    }
+    let Some(stage) = Box::stage(&rules()) else {
+        return;
+    };
+    stage.sysfs().plug(CARD);
+    let procfs = Procfs::at(stage.path("proc"));
+    std::fs::write(procfs.root().join("meminfo"), "MemTotal: 16777216 kB\n").unwrap();
+    let opener = Player::start(&stage, SUPERIOR, "opener", Stdio::null());
+    let helper = Player::start(&stage, SUBORDINATE, "helper", Stdio::null());
+    for player in [&opener, &helper] {
+        player.is_seen(&procfs);
+        player.has_client(&procfs, 1);
+    }
+    let range = format!("{SUPERIOR}:{SUBORDINATE}:1\n");
+    let mut command = stage.daemon_with_subordinates(&range);
+    command.env("GPUKILLD_BACKENDS_PROCFS_ROOT", procfs.root());
+    let daemon = stage.start_with(&mut command);
+    eventually("the opener is ended", || {
+        is_over(opener.actor.pid()).then_some(())
+    });
+    procfs.forget(opener.actor.pid());
+    // What the opener leaves behind is the same person's.
+    eventually("the helper is ended", || {
+        is_over(helper.actor.pid()).then_some(())
+    });
+    procfs.forget(helper.actor.pid());
     daemon.stop();
 }

@@ -136,6 +136,86 @@ fn whom_nobody_can_look_at_answers_for_nothing() {
     assert_eq!((memory(&used), passed(&used)), (vec![], vec![]));
 }
 
+#[test]
+fn a_second_user_of_the_same_person_is_nobody_else() {
+    let mut stage = two_persons();
+    stage.user_is_of(1001, "1000");
+    stage.open(process(7), 3, &amdgpu(1, LINES));
+    stage.open(process(8), 3, &amdgpu(1, LINES));
+    let used = stage.next();
+    assert_eq!(
+        (memory(&used), passed(&used)),
+        (vec![(7, bytes(5))], vec![])
+    );
+    // The opener ends, and its child goes on.
+    closes(&mut stage);
+    let used = stage.next();
+    assert_eq!(
+        (memory(&used), passed(&used)),
+        (vec![(8, bytes(5))], vec![])
+    );
+    // Somebody else still is.
+    stage.belongs_to(process(9), 1002);
+    stage.open(process(9), 3, &amdgpu(1, LINES));
+    assert_eq!(passed(&stage.next()).len(), 2);
+}
+
+#[test]
+fn another_user_in_the_same_persons_slice_is_nobody_else() {
+    let mut stage = two_persons();
+    std::fs::write(stage.directory(8).join("slice"), "1000").unwrap();
+    for pid in [7, 8] {
+        stage.open(process(pid), 3, &amdgpu(1, LINES));
+    }
+    let used = stage.next();
+    assert_eq!(
+        (memory(&used), passed(&used)),
+        (vec![(7, bytes(5))], vec![])
+    );
+    // One user in the slices of two persons is two.
+    stage.belongs_to(process(9), 1000);
+    std::fs::write(stage.directory(9).join("slice"), "1002").unwrap();
+    stage.open(process(9), 3, &amdgpu(1, LINES));
+    assert_eq!(passed(&stage.next()).len(), 3);
+}
+
+#[test]
+fn a_person_that_is_not_known_yet_makes_no_client_nobodys_for_good() {
+    for (person, expected, passed_to) in [("1000", vec![(7, bytes(5))], 0), ("1001", vec![], 2)] {
+        let mut stage = two_persons();
+        stage.user_is_of(1001, "?");
+        for pid in [7, 8] {
+            stage.open(process(pid), 3, &amdgpu(1, LINES));
+        }
+        let used = stage.next();
+        assert_eq!((memory(&used), passed(&used)), (vec![], vec![]));
+        stage.user_is_of(1001, person);
+        let used = stage.next();
+        assert_eq!(memory(&used), expected);
+        assert_eq!(passed(&used).len(), passed_to);
+    }
+}
+
+#[test]
+fn many_users_of_one_person_leave_room_for_somebody_else() {
+    let mut stage = two_persons();
+    for pid in 100..200 {
+        stage.user_is_of(2000 + pid, "?");
+        stage.belongs_to(process(pid), 2000 + pid);
+        stage.open(process(pid), 3, &amdgpu(1, LINES));
+    }
+    stage.open(process(7), 3, &amdgpu(1, LINES));
+    assert_eq!(memory(&stage.next()), []);
+    (100..200).for_each(|pid| stage.user_is_of(2000 + pid, "1000"));
+    let used = stage.next();
+    assert_eq!(
+        (memory(&used), passed(&used)),
+        (vec![(7, bytes(5))], vec![])
+    );
+    stage.open(process(8), 3, &amdgpu(1, LINES));
+    assert_eq!(passed(&stage.next()).len(), 102);
+}
+
 /// What the kernel keeps of the last user of client 1.
 fn last_user(stage: &Stage, pid: u32) {
     let file = stage.root.path().join("sys/kernel/debug/dri/128/clients");

@@ -1,0 +1,23 @@
+//! Whose the processes are that hold clients of a card, as the host knows it.
+
+use crate::backend::drm::clients::{Account, People};
+use crate::host::person::account;
+use crate::host::users::Users;
+use gpukill_proto::reading::Reading;
+use std::path::Path;
+
+/// The people of this host.
+pub(super) struct HostPeople(pub(super) Users);
+
+impl People for HostPeople {
+    fn account(&self, directory: &Path) -> Option<Account> {
+        account(directory).map(|(user, slice)| Account { user, slice })
+    }
+
+    fn person(&self, account: Account) -> Option<u32> {
+        let user = Reading::Value(account.user);
+        let behind = self.0.behind(&user, &Reading::Value(None), account.slice);
+        let behind = behind.known().copied()?;
+        Some(behind.unwrap_or(account.user))
+    }
+}
