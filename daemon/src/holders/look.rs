@@ -17,8 +17,16 @@ pub(super) trait Eyes: Send + Sync {
     /// Never waits.
     fn ran(&self, pid: u32) -> Option<Ran>;
 
-    /// What a process has open of these devices.
-    fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care, depth: Depth) -> Looked;
+    /// What a process has open of these devices. These of its threads were seen to have
+    /// some in descriptors of their own.
+    fn look(
+        &self,
+        pid: u32,
+        numbers: &[DeviceNumber],
+        care: Care,
+        depth: Depth,
+        threads: &[u32],
+    ) -> Looked;
 }
 
 /// What changes when a process opens something: how long all its threads have run,
@@ -68,9 +76,10 @@ pub(super) enum Care {
 /// Whose descriptors are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// The first thread's: all share them, but for few.
+    /// The first thread's, which all share but for few, and those of some others: at each
+    /// look of other ones.
     Process,
-    /// Also those of threads that have their own.
+    /// Also those of threads that have another number of them, and of more others.
     Threads,
 }
 

@@ -272,7 +272,7 @@ impl Search {
             self.lock().table.rested(pid, self.now());
             return Ok(());
         }
-        let (numbers, wish, care, depth, began) = {
+        let (numbers, wish, care, depth, threads, began) = {
             let mut state = self.lock();
             if state.ended || state.thread != thread {
                 return Err(Over);
@@ -292,11 +292,12 @@ impl Search {
                 state.wishes,
                 care,
                 state.depth(turn),
+                state.threads(pid),
                 now,
             )
         };
         // Without the lock: this is what may take for ever.
-        let looked = self.eyes.look(pid, &numbers, care, depth);
+        let looked = self.eyes.look(pid, &numbers, care, depth, &threads);
         let mut state = self.lock();
         if state.thread != thread {
             // It hung, and another went on; it answers now.
@@ -425,7 +426,14 @@ mod tests {
             })
         }
 
-        fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care, _: Depth) -> Looked {
+        fn look(
+            &self,
+            pid: u32,
+            numbers: &[DeviceNumber],
+            care: Care,
+            _: Depth,
+            _: &[u32],
+        ) -> Looked {
             let mut world = self.world();
             *world.looks.entry(pid).or_default() += 1;
             world.threads += 1;

@@ -147,14 +147,23 @@ impl State {
         }
     }
 
-    /// Whose descriptors are looked at: what a thread was seen to have, it has not
-    /// closed because nobody asks.
+    /// The threads of this process that were seen to have devices in descriptors of their
+    /// own: they have not closed them because nobody asks.
+    pub(super) fn threads(&self, pid: u32) -> Vec<u32> {
+        let opens = self.holders_of(pid).flat_map(|(_, opens)| opens);
+        let mut threads: Vec<u32> = opens.filter_map(|open| open.thread).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        threads
+    }
+
+    /// Whose descriptors are looked at.
     pub(super) fn depth(&self, turn: Turn) -> Depth {
-        let mut known = self.holders_of(turn.pid);
-        if known.any(|(_, opens)| opens.iter().any(|open| open.thread.is_some())) {
-            return Depth::Threads;
+        if self.threads(turn.pid).is_empty() {
+            turn.depth
+        } else {
+            Depth::Threads
         }
-        turn.depth
     }
 
     fn holders_of(&self, pid: u32) -> Range<'_, ProcessKey, Vec<Open>> {

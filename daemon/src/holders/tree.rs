@@ -17,6 +17,7 @@ use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// `PF_KTHREAD` of `include/linux/sched.h`.
 const KERNEL_THREAD: u32 = 0x20_0000;
@@ -44,6 +45,8 @@ pub(super) struct Tree {
     /// Process 1 is the host's, and not what somebody runs in a container.
     has_hosts_first: bool,
     bounds: Bounds,
+    /// Grows with each look: each begins at other threads.
+    looks: AtomicU32,
 }
 
 /// How much is looked at; other than in [`Bounds::REAL`] only in tests.
@@ -81,6 +84,7 @@ impl Tree {
             counts_descriptors,
             has_hosts_first,
             bounds: Bounds::REAL,
+            looks: AtomicU32::new(0),
         })
     }
 
@@ -163,10 +167,23 @@ impl Eyes for Tree {
         })
     }
 
-    fn look(&self, pid: u32, numbers: &[DeviceNumber], care: Care, depth: Depth) -> Looked {
+    fn look(
+        &self,
+        pid: u32,
+        numbers: &[DeviceNumber],
+        care: Care,
+        depth: Depth,
+        threads: &[u32],
+    ) -> Looked {
+        let threads = Threads {
+            depth,
+            known: threads,
+            turn: self.looks.fetch_add(1, Ordering::Relaxed),
+        };
+        let descriptors = Descriptors::new(numbers, care, self.bounds.descriptors);
         match self
             .process(pid)
-            .and_then(|it| look_into(&it, numbers, care, depth, self.bounds.descriptors))
+            .and_then(|it| look_into(&it, descriptors, threads))
         {
             Ok(looked) => self.judged(pid, looked),
             Err(Errno::NOENT | Errno::SRCH | Errno::NOTDIR) => Looked::Gone,
@@ -207,12 +224,20 @@ impl Tree {
 /// `sd_notify(3)`), logind has open too.
 const INITS: [&str; 5] = ["systemd", "init", "openrc-init", "runit", "dinit"];
 
+/// Whose descriptors are looked at beside the first thread's.
+#[derive(Clone, Copy)]
+struct Threads<'a> {
+    depth: Depth,
+    /// They were seen to have devices in descriptors of their own.
+    known: &'a [u32],
+    /// Which of the others come first.
+    turn: u32,
+}
+
 fn look_into(
     process: &OwnedFd,
-    numbers: &[DeviceNumber],
-    care: Care,
-    depth: Depth,
-    most: usize,
+    mut descriptors: Descriptors<'_>,
+    threads: Threads<'_>,
 ) -> rustix::io::Result<Looked> {
     let stat = stat(process)?;
     if stat.flags & KERNEL_THREAD != 0 {
@@ -221,13 +246,15 @@ fn look_into(
     if has_ended(&stat) {
         return Ok(Looked::Gone);
     }
-    let mut descriptors = Descriptors::new(numbers, care, most);
     if stat.state == 'Z' {
         descriptors.read_of_threads(process);
     } else {
         descriptors.read_of(process, None);
-        if depth == Depth::Threads && stat.threads > 1 {
-            descriptors.read_of_unshared(process);
+        if stat.threads > 1 {
+            if threads.depth == Depth::Threads {
+                descriptors.read_of_unshared(process);
+            }
+            descriptors.compare_threads(process, threads.known, threads.turn, threads.depth);
         }
     }
     // It may have ended meanwhile: no descriptors are not what it had open then.
@@ -236,6 +263,7 @@ fn look_into(
         return Ok(Looked::Gone);
     }
     descriptors.opens.sort_unstable();
+    descriptors.opens.dedup();
     Ok(Looked::Process {
         start_ticks: stat.start_ticks,
         // The directory is always of the effective user, whatever a process hides
@@ -307,7 +335,7 @@ mod tests {
 
         fn look(&self, pid: u32, care: Care) -> Looked {
             let tree = Tree::open(self.0.path()).unwrap();
-            tree.look(pid, &[FULL, NULL], care, Depth::Process)
+            tree.look(pid, &[FULL, NULL], care, Depth::Process, &[])
         }
     }
 
@@ -418,7 +446,7 @@ mod tests {
         let itself = it.0.path().join(pid.to_string());
         symlink(format!("/proc/{pid}"), itself).unwrap();
         let tree = Tree::open(it.0.path()).unwrap();
-        let looked = tree.look(pid, &[FULL], Care::Anything, Depth::Process);
+        let looked = tree.look(pid, &[FULL], Care::Anything, Depth::Process, &[]);
         let Looked::Process {
             start_ticks,
             uid,
@@ -459,7 +487,7 @@ mod tests {
         });
         let (number, fds) = told.recv().unwrap();
         let of_thread = |depth| {
-            let Looked::Process { opens, .. } = tree.look(pid, &[FULL], Care::Anything, depth)
+            let Looked::Process { opens, .. } = tree.look(pid, &[FULL], Care::Anything, depth, &[])
             else {
                 panic!("it is there");
             };
@@ -467,7 +495,6 @@ mod tests {
             own.map(|it| it.fd).collect::<Vec<u32>>()
         };
         let seen = of_thread(Depth::Threads);
-        let unseen = of_thread(Depth::Process);
         drop(release);
         thread.join().unwrap();
         if std::fs::metadata("/proc/self/fd").unwrap().len() == 0 {
@@ -475,7 +502,81 @@ mod tests {
             return;
         }
         assert!(fds.iter().all(|fd| seen.contains(fd)), "{seen:?}");
-        assert_eq!(unseen, [0; 0]);
+    }
+
+    /// What the process of the next test does in place of a test.
+    const PART: &str = "GPUKILL_THREAD_PART";
+
+    #[test]
+    fn a_part_in_the_next_test() {
+        if std::env::var_os(PART).is_none() {
+            return;
+        }
+        let mut shared = Some(File::open("/dev/null").unwrap());
+        let threads: Vec<_> = (0..40)
+            .map(|number| {
+                let shared = shared.take_if(|_| number == 20);
+                std::thread::spawn(move || {
+                    if shared.is_some() {
+                        #[expect(
+                            deprecated,
+                            reason = "the newer one is unsafe: this thread replaces its own"
+                        )]
+                        rustix::thread::unshare(rustix::thread::UnshareFlags::FILES).unwrap();
+                        // As many as the others have, one of them another file.
+                        drop(shared);
+                        let _full = File::open("/dev/full").unwrap();
+                        std::thread::sleep(std::time::Duration::from_secs(600));
+                    }
+                    std::thread::sleep(std::time::Duration::from_secs(600));
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|it| it.join().unwrap());
+    }
+
+    #[test]
+    fn a_thread_with_as_many_descriptors_of_its_own_is_found_within_some_looks() {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "holders::tree::tests::a_part_in_the_next_test"])
+            .env(PART, "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let tree = Tree::open(Path::new("/proc")).unwrap();
+        let look = |threads: &[u32]| {
+            let depth = Depth::Process;
+            match tree.look(child.id(), &[FULL], Care::Anything, depth, threads) {
+                Looked::Process { opens, .. } => opens,
+                Looked::Gone | Looked::Kernel => Vec::new(),
+            }
+        };
+        let is_there = || {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id()));
+            let tasks = tasks.into_iter().flatten().flatten();
+            let fds = tasks.flat_map(|task| std::fs::read_dir(task.path().join("fd")));
+            let mut links = fds
+                .flatten()
+                .flatten()
+                .map(|fd| std::fs::read_link(fd.path()));
+            links.any(|link| link.is_ok_and(|link| link == Path::new("/dev/full")))
+        };
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while !is_there() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        let found = (0..16).map(|_| look(&[])).find(|opens| !opens.is_empty());
+        let thread = found.as_ref().and_then(|opens| opens[0].thread);
+        // Once it was found, each look sees it.
+        let known: Vec<u32> = thread.into_iter().collect();
+        let again: Vec<Vec<Open>> = (0..4).map(|_| look(&known)).collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let found = found.unwrap();
+        assert_eq!(found, [open(found[0].fd, FULL, thread)]);
+        assert!(thread.is_some());
+        assert!(again.iter().all(|opens| *opens == found), "{again:?}");
     }
 
     #[test]
@@ -584,7 +685,7 @@ mod tests {
         let mut tree = Tree::open(it.0.path()).unwrap();
         for (most, told) in [(3, Some(Missed::TooMany)), (4, None)] {
             tree.bounds.descriptors = most;
-            let looked = tree.look(7, &[FULL], Care::Anything, Depth::Process);
+            let looked = tree.look(7, &[FULL], Care::Anything, Depth::Process, &[]);
             let Looked::Process {
                 descriptors,
                 opens,

@@ -3,6 +3,8 @@
 //!
 //! Reading wakes a card that sleeps (xe): it is not done then.
 
+mod bounds;
+
 mod clients_file;
 
 mod counter;
@@ -17,6 +19,7 @@ use super::card::Card;
 use super::engines::{self, Work};
 use crate::backend::{PassedClient, Sharer, Utilization};
 use crate::holders::{DeviceNumber, Found};
+use bounds::{NOT_READ_YET, Partly};
 use counter::History;
 use gpukill_policy::memory::Sharing;
 use gpukill_proto::reading::Reading;
@@ -31,11 +34,11 @@ use std::time::Instant;
 
 pub(crate) use origin::{Account, People};
 
-/// So many descriptors of one process are looked at. A display server has some
-/// hundred; who opens more must not hide the others.
-const DESCRIPTORS_MAX: usize = 1_024;
+/// So many descriptors of one process are looked at, over some polls. A display server has
+/// some hundred; who opens more must not hide the others.
+const DESCRIPTORS_MAX: usize = 8_192;
 
-/// Why nothing is known of a process that has more.
+/// Why nothing is known of a process that has more, where none of those was a client.
 const TOO_MANY: &str = "it has the card open more often than is read";
 
 /// The clients of one card, and what they had done at the last poll.
@@ -66,6 +69,8 @@ pub(crate) struct Used {
     /// The processes that hold clients of which the owner is not known: they count for
     /// no process.
     pub(crate) passed: Vec<PassedClient>,
+    /// What is wrong with reading one process, and not with the others.
+    pub(crate) fault: Option<String>,
     /// Why there may be others; `None` when every descriptor was read.
     pub(crate) unseen: Option<String>,
 }
@@ -108,8 +113,12 @@ impl Clients {
 
     fn read_by(&mut self, card: &Card, found: &Found, now: &dyn Fn() -> Instant) -> Used {
         let (places, overfull) = places(card, found);
+        self.origins.identify(places.iter().map(|(key, _)| key));
         let before = std::mem::take(&mut self.sight);
-        let (sight, unread) = Look::new(&self.root, card, now, before).all(&places);
+        let person = |key: &ProcessKey| self.origins.person(key);
+        let look = Look::new(&self.root, card, now, &person, before);
+        let (sight, mut partly, unread) = look.all(&places);
+        partly.overfull.extend(overfull);
         self.sight = sight;
         let clients = &self.sight.clients;
         let held = clients.iter().map(|(id, client)| (*id, &client.holders));
@@ -119,7 +128,7 @@ impl Clients {
         let unseen = found.unseen.clone().or(unread);
         // What the rest of a process's descriptors do is not known, nor then what
         // all do together; that it uses the card is.
-        let is_part = overfull.first().map(|_| TOO_MANY);
+        let is_part = partly.is_any().then_some(TOO_MANY);
 
         let histories: Vec<&History> = clients.values().map(|client| &client.history).collect();
         let silent = self.silent();
@@ -134,34 +143,48 @@ impl Clients {
             utilization: share(Work::Main),
             encoder: share(Work::Encode),
             decoder: share(Work::Decode),
-            processes: [self.processes(card, &overfull), silent].concat(),
+            processes: [self.processes(card, &partly), silent].concat(),
             has_own_memory: self.has_own_memory,
             sharers: self.sharers(),
             passed: self.passed(),
+            fault: partly.fault(&card.name),
             unseen,
         }
     }
 
-    /// Each client with the one process that answers for it.
-    fn processes(&self, card: &Card, overfull: &BTreeSet<ProcessKey>) -> Vec<Client> {
+    /// Each client with the one process that answers for it. What was read of a process is
+    /// the least that it does.
+    fn processes(&self, card: &Card, partly: &Partly) -> Vec<Client> {
         let mut clients: BTreeMap<ProcessKey, Vec<&Sighting>> = BTreeMap::new();
         for (client, owner) in self.owned() {
             if let Owner::Process(owner) = owner {
                 clients.entry(owner).or_default().push(client);
             }
         }
-        for key in overfull {
+        for key in partly.overfull.iter().chain(&partly.waiting) {
             clients.entry(*key).or_default();
         }
-        let why: Reading<()> = Reading::Failed(TOO_MANY.to_owned());
-        let process = |(key, clients)| match overfull.contains(&key) {
-            false => self.process(key, clients, card),
-            true => Client {
+        let process = |(key, clients): (ProcessKey, Vec<&Sighting>)| {
+            let is_empty = clients.is_empty();
+            let client = self.process(key, clients, card);
+            let why: Reading<()> = match partly.waiting.contains(&key) {
+                true => Reading::Failed(NOT_READ_YET.to_owned()),
+                false if is_empty => Reading::Failed(TOO_MANY.to_owned()),
+                false => return client,
+            };
+            let utilization = Utilization::unknown(&why);
+            if !is_empty {
+                return Client {
+                    utilization,
+                    ..client
+                };
+            }
+            Client {
                 memory: why.because(),
                 host_memory: why.because(),
-                utilization: Utilization::unknown(&why),
-                ..self.process(key, clients, card)
-            },
+                utilization,
+                ..client
+            }
         };
         clients.into_iter().map(process).collect()
     }

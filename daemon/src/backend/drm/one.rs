@@ -89,12 +89,14 @@ impl One {
         let used = self.clients.read(&self.card, found);
         self.holders.hint(told.listed.iter().map(|it| it.pid));
         self.name = Some(told.name.clone());
-        let faults = told.faults.clone();
+        let mut faults = told.faults.clone();
+        let fault = used.fault.clone();
         let clients_share = used.utilization.clone();
         let mut device = self.put_together(told, used);
         device.vitals = self.contradiction.resolve(device.vitals, &clients_share);
         // Where a list could not be had, who is on the card is not known.
         self.last = faults.is_empty().then(|| (now, device.clone()));
+        faults.extend(fault);
         (device, faults)
     }
 
@@ -555,6 +557,7 @@ mod tests {
                 has_own_memory: true,
                 sharers: Vec::new(),
                 passed: Vec::new(),
+                fault: None,
                 unseen: None,
             };
             let device = one.put_together(told(unified), used);

@@ -5,6 +5,7 @@
 //! descriptors; the others are asked again only once in a while whether they are
 //! still of the same client.
 
+use super::bounds::{CLIENTS_MAX, Partly, READS_MAX, rooms};
 use super::counter::History;
 use super::shares::sum;
 use crate::backend::drm::card::Card;
@@ -21,9 +22,6 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// So many clients of a card are told apart: ten times what the busiest box has.
-const CLIENTS_MAX: usize = 20_000;
 
 /// How long a descriptor is believed to be of the client that it was of.
 pub(super) const BELIEVED: Duration = Duration::from_secs(10);
@@ -108,6 +106,10 @@ pub(super) struct Look<'a> {
     before: Sight,
     sight: Sight,
     unseen: Option<String>,
+    partly: Partly,
+    person: &'a dyn Fn(&ProcessKey) -> Option<u32>,
+    /// So many more clients each person has room for.
+    rooms: BTreeMap<Option<u32>, usize>,
 }
 
 impl<'a> Look<'a> {
@@ -115,6 +117,7 @@ impl<'a> Look<'a> {
         root: &'a Path,
         card: &'a Card,
         now: &'a dyn Fn() -> Instant,
+        person: &'a dyn Fn(&ProcessKey) -> Option<u32>,
         before: Sight,
     ) -> Self {
         Self {
@@ -125,35 +128,60 @@ impl<'a> Look<'a> {
             before,
             sight: Sight::default(),
             unseen: None,
+            partly: Partly::default(),
+            person,
+            rooms: BTreeMap::new(),
         }
     }
 
     /// Looks at these: first at those that clients were read by, so that the
-    /// others need not be read. Also tells why there may be more.
-    pub(super) fn all(mut self, places: &[Place]) -> (Sight, Option<String>) {
+    /// others need not be read. Also tells of which processes not all was read, and why
+    /// there may be more.
+    pub(super) fn all(mut self, places: &[Place]) -> (Sight, Partly, Option<String>) {
+        self.rooms = rooms(places, self.person, CLIENTS_MAX);
         let clients = self.before.clients.values();
         let readers: BTreeSet<Place> = clients.map(|client| client.by).collect();
-        let (readers, others): (Vec<&Place>, Vec<&Place>) =
+        let (readers, mut others): (Vec<&Place>, Vec<&Place>) =
             places.iter().partition(|place| readers.contains(place));
         for place in readers {
             self.read(*place);
         }
+        if others.len() > READS_MAX {
+            // Those that were never read come first, then those that wait longest.
+            others.sort_by_key(|place| self.before.seen.get(*place).map(|seen| seen.at));
+        }
+        let mut reads: BTreeMap<ProcessKey, usize> = BTreeMap::new();
         for place in others {
-            if !self.is_believed(place) {
+            if self.is_believed(place) {
+                continue;
+            }
+            let reads = reads.entry(place.0).or_default();
+            if *reads < READS_MAX {
+                *reads += 1;
                 self.read(*place);
+            } else if !self.takes_over(place) {
+                self.partly.waiting.insert(place.0);
             }
         }
-        (self.sight, self.unseen)
+        (self.sight, self.partly, self.unseen)
     }
 
     /// Whether it is known without reading whose this descriptor is.
     fn is_believed(&mut self, place: &Place) -> bool {
+        let is_young = self
+            .before
+            .seen
+            .get(place)
+            .is_some_and(|seen| (self.now)().saturating_duration_since(seen.at) < BELIEVED);
+        is_young && self.takes_over(place)
+    }
+
+    /// Keeps what a descriptor was when it was last read, where that is known and its
+    /// client was found.
+    fn takes_over(&mut self, place: &Place) -> bool {
         let Some(seen) = self.before.seen.get(place) else {
             return false;
         };
-        if (self.now)().saturating_duration_since(seen.at) >= BELIEVED {
-            return false;
-        }
         if let What::Client(id) = seen.what {
             // Its client was not found where it was: perhaps it is here.
             let Some(client) = self.sight.clients.get_mut(&id) else {
@@ -207,10 +235,12 @@ impl<'a> Look<'a> {
             client.holders.insert(place.0);
             return;
         }
-        if self.sight.clients.len() >= CLIENTS_MAX {
-            self.unseen = Some(format!("only {CLIENTS_MAX} clients are looked at"));
+        let room = self.rooms.entry((self.person)(&place.0)).or_default();
+        if *room == 0 {
+            self.partly.overfull.insert(place.0);
             return;
         }
+        *room -= 1;
         let history = match self.before.clients.remove(&id) {
             Some(before) => before.history.next(told, at, self.driver),
             None => History::first(told, at),

@@ -106,9 +106,8 @@ impl Origins {
         }
     }
 
-    /// Takes over which processes hold each client now.
+    /// Takes over which processes hold each client now, of those that were identified.
     pub(super) fn follow(&mut self, card: &Card, held: &BTreeMap<Id, &BTreeSet<ProcessKey>>) {
-        self.identify(held.values().copied().flatten());
         let is_new = |(id, holders): (&Id, &&BTreeSet<ProcessKey>)| {
             let is_unknown = id.number().is_some() && !self.clients.contains_key(id);
             is_unknown && !self.users(holders).is_empty()
@@ -245,9 +244,16 @@ impl Origins {
         oldest.copied().filter(|_| are_known)
     }
 
+    /// The person that a process belongs to, as far as that is known: what one opens leaves
+    /// others their room.
+    pub(super) fn person(&self, key: &ProcessKey) -> Option<u32> {
+        let account = self.holders.get(key)?.account;
+        Some(self.people.person(account).unwrap_or(account.user))
+    }
+
     /// Looks at holders that were not seen before. A process keeps the account that it was
     /// first seen with: one that becomes another user is the same.
-    fn identify<'a>(&mut self, holders: impl Iterator<Item = &'a ProcessKey>) {
+    pub(super) fn identify<'a>(&mut self, holders: impl Iterator<Item = &'a ProcessKey>) {
         let mut before = std::mem::take(&mut self.holders);
         for key in holders {
             if self.holders.contains_key(key) {

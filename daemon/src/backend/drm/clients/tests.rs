@@ -227,6 +227,7 @@ fn what_a_process_does_on_a_card_is_told_whole() {
         has_own_memory: true,
         sharers: Vec::new(),
         passed: Vec::new(),
+        fault: None,
         unseen: None,
     };
     assert_eq!(stage.next(), expected);

@@ -48,6 +48,7 @@ fn who_has_a_card_open_whose_driver_tells_nothing_uses_it_and_no_more_is_known()
             has_own_memory: false,
             sharers: Vec::new(),
             passed: Vec::new(),
+            fault: None,
             unseen: None,
         };
         assert_eq!(stage.next(), expected, "{driver}");
