@@ -352,7 +352,7 @@ pub enum Ending {
     Uninterruptible(Stuck),
     /// It had ended already, and goes when its parent asks how.
     Zombie(Reaper),
-    /// The kernel refused; says how.
+    /// The kernel refused, or a signal after the first was withheld; says why.
     Failed(String),
 }
 

@@ -212,11 +212,12 @@ impl<'a> Act<'a> {
         // Each is looked at once more before its signal. But of one that came since
         // the plan, and has ended or may not be ended, this says so before it counts
         // as somebody to wait for.
-        self.objection(target, &now).map_or(Ok(open), Err)
+        self.objection(target, &now, open.had_signal())
+            .map_or(Ok(open), Err)
     }
 
     /// Why this process, as it is now, gets no signal.
-    fn objection(&self, target: &KillTarget, now: &Candidate) -> Option<Ending> {
+    fn objection(&self, target: &KillTarget, now: &Candidate, had_signal: bool) -> Option<Ending> {
         let roles = self.means.authority.roles();
         let operators = self.means.authority.operators();
         let again = Again {
@@ -228,6 +229,8 @@ impl<'a> Act<'a> {
             person: self.word.person,
             protection: &self.means.authority.protection(),
             uses_gpu: self.uses_gpu(target.key),
+            used_gpu_itself: self.uses.contains(&target.key),
+            had_signal,
         };
         objection(target, now, &again)
     }
@@ -237,7 +240,7 @@ impl<'a> Act<'a> {
     fn spares(&self, target: &Target) -> Option<Ending> {
         let key = target.key();
         match self.means.crowds.one(key.pid) {
-            Ok(now) => self.objection(target.planned(), &now),
+            Ok(now) => self.objection(target.planned(), &now, target.had_signal()),
             Err(error) => Some(Ending::Unclear(format!("it cannot be read: {error}"))),
         }
     }
@@ -248,20 +251,21 @@ impl<'a> Act<'a> {
     fn spare(&mut self, step: usize) {
         for position in 0..self.targets.len() {
             if self.targets.get(position).is_some_and(|it| it.awaits(step)) {
-                self.recheck(position);
+                self.recheck(position, step);
             }
         }
     }
 
-    /// Looks at one target once more; false where it gets nothing any more.
-    fn recheck(&mut self, position: usize) -> bool {
+    /// Looks at one target once more before the signal of this step; false where it gets
+    /// nothing any more.
+    fn recheck(&mut self, position: usize, step: usize) -> bool {
         let target = self.targets.get(position);
         let Some(why) = target.and_then(|target| self.spares(target)) else {
             return true;
         };
         if let Some(target) = self.targets.get_mut(position) {
             tracing::warn!(pid = target.key().pid, ?why, "gets no signal any more");
-            let ending = target.is_spared(why);
+            let ending = target.is_spared(why, step);
             self.told.ended(target, ending);
         }
         false

@@ -1,10 +1,13 @@
 //! What keeps people's work and is none itself: shells, terminals, servers of
 //! sessions. A process can call itself what it likes, so that its executable
-//! has to agree with its name where that is known. Names are the kernel's, of
+//! has to agree with its name where that is known. A person's own file counts only
+//! while its process leads its session, or its process group on a terminal, as the
+//! server of a multiplexer and an interactive shell do. Names are the kernel's, of
 //! which it keeps 15 bytes.
 
 use super::Kin;
 use super::script::script;
+use crate::kill::protected::is_the_systems;
 
 /// Programs that run one command for whoever calls them. A service may need one
 /// for that, so that they make no jobs of a service's parts.
@@ -257,7 +260,26 @@ pub(crate) fn is_notebook_server(process: &Kin) -> bool {
 
 fn is_named(process: &Kin, names: &[&str]) -> bool {
     names.contains(&process.name.as_str())
-        && program(process).is_none_or(|program| may_be_called(program, &process.name))
+        && program(process).is_none_or(|program| {
+            may_be_called(program, &process.name)
+                && (is_installed_by_people(program) || is_of_the_system(process) || leads(process))
+        })
+}
+
+/// Whether this program is a person's own file as a rule: an interpreter, or an editor.
+fn is_installed_by_people(program: &str) -> bool {
+    is_interpreter(program) || NOTEBOOK_SERVERS.contains(&cut(program))
+}
+
+/// Whether its executable lies where root alone writes.
+fn is_of_the_system(process: &Kin) -> bool {
+    let path = process.executable.as_deref();
+    path.is_some_and(is_the_systems)
+}
+
+/// Whether others may run below it as their session or as commands of a shell.
+fn leads(process: &Kin) -> bool {
+    process.leads_its_session() || (process.on_terminal && process.group == process.key.pid)
 }
 
 /// Whether this executable's process is a keeper where it is called so.

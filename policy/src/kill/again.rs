@@ -4,7 +4,7 @@
 use super::belongs::{container_key, keeps_work};
 use super::people::{names, whom_to_ask};
 use super::plan::reaper;
-use super::protected::{Protection, protection};
+use super::protected::{Protection, may_be_hosts_file, protection};
 use super::{Candidate, Crowd};
 use crate::access::{Caller, Operation, Roles, Ruling, Uids, check};
 use gpukill_proto::holders::ProcessState;
@@ -30,6 +30,10 @@ pub struct Again<'a> {
     pub person: Option<u32>,
     /// Whether it, or in a wider scope one of its like, still uses a device.
     pub uses_gpu: bool,
+    /// Whether it used a device itself when the plan was carried out.
+    pub used_gpu_itself: bool,
+    /// Whether it had a signal already.
+    pub had_signal: bool,
 }
 
 /// Whether `now`, which was read after a handle on the process was opened, may get
@@ -108,15 +112,25 @@ fn protected(target: &KillTarget, now: &Candidate, again: &Again<'_>) -> Option<
             Ending::Protected(why)
         });
     }
-    // A process can call itself something else at any time, and as often as it likes.
-    let executes_another = again
-        .before
-        .is_none_or(|it| it.kin.executable != now.kin.executable);
-    let may_be_another = is_renamed && executes_another;
-    ((may_be_another || !target.named) && keeps_work(now)).then(|| {
+    becomes_keeper(target, now, again).then(|| {
         let name = &now.kin.name;
         Ending::Changed(format!("it is {name} now, which keeps people's work"))
     })
+}
+
+/// Whether a process that a scope merely reached keeps people's work by now. A process that
+/// was named, that uses a device or that had a signal is the same process whatever it
+/// executes since, and so is one that the guard ends: else it would save itself by executing
+/// a program that is called so.
+fn becomes_keeper(target: &KillTarget, now: &Candidate, again: &Again<'_>) -> bool {
+    let is_meant_itself = target.named || again.used_gpu_itself;
+    if is_meant_itself || again.had_signal || again.person.is_some() {
+        return false;
+    }
+    let executes_another = again
+        .before
+        .is_none_or(|it| it.kin.executable != now.kin.executable);
+    keeps_work(now) && (!executes_another || may_be_hosts_file(now))
 }
 
 fn not_theirs(target: &KillTarget, now: &Candidate, again: &Again<'_>) -> Option<Ending> {

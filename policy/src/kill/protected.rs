@@ -228,6 +228,15 @@ pub(super) fn agrees(kin: &Kin, is_such: impl Fn(&str) -> bool) -> bool {
     is_called_so && is_the_systems(path)
 }
 
+/// Whether it may execute a file of the host, in a directory of the system's. A person
+/// chooses files at any path in a mount namespace, which takes a user namespace of theirs.
+pub(super) fn may_be_hosts_file(process: &Candidate) -> bool {
+    let has_host_users = name_facts(process).has_host_users() != Some(false);
+    let is_host_file = name_facts(process).is_host_file != Some(false);
+    let path = program_path(&process.kin);
+    has_host_users && is_host_file && path.is_none_or(is_the_systems)
+}
+
 /// What it executes, whether or not that was replaced since.
 fn program_path(kin: &Kin) -> Option<&str> {
     let path = kin.executable.as_deref()?;

@@ -23,6 +23,8 @@ mod frozen;
 
 mod recycled;
 
+pub(crate) mod reexec;
+
 mod bomb;
 
 mod fuse;

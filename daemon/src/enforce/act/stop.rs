@@ -73,7 +73,7 @@ impl Act<'_> {
                 break;
             }
             // Others may have let one go on that was stopped.
-            if (target.is_stopped() || self.recheck(position))
+            if (target.is_stopped() || self.recheck(position, step))
                 && let Some(target) = self.targets.get_mut(position)
             {
                 target.stop(&self.means.frozen);

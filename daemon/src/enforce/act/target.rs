@@ -102,6 +102,11 @@ impl Target {
         &self.signals
     }
 
+    /// Whether it had a signal.
+    pub(super) fn had_signal(&self) -> bool {
+        self.first_at.is_some()
+    }
+
     /// Whether something may still become of it.
     pub(super) fn is_left(&self) -> bool {
         !self.is_settled
@@ -210,22 +215,34 @@ impl Target {
         self.stopped = None;
     }
 
-    /// It may not get its next signal, for this reason: what is to be told of it.
-    pub(super) fn is_spared(&mut self, why: Ending) -> Ending {
+    /// It may not get the signal of this step, for this reason: what is to be told of it.
+    pub(super) fn is_spared(&mut self, why: Ending, step: usize) -> Ending {
         if self.has_ended() {
             return self.end();
         }
-        match (self.last, self.first_at) {
+        self.settle();
+        match (self.last, self.signal(step)) {
             // It is there, and got this: that nothing was sent would be untrue.
-            (Some(signal), Some(first)) => {
-                self.settle();
-                Ending::Survived(signal, whole_milliseconds(first.elapsed()))
+            (Some(last), Some(next)) => {
+                let why = in_words(&why);
+                Ending::Failed(format!("{next} withheld: {why}; it goes on after {last}"))
             }
-            (_, _) => {
-                self.settle();
-                why
-            }
+            (_, _) => why,
         }
+    }
+}
+
+/// Why a signal is withheld.
+fn in_words(why: &Ending) -> String {
+    match why {
+        Ending::Protected(why)
+        | Ending::Changed(why)
+        | Ending::Unclear(why)
+        | Ending::Failed(why) => why.clone(),
+        Ending::Denied(ask) => format!("ask {ask}"),
+        Ending::Zombie(_) => "it is a zombie".to_owned(),
+        Ending::Gone | Ending::Ended(..) => "it has ended".to_owned(),
+        Ending::Survived(..) | Ending::Uninterruptible(_) => "it goes on".to_owned(),
     }
 }
 
@@ -391,9 +408,26 @@ mod tests {
         let mut target = waited(target);
         let why = Ending::Protected("the admin says so".into());
         assert!(matches!(
-            target.is_spared(why),
+            target.is_spared(why, 1),
             Ending::Ended(KillSignal::Terminate, _)
         ));
+    }
+
+    #[test]
+    fn a_withheld_signal_is_told_with_its_reason() {
+        let actor = Actor::run("trap '' TERM; echo; while :; do sleep 1; done");
+        let mut target = actor.planned(&[KillSignal::Terminate, KillSignal::Kill]);
+        assert!(!target.had_signal());
+        assert_eq!(target.send(0), Sent::Yes);
+        assert!(target.had_signal());
+        let why = Ending::Changed("it runs as uid 0 now".into());
+        let told = "SIGKILL withheld: it runs as uid 0 now; it goes on after SIGTERM";
+        assert_eq!(target.is_spared(why, 1), Ending::Failed(told.into()));
+        assert!(!target.is_left());
+        // Before the first signal it is told as it is.
+        let mut target = actor.planned(TERM);
+        let why = Ending::Denied("root".into());
+        assert_eq!(target.is_spared(why.clone(), 0), why);
     }
 
     #[test]

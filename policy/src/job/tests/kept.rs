@@ -220,3 +220,31 @@ fn units_that_keep_peoples_work_are_no_jobs() {
         assert!(!keeps(&unit(name, manager)), "{name}");
     }
 }
+
+#[test]
+fn a_persons_own_file_keeps_work_only_where_it_leads_a_session_or_a_group_on_a_terminal() {
+    let of = |path: &str, group: u32, session: u32, on_terminal: bool| {
+        let name = path.rsplit('/').next().unwrap();
+        is_keeper(&Kin {
+            group,
+            session,
+            on_terminal,
+            ..executing(9, name, path)
+        })
+    };
+    for name in ["tmux", "screen", "bash", "sudo"] {
+        let own = format!("/home/alice/bin/{name}");
+        assert!(of(&format!("/usr/bin/{name}"), 1, 1, false), "{name}");
+        assert!(of(&format!("/usr/local/bin/{name}"), 1, 1, false), "{name}");
+        assert!(!of(&own, 1, 1, false), "{name}");
+        assert!(!of(&own, 9, 1, false), "{name}");
+        assert!(!of(&own, 1, 1, true), "{name}");
+        // A server, the shell of a pane, and a shell on a terminal.
+        assert!(of(&own, 9, 9, false), "{name}");
+        assert!(of(&own, 9, 9, true), "{name}");
+        assert!(of(&own, 9, 1, true), "{name}");
+    }
+    // Editors are installed by their users, as a rule.
+    assert!(of("/home/alice/Applications/cursor", 1, 1, false));
+    assert!(of("/snap/code/1/usr/share/code/code", 1, 1, false));
+}

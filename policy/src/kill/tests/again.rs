@@ -43,7 +43,17 @@ fn look(
     caller: &Caller,
     uses_gpu: bool,
 ) -> Option<Ending> {
-    let again = Again {
+    objection(target, now, &context(scene, target, caller, uses_gpu))
+}
+
+/// What the second look at this target goes by, before its first signal.
+fn context<'a>(
+    scene: &'a Scene,
+    target: &KillTarget,
+    caller: &'a Caller,
+    uses_gpu: bool,
+) -> Again<'a> {
+    Again {
         caller,
         roles: &scene.roles,
         operators: "gpukill-operators",
@@ -52,8 +62,9 @@ fn look(
         before: scene.crowd.get(&target.key.pid),
         person: None,
         uses_gpu,
-    };
-    objection(target, now, &again)
+        used_gpu_itself: false,
+        had_signal: false,
+    }
 }
 
 #[test]
@@ -123,16 +134,16 @@ fn each_change_since_the_plan_keeps_the_signal_back() {
             changed("it is Xorg now: it is a display server: it ends with its session"),
         ),
         (
-            "it executes a login service as a person",
-            objected(300, |now| {
+            "what is reached executes a login service as a person",
+            objected(301, |now| {
                 now.kin.name = "agetty".into();
                 now.kin.executable = Some("/usr/sbin/agetty".into());
             }),
             changed("it is agetty now, which keeps people's work"),
         ),
         (
-            "it executes a shell",
-            objected(300, |now| {
+            "what is reached executes a shell",
+            objected(301, |now| {
                 now.kin.name = "bash".into();
                 now.kin.executable = Some("/usr/bin/bash".into());
             }),
@@ -149,6 +160,97 @@ fn each_change_since_the_plan_keeps_the_signal_back() {
     for (what, found, expected) in cases {
         assert_eq!(found, expected, "{what}");
     }
+}
+
+/// Executes this file, and is called so.
+fn executes(now: &mut Candidate, path: &str) {
+    now.kin.name = path.rsplit('/').next().unwrap().into();
+    now.kin.executable = Some(path.into());
+    now.program = Reading::Failed("not asked for".into());
+}
+
+#[test]
+fn nobody_saves_a_process_that_was_meant_by_executing_what_keeps_work() {
+    let scene = scene();
+    let root = caller(0, &[]);
+    let paths = [
+        "/home/alice/bin/tmux",
+        "/usr/bin/tmux",
+        "/usr/bin/screen",
+        "/usr/bin/bash",
+        "/usr/bin/sudo",
+    ];
+    // By name, as the user of a GPU, and after a signal; as the guard does, too.
+    let cases = [
+        (300, false, false, None),
+        (301, true, false, None),
+        (301, false, true, None),
+        (301, false, false, Some(BOB)),
+    ];
+    for path in paths {
+        for (pid, used_gpu_itself, had_signal, person) in cases {
+            let target = target(&scene, pid);
+            let mut now = scene.crowd[&pid].clone();
+            executes(&mut now, path);
+            let again = Again {
+                used_gpu_itself,
+                had_signal,
+                person,
+                ..context(&scene, &target, &root, true)
+            };
+            assert_eq!(objection(&target, &now, &again), None, "{path} {again:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_scope_reached_is_left_alone_where_it_keeps_work_by_a_file_of_the_host() {
+    let ended = |change: fn(&mut Candidate)| objected(301, change).is_none();
+    assert!(!ended(|now| executes(now, "/usr/bin/tmux")));
+    assert!(!ended(|now| executes(now, "/usr/bin/bash")));
+    assert!(ended(|now| executes(now, "/home/alice/bin/tmux")));
+    assert!(ended(|now| executes(now, "/home/alice/usr/bin/bash")));
+    // In a mount namespace of her own.
+    assert!(ended(|now| {
+        executes(now, "/usr/bin/tmux");
+        now.kin.maker = Some(ALICE);
+        now.namespace_owner = Reading::Value(Some(ALICE));
+    }));
+    assert!(ended(|now| {
+        executes(now, "/usr/bin/tmux");
+        now.program = Reading::Value(ProgramOrigin::Elsewhere);
+    }));
+}
+
+#[test]
+fn root_and_operators_end_a_process_that_executes_su() {
+    let scene = scene();
+    let target = target(&scene, 300);
+    let mut now = scene.crowd[&300].clone();
+    executes(&mut now, "/usr/bin/su");
+    now.uids = Reading::Value(Uids {
+        real: ALICE,
+        effective: 0,
+        saved: 0,
+    });
+    let denied = Ending::Denied("someone in group gpukill-operators".into());
+    for had_signal in [false, true] {
+        let objected = |caller: &Caller| {
+            let again = Again {
+                had_signal,
+                ..context(&scene, &target, caller, true)
+            };
+            objection(&target, &now, &again)
+        };
+        assert_eq!(objected(&caller(0, &[])), None);
+        assert_eq!(objected(&olga()), None);
+        assert_eq!(objected(&caller(ALICE, &[])), Some(denied.clone()));
+    }
+    // As a process of root's alone it is the system's.
+    now.uids = Reading::Value(Uids::all(0));
+    let changed = Ending::Changed("it runs as uid 0 now".into());
+    let found = look(&scene, &target, &now, &caller(0, &[]), true);
+    assert_eq!(found, Some(changed));
 }
 
 #[test]

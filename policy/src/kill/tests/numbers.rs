@@ -29,6 +29,8 @@ fn objected_to_change(
         before: Some(before),
         person,
         uses_gpu: true,
+        used_gpu_itself: false,
+        had_signal: false,
     };
     objection(&target, now, &again)
 }
