@@ -95,8 +95,8 @@ impl Memory {
         acts && by.is_some_and(|(rule, print)| is_current(book, rule, *print))
     }
 
-    /// Signals are about to be sent: whatever happens from here on, this job is not
-    /// ended a second time.
+    /// Signals are about to be sent: whatever happens from here on, a process that had them
+    /// is chosen again only after a while.
     pub fn begins(&mut self, ending: &Ending) {
         if let Some(ended) = self.ended.get_mut(&ending.job) {
             ended.progress = Progress::Began;
@@ -149,8 +149,7 @@ impl Memory {
         snoozer: Snoozer<'_>,
         at: Timestamp,
     ) -> Result<Vec<GuardRecord>, NotSnoozed> {
-        let has = |it: &Ended| it.all().any(|process| *process == snoozer.process);
-        let is_ended = |it: &Ended| it.progress.had_signals() && has(it);
+        let is_ended = |it: &Ended| it.has_signalled(&snoozer.process);
         if self.ended.values().any(is_ended) {
             return Err(NotSnoozed::TooLate);
         }
@@ -262,7 +261,7 @@ impl Memory {
     #[must_use]
     pub fn at_rest(self) -> Self {
         let mut ended = self.ended;
-        ended.retain(|_, it| it.progress.had_signals());
+        ended.retain(|_, it| it.progress.had_signals() || !it.survivors.is_empty());
         Self {
             ended,
             breaker: self.breaker,

@@ -86,6 +86,11 @@ impl Breaker {
         self.tripped_at.is_none() && most > 0 && (has_room || !ends.would_count(person, most))
     }
 
+    /// Whether a job may have its signals again that counted when it had the first.
+    pub(crate) const fn allows_again(&self, most: u32) -> bool {
+        self.tripped_at.is_none() && most > 0
+    }
+
     const fn of(&self, counted: Counted) -> &Ends {
         match counted {
             Counted::Ended => &self.ended,

@@ -1,8 +1,9 @@
 //! Jobs that were ended and are there still: they are about to go, and nobody else is ended
-//! for what they hold.
+//! for what they hold. Processes that survive their signals are tried again after growing
+//! waits, and protect no other process of their job.
 
-use super::memory::JobKey;
 use super::memory::sight::Sight;
+use super::memory::{JobKey, pairs};
 use super::whose::PersonKey;
 use gpukill_proto::guard::RuleName;
 use gpukill_proto::snapshot::DeviceId;
@@ -41,6 +42,9 @@ pub(crate) struct Ended {
     /// Those that joined it while any of these was there, and are there still.
     #[serde(default)]
     pub(crate) joined: BTreeSet<Process>,
+    /// Its processes that had signals before and are there still.
+    #[serde(default, with = "pairs")]
+    pub(crate) survivors: BTreeMap<Process, Survivor>,
     /// What they used when it was ended.
     #[serde(default)]
     pub(crate) devices: BTreeSet<DeviceId>,
@@ -49,6 +53,22 @@ pub(crate) struct Ended {
 /// The processes of one user in a container; `None` of an unknown one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Part(pub(crate) Option<u32>);
+
+/// A process that is there still after its signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Survivor {
+    /// When it was chosen last.
+    pub(crate) at: Timestamp,
+    /// How often it had its signals.
+    pub(crate) tries: u32,
+}
+
+impl Survivor {
+    /// Whether it is to have its signals again.
+    fn is_due(self, now: Timestamp) -> bool {
+        self.at < now && now.since(self.at) >= GOING * (1 << self.tries.min(LONGEST_PAUSE))
+    }
+}
 
 /// How far ending a job has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -98,7 +118,44 @@ impl Ended {
         self.at >= now || now.since(self.at) < than
     }
 
-    /// All that are there still.
+    /// Whether this process may have had a signal.
+    pub(crate) fn has_signalled(&self, process: &Process) -> bool {
+        self.survivors.contains_key(process) || self.is_signalling(process)
+    }
+
+    /// Whether this process may have had a signal since the job was chosen last.
+    fn is_signalling(&self, process: &Process) -> bool {
+        self.progress.had_signals() && self.all().any(|it| it == process)
+    }
+
+    /// Whether this process survived its signals, and is to have them again.
+    pub(crate) fn is_due_again(&self, process: &Process, now: Timestamp) -> bool {
+        let survivor = self.survivors.get(process);
+        survivor.is_some_and(|it| it.is_due(now)) && !self.is_signalling(process)
+    }
+
+    /// The signals were sent: processes that had them and are there still survived them.
+    /// One that joined the job later had none.
+    fn settle(&mut self) {
+        self.progress = Progress::Over;
+        self.joined.clear();
+        for process in std::mem::take(&mut self.processes) {
+            let before = self.survivors.get(&process);
+            let tries = before.map_or(0, |it| it.tries).saturating_add(1);
+            let survivor = Survivor { at: self.at, tries };
+            self.survivors.insert(process, survivor);
+        }
+    }
+
+    /// So much time was nobody's.
+    pub(crate) fn moves(&mut self, ms: i64) {
+        let survivors = self.survivors.values_mut().map(|it| &mut it.at);
+        for at in survivors.chain([&mut self.at]) {
+            *at = Timestamp(at.0.saturating_add(ms));
+        }
+    }
+
+    /// All that are there still and did not survive signals before.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter().chain(&self.joined)
     }
@@ -113,8 +170,16 @@ const GOING: Duration = Duration::from_secs(60);
 /// then rounds for what was born meanwhile, and the wait for the memory.
 const UNDER_WAY: Duration = Duration::from_secs(120);
 
+/// After so long it is not waited for what came of signals: the daemon was killed before it
+/// could be written down.
+const UNTOLD: Duration = Duration::from_secs(3_600);
+
 /// Doubled so often that makes four minutes.
 const LONGEST_WAIT: u32 = 2;
+
+/// Doubled so often that makes an hour: a process that survives SIGKILL waits in the kernel
+/// as a rule, and each try is recorded.
+const LONGEST_PAUSE: u32 = 6;
 
 /// Looks who is there still: forgets a job of whose processes none is, and takes in who
 /// joins one while any is that was ended. Of a device out of sight nobody is known to be
@@ -129,13 +194,14 @@ pub(crate) fn update<'k>(
         if sight.is_of_all(&it.devices) {
             it.processes.retain(|process| there.contains(process));
             it.joined.retain(|process| there.contains(process));
+            it.survivors.retain(|process, _| there.contains(process));
         }
-        // What came of it is known: who came to it since then had no signal, and is judged
-        // as anybody else once those are gone who had.
-        if it.progress == Progress::Over {
-            it.joined.clear();
+        // What came of it is known, or will not be: the daemon was killed meanwhile.
+        let is_lost = it.progress == Progress::Began && !it.is_younger(now, UNTOLD);
+        if it.progress == Progress::Over || is_lost {
+            it.settle();
         }
-        it.all().next().is_some() || it.is_under_way(now)
+        it.all().next().is_some() || !it.survivors.is_empty() || it.is_under_way(now)
     });
     for (process, job, user) in processes {
         if let Some(it) = ended.get_mut(job)
@@ -143,6 +209,7 @@ pub(crate) fn update<'k>(
             && it.user.is_none_or(|part| part == Part(user))
             && !it.processes.is_empty()
             && !it.processes.contains(&process)
+            && !it.survivors.contains_key(&process)
         {
             it.joined.insert(process);
         }

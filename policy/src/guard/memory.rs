@@ -223,7 +223,7 @@ impl Memory {
                 clock.moves(unjudged);
             }
             for ended in self.ended.values_mut() {
-                ended.at = Timestamp(ended.at.0.saturating_add(unjudged));
+                ended.moves(unjudged);
             }
             for since in self.cooling.values_mut() {
                 *since = Timestamp(since.0.saturating_add(unjudged));

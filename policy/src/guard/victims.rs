@@ -2,6 +2,8 @@
 //! within a priority one that suffices alone, else the one that frees most; of these
 //! one that has done nothing, then the newest. Never who is protected, never a job of
 //! which a part is or is somebody else's, and nobody while another that was ended is still going.
+//! What processes hold that survived their signals counts as freed: others are ended only for
+//! what is too much without it, and the survivors are tried again where there are no others.
 
 mod candidates;
 mod told;
@@ -38,6 +40,8 @@ pub(crate) struct Chosen {
     pub(crate) runs: Vec<usize>,
     pub(crate) part: Option<Part>,
     pub(crate) victim: Victim,
+    /// These processes survived signals before.
+    pub(crate) is_repeated: bool,
 }
 
 /// Why nobody is: put in words only when they are said.
@@ -109,7 +113,8 @@ impl Ended {
         self.devices.extend(used.iter().cloned());
         let policy = scene.book.find(&rule.source);
         let rule = policy.map(|policy| (rule.clone(), scene.book.print_of(policy)));
-        let before = self.jobs.remove(job.key.as_ref());
+        let mut before = self.jobs.remove(job.key.as_ref());
+        let survivors = before.as_mut().map(|it| std::mem::take(&mut it.survivors));
         let before = before.filter(|it| it.user == chosen.part);
         let in_vain = before.as_ref().filter(|it| !it.progress.had_signals());
         let ended = EndedJob {
@@ -122,6 +127,7 @@ impl Ended {
             user: chosen.part,
             processes: chosen.runs.iter().map(|run| process(scene, *run)).collect(),
             joined: before.iter().flat_map(EndedJob::all).copied().collect(),
+            survivors: survivors.unwrap_or_default(),
             devices: used,
         };
         self.jobs.insert(JobKey::clone(&job.key), ended);
@@ -187,77 +193,82 @@ pub(crate) fn choose(scene: &Scene<'_>, held: &Held, ended: &Ended, terms: &Term
         if left_to == Some(job.key.as_ref()) {
             return Choice::NotYet;
         }
-        if let Some(going) = ended.jobs.get(job.key.as_ref()) {
-            if going.is_going(ended.at) {
-                return Choice::NotYet;
-            }
-            // Who never had a signal is chosen like anybody else.
-            if going.progress.had_signals() && held.excess != Excess::All {
-                return Choice::Nobody(Reasons(vec![Reason::IsStillThere(*position)]));
-            }
+        let was_ended = ended.jobs.get(job.key.as_ref());
+        if was_ended.is_some_and(|it| it.is_going(ended.at)) {
+            return Choice::NotYet;
         }
     }
-    let mut candidates = Vec::new();
-    // Without the jobs that a dry run would have ended it would be so much less.
-    let mut would_be_free = None;
+    let mut fresh = Vec::new();
+    let mut repeated = Vec::new();
+    // Without the jobs that a dry run would have ended it would be so much less, and without
+    // the processes that survived their signals.
+    let (mut would_be_free, mut survive) = (None, None);
+    let add = |sum: &mut Option<u64>, frees: u64| {
+        *sum = Some(sum.unwrap_or(0).saturating_add(frees));
+    };
+    // What is not known of processes may be enough.
+    let frees_at_most = |runs: &[usize]| match is_known(scene, runs, held.excess) {
+        true => frees(scene, runs, held.excess),
+        false => u64::MAX,
+    };
     for (position, runs) in &jobs {
         let job = &scene.jobs[*position];
         let was_ended = ended.jobs.get(job.key.as_ref());
-        if was_ended.is_some_and(|it| it.progress.had_signals()) {
+        let (survivors, others): (Vec<usize>, Vec<usize>) = runs
+            .iter()
+            .partition(|run| was_ended.is_some_and(|it| it.has_signalled(&process(scene, **run))));
+        if !survivors.is_empty() {
             spared.push(Reason::IsStillThere(*position));
+            add(&mut survive, frees_at_most(&survivors));
+        }
+        let is_due = |run: &usize| {
+            was_ended.is_some_and(|it| it.is_due_again(&process(scene, *run), ended.at))
+        };
+        let due_again: Vec<usize> = survivors.into_iter().filter(is_due).collect();
+        if others.is_empty() && due_again.is_empty() {
             continue;
         }
-        if let Some(why) = may_not(scene, job) {
+        let why = may_not(scene, job).or_else(|| left_alone(scene, job, mode));
+        let unread = (!is_warned(scene, job, due)).then_some("its owner cannot be warned");
+        if let Some(why) = why.or(unread) {
             spared.push(Reason::Of(*position, why));
             continue;
         }
-        if let Some(why) = left_alone(scene, job, mode) {
-            spared.push(Reason::Of(*position, why));
-            continue;
-        }
-        if !is_warned(scene, job, due) {
-            spared.push(Reason::Of(*position, "its owner cannot be warned"));
-            continue;
-        }
-        for (part, runs) in parts(scene, job, runs) {
-            let frees = frees(scene, &runs, held.excess);
+        let candidate = |part, runs: &[usize], is_repeated| Candidate {
+            job: *position,
+            part,
+            is_repeated,
+            priority: priority(scene, job),
+            frees: frees(scene, runs, held.excess),
+            is_idle: is_idle(scene, job),
+            began: began(scene, runs),
+        };
+        for (part, runs) in parts(scene, job, &others) {
             let part_of_job = (JobKey::clone(&job.key), part);
             if simulated.contains_key(&part_of_job) {
-                // What is not known of it may be enough.
-                let frees = if is_known(scene, &runs, held.excess) {
-                    frees
-                } else {
-                    u64::MAX
-                };
-                would_be_free = Some(would_be_free.unwrap_or(0_u64).saturating_add(frees));
+                add(&mut would_be_free, frees_at_most(&runs));
                 continue;
             }
-            if frees == 0 {
-                spared.push(Reason::Of(*position, "what it holds is not known"));
-                continue;
+            match candidate(part, &runs, false) {
+                candidate if candidate.frees > 0 => fresh.push(candidate),
+                _ => spared.push(Reason::Of(*position, "what it holds is not known")),
             }
-            candidates.push(Candidate {
-                job: *position,
-                part,
-                priority: priority(scene, job),
-                frees,
-                is_idle: is_idle(scene, job),
-                began: began(scene, &runs),
-            });
         }
+        let again = parts(scene, job, &due_again).into_iter();
+        let again = again.map(|(part, runs)| candidate(part, &runs, true));
+        repeated.extend(again.filter(|candidate| candidate.frees > 0));
     }
-    let excess = match would_be_free {
-        None => held.excess,
-        Some(would_be_free) => match held.excess.without(would_be_free) {
-            Some(excess) if !candidates.is_empty() => excess,
-            Some(_) | None => return Choice::NotYet,
-        },
-    };
+    let excess = [would_be_free, survive]
+        .into_iter()
+        .flatten()
+        .try_fold(held.excess, Excess::without);
+    let of_fresh = excess.and_then(|excess| best(&fresh, excess));
+    let chosen = of_fresh.or_else(|| best(&repeated, held.excess));
     let has_more_time = |job: &Job| {
         let uid = scene.people[job.person].uid;
         uid.is_some_and(|uid| snoozes.contains_key(&uid))
     };
-    match best(&candidates, excess) {
+    match chosen {
         // Who is to be ended is no other because it has more time left.
         Some(chosen)
             if has_more_time(&scene.jobs[chosen.job])
@@ -271,21 +282,32 @@ pub(crate) fn choose(scene: &Scene<'_>, held: &Held, ended: &Ended, terms: &Term
                 let part = || scene.user_in_container(*run).map(Part);
                 chosen.part.is_none() || part() == chosen.part
             };
-            let runs: Vec<usize> = job.runs.iter().copied().filter(is_of_part).collect();
+            let was_ended = ended.jobs.get(job.key.as_ref());
+            let is_meant = |run: &usize| {
+                let process = process(scene, *run);
+                match chosen.is_repeated {
+                    true => was_ended.is_some_and(|it| it.is_due_again(&process, ended.at)),
+                    false => was_ended.is_none_or(|it| !it.has_signalled(&process)),
+                }
+            };
+            let runs = job.runs.iter().copied().filter(is_of_part);
+            let runs: Vec<usize> = runs.filter(is_meant).collect();
             Choice::Job(Chosen {
                 job: chosen.job,
                 victim: victim(scene, chosen, &runs),
                 runs,
                 part: chosen.part,
+                is_repeated: chosen.is_repeated,
             })
         }
+        None if survive.is_none() && would_be_free.is_some() => Choice::NotYet,
         None => Choice::Nobody(Reasons(spared)),
     }
 }
 
 /// The runs by which a job is known, apart by user where several share its container.
 fn parts(scene: &Scene<'_>, job: &Job, runs: &[usize]) -> BTreeMap<Option<Part>, Vec<usize>> {
-    if !scene.is_shared(job) {
+    if !runs.is_empty() && !scene.is_shared(job) {
         return [(None, runs.to_vec())].into();
     }
     let mut parts: BTreeMap<Option<Part>, Vec<usize>> = BTreeMap::new();

@@ -278,17 +278,19 @@ impl<'l> Look<'l, '_> {
         if !self.is_dry_run() && ended.under_way(&person) >= MAX_UNDER_WAY {
             return clock.looks_anew();
         }
-        if !self.breaker.allows(counted, &person, most) {
+        let is_repeated = chosen.is_repeated && self.breaker.allows_again(most);
+        if !is_repeated && !self.breaker.allows(counted, &person, most) {
             if let Some(ended) = self.breaker.trip(counted, most, at) {
                 self.record(subject, GuardStep::Tripped { ended }, clock);
             }
             // A dry run goes on, and tells of all; else nobody is ended any more.
             if !self.is_dry_run() {
-                clock.looks_anew();
-                return;
+                return clock.looks_anew();
             }
         }
-        self.breaker.add(counted, person, at);
+        if !is_repeated {
+            self.breaker.add(counted, person, at);
+        }
         clock.ended(at);
         if self.is_dry_run() {
             let processes = chosen.runs.iter().map(|run| process(self.scene, *run));

@@ -66,25 +66,102 @@ fn a_job_that_was_chosen_and_never_begun_is_chosen_again_after_a_minute() {
     }
 }
 
-#[test]
-fn a_job_whose_signals_began_is_never_chosen_again_wherever_the_daemon_was_killed() {
-    for mode in [GuardMode::Soft, GuardMode::Enforce] {
-        for acted in [None, Some(0), Some(1)] {
-            let (mut guard, mut world, ending) = chosen(mode);
-            assert!(guard.memory.may_begin(&guard.book, &ending));
+/// Begins what is chosen, and settles it with this outcome right away. When jobs are chosen
+/// in so many looks, and which of their processes.
+fn ended_in_vain(guard: &mut Guard, world: &mut World, looks: usize) -> Vec<(i64, Vec<u32>)> {
+    let mut chosen = Vec::new();
+    let from = world.now.0;
+    for _ in 0..looks {
+        let judged = judge(&guard.book, &mut guard.memory, &world.bucket(TEN_SECONDS));
+        for ending in guard.memory.endings(&judged.records) {
             guard.memory.begins(&ending);
-            reads_again(&mut guard);
-            assert!(!guard.memory.may_begin(&guard.book, &ending), "{mode:?}");
-            if let Some(ended) = acted {
-                let came = (came(&ending, ended), Signals::Sent);
-                let record = guard.memory.acted(&ending, came, world.now);
-                assert_eq!(record.step.name(), "acted");
-                reads_again(&mut guard);
-            }
-            let again = chosen_again(&mut guard, &mut world, 200);
-            assert_eq!(again, [0; 0], "{mode:?} {acted:?}");
+            let came = (came(&ending, 0), Signals::Sent);
+            let _ = guard.memory.acted(&ending, came, world.now);
+            reads_again(guard);
+            let pids = ending.processes.iter().map(|(pid, _)| *pid).collect();
+            chosen.push(((ending.record.at.0 - from) / 1_000, pids));
         }
     }
+    chosen
+}
+
+/// As [`chosen`], and the job goes on after its signals.
+fn survived(mode: GuardMode) -> (Guard, World) {
+    let (mut guard, world, ending) = chosen(mode);
+    assert!(guard.memory.may_begin(&guard.book, &ending));
+    guard.memory.begins(&ending);
+    let came = (came(&ending, 0), Signals::Sent);
+    let record = guard.memory.acted(&ending, came, world.now);
+    assert_eq!(record.step.name(), "acted");
+    reads_again(&mut guard);
+    (guard, world)
+}
+
+#[test]
+fn a_job_whose_signals_began_is_not_chosen_again_soon_wherever_the_daemon_was_killed() {
+    for mode in [GuardMode::Soft, GuardMode::Enforce] {
+        let (mut guard, mut world, ending) = chosen(mode);
+        assert!(guard.memory.may_begin(&guard.book, &ending));
+        guard.memory.begins(&ending);
+        reads_again(&mut guard);
+        assert!(!guard.memory.may_begin(&guard.book, &ending), "{mode:?}");
+        let again = chosen_again(&mut guard, &mut world, 359);
+        assert_eq!(again, [0; 0], "{mode:?}");
+        // What came of it is never told: it is not left alone for good.
+        let again = ended_in_vain(&mut guard, &mut world, 3);
+        assert_eq!(again.len(), 1, "{mode:?} {again:?}");
+    }
+}
+
+#[test]
+fn processes_that_survive_their_signals_are_tried_again_after_ever_longer_waits() {
+    for mode in [GuardMode::Soft, GuardMode::Enforce] {
+        let (mut guard, mut world) = survived(mode);
+        let again = ended_in_vain(&mut guard, &mut world, 1_500);
+        let mut waits: Vec<i64> = again.windows(2).map(|two| two[1].0 - two[0].0).collect();
+        waits.insert(0, again[0].0);
+        // One look more tells that it still holds.
+        let expected = [120, 240, 480, 960, 1_920, 3_840, 3_840];
+        let is_near = |(wait, least): (&i64, &i64)| (*least..=least + 20).contains(wait);
+        assert!(
+            waits.len() >= expected.len() && waits.iter().zip(&expected).all(is_near),
+            "{mode:?} {waits:?}"
+        );
+        assert!(again.iter().all(|(_, pids)| pids == &[100]), "{again:?}");
+        // It counted once, so that a process that nobody can end stops no guard.
+        assert_eq!(guard.memory.tripped_at(), None);
+    }
+}
+
+#[test]
+fn a_survivor_protects_no_other_process_of_its_job() {
+    for mode in [GuardMode::Soft, GuardMode::Enforce] {
+        let (mut guard, mut world) = survived(mode);
+        assert_eq!(ended_in_vain(&mut guard, &mut world, 4), []);
+        world.start(101, "bob").uses(0, 12, 50).job("tree 99");
+        world.start(102, "bob").uses(0, 10, 50).job("tree 99");
+        let again = ended_in_vain(&mut guard, &mut world, 5);
+        let [(_, pids)] = &again[..] else {
+            panic!("{mode:?} {again:?}")
+        };
+        // The survivor has its wait.
+        assert_eq!(pids, &[101, 102], "{mode:?}");
+    }
+}
+
+#[test]
+fn others_are_ended_for_what_is_too_much_without_a_survivor() {
+    let (mut guard, mut world) = survived(GuardMode::Enforce);
+    // The survivor holds 21 GiB of 20.
+    world.start(200, "bob").uses(0, 19, 50).job("tree 200");
+    let before = world.now;
+    let again = ended_in_vain(&mut guard, &mut world, 60);
+    assert!(again.iter().all(|(_, pids)| pids == &[100]), "{again:?}");
+    assert!(before < world.now && !again.is_empty());
+    world.start(201, "bob").uses(0, 7, 50).job("tree 201");
+    let again = ended_in_vain(&mut guard, &mut world, 6);
+    let pids: Vec<_> = again.iter().map(|(_, pids)| pids.clone()).collect();
+    assert_eq!(pids, [[201]]);
 }
 
 #[test]

@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 pub(super) struct Candidate {
     pub(super) job: usize,
     pub(super) part: Option<Part>,
+    /// Its processes survived signals before.
+    pub(super) is_repeated: bool,
     pub(super) priority: u8,
     /// In the unit of what is too much.
     pub(super) frees: u64,

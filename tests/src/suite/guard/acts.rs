@@ -27,6 +27,8 @@ mod services;
 
 mod stubborn;
 
+mod survivors;
+
 mod told;
 
 mod warned;
