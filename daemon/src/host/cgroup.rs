@@ -72,6 +72,21 @@ impl Group {
         }
     }
 
+    /// Its path is longer than the kernel tells (`PATH_MAX`, in `proc_cgroup_show` of
+    /// `kernel/cgroup/cgroup.c`). A scheduler, a container manager and systemd make short
+    /// ones: only a user makes so long a one, below what was left to them, and must not
+    /// thereby be out of reach of the rules. It counts as in nothing, and is ended with its
+    /// own tree alone.
+    pub(super) const fn too_deep() -> Self {
+        Self {
+            container: Reading::Value(None),
+            unit: Reading::Value(None),
+            session: Reading::Value(None),
+            scheduler: Reading::Value(None),
+            slice: None,
+        }
+    }
+
     /// What this cgroup text tells.
     pub(super) fn parse(text: &str, view: View) -> Self {
         // Version 1 has a line for each controller, version 2 one, a hybrid both.

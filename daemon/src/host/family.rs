@@ -10,6 +10,7 @@ use gpukill_policy::job::{Ancestors, Kin};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::text::visible;
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -118,10 +119,18 @@ pub(super) fn kin(pid: u32, stat: &Stat, uid: Option<u32>) -> Kin {
 
 /// Where the process of this directory runs, by its control groups.
 pub(super) fn group(directory: &Path, view: View) -> Group {
-    read_at_most(&directory.join("cgroup"), CGROUP_MAX).map_or_else(
-        |error| Group::unknown(&failed(error)),
-        |text| Group::parse(&String::from_utf8_lossy(&text), view),
-    )
+    group_of(read_at_most(&directory.join("cgroup"), CGROUP_MAX), view)
+}
+
+/// Where a process runs whose control groups were read so.
+fn group_of(read: io::Result<Vec<u8>>, view: View) -> Group {
+    match read {
+        Ok(text) => Group::parse(&String::from_utf8_lossy(&text), view),
+        Err(error) if error.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) => {
+            Group::too_deep()
+        }
+        Err(error) => Group::unknown(&failed(error)),
+    }
 }
 
 /// What the process of this directory executes.
@@ -160,6 +169,24 @@ mod tests {
         let stat = std::fs::read(root.join(format!("{pid}/stat"))).unwrap();
         let ancestors = family(root).above(&Stat::parse(&stat).unwrap());
         ancestors.line.iter().map(|kin| kin.key.pid).collect()
+    }
+
+    #[test]
+    fn a_group_too_deep_to_be_told_is_nobodys_and_another_error_leaves_it_unknown() {
+        let read = |errno: Errno| group_of(Err(errno.into()), View::Whole);
+        let deep = read(Errno::NAMETOOLONG);
+        assert_eq!(deep.container, Reading::Value(None));
+        assert_eq!(deep.unit, Reading::Value(None));
+        assert_eq!(deep.scheduler, Reading::Value(None));
+        for errno in [Errno::IO, Errno::ACCESS, Errno::NOENT, Errno::SRCH] {
+            let unknown = read(errno);
+            let is_unknown = [
+                unknown.container.known().is_none(),
+                unknown.unit.known().is_none(),
+                unknown.scheduler.known().is_none(),
+            ];
+            assert_eq!(is_unknown, [true; 3], "{errno}");
+        }
     }
 
     #[test]
