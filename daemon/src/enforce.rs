@@ -6,6 +6,8 @@ mod ids;
 
 mod slots;
 
+mod guard_places;
+
 mod note;
 
 mod frozen;

@@ -61,6 +61,8 @@ mod acting;
 
 pub mod sentence;
 
+pub mod places;
+
 pub mod notice;
 
 pub mod replay;
@@ -78,3 +80,4 @@ pub use memory::Memory;
 pub use simulated::{SimulatedEnd, simulated_jobs};
 pub use snoozes::Grant;
 pub use warned::NotSnoozed;
+pub use whose::PersonKey;

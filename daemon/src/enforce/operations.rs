@@ -1,8 +1,10 @@
 //! What is under way, and what has become of what was.
 
+use super::guard_places::{GuardPlace, GuardPlaces};
 use super::slots::{Places, Slot, Slots};
 use super::{Owner, ids};
 use gpukill_policy::access::LimitGroup;
+use gpukill_policy::guard::PersonKey;
 use gpukill_proto::kill::{KillPlan, KillReport, OperationId, Stage};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,12 +18,11 @@ const KEEP: Duration = Duration::from_secs(600);
 /// So many that have ended are kept; then the oldest makes room.
 const MOST_ENDED: usize = 256;
 
-/// So many may be under way. Each has a thread, and sees everybody now and then. Four are
-/// the guard's, and four more at least for those with rights.
+/// So many that clients asked for may be under way. Each has a thread, and sees everybody
+/// now and then. The guard has places of its own.
 const PLACES: Places = Places {
-    most: 16,
-    reserved: 8,
-    guards: 4,
+    most: 12,
+    reserved: 4,
     of_one: 4,
 };
 
@@ -30,6 +31,7 @@ const PLACES: Places = Places {
 #[derive(Clone)]
 pub(super) struct Operations {
     slots: Slots,
+    guard_places: GuardPlaces,
     shared: Arc<Shared>,
 }
 
@@ -65,6 +67,7 @@ impl Default for Operations {
         };
         Self {
             slots: Slots::new(PLACES),
+            guard_places: GuardPlaces::default(),
             shared: Arc::new(Shared {
                 all: Mutex::new(all),
                 ended: Condvar::new(),
@@ -74,18 +77,24 @@ impl Default for Operations {
 }
 
 impl Operations {
-    /// A place for one more, if there is one.
+    /// A place for one more that a client asks for, if there is one.
     pub(super) fn place(&self, group: LimitGroup, is_privileged: bool) -> Option<Slot> {
         self.slots.take(group, is_privileged)
     }
 
-    /// Begins one, on a thread of its own, which calls `act`.
+    /// A place for one more of the guard's, against this person, if there is one.
+    pub(super) fn guard_place(&self, person: &PersonKey) -> Option<GuardPlace> {
+        self.guard_places.take(person)
+    }
+
+    /// Begins one, on a thread of its own, which calls `act`. The place is given back when
+    /// that ends.
     ///
     /// # Errors
     /// When the system gives no thread.
     pub(super) fn begin(
         &self,
-        slot: Slot,
+        place: impl Send + 'static,
         owner: Owner,
         plan: &Arc<KillPlan>,
         act: impl FnOnce(&watch::Sender<Arc<KillReport>>) + Send + 'static,
@@ -117,7 +126,7 @@ impl Operations {
             .name(format!("act-{}", id.0 % 10_000))
             .spawn(move || {
                 run(id, &report, act);
-                drop(slot);
+                drop(place);
                 operations.end(id);
             });
         match began {
@@ -368,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_users_leave_places_to_root_and_to_the_guard() {
+    fn clients_leave_places_to_root_and_all_of_the_guards_to_it() {
         let operations = Operations::default();
         let take = |group, is_privileged| {
             let places = std::iter::from_fn(|| operations.place(group, is_privileged));
@@ -378,9 +387,34 @@ mod tests {
             .map(|uid| take(LimitGroup::Person(uid), false))
             .collect();
         let root = take(LimitGroup::Person(0), true);
-        let guard = take(LimitGroup::Guard, true);
+        let guards = |operations: &Operations| -> Vec<usize> {
+            let of = |uid| {
+                let person = PersonKey::User(uid);
+                let places = std::iter::from_fn(|| operations.guard_place(&person));
+                places.collect::<Vec<_>>()
+            };
+            let places: Vec<_> = [1000, 1001, 0, 1002].map(of).into();
+            places.iter().map(Vec::len).collect()
+        };
+        let guard = guards(&operations);
         let plain: usize = plain.iter().map(Vec::len).sum();
-        assert_eq!((plain, root.len(), guard.len()), (8, 4, 4));
+        assert_eq!((plain, root.len()), (8, 4));
+        // It has as many as where no client asks for anything, and several people get some.
+        assert_eq!(guard, guards(&Operations::default()));
+        assert_eq!(guard, [4, 2, 1, 1]);
+    }
+
+    #[test]
+    fn the_guard_leaves_all_of_their_places_to_clients() {
+        let operations = Operations::default();
+        let guards = (0..100).filter_map(|uid| operations.guard_place(&PersonKey::User(uid)));
+        let guards: Vec<_> = guards.collect();
+        assert_eq!(guards.len(), 12);
+        let clients = (0..12).map(|uid| operations.place(LimitGroup::Person(uid), uid >= 8));
+        let clients: Vec<_> = clients.collect();
+        assert!(clients.iter().all(Option::is_some));
+        drop(guards);
+        assert!(operations.guard_place(&PersonKey::User(0)).is_some());
     }
 
     #[test]

@@ -20,8 +20,6 @@ use tokio::sync::oneshot;
 pub(super) const PLANNING: Places = Places {
     most: 4,
     reserved: 2,
-    // It makes its plans without.
-    guards: 0,
     of_one: 1,
 };
 

@@ -2,14 +2,14 @@
 //! asks for; but it is recorded first, or it is not done.
 
 use super::act::{Word, act};
-use super::slots::Slot;
-use super::{Caller, Enforcer, Means, Owner, look_now};
+use super::guard_places::GuardPlace;
+use super::{Enforcer, Means, Owner, look_now};
 use crate::authority::Authority;
 use crate::state::Published;
 use gpukill_policy::guard::sentence::{
     Judged, Objection, acted, objection, objection_alone, person_judged, request, signals,
 };
-use gpukill_policy::guard::{Process, Rulebook, Signals};
+use gpukill_policy::guard::{PersonKey, Process, Rulebook, Signals};
 use gpukill_policy::kill::shared::{People, narrow};
 use gpukill_policy::kill::{Seen, plan};
 use gpukill_proto::guard::{Acted, JudgedJob};
@@ -19,9 +19,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long is waited for a place, and how often is looked for one: a plan is as old as
-/// that when it is carried out, and each target is looked at again.
-const FOR_A_PLACE: Duration = Duration::from_secs(20);
+/// How long is waited for a place, and how often is looked for one. No more are chosen than
+/// have one: it is given back a moment after the guard was told what came of the last.
+const FOR_A_PLACE: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(200);
 
 /// A job that is to be ended.
@@ -60,18 +60,22 @@ impl Enforcer {
     }
 
     /// A place for it, as soon as one is free: a few jobs go at a time.
-    fn place(&self, caller: &Caller) -> Option<Slot> {
+    fn guard_place(&self, person: &PersonKey) -> Option<GuardPlace> {
         let until = Instant::now() + FOR_A_PLACE;
         loop {
-            let slot = self.operations.place(caller.limit_group, true);
-            if slot.is_some() || self.means.is_stopping() || Instant::now() >= until {
-                return slot;
+            let place = self.operations.guard_place(person);
+            if place.is_some() || self.means.is_stopping() || Instant::now() >= until {
+                return place;
             }
             std::thread::sleep(STEP);
         }
     }
 
     fn plan_sentence(&self, sentence: Sentence, who: Settled<impl Waits>) {
+        // First of all: whoever has none takes no time, and no memory.
+        let Some(place) = self.guard_place(&PersonKey::from(&sentence.job.owner)) else {
+            return who.is_postponed();
+        };
         let means = Means {
             authority: self.means.authority.of_the_guard(),
             ..self.means.clone()
@@ -84,9 +88,6 @@ impl Enforcer {
         };
         let caller = Authority::the_guard();
         let owner = Owner::of(&caller);
-        let Some(slot) = self.place(&caller) else {
-            return who.is_not_carried_out("too many kills are under way".to_owned());
-        };
         if !who.begins() {
             let why = "it is not to be ended any more by the rules as they are now, or that cannot be written down";
             return who.is_not_carried_out(why.to_owned());
@@ -95,7 +96,7 @@ impl Enforcer {
         let carried_out = Arc::clone(&plan);
         let settled = who.clone();
         let person = person_judged(sentence.rules.rules(), &sentence.job);
-        let began = self.operations.begin(slot, owner, &plan, move |report| {
+        let began = self.operations.begin(place, owner, &plan, move |report| {
             let word = Word {
                 caller: &caller,
                 asked: format!("guard: {}", sentence.rule),
@@ -166,11 +167,23 @@ impl<W: Waits> Settled<W> {
     }
 
     fn is_not_carried_out(&self, why: String) {
+        self.is_left(why, Signals::Unsent);
+    }
+
+    /// Too many others are being ended.
+    fn is_postponed(&self) {
+        self.is_left(
+            "too many kills are under way".to_owned(),
+            Signals::Postponed,
+        );
+    }
+
+    fn is_left(&self, why: String, signals: Signals) {
         let acted = Acted {
             why: Some(why),
             ..self.nothing.clone()
         };
-        self.settle(acted, Signals::Unsent);
+        self.settle(acted, signals);
     }
 
     /// None of its processes is there any more.

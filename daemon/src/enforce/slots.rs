@@ -12,11 +12,9 @@ use tokio::sync::Notify;
 pub(super) struct Places {
     /// In all.
     pub(super) most: usize,
-    /// Of these, so many are for the guard, operators, admins and root alone: they must
-    /// get through when plain users fill the rest.
+    /// Of these, so many are for operators, admins and root alone: they must get through
+    /// when plain users fill the rest.
     pub(super) reserved: usize,
-    /// Of those, so many are for the guard alone.
-    pub(super) guards: usize,
     /// For one person.
     pub(super) of_one: usize,
 }
@@ -52,9 +50,6 @@ struct Turn {
 /// Who is counted together. What a person does without their rights is in nobody's way
 /// who has them.
 type Group = (LimitGroup, bool);
-
-/// The guard among them.
-const GUARD: Group = (LimitGroup::Guard, true);
 
 /// For whom a place is wanted.
 #[derive(Debug, Clone, Copy)]
@@ -144,10 +139,8 @@ impl Taken {
     }
 
     fn fits(&self, wanted: Wanted, places: Places) -> bool {
-        let (by_guard, for_others) = (self.of(GUARD), places.most.saturating_sub(places.guards));
         self.all < places.most
             && self.of(wanted.group()) < places.of_one
-            && (wanted.group() == GUARD || self.all.saturating_sub(by_guard) < for_others)
             && (wanted.is_privileged || self.by_plain < places.most.saturating_sub(places.reserved))
     }
 }
@@ -224,7 +217,6 @@ mod tests {
     const PLACES: Places = Places {
         most: 4,
         reserved: 1,
-        guards: 0,
         of_one: 2,
     };
 
@@ -248,11 +240,10 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_takes_the_places_of_the_guard_or_of_those_with_rights() {
+    fn nobody_else_takes_the_places_of_those_with_rights() {
         let slots = Slots::new(Places {
-            most: 6,
-            reserved: 4,
-            guards: 2,
+            most: 4,
+            reserved: 2,
             of_one: 2,
         });
         let fill = |group, is_privileged| {
@@ -263,9 +254,8 @@ mod tests {
         let plain = fill(plain(0), false);
         let root = fill(LimitGroup::Person(0), true);
         let operator = fill(LimitGroup::Person(1000), true);
-        let guard = fill(LimitGroup::Guard, true);
-        let counts = [plain, root, operator, guard].map(|places| places.len());
-        assert_eq!(counts, [2, 2, 0, 2]);
+        let counts = [plain, root, operator].map(|places| places.len());
+        assert_eq!(counts, [2, 2, 0]);
     }
 
     #[test]
@@ -280,7 +270,6 @@ mod tests {
     const FEW: Places = Places {
         most: 4,
         reserved: 2,
-        guards: 0,
         of_one: 1,
     };
 

@@ -34,6 +34,8 @@ pub struct Ending {
 pub enum Signals {
     /// None was sent to any of its processes.
     Unsent,
+    /// None was sent, as too many others are being ended: it is tried again at once.
+    Postponed,
     /// They were, or may have been.
     Sent,
 }
@@ -104,7 +106,7 @@ impl Memory {
     }
 
     /// What came of it, to be recorded. Where no signal was sent, it may be tried again
-    /// after a while.
+    /// after a while; where it only waits for others that are being ended, at once.
     pub fn acted(
         &mut self,
         ending: &Ending,
@@ -113,14 +115,15 @@ impl Memory {
     ) -> GuardRecord {
         let progress = match signals {
             Signals::Sent => Progress::Over,
-            Signals::Unsent => {
-                if let Some(victim) = ending.record.step.victim() {
-                    let person = PersonKey::from(&victim.job.owner);
-                    self.breaker.remove(&person, ending.record.at);
-                }
-                Progress::Failed
-            }
+            Signals::Unsent => Progress::Failed,
+            Signals::Postponed => Progress::Postponed,
         };
+        if signals != Signals::Sent
+            && let Some(victim) = ending.record.step.victim()
+        {
+            let person = PersonKey::from(&victim.job.owner);
+            self.breaker.remove(&person, ending.record.at);
+        }
         let of_job = self.ended.get_mut(&ending.job);
         if let Some(ended) = of_job.filter(|it| it.at == ending.at) {
             ended.progress = progress;

@@ -82,6 +82,8 @@ pub(crate) enum Progress {
     Over,
     /// It could not be begun, or is not to be any more.
     Failed,
+    /// It waits for those that are being ended: it may be chosen again at once.
+    Postponed,
 }
 
 impl Progress {
@@ -89,7 +91,7 @@ impl Progress {
     pub(crate) const fn had_signals(self) -> bool {
         match self {
             Self::Began | Self::Over => true,
-            Self::Chosen | Self::Failed => false,
+            Self::Chosen | Self::Failed | Self::Postponed => false,
         }
     }
 }
@@ -99,7 +101,18 @@ impl Ended {
     pub(crate) fn is_going(&self, now: Timestamp) -> bool {
         // What could not be begun is tried again ever later: each try is told of.
         let going = GOING * (1 << self.tries.min(LONGEST_WAIT));
-        self.is_younger(now, going)
+        self.progress != Progress::Postponed && self.is_younger(now, going)
+    }
+
+    /// How often it was chosen and had no signal, once it is chosen again.
+    pub(crate) const fn tries_after(&self) -> u32 {
+        match self.progress {
+            // Others' jobs had its place: that says nothing of this one.
+            Progress::Postponed => self.tries,
+            Progress::Chosen | Progress::Began | Progress::Over | Progress::Failed => {
+                self.tries.saturating_add(1)
+            }
+        }
     }
 
     /// Whether somebody is at work to end it.

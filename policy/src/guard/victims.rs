@@ -12,6 +12,7 @@ use super::clock::Due;
 use super::ended::{Ended as EndedJob, Part, Process, Progress};
 use super::judge::{Excess, Held, Job, Scene};
 use super::memory::{JobKey, Memory};
+use super::places::has_place;
 use super::simulated::{JobPart, SimulatedEnd};
 use super::snoozes::Grant;
 use super::whose::PersonKey;
@@ -122,7 +123,7 @@ impl Ended {
             rule,
             book: scene.book.print(),
             progress: Progress::Chosen,
-            tries: in_vain.map_or(0, |it| it.tries.saturating_add(1)),
+            tries: in_vain.map_or(0, EndedJob::tries_after),
             person: Some(PersonKey::from(&chosen.victim.job.owner)),
             user: chosen.part,
             processes: chosen.runs.iter().map(|run| process(scene, *run)).collect(),
@@ -133,12 +134,11 @@ impl Ended {
         self.jobs.insert(JobKey::clone(&job.key), ended);
     }
 
-    /// How many jobs of this person are being ended.
-    pub(crate) fn under_way(&self, person: &PersonKey) -> usize {
-        let theirs = self.jobs.values().filter(|it| it.is_being_ended(self.at));
-        theirs
-            .filter(|it| it.person.as_ref() == Some(person))
-            .count()
+    /// Whether a job of this person can be ended beside those that are being ended.
+    pub(crate) fn has_place(&self, person: &PersonKey) -> bool {
+        let under_way = || self.jobs.values().filter(|it| it.is_being_ended(self.at));
+        let is_theirs = |it: &&EndedJob| it.person.as_ref() == Some(person);
+        has_place(under_way().filter(is_theirs).count(), under_way().count())
     }
 
     /// Whether what somebody held on a device is still coming back.

@@ -24,7 +24,7 @@ impl<'a> From<&'a Person> for Whose<'a> {
 
 /// A person, as it is remembered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum PersonKey {
+pub enum PersonKey {
     /// A user of this box: also the one who made the namespace of processes that run as
     /// subordinate users.
     User(u32),

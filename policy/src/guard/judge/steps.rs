@@ -107,11 +107,6 @@ pub(crate) fn take(
     records
 }
 
-/// How many jobs of one person are being ended at once. Each takes a thread and a look at
-/// all processes, and up to two minutes; the others wait, so that nobody keeps the guard from
-/// other people's jobs.
-const MAX_UNDER_WAY: usize = 4;
-
 /// A look at one rule.
 struct Look<'l, 'a> {
     scene: &'l Scene<'a>,
@@ -275,8 +270,9 @@ impl<'l> Look<'l, '_> {
             false => Counted::Ended,
         };
         let person = PersonKey::from(&chosen.victim.job.owner);
-        if !self.is_dry_run() && ended.under_way(&person) >= MAX_UNDER_WAY {
-            return clock.looks_anew();
+        // It is still due at the next look.
+        if !self.is_dry_run() && !ended.has_place(&person) {
+            return;
         }
         let is_repeated = chosen.is_repeated && self.breaker.allows_again(most);
         if !is_repeated && !self.breaker.allows(counted, &person, most) {

@@ -240,6 +240,40 @@ fn one_person_never_stops_the_guard_and_is_enforced_alone() {
 }
 
 #[test]
+fn a_job_for_which_there_is_no_place_is_ended_at_the_next_look_after_one_is_free() {
+    let mut guard = Guard::new(forbidden(GuardMode::Enforce, 100));
+    let mut world = World::new(1);
+    for pid in 100..105 {
+        world
+            .start(pid, "bob")
+            .uses(0, 1, 50)
+            .job(&format!("tree {pid}"));
+    }
+    let look = |guard: &mut Guard, world: &mut World| {
+        let records = guard.looks(world).records;
+        guard.memory.endings(&records)
+    };
+    let mut first = look(&mut guard, &mut world);
+    assert_eq!(first.len(), 4);
+    first.iter().for_each(|ending| guard.memory.begins(ending));
+    // However often it looks, nothing is recorded of the fifth.
+    for _ in 0..3 {
+        assert!(look(&mut guard, &mut world).is_empty());
+    }
+    // carol waits for none of them.
+    world.start(200, "carol").uses(0, 1, 50).job("tree 200");
+    let ending = look(&mut guard, &mut world);
+    assert_eq!(ending.len(), 1);
+    let pids: Vec<u32> = ending[0].processes.iter().map(|(pid, _)| *pid).collect();
+    assert_eq!(pids, [200]);
+    let over = first.pop().expect("there are four");
+    let (mut acted, _) = refused(&over);
+    (acted.ended, acted.left) = (1, 0);
+    let _ = guard.memory.acted(&over, (acted, Signals::Sent), world.now);
+    assert_eq!(look(&mut guard, &mut world).len(), 1);
+}
+
+#[test]
 fn a_guard_that_ends_the_jobs_of_many_people_stops_whoever_of_them_has_most() {
     let mut guard = Guard::new(forbidden(GuardMode::Enforce, 5));
     let mut world = World::new(1);

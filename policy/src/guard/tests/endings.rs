@@ -179,6 +179,31 @@ fn a_job_that_had_no_signal_after_all_is_chosen_again_after_a_minute() {
 }
 
 #[test]
+fn a_job_that_waits_for_others_is_chosen_again_at_once_and_waits_no_longer_each_time() {
+    let (mut guard, mut world, mut ending) = chosen(GuardMode::Enforce);
+    for _ in 0..5 {
+        let came = (came(&ending, 0), Signals::Postponed);
+        let _ = guard.memory.acted(&ending, came, world.now);
+        reads_again(&mut guard);
+        let mut looks = 0;
+        ending = loop {
+            looks += 1;
+            assert!(looks <= 2, "it waits");
+            let judged = judge(&guard.book, &mut guard.memory, &world.bucket(TEN_SECONDS));
+            if let Some(ending) = guard.memory.endings(&judged.records).pop() {
+                break ending;
+            }
+        };
+    }
+    // Nor is the first wait after it any longer, where it could not be begun.
+    let came = (came(&ending, 0), Signals::Unsent);
+    let _ = guard.memory.acted(&ending, came, world.now);
+    let again = chosen_again(&mut guard, &mut world, 10);
+    assert_eq!(again.len(), 1, "{again:?}");
+    assert!((60..=80).contains(&again[0]), "{again:?}");
+}
+
+#[test]
 fn whoever_is_born_to_a_job_while_it_has_signals_is_no_second_victim() {
     let (mut guard, mut world, ending) = chosen(GuardMode::Soft);
     guard.memory.begins(&ending);
