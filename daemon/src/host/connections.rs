@@ -5,6 +5,8 @@
 //! the whole job, since an engine's API server is often another process than the one that
 //! holds the GPU. Sockets other than those of TCP are not counted.
 
+mod collector;
+
 mod look;
 
 mod members;

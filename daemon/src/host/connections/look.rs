@@ -1,7 +1,7 @@
 //! One look at the sockets of some jobs.
 
 use super::members::{Census, Pace};
-use super::table::{Broken, Listing, SocketTable};
+use super::table::{Broken, SocketTable};
 use super::use_of_job::{Evaluation, Holders, JobHistory};
 use super::{EVERY, Found, Kept, NetworkUse, Sockets, WatchedJob};
 use crate::procfs::file::{failed, read_at_most};
@@ -278,6 +278,9 @@ impl Look {
         }
         let (_, namespace) = self.namespaces.get(holder.namespace.as_ref()?)?;
         let table = namespace.table.as_ref().ok()?;
+        if table.may_lack_those_of(&holder.directory) {
+            return None;
+        }
         let listening = holder.sockets.iter().filter_map(|it| table.listening(*it));
         let ports: BTreeSet<u16> = listening.map(|local| local.port()).collect();
         // Those of this box last: a process that connects to itself often must not thereby
@@ -332,15 +335,14 @@ fn inode(target: &Path) -> Option<u64> {
 
 /// Of the namespace that the process with this directory is in.
 fn table(directory: &Path) -> Result<SocketTable, Broken> {
-    let read = |name: &str| match File::open(directory.join("net").join(name)) {
-        Ok(file) => Listing::read(BufReader::with_capacity(64 << 10, file)).map(Some),
+    let open = |name: &str| match File::open(directory.join("net").join(name)) {
+        Ok(file) => Ok(Some(BufReader::with_capacity(64 << 10, file))),
         Err(error) if has_ended(&error) => Ok(None),
         Err(error) => Err(Broken::Unreadable(error.kind())),
     };
     // Without IPv4 there is no TCP; it is not to be taken for nobody.
-    let first = read("tcp")?.ok_or(Broken::Unreadable(io::ErrorKind::NotFound))?;
-    let listings: Vec<Listing> = [Some(first), read("tcp6")?].into_iter().flatten().collect();
-    Ok(SocketTable::new(&listings))
+    let four = open("tcp")?.ok_or(Broken::Unreadable(io::ErrorKind::NotFound))?;
+    SocketTable::read(four, open("tcp6")?)
 }
 
 /// How many connections were made to the sockets of this namespace, ever: `PassiveOpens` of

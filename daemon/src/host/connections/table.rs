@@ -1,31 +1,29 @@
 //! The TCP sockets of a network namespace, as the kernel lists them
 //! (`/proc/PID/net/tcp`, `tcp6`; Documentation/networking/proc_net_tcp.rst).
 
+use super::collector::{Collector, LIMITS, LeftOut};
+use crate::host::status::Status;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use gpukill_policy::access::Uids;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Read as _};
-
-/// More of a file is not read: about 100,000 sockets.
-const MOST_BYTES: u64 = 16 << 20;
+use std::path::Path;
 
 /// The kernel pads lines to 149 bytes, and to 176 of `tcp6`, and a number too long
 /// for its place makes one longer.
 const MOST_LINE: usize = 512;
 
 /// The states that matter here, as in `include/net/tcp_states.h`.
-const ESTABLISHED: u8 = 1;
-const LISTEN: u8 = 10;
+pub(super) const ESTABLISHED: u8 = 1;
+pub(super) const LISTEN: u8 = 10;
 
 /// States of a connection that was established and is being closed, or was closed within
 /// the last minute: `FIN_WAIT1`, `FIN_WAIT2`, `TIME_WAIT`, `LAST_ACK`, `CLOSING`. Not
 /// `CLOSE_WAIT`: a server that forgets to close a socket stays in it for ever.
 const CLOSING: [u8; 5] = [4, 5, 6, 9, 11];
 
-/// The sockets of one file that matter here.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Listing(Vec<Socket>);
-
-/// All sockets of a network namespace.
+/// All sockets of a network namespace that matter here, but for those of users who have too
+/// many.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SocketTable {
     /// Sockets that wait for connections, by inode.
@@ -39,6 +37,7 @@ pub(super) struct SocketTable {
     made: BTreeMap<u64, SocketAddr>,
     /// The addresses of this namespace at which there are sockets.
     addresses: BTreeSet<IpAddr>,
+    left_out: LeftOut,
 }
 
 /// A connection to a listening socket.
@@ -60,6 +59,8 @@ pub(super) struct Socket {
     pub(super) local: SocketAddr,
     pub(super) peer: SocketAddr,
     pub(super) state: u8,
+    /// Whose it is; 0 where that is not known any more.
+    pub(super) uid: u32,
     /// 0 where no process has it open.
     pub(super) inode: u64,
 }
@@ -72,54 +73,73 @@ pub(super) enum Broken {
     Unreadable(io::ErrorKind),
 }
 
-impl Listing {
-    /// Reads a whole file, or nothing.
-    pub(super) fn read(file: impl BufRead) -> Result<Self, Broken> {
-        let unreadable = |error: io::Error| Broken::Unreadable(error.kind());
-        let mut file = file.take(MOST_BYTES);
-        let mut sockets = Vec::new();
-        let mut line = Vec::with_capacity(MOST_LINE);
-        let mut is_first = true;
-        loop {
-            line.clear();
-            let most = MOST_LINE as u64;
-            let length = (&mut file).take(most).read_until(b'\n', &mut line);
-            if length.map_err(unreadable)? == 0 {
-                break;
-            }
-            if line.pop() != Some(b'\n') {
-                return Err(if file.limit() == 0 {
-                    Broken::TooLong
-                } else {
-                    Broken::NotSockets
-                });
-            }
-            if is_first {
-                is_first = false;
-                if !line.trim_ascii_start().starts_with(b"sl ") {
-                    return Err(Broken::NotSockets);
-                }
-                continue;
-            }
-            let socket = Socket::parse(&line).ok_or(Broken::NotSockets)?;
-            if matches!(socket.state, LISTEN | ESTABLISHED) || CLOSING.contains(&socket.state) {
-                sockets.push(socket);
-            }
+/// The lines of one file, of which never more than one is held.
+struct Lines<R> {
+    file: R,
+    line: Vec<u8>,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Of a file that begins as the kernel's do.
+    fn open(file: R) -> Result<Self, Broken> {
+        let line = Vec::with_capacity(MOST_LINE);
+        let mut lines = Self { file, line };
+        match lines.line()? {
+            Some(line) if line.trim_ascii_start().starts_with(b"sl ") => Ok(lines),
+            Some(_) | None => Err(Broken::NotSockets),
         }
-        if file.limit() == 0 {
-            return Err(Broken::TooLong);
+    }
+
+    /// The socket of the next line; `None` at the end.
+    fn socket(&mut self) -> Result<Option<Socket>, Broken> {
+        let line = self.line()?;
+        let parse = |line| Socket::parse(line).ok_or(Broken::NotSockets);
+        line.map(parse).transpose()
+    }
+
+    fn line(&mut self) -> Result<Option<&[u8]>, Broken> {
+        self.line.clear();
+        let mut file = (&mut self.file).take(MOST_LINE as u64);
+        let length = file.read_until(b'\n', &mut self.line);
+        if length.map_err(|error| Broken::Unreadable(error.kind()))? == 0 {
+            return Ok(None);
         }
-        if is_first {
-            return Err(Broken::NotSockets);
+        match self.line.pop() {
+            Some(b'\n') => Ok(Some(&self.line)),
+            Some(_) | None => Err(Broken::NotSockets),
         }
-        Ok(Self(sockets))
     }
 }
 
 impl SocketTable {
-    /// Of the listings of both families.
-    pub(super) fn new(listings: &[Listing]) -> Self {
-        let all = || listings.iter().flat_map(|listing| &listing.0);
+    /// Reads the files of both families, line by line.
+    pub(super) fn read<R: BufRead>(four: R, six: Option<R>) -> Result<Self, Broken> {
+        let mut collector = Collector::new(LIMITS);
+        let mut four = Lines::open(four)?;
+        // The kernel lists first what listens. So of both files that is known before the rest.
+        let first = loop {
+            match four.socket()? {
+                Some(socket) if socket.state == LISTEN => collector.add(socket)?,
+                other => break other,
+            }
+        };
+        if let Some(six) = six {
+            let mut six = Lines::open(six)?;
+            while let Some(socket) = six.socket()? {
+                collector.add(socket)?;
+            }
+        }
+        let mut next = first;
+        while let Some(socket) = next {
+            collector.add(socket)?;
+            next = four.socket()?;
+        }
+        Ok(Self::of(collector))
+    }
+
+    fn of(collector: Collector) -> Self {
+        let (sockets, ports, left_out) = collector.end();
+        let all = || sockets.iter();
         let is_listening = |socket: &&Socket| socket.state == LISTEN;
         let addresses: BTreeSet<IpAddr> = all().map(|socket| socket.local.ip()).collect();
         let mut table = Self {
@@ -127,9 +147,10 @@ impl SocketTable {
                 .filter(is_listening)
                 .map(|socket| (socket.inode, socket.local))
                 .collect(),
+            addresses,
+            left_out,
             ..Self::default()
         };
-        let ports: BTreeSet<u16> = table.listening.values().map(SocketAddr::port).collect();
         for socket in all().filter(|socket| socket.state != LISTEN) {
             let is_open = socket.state == ESTABLISHED;
             // The kernel does not tell who made a connection: one at a port where somebody
@@ -145,7 +166,7 @@ impl SocketTable {
                 table.made.insert(socket.inode, socket.peer);
             }
             let is_to_a_server =
-                ports.contains(&socket.peer.port()) && addresses.contains(&socket.peer.ip());
+                ports.contains(&socket.peer.port()) && table.is_of_this_box(socket.peer);
             if is_to_a_server && is_open && socket.inode != 0 {
                 let ends = (socket.local, socket.peer);
                 table.clients.insert(ends, socket.inode);
@@ -162,8 +183,14 @@ impl SocketTable {
         table.accepted.sort_unstable();
         table.accepted.dedup();
         table.accepted.shrink_to_fit();
-        table.addresses = addresses;
         table
+    }
+
+    /// Whether sockets of the process with this directory may be missing here, since there
+    /// was no room for all of its user's.
+    pub(super) fn may_lack_those_of(&self, directory: &Path) -> bool {
+        let has = |uids: &Uids| self.left_out.has(*uids);
+        !self.left_out.is_empty() && Status::read(directory).uids.known().is_none_or(has)
     }
 
     /// The inodes of all sockets that listen.
@@ -229,15 +256,21 @@ impl Socket {
         for _ in 0..3 {
             field()?;
         }
-        let _uid: u64 = decimal(field()?)?;
+        let uid = u32::try_from(decimal(field()?)?).ok()?;
         field()?;
         let inode = decimal(field()?)?;
         Some(Self {
             local,
             peer,
             state,
+            uid,
             inode,
         })
+    }
+
+    /// Whether it listens, is connected, or was a minute ago.
+    pub(super) fn matters(&self) -> bool {
+        matches!(self.state, LISTEN | ESTABLISHED) || CLOSING.contains(&self.state)
     }
 }
 
@@ -305,12 +338,16 @@ mod tests {
         )
     }
 
-    fn listing(lines: &[String]) -> Listing {
-        Listing::read([HEADER, &lines.concat()].concat().as_bytes()).unwrap()
+    fn listing(lines: &[String]) -> String {
+        [HEADER, &lines.concat()].concat()
     }
 
     fn read(lines: &[String]) -> SocketTable {
-        SocketTable::new(&[listing(lines)])
+        both(&listing(lines), None)
+    }
+
+    fn both(four: &str, six: Option<&str>) -> SocketTable {
+        SocketTable::read(four.as_bytes(), six.map(str::as_bytes)).unwrap()
     }
 
     /// How many connections are open and how many closed to what listens with this inode.
@@ -359,10 +396,10 @@ mod tests {
         let any_six = format!("{}:1F90", "0".repeat(32));
         let mapped = "0000000000000000FFFF00000100007F:1F90";
         let six = || listing(&[line(&any_six, "0A", 1), line(mapped, "01", 2)]);
-        let table = SocketTable::new(&[six()]);
+        let table = both(HEADER, Some(&six()));
         assert_eq!(count(&table, 1), Some((1, 0)));
         let four = listing(&[line("00000000:1F90", "0A", 3)]);
-        let table = SocketTable::new(&[four, six()]);
+        let table = both(&four, Some(&six()));
         assert_eq!(
             (count(&table, 1), count(&table, 3)),
             (Some((0, 0)), Some((1, 0)))
@@ -446,7 +483,7 @@ mod tests {
         // Where a socket of the other family listens.
         let six = format!("{}:1F93", "0".repeat(32));
         let six = listing(&[line(&six, "0A", 40)]);
-        assert_eq!(told(&SocketTable::new(&[listing(&lines), six])), [34]);
+        assert_eq!(told(&both(&listing(&lines), Some(&six))), [34]);
     }
 
     #[test]
@@ -469,23 +506,47 @@ mod tests {
         for bad in bad {
             let text = [HEADER, &good, &bad].concat();
             assert_eq!(
-                Listing::read(text.as_bytes()),
+                SocketTable::read(text.as_bytes(), None),
                 Err(Broken::NotSockets),
                 "{bad}"
             );
         }
         for text in ["", "hello\n"] {
-            assert_eq!(Listing::read(text.as_bytes()), Err(Broken::NotSockets));
+            let read = SocketTable::read(text.as_bytes(), None);
+            assert_eq!(read, Err(Broken::NotSockets));
         }
-        assert_eq!(Listing::read(HEADER.as_bytes()), Ok(Listing::default()));
+        assert_eq!(both(HEADER, Some(HEADER)), SocketTable::default());
     }
 
     #[test]
     fn a_file_that_is_too_long_is_not_told_in_part() {
         let good = line("0100007F:1F90", "0A", 11);
-        let times = usize::try_from(MOST_BYTES).unwrap() / good.len() + 1;
-        let text = [HEADER, &good.repeat(times)].concat();
-        assert_eq!(Listing::read(text.as_bytes()), Err(Broken::TooLong));
+        let lines = |times: u64| {
+            let lines = good.as_bytes().repeat(100);
+            let lines = io::BufReader::new(Repeated { lines, at: 0 });
+            let lines = HEADER
+                .as_bytes()
+                .chain(lines.take(times * good.len() as u64));
+            SocketTable::read(lines, None).map(|_| ())
+        };
+        let most = LIMITS.lines as u64;
+        assert_eq!(lines(most + 1), Err(Broken::TooLong));
+        // As many as made the table too long before: the connections of one user.
+        assert_eq!(lines(150_000), Ok(()));
+    }
+
+    /// The same lines again and again.
+    struct Repeated {
+        lines: Vec<u8>,
+        at: usize,
+    }
+
+    impl io::Read for Repeated {
+        fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+            let length = (&self.lines[self.at..]).read(room)?;
+            self.at = (self.at + length) % self.lines.len();
+            Ok(length)
+        }
     }
 
     #[test]
@@ -495,7 +556,7 @@ mod tests {
                 eprintln!("skipped: this kernel has no {name}");
                 continue;
             };
-            Listing::read(io::BufReader::new(file)).unwrap();
+            SocketTable::read(io::BufReader::new(file), None).unwrap();
         }
     }
 }

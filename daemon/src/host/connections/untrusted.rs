@@ -1,14 +1,13 @@
 //! The list of sockets as fuzzing calls its parser, and what must hold whatever it
 //! is.
 
-use super::table::{Listing, SocketTable};
+use super::table::SocketTable;
 
 /// `/proc/PID/net/tcp`.
 pub fn sockets(bytes: &[u8]) {
-    let Ok(listing) = Listing::read(bytes) else {
+    let Ok(table) = SocketTable::read(bytes, None) else {
         return;
     };
-    let table = SocketTable::new(&[listing]);
     let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
     let listeners: Vec<u64> = table.listeners().collect();
     assert!(listeners.len() < lines.max(1));

@@ -123,7 +123,13 @@ impl JobHistory {
             let Some(namespace) = namespace(&name) else {
                 continue;
             };
+            let mut there = own()
+                .chain(&holders.servers)
+                .filter(|it| it.namespace.as_ref() == Some(&name) && !it.sockets.is_empty());
             match &namespace.table {
+                Ok(table) if there.any(|it| table.may_lack_those_of(&it.directory)) => {
+                    return Err(Broken::TooLong);
+                }
                 Ok(table) => self.look_at(table, &inodes, had_others, &mut evaluation),
                 Err(broken) if has_sockets => return Err(broken.clone()),
                 Err(_) => {}

@@ -106,3 +106,60 @@ fn of_many_connections_some_are_told_and_those_to_elsewhere_first() {
     let elsewhere = sockets.peers.iter().filter(is_elsewhere).count();
     assert_eq!((sockets.peers.len(), elsewhere), (256, 100));
 }
+
+/// A line of the box's list.
+fn socket(uid: u32, (local, peer): (&str, &str), state: u8, inode: u64) -> String {
+    format!(
+        "   0: {local} {peer} {state:02X} 00000000:00000000 00:00000000 00000000 {uid:>5}        0 \
+         {inode} 1 0000000000000000 100 0 0 10 0\n"
+    )
+}
+
+#[test]
+fn one_users_many_sockets_leave_the_jobs_of_others_known() {
+    let tree = Tree::new();
+    let alices = "0100007F:1F40";
+    let mut lines = socket(1000, (alices, "00000000:0000"), 10, 5);
+    // bob's own connections with himself, more than there is room for.
+    lines += &socket(1001, ("0101007F:1E61", "00000000:0000"), 10, 6);
+    for number in 0..70_000 {
+        let client = format!("{:02X}02007F:{:04X}", number / 50_000 + 1, number % 50_000);
+        let server = "0101007F:1E61";
+        lines += &socket(1001, (server, &client), 1, 1_000_000 + number);
+        lines += &socket(1001, (&client, server), 1, 2_000_000 + number);
+    }
+    // alice's client, listed last.
+    lines += &socket(1000, (alices, "097100CB:FFFF"), 1, 7);
+    tree.process(10, 1, &[5, 7], &lines);
+    tree.process(
+        20,
+        1,
+        &[6, 1_000_000],
+        "not read: it is of the same network",
+    );
+    let status = "Uid:\t1001\t1001\t1001\t1001\n";
+    write(tree.root().join("20/status"), status).unwrap();
+    // His in a network of his own, which is small.
+    tree.process(30, 2, &[8], &line(9000, 10, 8));
+    write(tree.root().join("30/status"), status).unwrap();
+    let mut look = Look::below(tree.root().to_owned(), Kept::nowhere());
+    let jobs = [10, 20, 30].map(|pid| WatchedJob {
+        job: Job::Tree(key(pid)),
+        uid: None,
+        processes: [key(pid)].into(),
+        notebook_servers: BTreeSet::new(),
+    });
+    let found: Vec<Found> = look.at(&jobs).into_iter().map(|(_, found)| found).collect();
+    let networks: Vec<_> = found.iter().map(|it| it.network.clone()).collect();
+    let service = |port, clients| used(NetworkRole::Service(vec![port]), Some(clients));
+    assert_eq!(
+        networks,
+        [
+            service(8000, 1),
+            failed("there are too many sockets to count"),
+            service(9000, 0)
+        ]
+    );
+    let are_told: Vec<bool> = found.iter().map(|it| it.sockets.is_some()).collect();
+    assert_eq!(are_told, [true, false, true]);
+}
