@@ -37,6 +37,7 @@ pub(crate) fn judge(
         window.add(length, bucket.from, bucket.until, part(scene, runs));
         let first_seen = runs.iter().map(|run| scene.runs[*run].judged.first_seen);
         let began = first_seen.min().unwrap_or(bucket.from);
+        let is_service = scene.is_service(&scene.jobs[job].runs) == Some(true);
         match wastes(window, terms, length, bucket.until, began) {
             Wastes::No => {}
             Wastes::Unknown(why) => {
@@ -47,6 +48,12 @@ pub(crate) fn judge(
                     && !scene.book.ends_services(concern.policy) =>
             {
                 findings.unknown(concern.policy, RuleKind::Waste, whom, UNKNOWN_ROLE);
+            }
+            // That somebody used a service within the time speaks against it.
+            Wastes::With(_) if is_service && has_served(window) == Some(true) => {}
+            Wastes::With(_) if is_service && has_served(window).is_none() => {
+                let why = "whether somebody used the service is not known";
+                findings.unknown(concern.policy, RuleKind::Waste, whom, why);
             }
             Wastes::With(value) => {
                 let limit = u64::from(terms.below.0);
@@ -78,8 +85,23 @@ fn part(scene: &Scene<'_>, runs: &[usize]) -> Waste {
         part.total = part.total.saturating_add(load.total);
         part.least = part.least.saturating_add(run.memory.value);
         part.is_memory_unknown |= !run.memory.is_known;
+        part.has_served |= usage.connections.most.is_some_and(|most| most > 0);
+        part.may_have_served |= usage.connections.is_failed;
     }
     part
+}
+
+/// Whether somebody was connected to it within the time; `None` where that is not known.
+fn has_served(window: &Window<Waste>) -> Option<bool> {
+    let parts = || window.slots().map(|slot| &slot.part);
+    match (
+        parts().any(|it| it.has_served),
+        parts().any(|it| it.may_have_served),
+    ) {
+        (true, _) => Some(true),
+        (false, true) => None,
+        (false, false) => Some(false),
+    }
 }
 
 enum Wastes {
@@ -108,6 +130,8 @@ fn wastes(
         known_ms,
         least,
         is_memory_unknown,
+        has_served: _,
+        may_have_served: _,
     } in window.slots().map(|slot| &slot.part)
     {
         let has_held_less = *least < terms.min_memory.0;

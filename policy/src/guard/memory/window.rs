@@ -155,6 +155,12 @@ pub(crate) struct Waste {
     /// The least that it held, in bytes, as far as is known.
     pub(crate) least: u64,
     pub(crate) is_memory_unknown: bool,
+    /// Whether somebody was connected to it.
+    #[serde(default)]
+    pub(crate) has_served: bool,
+    /// Whether that is not known of some of the time.
+    #[serde(default)]
+    pub(crate) may_have_served: bool,
 }
 
 impl Part for Waste {
@@ -164,6 +170,8 @@ impl Part for Waste {
         self.known_ms = self.known_ms.saturating_add(later.known_ms);
         self.least = self.least.min(later.least);
         self.is_memory_unknown |= later.is_memory_unknown;
+        self.has_served |= later.has_served;
+        self.may_have_served |= later.may_have_served;
     }
 }
 

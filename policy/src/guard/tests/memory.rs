@@ -343,6 +343,8 @@ fn parts_of_a_window_add_up_and_what_is_not_known_of_one_is_not_known_of_all() {
                 known_ms: u64::from(!of_load || unknown != Some(at)) << at,
                 least: [5, 3, 4][at],
                 is_memory_unknown: !of_load && unknown == Some(at),
+                has_served: false,
+                may_have_served: false,
             };
             let expected = Waste {
                 held_ms: 7,
@@ -350,6 +352,8 @@ fn parts_of_a_window_add_up_and_what_is_not_known_of_one_is_not_known_of_all() {
                 known_ms: known(unknown.filter(|_| of_load)),
                 least: 3,
                 is_memory_unknown: !of_load && unknown.is_some(),
+                has_served: false,
+                may_have_served: false,
             };
             assert_eq!(sum(&[waste(0), waste(1), waste(2)]), expected);
         }

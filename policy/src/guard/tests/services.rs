@@ -156,6 +156,22 @@ fn a_service_with_clients_is_not_idle_and_a_notebook_without_is() {
 }
 
 #[test]
+fn a_service_that_served_within_the_window_wastes_nothing() {
+    let decided = |change: fn(&mut Process)| {
+        let mut guard = Guard::new(soft(waste()));
+        decided(&mut guard, &mut world(change), 20)
+    };
+    assert_eq!(decided(|it| _ = it.serves(8000, 1)).0, [""; 0]);
+    assert_eq!(
+        decided(|it| _ = it.serves(8000, 0)),
+        (vec!["violated", "warned"], true)
+    );
+    // An open browser does not speak for a notebook that holds much and does little.
+    let ended = decided(|it| notebook(it, 1)).0;
+    assert_eq!(ended, ["violated", "warned", "ended"]);
+}
+
+#[test]
 fn nothing_comes_of_a_job_of_which_it_is_not_known_whether_it_is_a_service() {
     for rule in [idle, waste] {
         let mut world = world(|it| it.about.network = None);
