@@ -11,8 +11,9 @@ const SOCKET: &str = "/run/gpukill-reset.sock";
 /// can write nothing.
 const CALLED: &str = "/var/lib/stand-in/called";
 
-/// Asks the helper what its first argument says, and prints its answer.
-const ASKS: &str = "use IO::Socket::UNIX;
+/// Sends its second argument to the socket of its first, and prints the answer. A helper that
+/// refuses its caller closes the socket without reading.
+const ASKS: &str = "use IO::Socket::UNIX; $SIG{PIPE} = 'IGNORE';
     my $helper = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die \"$!\\n\";
     print $helper $ARGV[1]; shutdown $helper, 1; print <$helper>;";
 
