@@ -35,12 +35,21 @@ impl Raw {
         Self(stream)
     }
 
+    /// Connects, and sends its preface where it is let in: without one the daemon drops a
+    /// client soon.
+    pub(crate) fn enter(socket: &Path) -> (Self, Preface) {
+        let (mut raw, theirs) = Self::connect(socket);
+        if theirs.status == Status::Welcome {
+            raw.write(&Preface::ours(Status::Welcome, MAX_RESPONSE).encode())
+                .unwrap();
+        }
+        (raw, theirs)
+    }
+
     /// Connects and is let in.
     pub(crate) fn welcomed(socket: &Path) -> Self {
-        let (mut raw, theirs) = Self::connect(socket);
+        let (raw, theirs) = Self::enter(socket);
         assert_eq!(theirs.status, Status::Welcome);
-        raw.write(&Preface::ours(Status::Welcome, MAX_RESPONSE).encode())
-            .unwrap();
         raw
     }
 

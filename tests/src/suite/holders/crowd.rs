@@ -4,7 +4,6 @@
 use super::super::raw::Raw;
 use super::{Box, GIB};
 use gpukill_proto::service::GpukillRequest;
-use gpukill_proto::transport::MAX_RESPONSE;
 use gpukill_proto::transport::preface::{Preface, Status};
 use gpukill_tests::harness::{becomes, eventually};
 use serde_json::{Value, json};
@@ -103,12 +102,10 @@ fn whoever_leaves_while_the_daemon_looks_gives_their_place_back() {
 /// Asks who holds what, and does not wait for the answer; `None` where there is
 /// no place for one more.
 fn ask_for_holders(it: &Box) -> Option<Raw> {
-    let (mut raw, theirs) = Raw::connect(&it.stage.socket());
+    let (mut raw, theirs) = Raw::enter(&it.stage.socket());
     if theirs.status == Status::Busy {
         return None;
     }
-    let ours = Preface::ours(Status::Welcome, MAX_RESPONSE);
-    raw.write(&ours.encode()).unwrap();
     let (device, start) = (None, 0);
     raw.ask(1, &GpukillRequest::Holders { device, start });
     Some(raw)

@@ -4,8 +4,7 @@
 use super::{assert_given_back, holds_at_rest, stage_with};
 use crate::raw::Raw;
 use gpukill_proto::service::{GpukillRequest, GpukillResponse};
-use gpukill_proto::transport::MAX_RESPONSE;
-use gpukill_proto::transport::preface::{Preface, Status};
+use gpukill_proto::transport::preface::Status;
 use gpukill_tests::harness::eventually;
 use serde_json::Value;
 use std::fs::File;
@@ -78,13 +77,11 @@ fn thousands_of_clients_in_sequence_leave_nothing_behind() {
 /// go.
 fn let_in(socket: &Path) -> Raw {
     eventually("there is a place", || {
-        let (mut raw, theirs) = Raw::connect(socket);
+        let (raw, theirs) = Raw::enter(socket);
         if theirs.status == Status::Busy {
             std::thread::sleep(Duration::from_millis(1));
             return None;
         }
-        let ours = Preface::ours(Status::Welcome, MAX_RESPONSE);
-        raw.write(&ours.encode()).unwrap();
         Some(raw)
     })
 }

@@ -3,7 +3,6 @@
 use super::super::raw::Raw;
 use super::assert_unharmed;
 use gpukill_proto::service::GpukillRequest;
-use gpukill_proto::transport::MAX_RESPONSE;
 use gpukill_proto::transport::preface::{Preface, Status};
 use gpukill_tests::harness::{
     Actor, NOBODY, Ran, Stage, acting_as, can_be_several_people, skip, user,
@@ -22,15 +21,7 @@ const OF_PLAIN_USERS: usize = 48;
 
 /// Those of so many connections that are let in; they are held.
 fn let_in(socket: &Path, tries: usize) -> Vec<Raw> {
-    let connections = std::iter::repeat_with(|| {
-        let (mut raw, theirs) = Raw::connect(socket);
-        if theirs.status == Status::Welcome {
-            // The daemon drops a client that does not send its preface soon.
-            let ours = Preface::ours(Status::Welcome, MAX_RESPONSE);
-            raw.write(&ours.encode()).unwrap();
-        }
-        (raw, theirs)
-    });
+    let connections = std::iter::repeat_with(|| Raw::enter(socket));
     let mut held = Vec::new();
     for (raw, theirs) in connections.take(tries).collect::<Vec<_>>() {
         match theirs.status {
