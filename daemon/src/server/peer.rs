@@ -1,8 +1,7 @@
 //! Who connects, as the kernel says it. The only place that makes a [`Caller`].
 //!
-//! Also the only place of this program with unsafe code: neither nix nor rustix
-//! has `SO_PEERGROUPS`, and without the supplementary groups nobody could be an
-//! operator.
+//! It has unsafe code: neither nix nor rustix has `SO_PEERGROUPS`, and without the
+//! supplementary groups nobody could be an operator.
 
 mod process;
 

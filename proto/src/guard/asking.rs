@@ -123,22 +123,22 @@ impl Marked {
     #[must_use]
     pub fn all_of(open: &OpenViolation) -> Vec<Self> {
         let is_sole = is_of_one_job(open);
-        let mark = |told: &Told| Self {
-            run: told.run.clone(),
-            rule: open.rule.clone(),
-            mode: open.mode,
-            // Where their own policy spares them there is no end to wait for.
-            deadline: match open.own_policy {
-                Some(_) => None,
-                None => open.deadline_of(told.owner.as_ref().and_then(|owner| owner.uid)),
-            },
-            would_have_ended_at: None,
-            is_sole,
-            can_snooze: {
-                let owner = told.owner.as_ref().and_then(|owner| owner.uid);
-                let reader = owner.and_then(|owner| open.reader(owner));
-                reader.is_some_and(|reader| reader.snoozes_left > 0)
-            },
+        let mark = |told: &Told| {
+            let owner = told.owner.as_ref().and_then(|owner| owner.uid);
+            let reader = owner.and_then(|owner| open.reader(owner));
+            Self {
+                run: told.run.clone(),
+                rule: open.rule.clone(),
+                mode: open.mode,
+                // Where their own policy spares them there is no end to wait for.
+                deadline: match open.own_policy {
+                    Some(_) => None,
+                    None => open.deadline_of(owner),
+                },
+                would_have_ended_at: None,
+                is_sole,
+                can_snooze: reader.is_some_and(|reader| reader.snoozes_left > 0),
+            }
         };
         open.evidence.runs.iter().map(mark).collect()
     }
