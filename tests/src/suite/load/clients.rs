@@ -65,10 +65,10 @@ fn thousands_of_clients_in_sequence_leave_nothing_behind() {
         assert!(whole || !page.snapshot.faults.is_empty(), "{page:?}");
     };
     (0..200).for_each(|_| ask());
-    let (before, resident) = (holds_at_rest(&stage, &daemon), daemon.resident());
+    let (before, resident) = (holds_at_rest(&stage, &daemon), daemon.anonymous());
     (0..IN_SEQUENCE).for_each(|_| ask());
     assert_given_back(&daemon, before);
-    let grown = daemon.resident().saturating_sub(resident);
+    let grown = daemon.anonymous().saturating_sub(resident);
     assert!(grown < LEFT_BEHIND, "grew by {grown} bytes");
     daemon.stop();
 }

@@ -27,7 +27,7 @@ fn a_hundred_hostile_connections_at_once_keep_nobody_else_out() {
     stage.open_to_all();
     let mut command = stage.daemon();
     let mut daemon = stage.start_with(command.env("GPUKILLD_DAEMON_POLL_INTERVAL", "500ms"));
-    let (before, resident) = (holds_at_rest(&stage, &daemon), daemon.resident());
+    let (before, resident) = (holds_at_rest(&stage, &daemon), daemon.anonymous());
     let (first_poll, late) = polls(&stage);
     let began = Instant::now();
     let (most, let_in) = beside(&stage.socket(), || {
@@ -38,7 +38,7 @@ fn a_hundred_hostile_connections_at_once_keep_nobody_else_out() {
                 false => list(),
             };
             assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "look {look}");
-            (holds(&daemon).descriptors, daemon.resident())
+            (holds(&daemon).descriptors, daemon.anonymous())
         });
         looks.reduce(|most, now| (most.0.max(now.0), most.1.max(now.1)))
     });
@@ -61,7 +61,7 @@ fn a_hundred_hostile_connections_at_once_keep_nobody_else_out() {
     let held = most_resident.saturating_sub(resident);
     assert!(held < HELD, "held {held} bytes");
     assert_given_back(&daemon, before);
-    let grown = daemon.resident().saturating_sub(resident);
+    let grown = daemon.anonymous().saturating_sub(resident);
     assert!(grown < LEFT_BEHIND, "grew by {grown} bytes");
     daemon.stop();
 }

@@ -83,13 +83,18 @@ impl Past {
         all.execute("UPDATE rolled SET sample = ?1", [SAMPLES])
             .unwrap();
         for sample in 1..=SAMPLES {
-            let at = at(until, sample).0;
+            let at = at(until, length_ms, sample).0;
             all.execute(
                 "INSERT INTO sample VALUES (?1, ?2, ?3)",
                 params![sample, at, blob],
             )
             .unwrap();
         }
+        // As the daemon keeps it: the first minute begins with the first sample. Without it
+        // the minutes that this test lasts would be those from which on samples are kept.
+        let first_at = at(until, length_ms, 1).0;
+        all.execute("INSERT INTO minute VALUES (1, ?1, ?2)", params![first_at, blob])
+            .unwrap();
         all.commit().unwrap();
         drop(database);
         let daemon = stage.start();
@@ -157,9 +162,10 @@ fn ask(stage: &Stage, query: &AuditQuery) -> Result<AuditPage, Refusal> {
     }
 }
 
-/// When a sample began.
-fn at(until: Timestamp, sample: i64) -> Timestamp {
-    until.plus_seconds(10 * (sample - SAMPLES) - 1)
+/// When a sample of this length began: the newest ended a second before `until`.
+fn at(until: Timestamp, length_ms: i64, sample: i64) -> Timestamp {
+    let newest = until.plus_seconds(-1).0 - length_ms;
+    Timestamp(newest).plus_seconds(10 * (sample - SAMPLES))
 }
 
 #[test]
@@ -179,7 +185,7 @@ fn pages_come_newest_first_without_gaps_and_without_repeats() {
         .map(|record| record["timestamp"].as_str().unwrap())
         .collect();
     let expected_ends = (1..=SAMPLES).rev().flat_map(|sample| {
-        let end = Timestamp(at(past.until, sample).0 + past.length_ms).to_rfc3339();
+        let end = Timestamp(at(past.until, past.length_ms, sample).0 + past.length_ms).to_rfc3339();
         std::iter::repeat_n(end, usize::try_from(ROWS).unwrap())
     });
     assert_eq!(ends, expected_ends.collect::<Vec<_>>());
