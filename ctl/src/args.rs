@@ -5,6 +5,8 @@ mod audit;
 
 mod audit_copies;
 
+mod deferred;
+
 mod guard;
 
 mod kill;
@@ -28,6 +30,7 @@ use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+pub use deferred::Deferred;
 pub use examples::{Example, examples};
 use gpukill_proto::snapshot::Vendor;
 pub use guard::{
@@ -39,6 +42,7 @@ use number::{pid, whole};
 pub use reset::Reset;
 pub use rogue::{AllowChoice, Allowing, Rogue, RogueCommand, Scan, SetRogueKey};
 use std::ffi::OsString;
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use visible::visible;
 
@@ -92,38 +96,50 @@ pub struct Globals {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// GPUs, and who uses them
-    List(List),
+    List(Deferred<List>),
     /// How the daemon and its parts stand, and what you may do
-    Status(Status),
+    Status(Deferred<Status>),
     /// Who has GPUs open, and whose the memory is that no process explains
-    Holders(Holders),
+    Holders(Deferred<Holders>),
     /// All that is known of one process, and who may end it
-    Explain(Explain),
+    Explain(Deferred<Explain>),
     /// End processes that use GPUs, and see their memory come back
-    Kill(Kill),
+    Kill(Deferred<Kill>),
     /// Reset GPUs that are stuck, one after the other
-    Reset(Reset),
+    Reset(Deferred<Reset>),
     /// What the samples say of the past, what it comes to, and what was done
-    Audit(Audit),
+    Audit(Deferred<Audit>),
     /// Who breaks the admin's rules, and the rules themselves
-    Guard(Guard),
+    Guard(Deferred<Guard>),
     /// Who may be up to no good, and the rules for that
-    Rogue(Rogue),
+    Rogue(Deferred<Rogue>),
     /// Let go of the NVIDIA driver, so that it can be unloaded, updated or reset,
     /// or MIG changed by hand; resumes by itself
-    Quiesce(Quiesce),
+    Quiesce(Deferred<Quiesce>),
     /// Read the NVIDIA driver again, before a quiesce is over
     Resume,
     /// Drop GPUs from the list that are gone and stay away
-    Forget(Forget),
+    Forget(Deferred<Forget>),
     /// Completions for a shell, to standard output
-    Completions(Completions),
+    Completions(Deferred<Completions>),
 }
 
-/// The command line: what can be typed, with its help.
+/// The command line: what can be typed, with its help and examples. Each command has its
+/// arguments, where that of [`Cli`] has only those of the command that is parsed.
 #[must_use]
 pub fn command() -> clap::Command {
-    examples::with_examples(Cli::command(), &[])
+    examples::with_examples(at_once(), &[])
+}
+
+/// The same without examples.
+pub(crate) fn at_once() -> clap::Command {
+    let mut all = Command::augment_subcommands_for_update(clap::Command::new("gpukillctl"));
+    let mut whole = Cli::command();
+    for command in all.get_subcommands_mut() {
+        let name = command.get_name().to_owned();
+        whole = whole.mut_subcommand(name, |_| std::mem::take(command));
+    }
+    whole
 }
 
 /// The completions of a program for a shell, of what its help shows.
@@ -145,17 +161,37 @@ pub(crate) fn parse(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<(Cli, Vec<String>), clap::Error> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    match parse_by(Cli::command(), &arguments) {
-        // Its examples are made for whoever reads them alone.
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => parse_by(command(), &arguments),
+    match parse_by(one_command(&arguments), &arguments) {
+        // What is printed then is made of the whole command line.
+        Err(error) if error.kind() != ErrorKind::DisplayVersion => parse_by(command(), &arguments),
         parsed => parsed,
     }
 }
 
+/// The command line with one command: the first that an argument names. clap gives each
+/// command a copy of each global option, so that one costs less than all of them.
+///
+/// What this parses, the whole parses alike: nothing but a command may stand where one is
+/// named. An argument that is the value of an option may be taken for a command here; then
+/// this fails, and the whole is to be asked.
+fn one_command(arguments: &[OsString]) -> clap::Command {
+    let globals = Globals::augment_args(clap::Command::new("gpukillctl"));
+    let globals = globals.version(env!("CARGO_PKG_VERSION"));
+    let mut all = Command::augment_subcommands(clap::Command::new("gpukillctl"));
+    for argument in arguments.iter().skip(1) {
+        if let Some(command) = all.find_subcommand_mut(argument) {
+            return globals.subcommand(std::mem::take(command));
+        }
+    }
+    globals
+}
+
 fn parse_by(
-    mut command: clap::Command,
+    command: clap::Command,
     arguments: &[OsString],
 ) -> Result<(Cli, Vec<String>), clap::Error> {
+    // Never freed: nothing is parsed twice.
+    let mut command = ManuallyDrop::new(command);
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     let mut path = Vec::new();
     let mut below = matches.subcommand();
@@ -329,6 +365,7 @@ mod tests {
     #[test]
     fn the_definition_has_no_contradictions() {
         Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
@@ -371,8 +408,8 @@ mod tests {
     fn vendors_are_taken_in_any_case_and_several_together() {
         use VendorChoice::{All, Amd, Intel};
         let vendors = |line| match parse(line).expect("it is right").command {
-            Command::List(list) => list.vendor,
-            Command::Kill(kill) => kill.vendor,
+            Command::List(Deferred(list)) => list.vendor,
+            Command::Kill(Deferred(kill)) => kill.vendor,
             other => panic!("{other:?}"),
         };
         assert_eq!(vendors("gpukillctl list"), []);
@@ -463,7 +500,9 @@ mod tests {
         let cli = cli.expect("it is right");
         assert_eq!(cli.globals.request_timeout, Some(30));
         match cli.command {
-            Command::Kill(kill) => assert_eq!((kill.timeout_secs, kill.pids), (7, vec![4182])),
+            Command::Kill(Deferred(kill)) => {
+                assert_eq!((kill.timeout_secs, kill.pids), (7, vec![4182]))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -483,7 +522,7 @@ mod tests {
             let mut options = command.get_arguments();
             options.any(|it| it.get_long() == Some(long))
         };
-        let all = commands(&Cli::command(), "");
+        let all = commands(&at_once(), "");
         let changing: Vec<_> = all.iter().filter(|(_, it)| has(it, "dry-run")).collect();
         assert!(changing.len() > 25, "{}", changing.len());
         for (path, command) in changing {

@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 use tracing::{Event, Subscriber};
+use tracing_subscriber::Registry;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
-use tracing_subscriber::{EnvFilter, Registry};
 
 /// So many messages may wait to be written.
 const QUEUE: usize = 1024;
@@ -54,13 +55,16 @@ pub(crate) fn start(level: &str) -> Result<Log, String> {
     Ok(Log(queue))
 }
 
-fn filter(level: &str, rust_log: Option<String>) -> Result<EnvFilter, String> {
+/// What is logged: `RUST_LOG` names targets and levels, as `info,gpukilld::store=debug`.
+fn filter(level: &str, rust_log: Option<String>) -> Result<Targets, String> {
     match rust_log.filter(|text| !text.is_empty()) {
-        Some(text) => EnvFilter::try_new(text).map_err(|error| format!("RUST_LOG: {error}")),
+        Some(text) => text
+            .parse::<Targets>()
+            .map_err(|error| format!("RUST_LOG: {error}")),
         // Any client can make tarpc warn, as often as it likes.
-        None => {
-            EnvFilter::try_new(format!("{level},tarpc=error")).map_err(|error| error.to_string())
-        }
+        None => format!("{level},tarpc=error")
+            .parse::<Targets>()
+            .map_err(|error| error.to_string()),
     }
 }
 

@@ -6,7 +6,7 @@ pub use glob::Glob;
 pub(crate) use glob::{glob, is_of_a_login, is_user_manager};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, GpuProcess, Owner, Snapshot, Vendor};
-use regex::{Regex, RegexBuilder};
+use regex_lite::{Regex, RegexBuilder};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -518,7 +518,7 @@ mod tests {
     fn a_bad_pattern_says_what_is_wrong_on_one_line() {
         assert_eq!(
             pattern("python[").err().as_deref(),
-            Some("\"python[\" is not a regular expression: unclosed character class")
+            Some("\"python[\" is not a regular expression: found unclosed character class")
         );
         assert!(pattern(&"(a{1000}){1000}".repeat(3)).is_err());
         assert!(

@@ -21,6 +21,13 @@ const MARKS_MAX: u32 = 2;
 #[must_use]
 pub fn visible(bytes: &[u8], max: usize) -> String {
     const ELLIPSIS: char = '…';
+    // Most texts are such, and all of them are seen with every list.
+    if bytes.len() <= max
+        && let Ok(plain) = std::str::from_utf8(bytes)
+        && bytes.iter().all(|byte| matches!(byte, b' '..=b'~'))
+    {
+        return plain.to_owned();
+    }
     let mut shown = String::with_capacity(bytes.len().min(max));
     // The end of what still leaves room for an ellipsis.
     let mut fits = 0;

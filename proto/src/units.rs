@@ -27,6 +27,22 @@ impl Bytes {
     pub fn as_gib(self) -> f64 {
         self.0 as f64 / (1u64 << 30) as f64
     }
+
+    /// GiB with one decimal, for people to read: `63.1`. A tie goes to the even digit, as
+    /// `{:.1}` of [`as_gib`](Self::as_gib) rounds, which costs five times as much.
+    #[must_use]
+    pub fn gib_text(self) -> String {
+        let tenths = nearest(u128::from(self.0) * 10, 1 << 30);
+        format!("{}.{}", tenths / 10, tenths % 10)
+    }
+}
+
+/// The whole number nearest to `number / by`; of two, the even one.
+const fn nearest(number: u128, by: u128) -> u64 {
+    let (whole, rest) = (number / by, number % by);
+    let up = rest * 2 > by || (rest * 2 == by && whole % 2 == 1);
+    // Quantities of 64 bits and small factors: it fits.
+    (whole + up as u128) as u64
 }
 
 /// A share of 100. A utilisation of 0 is a known zero, never an unknown one.
@@ -55,6 +71,13 @@ impl Milliwatts {
     #[expect(clippy::cast_precision_loss, reason = "no board draws 2^53 mW")]
     pub fn as_watts(self) -> f64 {
         self.0 as f64 / 1000.0
+    }
+
+    /// The nearest whole watts; of two, the even number, as `{:.0}` of
+    /// [`as_watts`](Self::as_watts) rounds.
+    #[must_use]
+    pub const fn whole_watts(self) -> u64 {
+        nearest(self.0 as u128, 1000)
     }
 }
 
@@ -108,6 +131,30 @@ mod tests {
         assert_eq!(Bytes(1_048_575).as_mib(), 0);
         assert_eq!(Bytes::mib(80 * 1024).as_mib(), 81_920);
         assert!((Bytes::mib(1536).as_gib() - 1.5).abs() < f64::EPSILON);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whole_and_tenths_are_rounded_as_fractions_are(
+            number in 0..1_u64 << 53,
+            halves in 0..1_000_000_u64,
+        ) {
+            for bytes in [number, halves << 29, halves * (1 << 29) / 10, (halves << 30) / 20] {
+                let fraction = format!("{:.1}", Bytes(bytes).as_gib());
+                proptest::prop_assert_eq!(Bytes(bytes).gib_text(), fraction);
+            }
+            for milliwatts in [number, halves * 500] {
+                let fraction = format!("{:.0}", Milliwatts(milliwatts).as_watts());
+                let whole = Milliwatts(milliwatts).whole_watts().to_string();
+                proptest::prop_assert_eq!(whole, fraction);
+            }
+        }
+    }
+
+    #[test]
+    fn the_greatest_quantities_have_a_text() {
+        assert_eq!(Bytes(u64::MAX).gib_text(), "17179869184.0");
+        assert_eq!(Milliwatts(u64::MAX).whole_watts(), 18_446_744_073_709_552);
     }
 
     #[test]

@@ -166,15 +166,15 @@ impl Audit {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cli, Command};
+    use super::super::{Cli, Command, Deferred, at_once};
     use super::*;
-    use clap::{CommandFactory as _, Parser as _};
+    use clap::Parser as _;
 
     fn parse(line: &str) -> Option<Audit> {
         let line = format!("gpukillctl audit {line}");
         let cli = Cli::try_parse_from(line.split_whitespace()).ok()?;
         match cli.command {
-            Command::Audit(audit) => Some(audit),
+            Command::Audit(Deferred(audit)) => Some(audit),
             other => panic!("{other:?}"),
         }
     }
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn the_help_of_each_tells_its_own_default_of_hours() {
         let help = |names: &[&str]| {
-            let mut command = Cli::command();
+            let mut command = at_once();
             for name in names {
                 command = command.find_subcommand(name).expect("it is there").clone();
             }

@@ -172,7 +172,7 @@ fn size(typed: &str) -> Result<Bytes, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cli, Command};
+    use super::super::{Cli, Command, Deferred};
     use super::*;
     use clap::Parser as _;
 
@@ -180,7 +180,7 @@ mod tests {
         let line = format!("gpukillctl kill {line}");
         match Cli::try_parse_from(line.split_whitespace()) {
             Ok(Cli {
-                command: Command::Kill(kill),
+                command: Command::Kill(Deferred(kill)),
                 ..
             }) => Ok(kill),
             Ok(other) => panic!("{other:?}"),

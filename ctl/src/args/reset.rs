@@ -29,14 +29,14 @@ pub struct Reset {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cli, Command};
+    use super::super::{Cli, Command, Deferred};
     use clap::Parser as _;
 
     fn parse(line: &str) -> Option<(Option<String>, bool, bool)> {
         let line = format!("gpukillctl reset {line}");
         let cli = Cli::try_parse_from(line.split_whitespace()).ok()?;
         match cli.command {
-            Command::Reset(reset) => Some((reset.gpu, reset.all, reset.force)),
+            Command::Reset(Deferred(reset)) => Some((reset.gpu, reset.all, reset.force)),
             other => panic!("{other:?}"),
         }
     }

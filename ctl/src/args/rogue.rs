@@ -122,13 +122,13 @@ impl From<AllowChoice> for AllowBy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command, RulesFormat};
+    use crate::args::{Cli, Command, Deferred, RulesFormat};
     use clap::Parser as _;
 
     fn parse(line: &str) -> Result<RogueCommand, clap::Error> {
         let line = format!("gpukillctl rogue {line}");
         let cli = Cli::try_parse_from(line.split(' '))?;
-        let Command::Rogue(rogue) = cli.command else {
+        let Command::Rogue(Deferred(rogue)) = cli.command else {
             panic!("{line} is another command");
         };
         Ok(rogue.command)

@@ -25,8 +25,8 @@ pub(super) fn visible(command: &Command) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
-    use clap::{Arg, CommandFactory as _, ValueEnum as _};
+    use crate::args::at_once;
+    use clap::{Arg, ValueEnum as _};
 
     fn script(shell: clap_complete::Shell, command: &Command) -> String {
         let mut script = Vec::new();
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn completions_of_a_policy_have_its_own_options_alone() {
-        let mut command = Cli::command();
+        let mut command = at_once();
         for name in ["guard", "gpu"] {
             command = command.find_subcommand(name).unwrap().clone();
         }
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn every_shell_has_completions_of_the_whole() {
         for shell in clap_complete::Shell::value_variants() {
-            let script = script(*shell, &Cli::command());
+            let script = script(*shell, &at_once());
             assert!(script.contains("toggle-dry-run"), "{shell}");
         }
     }

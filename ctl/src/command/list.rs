@@ -20,6 +20,7 @@ use answer::{Answer, answer};
 use gpukill_policy::select::{Selection, pattern};
 use gpukill_proto::document::ListDocument;
 use gpukill_proto::snapshot::{Device, Snapshot};
+use std::mem::ManuallyDrop;
 
 /// What is wanted of each snapshot.
 #[derive(Debug)]
@@ -47,11 +48,12 @@ pub(crate) async fn run(
         suspected,
     } = first(&daemon, patience).await?;
     let Answer { snapshot, verdict } = answer(snapshot, &wanted.selection, &person::may_be);
-    let sight = Sight {
+    // Never freed: the process ends when it is printed.
+    let sight = ManuallyDrop::new(Sight {
         snapshot,
         guard,
         suspected,
-    };
+    });
     match (wanted.format, verdict) {
         (Format::Table, Some(failure)) if !is_worth_showing(&sight.snapshot, &failure) => {
             Err(failure)

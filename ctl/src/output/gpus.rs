@@ -205,7 +205,7 @@ fn utilization(device: &Device, processes: &[&GpuProcess]) -> Cell {
 }
 
 fn power(device: &Device) -> Cell {
-    let watts = |power: &Milliwatts| format!("{:.0}", power.as_watts());
+    let watts = |power: &Milliwatts| power.whole_watts().to_string();
     let mut cell = reading(&device.vitals.power, watts);
     if device.vitals.power.last_known().is_some() {
         if let Some(limit) = device.vitals.power_limit.last_known() {

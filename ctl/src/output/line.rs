@@ -173,6 +173,7 @@ pub(crate) fn shown(text: &str, symbols: Symbols) -> String {
     let text = visible(text.as_bytes(), LONGEST);
     match symbols {
         Symbols::Unicode => text,
+        Symbols::Ascii if text.is_ascii() => text,
         // An 8-bit terminal takes parts of UTF-8 for controls.
         Symbols::Ascii => text
             .replace(Symbols::Unicode.celsius(), symbols.celsius())

@@ -34,7 +34,7 @@ pub(crate) fn size(bytes: Bytes) -> String {
 
 /// GiB without the unit: `63.1`.
 pub(crate) fn gib(bytes: Bytes) -> String {
-    format!("{:.1}", bytes.as_gib())
+    bytes.gib_text()
 }
 
 /// A size on disk: `61 MiB`, `4.2 GiB`, `12 KiB`.
@@ -44,7 +44,7 @@ pub(crate) fn disk_size(bytes: Bytes) -> String {
         n if n < 1 << 20 => format!("{} KiB", n.div_ceil(1024)),
         n if n < 10 << 20 => format!("{:.1} MiB", bytes.as_gib() * 1024.0),
         n if n < 1 << 30 => format!("{} MiB", bytes.as_mib()),
-        _ => format!("{:.1} GiB", bytes.as_gib()),
+        _ => format!("{} GiB", gib(bytes)),
     }
 }
 

@@ -12,7 +12,7 @@ pub use conduct::Conduct;
 pub use enforcement::Enforcement;
 use gpukill_proto::guard::{GuardAction, GuardMode, RuleCounts};
 use gpukill_proto::units::{Bytes, Percent};
-use regex::Regex;
+use regex_lite::Regex;
 use std::fmt;
 use std::time::Duration;
 

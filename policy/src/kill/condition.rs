@@ -11,7 +11,7 @@ use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{Container, Device, DeviceId, Job};
 use gpukill_proto::units::Bytes;
-use regex::Regex;
+use regex_lite::Regex;
 use std::collections::BTreeSet;
 
 /// Whether a condition holds. The lesser decides where all have to hold, the

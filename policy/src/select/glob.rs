@@ -1,7 +1,7 @@
 //! Patterns with `*` and `?` for whole names.
 
 use super::PATTERN_SIZE;
-use regex::{Regex, RegexBuilder};
+use regex_lite::{Regex, RegexBuilder};
 
 /// A pattern with `*` and `?` for a whole text, and what was typed.
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ pub(crate) fn glob(pattern: &str) -> Option<Regex> {
         match c {
             '*' => expression.push_str(".*"),
             '?' => expression.push('.'),
-            other => expression.push_str(&regex::escape(other.encode_utf8(&mut [0; 4]))),
+            other => expression.push_str(&regex_lite::escape(other.encode_utf8(&mut [0; 4]))),
         }
     }
     expression.push('$');

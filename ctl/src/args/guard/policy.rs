@@ -349,12 +349,13 @@ pub(super) fn only(kind: PolicyKind, set: clap::Command) -> clap::Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command, GuardCommand};
-    use clap::{CommandFactory as _, Parser as _};
+    use crate::args::{Cli, Command, Deferred, GuardCommand, at_once};
+    use clap::Parser as _;
     use std::collections::BTreeSet;
 
     fn set(line: &str) -> (PolicyKind, Box<SetPolicy>) {
-        let Command::Guard(guard) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
+        let Command::Guard(Deferred(guard)) = Cli::try_parse_from(line.split(' ')).unwrap().command
+        else {
             panic!("{line}");
         };
         let (kind, policy) = match guard.command {
@@ -452,7 +453,7 @@ mod tests {
 
     #[test]
     fn the_help_says_what_each_mode_and_action_is() {
-        let mut command = Cli::command();
+        let mut command = at_once();
         for name in ["guard", "user", "set"] {
             command = command.find_subcommand(name).unwrap().clone();
         }
@@ -471,7 +472,7 @@ mod tests {
     #[test]
     fn the_help_of_a_policy_shows_its_options_alone() {
         let shown = |kind: &str| {
-            let mut command = Cli::command();
+            let mut command = at_once();
             for name in ["guard", kind, "set"] {
                 command = command.find_subcommand(name).unwrap().clone();
             }

@@ -97,16 +97,16 @@ async fn pages(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Audit, AuditCommand, Cli, Command};
+    use crate::args::{Audit, AuditCommand, Cli, Command, Deferred};
     use clap::Parser as _;
 
     fn formed(typed: &[&str]) -> Result<ExportFormat, String> {
         let words = ["gpukillctl", "audit", "export"].iter().chain(typed);
         match Cli::try_parse_from(words).expect("it is right").command {
-            Command::Audit(Audit {
+            Command::Audit(Deferred(Audit {
                 command: Some(AuditCommand::Export(export)),
                 ..
-            }) => form(&export),
+            })) => form(&export),
             other => panic!("{other:?}"),
         }
     }

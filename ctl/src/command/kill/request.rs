@@ -83,7 +83,7 @@ fn check(wanted: &Kill, selector: &KillSelector) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{Cli, Command, Deferred};
     use clap::Parser as _;
     use gpukill_proto::snapshot::Vendor;
     use gpukill_proto::units::Bytes;
@@ -92,7 +92,7 @@ mod tests {
         let line = format!("gpukillctl kill {line}");
         let cli = Cli::try_parse_from(line.split_whitespace()).expect("it is right");
         match cli.command {
-            Command::Kill(kill) => request(&kill).map_err(|failure| {
+            Command::Kill(Deferred(kill)) => request(&kill).map_err(|failure| {
                 assert_eq!(failure.exit(), Exit::BadUsage);
                 failure.to_string()
             }),
@@ -172,11 +172,11 @@ mod tests {
             ),
             (
                 "--filter python[",
-                "\"python[\" is not a regular expression: unclosed character class",
+                "\"python[\" is not a regular expression: found unclosed character class",
             ),
             (
                 "--command python[",
-                "\"python[\" is not a regular expression: unclosed character class",
+                "\"python[\" is not a regular expression: found unclosed character class",
             ),
         ] {
             assert_eq!(asked(line), Err(expected.to_owned()), "{line}");

@@ -155,7 +155,7 @@ fn what_matches_nothing_ends_with_8_and_what_makes_no_sense_with_3() {
         (
             &["--filter", "(python"],
             3,
-            "\"(python\" is not a regular expression: unclosed group",
+            "\"(python\" is not a regular expression: found open group without closing ')'",
         ),
     ];
     for (arguments, code, said) in cases {

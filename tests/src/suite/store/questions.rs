@@ -93,8 +93,11 @@ impl Past {
         // As the daemon keeps it: the first minute begins with the first sample. Without it
         // the minutes that this test lasts would be those from which on samples are kept.
         let first_at = at(until, length_ms, 1).0;
-        all.execute("INSERT INTO minute VALUES (1, ?1, ?2)", params![first_at, blob])
-            .unwrap();
+        all.execute(
+            "INSERT INTO minute VALUES (1, ?1, ?2)",
+            params![first_at, blob],
+        )
+        .unwrap();
         all.commit().unwrap();
         drop(database);
         let daemon = stage.start();
