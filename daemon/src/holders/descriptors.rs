@@ -263,7 +263,8 @@ impl<'a> Descriptors<'a> {
             minor: file.stx_rdev_minor,
         };
         let is_device = FileType::from_raw_mode(file.stx_mode.into()) == FileType::CharacterDevice;
-        Ok((is_device && self.numbers.contains(&number)).then_some(number))
+        let is_watched = is_device && self.numbers.contains(&number);
+        Ok((is_watched && !is_path_only(directory, name)).then_some(number))
     }
 
     /// Whether it is below `/dev`. Sockets, pipes and the like have no path, and
@@ -284,6 +285,39 @@ impl<'a> Descriptors<'a> {
             self.missed = Some(missed(error));
         }
     }
+}
+
+/// Whether a descriptor only names a file (`O_PATH`). It gives no access to the driver, and
+/// anybody may have one, whatever the file's mode. In doubt it does not.
+///
+/// The mode of its link says how the file is open (`tid_fd_update_inode` of `fs/proc/fd.c`).
+/// A file that is open for neither reading nor writing may still be open for `ioctl`
+/// (`open(2)`, access mode 3): the flags tell. The driver takes no part in telling those of
+/// an `O_PATH` descriptor.
+fn is_path_only(directory: &OwnedFd, name: &CStr) -> bool {
+    const OWNER_MAY_READ_OR_WRITE: u16 = 0o600;
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    let link = statx(directory, name, flags, StatxFlags::MODE);
+    if link.is_ok_and(|link| link.stx_mode & OWNER_MAY_READ_OR_WRITE != 0) {
+        return false;
+    }
+    let file = [b"../fdinfo/", name.to_bytes()].concat();
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let Ok(file) = openat(directory, file, flags, Mode::empty()) else {
+        return false;
+    };
+    let mut buffer = [0; 64];
+    let length = rustix::io::read(file, &mut buffer).unwrap_or(0);
+    has_path_flag(buffer.get(..length).unwrap_or_default())
+}
+
+/// Whether the beginning of a file of `/proc/PID/fdinfo` tells of `O_PATH`.
+fn has_path_flag(text: &[u8]) -> bool {
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let flags = lines.find_map(|line| line.strip_prefix(b"flags:"));
+    let flags = flags.and_then(|flags| std::str::from_utf8(flags.trim_ascii()).ok());
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags, 8).ok());
+    flags.is_some_and(|flags| flags & OFlags::PATH.bits() != 0)
 }
 
 /// The threads of a process, as many as are asked, but for the first, which is listed first.

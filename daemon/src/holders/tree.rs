@@ -626,6 +626,27 @@ mod tests {
     }
 
     #[test]
+    fn a_descriptor_that_only_names_a_device_is_not_one_that_is_open() {
+        let tree = Tree::open(Path::new("/proc")).unwrap();
+        let full = |flags| rustix::fs::open("/dev/full", flags, Mode::empty()).unwrap();
+        let access_for_ioctl_only = OFlags::WRONLY | OFlags::RDWR;
+        let open = [OFlags::RDONLY, OFlags::WRONLY, access_for_ioctl_only].map(full);
+        let named = [OFlags::PATH, OFlags::PATH | OFlags::CLOEXEC].map(full);
+        let pid = std::process::id();
+        let looked = tree.look(pid, &[FULL], Care::Anything, Depth::Process, &[]);
+        let Looked::Process { opens, .. } = looked else {
+            panic!("it is there");
+        };
+        let is_found = |fd: &OwnedFd| {
+            opens
+                .iter()
+                .any(|open| open.fd.cast_signed() == fd.as_raw_fd())
+        };
+        assert_eq!(open.each_ref().map(is_found), [true; 3]);
+        assert_eq!(named.each_ref().map(is_found), [false; 2]);
+    }
+
+    #[test]
     fn a_process_of_somebody_else_is_not_a_process_without_devices() {
         if rustix::process::geteuid().is_root() {
             eprintln!("skipped: nothing is hidden from root");
