@@ -33,7 +33,7 @@ use self::tree::Tree;
 use gpukill_proto::snapshot::ProcessKey;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The number of a device file.
@@ -65,10 +65,16 @@ pub(crate) struct Open {
 /// Why there may be other holders, as long as the first look goes on.
 pub(crate) const NOT_YET: &str = "not looked everywhere yet";
 
+/// Tells which person is behind a user.
+pub(crate) type Persons = Box<dyn Fn(u32) -> u32 + Send + Sync>;
+
 /// What was last seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) processes: BTreeMap<ProcessKey, Vec<Open>>,
+    /// Those of which fewer descriptors are kept than they have, because all of their
+    /// person have too many.
+    pub(crate) cut: BTreeSet<ProcessKey>,
     /// Why there may be others; `None` after a look at every process, of which the
     /// descriptors were looked at and nothing else.
     pub(crate) unseen: Option<String>,
@@ -90,16 +96,28 @@ impl Drop for Ending {
 }
 
 impl Holders {
-    /// Looks below this root, `/proc` but in tests.
+    /// Looks below this root, `/proc` but in tests. Each user is a person.
     ///
     /// # Errors
     /// When there is no such directory, or the system gives no thread.
     pub(crate) fn start(root: PathBuf) -> std::io::Result<Self> {
-        Self::start_with(Box::new(Tree::open(&root)?), Pace::REAL)
+        Self::start_with(
+            Box::new(Tree::open(&root)?),
+            Box::new(|uid| uid),
+            Pace::REAL,
+        )
     }
 
-    fn start_with(eyes: Box<dyn Eyes>, pace: Pace) -> std::io::Result<Self> {
-        let search = Search::start(eyes, pace)?;
+    /// The same, where this tells which person is behind a user. It must not wait.
+    ///
+    /// # Errors
+    /// When there is no such directory, or the system gives no thread.
+    pub(crate) fn start_among(root: &Path, persons: Persons) -> std::io::Result<Self> {
+        Self::start_with(Box::new(Tree::open(root)?), persons, Pace::REAL)
+    }
+
+    fn start_with(eyes: Box<dyn Eyes>, persons: Persons, pace: Pace) -> std::io::Result<Self> {
+        let search = Search::start(eyes, persons, pace)?;
         Ok(Self {
             search: Arc::new(Ending(search)),
         })

@@ -91,7 +91,7 @@ pub(super) enum Looked {
     Kernel,
     Process {
         start_ticks: u64,
-        /// Whose it is: the effective user.
+        /// Whose it is: the effective user, or the person behind that one.
         uid: u32,
         /// As the kernel calls it; empty where that cannot be told.
         name: String,
@@ -101,6 +101,18 @@ pub(super) enum Looked {
         /// Why there may be more.
         missed: Option<Missed>,
     },
+}
+
+impl Looked {
+    /// The same as of the person behind its user, where it holds a device.
+    pub(super) fn of_person(mut self, person: impl Fn(u32) -> u32) -> Self {
+        if let Self::Process { uid, opens, .. } = &mut self
+            && !opens.is_empty()
+        {
+            *uid = person(*uid);
+        }
+        self
+    }
 }
 
 /// Why not all of a process was seen.

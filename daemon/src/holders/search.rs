@@ -6,7 +6,7 @@
 use super::look::{Care, Eyes, Which};
 use super::state::State;
 use super::table::{FULL_PASS, Moment, ROUND, Turn};
-use super::{DeviceNumber, Found, When};
+use super::{DeviceNumber, Found, Persons, When};
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::text::visible;
 use std::collections::BTreeSet;
@@ -26,6 +26,7 @@ const REST: Duration = Duration::from_millis(1);
 /// What the threads and those who ask share.
 pub(super) struct Search {
     eyes: Box<dyn Eyes>,
+    persons: Persons,
     pace: Pace,
     began: Instant,
     state: Mutex<State>,
@@ -59,9 +60,14 @@ enum Round {
 struct Over;
 
 impl Search {
-    pub(super) fn start(eyes: Box<dyn Eyes>, pace: Pace) -> std::io::Result<Arc<Self>> {
+    pub(super) fn start(
+        eyes: Box<dyn Eyes>,
+        persons: Persons,
+        pace: Pace,
+    ) -> std::io::Result<Arc<Self>> {
         let search = Arc::new(Self {
             eyes,
+            persons,
             pace,
             began: Instant::now(),
             state: Mutex::new(State::new()),
@@ -298,6 +304,7 @@ impl Search {
         };
         // Without the lock: this is what may take for ever.
         let looked = self.eyes.look(pid, &numbers, care, depth, &threads);
+        let looked = looked.of_person(&self.persons);
         let mut state = self.lock();
         if state.thread != thread {
             // It hung, and another went on; it answers now.
@@ -390,7 +397,7 @@ mod tests {
         }
 
         fn holders(&self) -> Holders {
-            Holders::start_with(Box::new(self.clone()), QUICK).unwrap()
+            Holders::start_with(Box::new(self.clone()), Box::new(|uid| uid), QUICK).unwrap()
         }
 
         fn watching(&self) -> Holders {
@@ -489,6 +496,7 @@ mod tests {
         Found {
             processes: of.iter().map(|it| (key(it), vec![open(3, GPU)])).collect(),
             unseen: unseen.map(str::to_owned),
+            ..Found::default()
         }
     }
 

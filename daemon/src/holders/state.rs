@@ -2,7 +2,7 @@
 
 use super::look::{Depth, Listed, Looked, Missed, Ran, Which};
 use super::refused::{Names, OTHERS};
-use super::shares::Shares;
+use super::shares::{Shares, cut};
 use super::table::{Moment, Table, Turn, Verdict};
 use super::{DeviceNumber, Found, Open, When};
 use gpukill_proto::snapshot::ProcessKey;
@@ -81,12 +81,15 @@ impl State {
         let is_more = numbers.iter().any(|number| !self.numbers.contains(number));
         self.numbers = numbers.into_iter().collect();
         let watched = Arc::clone(&self.numbers);
-        Arc::make_mut(&mut self.found).processes.retain(|_, opens| {
+        let found = Arc::make_mut(&mut self.found);
+        found.processes.retain(|key, opens| {
             opens.retain(|open| watched.contains(&open.number));
+            self.shares.recount(key, opens.len());
             !opens.is_empty()
         });
-        self.shares
-            .retain(|key| self.found.processes.contains_key(key));
+        let holds = |key: &ProcessKey| found.processes.contains_key(key);
+        self.shares.retain(holds);
+        found.cut.retain(|key| found.processes.contains_key(key));
         if is_more {
             self.wish_anew();
         }
@@ -145,6 +148,9 @@ impl State {
             self.drop_holder(pid);
             self.refused.forget(pid);
         }
+        if which == Which::All {
+            self.shares.relent();
+        }
     }
 
     /// The threads of this process that were seen to have devices in descriptors of their
@@ -188,7 +194,7 @@ impl State {
             Looked::Kernel => Verdict::Kernel,
             Looked::Process {
                 start_ticks,
-                uid,
+                uid: person,
                 name,
                 descriptors,
                 mut opens,
@@ -201,14 +207,19 @@ impl State {
                 // What is watched may be less by now.
                 opens.retain(|open| self.numbers.contains(&open.number));
                 let key = ProcessKey { pid, start_ticks };
+                let is_cut = cut(&mut opens, self.shares.level(person));
                 let known = self.found.processes.get(&key);
-                if known.is_some()
-                    && (known == Some(&opens) || opens.is_empty() && missed.is_some())
-                {
+                let is_same = known == Some(&opens) && self.found.cut.contains(&key) == is_cut;
+                if known.is_some() && (is_same || opens.is_empty() && missed.is_some()) {
                     // Nothing new was seen, or nothing at all.
                     Verdict::Holds(missed)
                 } else {
-                    self.hold(key, uid, opens, missed)
+                    let verdict = self.hold(key, person, opens, missed);
+                    if is_cut && self.found.processes.contains_key(&key) {
+                        Arc::make_mut(&mut self.found).cut.insert(key);
+                    }
+                    self.cut(person);
+                    verdict
                 }
             }
         };
@@ -222,7 +233,7 @@ impl State {
     fn hold(
         &mut self,
         key: ProcessKey,
-        uid: u32,
+        person: u32,
         opens: Vec<Open>,
         missed: Option<Missed>,
     ) -> Verdict {
@@ -231,23 +242,45 @@ impl State {
         }
         self.drop_holder(key.pid);
         if self.found.processes.len() >= HOLDERS {
-            let Some(other) = self.shares.gives_way_to(uid) else {
+            let Some(other) = self.shares.gives_way_to(person) else {
                 return Verdict::HoldsNothing(missed.or(Some(Missed::NoRoom)));
             };
             self.drop_holder(other.pid);
             self.table.crowded_out(other.pid);
         }
+        self.shares.add(person, key, opens.len());
         let found = Arc::make_mut(&mut self.found);
         found.processes.insert(key, opens);
-        self.shares.add(uid, key);
         Verdict::Holds(missed)
+    }
+
+    /// Keeps fewer descriptors of who has too many, after this person had some more.
+    fn cut(&mut self, person: u32) {
+        while let Some(too_many) = self.shares.to_cut(person) {
+            let found = Arc::make_mut(&mut self.found);
+            let opens = too_many.holders.iter();
+            let opens = opens.filter_map(|key| found.processes.get(key));
+            let level = too_many.level(opens.map(Vec::as_slice));
+            for key in &too_many.holders {
+                let Some(opens) = found.processes.get_mut(key) else {
+                    continue;
+                };
+                if cut(opens, level) {
+                    found.cut.insert(*key);
+                    self.shares.recount(key, opens.len());
+                }
+            }
+            self.shares.lower(&too_many, level);
+        }
     }
 
     pub(super) fn drop_holder(&mut self, pid: u32) {
         let key = self.holders_of(pid).next().map(|(key, _)| *key);
         if let Some(key) = key {
             // Copied only while somebody reads it.
-            Arc::make_mut(&mut self.found).processes.remove(&key);
+            let found = Arc::make_mut(&mut self.found);
+            found.processes.remove(&key);
+            found.cut.remove(&key);
             self.shares.remove(&key);
         }
     }
@@ -520,5 +553,67 @@ mod tests {
             rounds.collect()
         };
         assert_eq!(listed(), [0, 30, 60]);
+    }
+
+    /// A process has so many descriptors of the device open.
+    fn has_copies(state: &mut State, pid: u32, uid: u32, many: u32) {
+        let open = |fd| Open {
+            number: GPU,
+            fd,
+            thread: None,
+        };
+        let looked = Looked::Process {
+            start_ticks: 1,
+            uid,
+            name: "x".to_owned(),
+            descriptors: 4,
+            opens: (0..many).map(open).collect(),
+            missed: None,
+        };
+        state.take_look(pid, looked, 1, 0, None);
+    }
+
+    fn kept(state: &State) -> usize {
+        state.found.processes.values().map(Vec::len).sum()
+    }
+
+    #[test]
+    fn copies_over_many_processes_of_a_person_take_little_and_nobody_elses_room() {
+        let mut state = listed(1..=400, false);
+        has_copies(&mut state, 400, 7, 300);
+        for _ in 0..2 {
+            for pid in 1..=295 {
+                has_copies(&mut state, pid, 1_000, 8_193);
+            }
+        }
+        assert!(kept(&state) <= 16_386 + 300, "{}", kept(&state));
+        // Each is a holder still, and is known not to be seen whole; the other person's is.
+        assert_eq!(state.found.processes.len(), 296);
+        let cut: Vec<u32> = state.found.cut.iter().map(|key| key.pid).collect();
+        assert_eq!(cut, (1..=295).collect::<Vec<_>>());
+        let other = state.found.processes.iter().next_back().unwrap();
+        assert_eq!((other.0.pid, other.1.len()), (400, 300));
+        // When they have ended, it is as before.
+        let rest = Listed {
+            pids: vec![295, 400],
+            others_hidden: false,
+            is_cut: false,
+        };
+        state.take_list(&rest, Which::All, 0);
+        has_copies(&mut state, 295, 1_000, 8_193);
+        assert_eq!((kept(&state), state.found.cut.len()), (8_493, 0));
+    }
+
+    #[test]
+    fn copies_of_many_persons_take_no_more_than_there_is_room() {
+        let mut state = listed(1..=400, false);
+        for pid in 1..=100 {
+            has_copies(&mut state, pid, pid, 8_193);
+        }
+        has_copies(&mut state, 400, 400, 300);
+        assert!(kept(&state) <= 65_536, "{}", kept(&state));
+        assert_eq!(state.found.processes.len(), 101);
+        let other = state.found.processes.iter().next_back().unwrap();
+        assert_eq!((other.0.pid, other.1.len()), (400, 300));
     }
 }

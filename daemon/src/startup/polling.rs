@@ -3,13 +3,14 @@
 
 use super::people::HostPeople;
 use crate::audit::Store;
+use crate::backend::drm::clients::Account;
 use crate::backend::{self, Roots};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::gather::Gatherer;
 use crate::guard::Guard;
 use crate::heap::Trim;
-use crate::holders::Holders;
+use crate::holders::{Holders, Persons};
 use crate::host::accounts::Accounts;
 use crate::host::commands::Commands;
 use crate::host::connections::Connections;
@@ -85,7 +86,7 @@ pub(super) fn start(config: &Arc<Config>, others: Others) -> std::io::Result<Pol
     };
     let (publisher, published) = state::channel(others.host, config.daemon.poll_interval);
     let quiesce = Quiesce::new(hurry(&events));
-    let holders = Holders::start(procfs.clone())?;
+    let holders = Holders::start_among(procfs, persons(&roots))?;
     let late = events.clone();
     let readers = backend::wanted::start(
         &config.backends.enabled,
@@ -144,6 +145,15 @@ pub(super) fn start(config: &Arc<Config>, others: Others) -> std::io::Result<Pol
         published,
         look,
         quiesce,
+    })
+}
+
+/// The persons behind users of this host, as far as they are known.
+fn persons(roots: &Roots) -> Persons {
+    let people = Arc::clone(&roots.people);
+    Box::new(move |user| {
+        let account = Account { user, slice: None };
+        people.person(account).unwrap_or(user)
     })
 }
 

@@ -296,7 +296,8 @@ fn places(card: &Card, found: &Found) -> (Vec<Place>, BTreeSet<ProcessKey>) {
                 .take(DESCRIPTORS_MAX)
                 .map(|open| (*key, *open)),
         );
-        if opens.next().is_some() {
+        let is_any = places.last().is_some_and(|(last, _): &Place| last == key);
+        if opens.next().is_some() || is_any && found.cut.contains(key) {
             overfull.insert(*key);
         }
     }

@@ -365,6 +365,7 @@ mod tests {
         Found {
             processes: [(key, opens)].into(),
             unseen: unseen.map(str::to_owned),
+            ..Found::default()
         }
     }
 

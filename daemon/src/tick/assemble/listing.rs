@@ -302,6 +302,7 @@ mod tests {
             let found = Found {
                 processes: [(ProcessKey { pid, start_ticks }, vec![open])].into(),
                 unseen: None,
+                ..Found::default()
             };
             polls.memory.inform(&BTreeSet::new(), &Arc::new(found));
             let shown = if uses { is(900) } else { another() };

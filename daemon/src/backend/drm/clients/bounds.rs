@@ -8,9 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 /// So many clients of a card are told apart: ten times what the busiest box has.
 pub(super) const CLIENTS_MAX: usize = 20_000;
 
-/// So many descriptors of a process are read at a poll beside those that its clients are
-/// read by. Those beyond have their turn at the next ones.
-pub(super) const READS_MAX: usize = 1_024;
+/// So many descriptors of a person are read at a poll beside those that clients are read
+/// by. Those beyond have their turn at the next ones. A driver takes 10 to 50 us for one.
+const READS_MAX: usize = 1_024;
+
+/// So many clients of a person are read at a poll; the others are as they were.
+const CLIENT_READS_MAX: usize = 2_048;
+
+/// So many of each kind are read of all persons: half a second at most, so that a card's
+/// readings are never late for what people open.
+const READS_OF_ALL: usize = 4_096;
 
 /// Why the utilization of a process is not known while its descriptors wait for their turn.
 pub(super) const NOT_READ_YET: &str = "not all of its descriptors are read yet";
@@ -48,8 +55,65 @@ impl Partly {
     }
 }
 
-/// So many clients each person has room for. Those who need little leave the rest to the
-/// others. `None` is who is not known.
+/// What is left of what is read at one poll.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    left: BTreeMap<ProcessKey, usize>,
+}
+
+impl Budget {
+    /// For clients that are read again through these.
+    pub(super) fn of_clients(
+        places: &[&Place],
+        person: impl Fn(&ProcessKey) -> Option<u32>,
+    ) -> Self {
+        Self::new(places, person, CLIENT_READS_MAX, READS_OF_ALL)
+    }
+
+    /// For these others.
+    pub(super) fn of_others(
+        places: &[&Place],
+        person: impl Fn(&ProcessKey) -> Option<u32>,
+    ) -> Self {
+        Self::new(places, person, READS_MAX, READS_OF_ALL)
+    }
+
+    fn new(
+        places: &[&Place],
+        person: impl Fn(&ProcessKey) -> Option<u32>,
+        of_person: usize,
+        of_all: usize,
+    ) -> Self {
+        let mut processes: BTreeMap<ProcessKey, usize> = BTreeMap::new();
+        for (key, _) in places {
+            *processes.entry(*key).or_default() += 1;
+        }
+        let mut persons: BTreeMap<Option<u32>, Vec<(ProcessKey, usize)>> = BTreeMap::new();
+        for (key, count) in processes {
+            persons.entry(person(&key)).or_default().push((key, count));
+        }
+        let wanted = persons.iter().map(|(person, processes)| {
+            let count: usize = processes.iter().map(|(_, count)| count).sum();
+            (*person, count.min(of_person))
+        });
+        let shares = shares(wanted, of_all);
+        let of_person = |person| shares.get(&person).copied().unwrap_or(0);
+        let left = persons
+            .into_iter()
+            .flat_map(|(person, processes)| self::shares(processes.into_iter(), of_person(person)));
+        Self {
+            left: left.collect(),
+        }
+    }
+
+    /// Whether one more of this process is read.
+    pub(super) fn take(&mut self, key: ProcessKey) -> bool {
+        let left = self.left.get_mut(&key).filter(|left| **left > 0);
+        left.map(|left| *left -= 1).is_some()
+    }
+}
+
+/// So many clients each person has room for. `None` is who is not known.
 pub(super) fn rooms(
     places: &[Place],
     person: impl Fn(&ProcessKey) -> Option<u32>,
@@ -63,20 +127,23 @@ pub(super) fn rooms(
     for (key, count) in &of_process {
         *wanted.entry(person(key)).or_default() += count;
     }
-    let mut by_need: Vec<(usize, Option<u32>)> = wanted
-        .into_iter()
-        .map(|(person, count)| (count, person))
-        .collect();
+    shares(wanted.into_iter(), all)
+}
+
+/// Divides so many among these, who want so many each. Those who want little leave the rest
+/// to the others.
+fn shares<K: Ord>(wanted: impl Iterator<Item = (K, usize)>, all: usize) -> BTreeMap<K, usize> {
+    let mut by_need: Vec<(usize, K)> = wanted.map(|(of, count)| (count, of)).collect();
     by_need.sort_unstable();
-    let (mut left, mut persons) = (all, by_need.len());
-    let mut rooms = BTreeMap::new();
-    for (count, person) in by_need {
-        let room = count.min(left / persons.max(1));
-        rooms.insert(person, room);
-        left -= room;
-        persons -= 1;
+    let (mut left, mut others) = (all, by_need.len());
+    let mut shares = BTreeMap::new();
+    for (count, of) in by_need {
+        let share = count.min(left / others.max(1));
+        shares.insert(of, share);
+        left -= share;
+        others -= 1;
     }
-    rooms
+    shares
 }
 
 #[cfg(test)]
@@ -120,6 +187,31 @@ mod tests {
             case(&[(10, 30), (20, 1), (30, 2)], 9),
             [(1, 6), (2, 1), (3, 2)]
         );
+    }
+
+    #[test]
+    fn a_person_is_read_so_much_at_a_poll_whatever_their_processes_have() {
+        let person = |key: &ProcessKey| Some(key.pid / 1_000);
+        let read = |opens: &[(u32, u32)], of_person, of_all| {
+            let places: Vec<Place> = opens.iter().flat_map(|(pid, n)| places(*pid, *n)).collect();
+            let places: Vec<&Place> = places.iter().collect();
+            let mut budget = Budget::new(&places, person, of_person, of_all);
+            let mut read: BTreeMap<u32, usize> = BTreeMap::new();
+            for (key, _) in places {
+                *read.entry(key.pid).or_default() += usize::from(budget.take(*key));
+            }
+            read.into_values().collect::<Vec<_>>()
+        };
+        let crowd: Vec<(u32, u32)> = (1_000..1_150).map(|pid| (pid, 90)).collect();
+        let all = [crowd, vec![(2_000, 3)]].concat();
+        let counts = read(&all, 300, 10_000);
+        assert_eq!(counts.iter().sum::<usize>(), 303);
+        assert_eq!(counts.last(), Some(&3));
+        assert!(counts.iter().all(|count| *count > 1));
+        // A process that has little leaves the rest to the person's others.
+        assert_eq!(read(&[(1_000, 2), (1_001, 90)], 10, 100), [2, 8]);
+        // And a person who needs little, to other persons.
+        assert_eq!(read(&[(1_000, 90), (2_000, 4)], 20, 10), [6, 4]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! descriptors; the others are asked again only once in a while whether they are
 //! still of the same client.
 
-use super::bounds::{CLIENTS_MAX, Partly, READS_MAX, rooms};
+use super::bounds::{Budget, CLIENTS_MAX, Partly, rooms};
 use super::counter::History;
 use super::shares::sum;
 use crate::backend::drm::card::Card;
@@ -141,29 +141,67 @@ impl<'a> Look<'a> {
         self.rooms = rooms(places, self.person, CLIENTS_MAX);
         let clients = self.before.clients.values();
         let readers: BTreeSet<Place> = clients.map(|client| client.by).collect();
-        let (readers, mut others): (Vec<&Place>, Vec<&Place>) =
+        let (mut readers, mut others): (Vec<&Place>, Vec<&Place>) =
             places.iter().partition(|place| readers.contains(place));
-        for place in readers {
+        // Those that were never read come first, then those that wait longest.
+        let age = |place: &&Place| self.before.seen.get(*place).map(|seen| seen.at);
+        readers.sort_by_key(age);
+        let mut budget = Budget::of_clients(&readers, self.person);
+        // Those of whose turn it is not may be found by those that are read.
+        let (now, later): (Vec<&Place>, Vec<&Place>) =
+            readers.into_iter().partition(|place| budget.take(place.0));
+        for place in now {
             self.read(*place);
         }
-        if others.len() > READS_MAX {
-            // Those that were never read come first, then those that wait longest.
-            others.sort_by_key(|place| self.before.seen.get(*place).map(|seen| seen.at));
+        for place in later {
+            self.keep_client(*place);
         }
-        let mut reads: BTreeMap<ProcessKey, usize> = BTreeMap::new();
+        others.retain(|place| !self.is_believed(place));
+        others.sort_by_key(|place| self.before.seen.get(*place).map(|seen| seen.at));
+        let mut budget = Budget::of_others(&others, self.person);
         for place in others {
+            // What was read before this one may tell of it.
             if self.is_believed(place) {
                 continue;
             }
-            let reads = reads.entry(place.0).or_default();
-            if *reads < READS_MAX {
-                *reads += 1;
+            if budget.take(place.0) {
                 self.read(*place);
             } else if !self.takes_over(place) {
                 self.partly.waiting.insert(place.0);
             }
         }
         (self.sight, self.partly, self.unseen)
+    }
+
+    /// Keeps the client that was read through this descriptor as it was.
+    fn keep_client(&mut self, place: Place) {
+        let Some(seen) = self.before.seen.get(&place) else {
+            return;
+        };
+        self.partly.waiting.insert(place.0);
+        if let What::Client(id) = seen.what
+            && !self.sight.clients.contains_key(&id)
+            && let Some(before) = self.before.clients.remove(&id)
+            && self.takes_room(&place)
+        {
+            let holders = BTreeSet::from([place.0]);
+            self.sight
+                .clients
+                .insert(id, Sighting { holders, ..before });
+        }
+        self.takes_over(&place);
+    }
+
+    /// Whether its person has room for one more client.
+    fn takes_room(&mut self, place: &Place) -> bool {
+        let room = self.rooms.entry((self.person)(&place.0)).or_default();
+        let has_room = *room > 0;
+        if has_room {
+            *room -= 1;
+        } else {
+            self.partly.overfull.insert(place.0);
+        }
+        has_room
     }
 
     /// Whether it is known without reading whose this descriptor is.
@@ -235,12 +273,9 @@ impl<'a> Look<'a> {
             client.holders.insert(place.0);
             return;
         }
-        let room = self.rooms.entry((self.person)(&place.0)).or_default();
-        if *room == 0 {
-            self.partly.overfull.insert(place.0);
+        if !self.takes_room(&place) {
             return;
         }
-        *room -= 1;
         let history = match self.before.clients.remove(&id) {
             Some(before) => before.history.next(told, at, self.driver),
             None => History::first(told, at),
@@ -351,6 +386,14 @@ fn used_for(told: &FdInfo, driver: &Driver) -> Use {
         compute: used(Role::Compute),
         graphics: used(Role::Graphics),
         mps: false,
+    }
+}
+
+#[cfg(test)]
+impl Sight {
+    /// How many descriptors were read so far.
+    pub(super) fn read(&self) -> usize {
+        self.seen.len()
     }
 }
 

@@ -173,3 +173,74 @@ fn a_client_of_which_too_much_is_told_is_there_and_unknown() {
         assert_eq!(stage.next().processes[1].utilization.sm, percent(0));
     }
 }
+
+#[test]
+fn what_a_person_opens_in_many_processes_delays_nobody_else() {
+    let mut stage = Stage::new();
+    for pid in 100..120 {
+        stage.belongs_to(process(pid), 1);
+        for fd in 0..300 {
+            stage.open(process(pid), fd, &works(u64::from(pid), 5));
+        }
+    }
+    stage.belongs_to(process(200), 2);
+    stage.open(process(200), 3, &works(7, 6));
+    let read = |stage: &Stage| stage.clients.sight.read();
+    let mut used = stage.next();
+    // 1,024 of one person, and all of the other.
+    assert_eq!(read(&stage), 1_025);
+    let sm = |used: &Used, nth: usize| used.processes[nth].utilization.sm.clone();
+    assert_eq!(
+        sm(&used, 0),
+        failed("not all of its descriptors are read yet")
+    );
+    assert_eq!(memory(&used)[20], (200, bytes(6)));
+    for _ in 0..7 {
+        used = stage.next();
+        assert_eq!(memory(&used)[20], (200, bytes(6)));
+    }
+    assert_eq!(
+        (memory(&used)[0].clone(), sm(&used, 0)),
+        ((100, bytes(5)), percent(0))
+    );
+}
+
+#[test]
+fn of_very_many_clients_of_a_person_some_are_as_they_were_and_unknown() {
+    let mut stage = Stage::new();
+    let many = 3_000;
+    for fd in 0..many {
+        stage.open(process(7), fd, &works(u64::from(fd), 5));
+    }
+    stage.belongs_to(process(8), 2);
+    stage.open(process(8), 3, &works(9_000, 6));
+    (0..3).for_each(|_| drop(stage.next()));
+    for fd in 0..many {
+        stage.open(process(7), fd, &works(u64::from(fd), 7));
+    }
+    stage.open(process(8), 3, &works(9_000, 8));
+    let used = stage.next();
+    let half_read = (many - 2_048) * 5 + 2_048 * 7;
+    assert_eq!(
+        memory(&used),
+        [(7, bytes(u64::from(half_read))), (8, bytes(8))]
+    );
+    let sm = |nth: usize| used.processes[nth].utilization.sm.clone();
+    assert_eq!(sm(0), failed("not all of its descriptors are read yet"));
+    assert_eq!(sm(1), percent(0));
+    // The others have their turn at the next poll.
+    let used = stage.next();
+    assert_eq!(memory(&used)[0], (7, bytes(u64::from(many * 7))));
+}
+
+#[test]
+fn a_process_of_which_not_all_descriptors_are_kept_is_known_in_part() {
+    let mut stage = Stage::new();
+    stage.open(process(7), 3, &works(1, 5));
+    stage.open(process(8), 3, &works(2, 6));
+    stage.found.cut.insert(process(7));
+    let used = stage.next();
+    assert_eq!(memory(&used), [(7, bytes(5)), (8, bytes(6))]);
+    let fault = "process 7 has card1 open more often than is read: more may be used than is shown";
+    assert_eq!(used.fault.as_deref(), Some(fault));
+}
