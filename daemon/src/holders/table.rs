@@ -31,6 +31,13 @@ const RESTS: u8 = 3;
 /// full pass: that one has as many as are ever looked at.
 const PAUSE_OF_ONE: Moment = 4;
 
+/// So many descriptors of processes that have many are looked at in turn in a round: 0.3 s
+/// of a core. They wait for each other, and no other waits for them.
+const DESCRIPTORS_OF_ROUND: u64 = 65_536;
+
+/// So many are many, as a power of two.
+const MANY: u8 = 10;
+
 /// A hint at a process that was looked at just now waits so long.
 const HINT_AGAIN: Moment = 2_000;
 
@@ -182,26 +189,29 @@ impl Table {
             }
         }
         let mut at_once = Vec::new();
-        let mut holders = Vec::new();
         let mut in_turn = Vec::new();
         for entry in &self.entries {
             if entry.waits_for(wish) {
                 at_once.push(entry);
-            } else if entry.due <= now {
-                match entry.kind {
-                    Kind::Kernel => {}
-                    Kind::Holder => holders.push(entry),
-                    Kind::Other => in_turn.push(entry),
-                }
+            } else if entry.due <= now && entry.kind != Kind::Kernel {
+                in_turn.push(entry);
             }
         }
         at_once.sort_by_key(|entry| entry.weight);
-        let order = |entry: &&Entry| (entry.due, entry.pid);
+        in_turn.sort_unstable_by_key(|entry| (entry.due, entry.pid));
+        let mut left = DESCRIPTORS_OF_ROUND;
+        in_turn.retain(|entry| {
+            let after = left.checked_sub(entry.descriptors().min(DESCRIPTORS_OF_ROUND));
+            left = after.filter(|_| entry.weight >= MANY).unwrap_or(left);
+            entry.weight < MANY || after.is_some()
+        });
         // Many who hold devices do not delay the others.
-        holders.sort_unstable_by_key(order);
-        holders.truncate(turns_of_holders(self.entries.len()));
-        in_turn.extend(holders);
-        in_turn.sort_unstable_by_key(order);
+        let mut left = turns_of_holders(self.entries.len());
+        in_turn.retain(|entry| {
+            let has_turn = entry.kind != Kind::Holder || left > 0;
+            left -= usize::from(has_turn && entry.kind == Kind::Holder);
+            has_turn
+        });
         in_turn.truncate(turns(self.entries.len()));
         let now_or_never = |entry: &Entry| Turn {
             pid: entry.pid,
@@ -331,8 +341,12 @@ impl Entry {
 
     /// How long it is left alone after a look, for what that costs.
     fn pause(&self) -> Moment {
-        let descriptors: Moment = 1 << self.weight.min(32);
-        (descriptors * PAUSE_OF_ONE).min(FULL_PASS)
+        (self.descriptors() * PAUSE_OF_ONE).min(FULL_PASS)
+    }
+
+    /// How many descriptors it had, to a power of two.
+    fn descriptors(&self) -> u64 {
+        1 << self.weight.min(32)
     }
 
     fn new(pid: u32, now: Moment, is_old: bool) -> Self {
@@ -566,6 +580,38 @@ mod tests {
         assert_eq!(pids_due(&mut table, 2, START), [7, 6, 5]);
         // A hint waits as well.
         assert!(!table.hint(5, START + 16_383) && table.hint(5, START + 16_384));
+    }
+
+    #[test]
+    fn those_that_have_many_descriptors_wait_for_each_other_and_nobody_for_them() {
+        let heavy = 1..=295;
+        let light = 1_000..=1_009;
+        let mut table = looked_at(heavy.clone().chain(light.clone()), Verdict::Holds(None));
+        for pid in heavy {
+            table.weighed(pid, 8_193, None);
+        }
+        let now = START + 2 * FULL_PASS;
+        let round = |table: &mut Table, now| -> Vec<u32> {
+            let due = pids_due(table, 1, now);
+            for pid in &due {
+                table.looked(*pid, Verdict::Holds(None), 1, now);
+            }
+            due
+        };
+        let mut seen = BTreeSet::new();
+        for nth in 0..37 {
+            let due = round(&mut table, now + nth);
+            let is_light = |pid: &&u32| light.contains(*pid);
+            let expected = if nth == 0 { 10 } else { 0 };
+            assert_eq!(due.iter().filter(is_light).count(), expected, "{nth}");
+            assert!(due.len() - expected <= 8, "{due:?}");
+            seen.extend(due);
+        }
+        assert_eq!(seen.len(), 305);
+        // The one with the most has its turn, too.
+        table.weighed(7, 1_000_000, None);
+        let mut later = (0..40).map(|nth| round(&mut table, now + 2 * FULL_PASS + nth));
+        assert!(later.any(|due| due.contains(&7)));
     }
 
     #[test]
