@@ -39,7 +39,7 @@ pub(crate) enum Looked {
 const NEWS: Duration = Duration::from_secs(2);
 
 /// How long a look may take: three times as long as it takes on such a box.
-const PATIENCE: Duration = Duration::from_secs(6);
+pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How long its publication may take, by two polls: each waits a second at most.
 const POLL_PATIENCE: Duration = Duration::from_secs(6);
@@ -78,7 +78,7 @@ pub(crate) fn look(
             };
             let began = Instant::now();
             let ticket = holders.look_now();
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + LOOK_TIMEOUT;
             while !holders.has_looked(ticket) && Instant::now() < deadline {
                 tokio::time::sleep(STEP).await;
             }

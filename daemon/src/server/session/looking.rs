@@ -6,7 +6,7 @@ use super::super::holder_pages::Answer;
 use super::super::snapshot_pages;
 use super::Session;
 use crate::guard::civil_of;
-use crate::look::{Since, looked};
+use crate::look::{LOOK_TIMEOUT, Since, looked};
 use crate::state::Published;
 use gpukill_policy::access::{Operation, Person, Ruling, check};
 use gpukill_proto::holders::{Explanation, HoldersPage};
@@ -68,13 +68,15 @@ impl Session {
         let asked = Instant::now();
         let protected = self.shared.enforcer.protection(&self.caller, pid).await;
         let protected = protected.as_deref();
-        // It may have come to a GPU since a look that is news to others.
-        for since in [Since::Lately, Since::After(asked)] {
-            let published = self.looked(since).await?;
-            let (explained, people) = self.explained(&published, pid, protected);
-            let Some(explained) = explained else {
-                continue;
-            };
+        let mut published = self.looked(Since::Lately).await?;
+        let (mut explained, mut people) = self.explained(&published, pid, protected);
+        // It may have come to a GPU since a look that is news to others. One that took too
+        // long was none of those, and the next would take as long.
+        if explained.is_none() && asked.elapsed() < LOOK_TIMEOUT {
+            published = self.looked(Since::After(asked)).await?;
+            (explained, people) = self.explained(&published, pid, protected);
+        }
+        if let Some(explained) = explained {
             // They were asked for just now, perhaps for the first time.
             self.learn_names(&people).await;
             return Ok(self
@@ -82,7 +84,6 @@ impl Session {
                 .0
                 .unwrap_or(explained));
         }
-        let published = self.looked(Since::Lately).await?;
         let procfs = {
             let config = self.shared.authority.config.borrow();
             config.backends.procfs_root.clone()
