@@ -193,7 +193,7 @@ impl Usage<DeviceId, Run> {
 }
 
 /// Whether a device was read at this poll.
-fn is_fresh(device: &Device) -> bool {
+pub(crate) fn is_fresh(device: &Device) -> bool {
     let is_old = matches!(device.memory_used, Reading::Stale(..))
         || matches!(device.process_count, Reading::Stale(..));
     device.lost.is_none() && !is_old

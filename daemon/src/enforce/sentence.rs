@@ -7,14 +7,15 @@ use super::{Enforcer, Means, Owner, look_now};
 use crate::authority::Authority;
 use crate::state::Published;
 use gpukill_policy::guard::sentence::{
-    Judged, Objection, acted, objection, objection_alone, person_judged, request, signals,
+    Judged, Objection, acted, objection, objection_alone, on_devices, person_judged, request,
+    signals,
 };
 use gpukill_policy::guard::{PersonKey, Process, Rulebook, Signals};
 use gpukill_policy::kill::shared::{People, narrow};
 use gpukill_policy::kill::{Seen, plan};
 use gpukill_proto::guard::{Acted, JudgedJob};
 use gpukill_proto::kill::{KillPlan, KillScope};
-use gpukill_proto::snapshot::{GpuProcess, ProcessKey};
+use gpukill_proto::snapshot::{DeviceId, ProcessKey};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,6 +32,8 @@ pub(crate) struct Sentence {
     pub(crate) job: JudgedJob,
     /// Its processes on devices.
     pub(crate) processes: BTreeSet<Process>,
+    /// The devices that it was judged on.
+    pub(crate) devices: BTreeSet<DeviceId>,
     /// By which rules.
     pub(crate) rules: Arc<Rulebook>,
 }
@@ -229,12 +232,7 @@ fn planned(
         return Err(None);
     }
     // Who has let go of the devices is ended with the job, and keeps nobody from that.
-    let uses = seen.snapshot.processes.iter().filter_map(GpuProcess::key);
-    let uses: BTreeSet<Process> = uses.map(|key| (key.pid, key.start_ticks)).collect();
-    let living: BTreeSet<Process> = living.intersection(&uses).copied().collect();
-    if living.is_empty() {
-        return Err(Some("none of its processes uses a GPU any more".to_owned()));
-    }
+    let living = on_devices(&seen.snapshot, &living, &sentence.devices).map_err(Some)?;
     let (roles, operators) = (means.authority.roles(), means.authority.operators());
     let protection = means.authority.protection();
     let caller = Authority::the_guard();

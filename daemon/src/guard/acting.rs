@@ -113,6 +113,7 @@ impl Judging {
             rule: ending.record.rule.to_string(),
             job: victim.job.clone(),
             processes: ending.processes.clone(),
+            devices: victim.runs.iter().map(|it| it.run.device.clone()).collect(),
             rules: Arc::clone(&self.in_force.borrow().rules.book),
         };
         let waiting = Waiting {

@@ -35,6 +35,8 @@ mod duration;
 
 mod idle;
 
+mod claims;
+
 mod waste;
 
 mod runaway;
@@ -232,7 +234,7 @@ fn unjudged(scene: &Scene<'_>, findings: &Findings) -> (Vec<Unjudged>, usize) {
             continue;
         }
         let unknown = of_rule.iter().filter_map(|(whom, finding)| match finding {
-            Finding::Holds(_) => None,
+            Finding::Holds(_) | Finding::Stale => None,
             Finding::Unknown(why) => Some((scene.subject(*whom), why)),
         });
         let mut unknown: Vec<_> = unknown.collect();

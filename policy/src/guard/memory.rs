@@ -1,6 +1,8 @@
 //! What the guard remembers from one bucket to the next. It can be written down and
 //! read again, and goes on from there. What is gone from the box is forgotten.
 
+pub(crate) mod claim;
+
 pub(crate) mod pairs;
 
 pub(crate) mod proof;
@@ -20,6 +22,7 @@ use super::judge::{Names, Places, Rulebook, Selected, is_called, names};
 use super::limits::milliseconds;
 use super::simulated::SimulatedEnd;
 use super::snoozes::Snoozes;
+use claim::Claim;
 use gpukill_proto::guard::{JudgedRun, OpenViolation, RuleName, Subject};
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
@@ -96,6 +99,9 @@ pub(crate) struct JobMemory {
     pub(crate) still: Streak,
     /// It does nothing, and nobody is connected to it.
     pub(crate) alone: Streak,
+    /// What it holds of each device, and since when.
+    #[serde(default, with = "pairs")]
+    pub(crate) claims: BTreeMap<DeviceId, Claim>,
 }
 
 /// What one rule looks at.
@@ -227,6 +233,11 @@ impl Memory {
             }
             for since in self.cooling.values_mut() {
                 *since = Timestamp(since.0.saturating_add(unjudged));
+            }
+            if unjudged < 0 {
+                let jobs = self.jobs.values_mut();
+                let claims = jobs.flat_map(|job| job.claims.values_mut());
+                claims.for_each(|claim| claim.moves(unjudged));
             }
             self.breaker.moves(unjudged);
             self.snoozes.moves(unjudged);

@@ -7,11 +7,13 @@ use super::ended::Process;
 use super::rules::{PersonBy, Rules};
 use crate::kill::Crowd;
 use crate::kill::again::is_of_person;
+use crate::usage::is_fresh;
 use gpukill_proto::guard::{Acted, JudgedJob};
 use gpukill_proto::kill::{
     Ending, Fate, KillPlan, KillReport, KillRequest, KillScope, KillSelector, KillTarget, MOST_PIDS,
 };
-use gpukill_proto::snapshot::Job;
+use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::{DeviceId, GpuProcess, Job, Snapshot};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -31,6 +33,52 @@ pub fn request(processes: &BTreeSet<Process>, scope: KillScope) -> KillRequest {
         force: true,
         patience_ms: PATIENCE_MS,
         ..KillRequest::default()
+    }
+}
+
+/// Those of these processes that are on a GPU by a fresh reading. They were judged on these
+/// devices.
+///
+/// # Errors
+/// Why there are none: they use no GPU any more, or it is not known whether they do.
+pub fn on_devices(
+    snapshot: &Snapshot,
+    processes: &BTreeSet<Process>,
+    devices: &BTreeSet<DeviceId>,
+) -> Result<BTreeSet<Process>, String> {
+    let fresh = snapshot.devices.iter().filter(|device| is_fresh(device));
+    let fresh: BTreeSet<&DeviceId> = fresh.map(|device| &device.id).collect();
+    let rows = snapshot.processes.iter();
+    let rows = rows.filter(|row| fresh.contains(&row.device));
+    let keys = rows.filter_map(GpuProcess::key);
+    let keys: BTreeSet<Process> = keys.map(|key| (key.pid, key.start_ticks)).collect();
+    let on_devices: BTreeSet<Process> = keys.intersection(processes).copied().collect();
+    if !on_devices.is_empty() {
+        return Ok(on_devices);
+    }
+    let silent = devices.iter().find_map(|id| is_silent(snapshot, id));
+    Err(match silent {
+        Some(why) => format!("whether its processes still use a GPU is not known: {why}"),
+        None => "none of its processes uses a GPU any more".to_owned(),
+    })
+}
+
+/// Why a device does not tell who uses it now; `None` where it does.
+fn is_silent(snapshot: &Snapshot, id: &DeviceId) -> Option<String> {
+    let Some(device) = snapshot.devices.iter().find(|device| device.id == *id) else {
+        return Some(format!("{} is gone", id.0));
+    };
+    let index = device.index;
+    if let Some(loss) = &device.lost {
+        return Some(format!("GPU {index} is {}", loss.kind.words()));
+    }
+    let old = |seconds| format!("the readings of GPU {index} are {seconds} s old");
+    match (&device.process_count, &device.memory_used) {
+        (Reading::Failed(why), _) => Some(format!(
+            "the list of processes of GPU {index} failed: {why}"
+        )),
+        (Reading::Stale(_, seconds), _) | (_, Reading::Stale(_, seconds)) => Some(old(seconds)),
+        (Reading::Value(_) | Reading::Unsupported | Reading::Withheld, _) => None,
     }
 }
 

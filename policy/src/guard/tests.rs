@@ -70,6 +70,10 @@ mod duty;
 
 mod idleness;
 
+mod fresh;
+
+mod newcomers;
+
 use super::judge::Rulebook;
 use super::memory::Memory;
 use super::rules::*;

@@ -1,26 +1,35 @@
-//! Who is ended for a violation: one whole job, of the lowest priority that there is;
-//! within a priority one that suffices alone, else the one that frees most; of these
-//! one that has done nothing, then the newest. Never who is protected, never a job of
-//! which a part is or is somebody else's, and nobody while another that was ended is still going.
+//! Who is ended for a violation: one whole job, of the lowest priority that there is. Of
+//! several people who share what is too much, the one who claimed last; within the newest
+//! claims of that person one that suffices alone, else the one that frees most; of these one
+//! that has done nothing, then the newest. Never who is protected, never a job of which a part
+//! is or is somebody else's, never who came before others who may not be ended and hold all
+//! that is too much, and nobody while another that was ended is still going.
 //! What processes hold that survived their signals counts as freed: others are ended only for
 //! what is too much without it, and the survivors are tried again where there are no others.
 
 mod candidates;
+
+mod spared;
+
 mod told;
 
 use super::clock::Due;
 use super::ended::{Ended as EndedJob, Part, Process, Progress};
 use super::judge::{Excess, Held, Job, Scene};
-use super::memory::{JobKey, Memory};
+use super::memory::{JobKey, JobMemory, Memory};
 use super::places::has_place;
 use super::simulated::{JobPart, SimulatedEnd};
 use super::snoozes::Grant;
 use super::whose::PersonKey;
-use candidates::{Candidate, began, best, frees, is_idle, is_known, priority};
-use gpukill_proto::guard::{GuardAction, GuardMode, RuleKind, RuleName, Victim};
+use candidates::{
+    Candidate, Kept, began, best, claimed, frees, is_idle, is_known, is_newest, priority,
+};
+use gpukill_proto::guard::{GuardMode, RuleKind, RuleName, Victim};
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
+use spared::{is_due, is_warned, left_alone, may_not, why_nobody};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use told::victim;
 
 /// Whom.
@@ -53,6 +62,8 @@ enum Reason {
     Unowned,
     /// That job was ended.
     IsStillThere(usize),
+    /// That job came before others who may not be ended.
+    CameBefore(usize),
     /// What is so of that job.
     Of(usize, &'static str),
 }
@@ -64,6 +75,9 @@ impl Reasons {
         let words = self.0.iter().map(|reason| match reason {
             Reason::Unowned => "whose a process is, is not known".to_owned(),
             Reason::IsStillThere(job) => format!("{} was ended, and is there still", shown(job)),
+            Reason::CameBefore(job) => {
+                format!("{}: others who may not be ended came after it", shown(job))
+            }
             Reason::Of(job, why) => format!("{}: {why}", shown(job)),
         });
         why_nobody(words.collect(), kind)
@@ -156,6 +170,8 @@ pub(crate) fn process(scene: &Scene<'_>, run: usize) -> Process {
 pub(crate) struct Terms<'a> {
     pub(crate) due: &'a Due,
     pub(crate) mode: GuardMode,
+    /// What is remembered of each job.
+    pub(crate) jobs: &'a BTreeMap<Arc<JobKey>, JobMemory>,
     /// A job that others end, of which they were told.
     pub(crate) left_to: Option<&'a JobKey>,
     /// Who has more time, and until when.
@@ -169,6 +185,7 @@ pub(crate) fn choose(scene: &Scene<'_>, held: &Held, ended: &Ended, terms: &Term
     let Terms {
         due,
         mode,
+        jobs: known,
         left_to,
         snoozes,
         simulated,
@@ -180,11 +197,24 @@ pub(crate) fn choose(scene: &Scene<'_>, held: &Held, ended: &Ended, terms: &Term
     }
     let mut jobs: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut spared = Vec::new();
+    // What is not known of processes may be enough.
+    let frees_at_most = |runs: &[usize]| match is_known(scene, runs, held.excess) {
+        true => frees(scene, runs, held.excess),
+        false => u64::MAX,
+    };
+    // Of what these hold others are not ended who came before.
+    let mut kept: Vec<Kept> = Vec::new();
     for run in runs {
         match scene.runs[run].job {
             Some(job) => jobs.entry(job).or_default().push(run),
             None => {
                 spared.push(Reason::Unowned);
+                kept.push(Kept {
+                    person: None,
+                    priority: 0,
+                    claimed: claimed(scene, None, &[run], held.excess),
+                    holds: frees_at_most(&[run]),
+                });
             }
         }
     }
@@ -206,11 +236,6 @@ pub(crate) fn choose(scene: &Scene<'_>, held: &Held, ended: &Ended, terms: &Term
     let add = |sum: &mut Option<u64>, frees: u64| {
         *sum = Some(sum.unwrap_or(0).saturating_add(frees));
     };
-    // What is not known of processes may be enough.
-    let frees_at_most = |runs: &[usize]| match is_known(scene, runs, held.excess) {
-        true => frees(scene, runs, held.excess),
-        false => u64::MAX,
-    };
     for (position, runs) in &jobs {
         let job = &scene.jobs[*position];
         let was_ended = ended.jobs.get(job.key.as_ref());
@@ -228,17 +253,27 @@ pub(crate) fn choose(scene: &Scene<'_>, held: &Held, ended: &Ended, terms: &Term
         if others.is_empty() && due_again.is_empty() {
             continue;
         }
+        let memory = known.get(job.key.as_ref());
+        let keeps = |runs: &[usize]| Kept {
+            person: Some(job.person),
+            priority: priority(scene, job),
+            claimed: claimed(scene, memory, runs, held.excess),
+            holds: frees_at_most(runs),
+        };
         let why = may_not(scene, job).or_else(|| left_alone(scene, job, mode));
         let unread = (!is_warned(scene, job, due)).then_some("its owner cannot be warned");
         if let Some(why) = why.or(unread) {
             spared.push(Reason::Of(*position, why));
+            kept.push(keeps(&others));
             continue;
         }
         let candidate = |part, runs: &[usize], is_repeated| Candidate {
             job: *position,
+            person: job.person,
             part,
             is_repeated,
             priority: priority(scene, job),
+            claimed: claimed(scene, memory, runs, held.excess),
             frees: frees(scene, runs, held.excess),
             is_idle: is_idle(scene, job),
             began: began(scene, runs),
@@ -251,7 +286,10 @@ pub(crate) fn choose(scene: &Scene<'_>, held: &Held, ended: &Ended, terms: &Term
             }
             match candidate(part, &runs, false) {
                 candidate if candidate.frees > 0 => fresh.push(candidate),
-                _ => spared.push(Reason::Of(*position, "what it holds is not known")),
+                _ => {
+                    spared.push(Reason::Of(*position, "what it holds is not known"));
+                    kept.push(keeps(&runs));
+                }
             }
         }
         let again = parts(scene, job, &due_again).into_iter();
@@ -262,6 +300,10 @@ pub(crate) fn choose(scene: &Scene<'_>, held: &Held, ended: &Ended, terms: &Term
         .into_iter()
         .flatten()
         .try_fold(held.excess, Excess::without);
+    if let Some(excess) = excess {
+        let came_before = fresh.extract_if(.., |it| !is_newest(it, &kept, excess));
+        spared.extend(came_before.map(|it| Reason::CameBefore(it.job)));
+    }
     let of_fresh = excess.and_then(|excess| best(&fresh, excess));
     let chosen = of_fresh.or_else(|| best(&repeated, held.excess));
     let has_more_time = |job: &Job| {
@@ -316,76 +358,4 @@ fn parts(scene: &Scene<'_>, job: &Job, runs: &[usize]) -> BTreeMap<Option<Part>,
         parts.entry(part).or_default().push(*run);
     }
     parts
-}
-
-/// Whether the grace of whose job it is is over, where there is one.
-fn is_due(scene: &Scene<'_>, job: &Job, due: &Due) -> bool {
-    match due {
-        Due::Nobody => false,
-        Due::Anybody => true,
-        Due::Of { over, .. } => {
-            let uid = scene.people[job.person].uid;
-            uid.is_some_and(|uid| over.contains(&uid))
-        }
-    }
-}
-
-/// Whether whose job it is was warned, where that is needed.
-fn is_warned(scene: &Scene<'_>, job: &Job, due: &Due) -> bool {
-    match due {
-        Due::Nobody | Due::Anybody => true,
-        Due::Of { warned, .. } => {
-            let uid = scene.people[job.person].uid;
-            uid.is_some_and(|uid| warned.contains(&uid))
-        }
-    }
-}
-
-/// Why the guard does not end a job.
-fn may_not(scene: &Scene<'_>, job: &Job) -> Option<&'static str> {
-    if job.spare.is_some() {
-        return job.spare;
-    }
-    let is_unclear = job.runs.iter().any(|run| {
-        let about = &scene.runs[*run].judged.about;
-        about.scheduler.is_none() || about.pod_of_the_box().is_none()
-    });
-    is_unclear.then_some("whether a scheduler or Kubernetes owns it is not known")
-}
-
-/// Why a job is left alone though others of those who break a rule together are not: its
-/// owner's own policy is milder.
-fn left_alone(scene: &Scene<'_>, job: &Job, mode: GuardMode) -> Option<&'static str> {
-    let rules = scene.book.rules();
-    let users = job.runs.iter().flat_map(|run| {
-        let (profile, _) = &scene.profiles[scene.runs[*run].profile];
-        profile.users()
-    });
-    let mut measures = users.map(|at| &rules.users[at].measures);
-    measures.find_map(|it| {
-        let is_told = it.action == Some(GuardAction::Warn);
-        let is_rehearsed = it.mode == Some(GuardMode::DryRun) && mode > GuardMode::DryRun;
-        match () {
-            () if is_told => Some("its owner is only warned"),
-            () if is_rehearsed => Some("its owner's rules are a dry run"),
-            () => None,
-        }
-    })
-}
-
-fn why_nobody(spared: BTreeSet<String>, kind: RuleKind) -> String {
-    /// So many are named.
-    const NAMED: usize = 3;
-    let count = spared.len();
-    let mut named: Vec<String> = spared.into_iter().take(NAMED).collect();
-    if count > NAMED {
-        named.push(format!("{} more", count - NAMED));
-    }
-    if named.is_empty() {
-        return format!(
-            "no process is known by whom the {} would change",
-            kind.name()
-        );
-    }
-    named.join("; ")
 }

@@ -5,7 +5,6 @@ use super::conduct::Concern;
 use super::finding::{Excess, Findings, Held, UNTOLD, Whom};
 use super::scene::Scene;
 use gpukill_proto::guard::{Measured, RuleKind};
-use std::cmp::Reverse;
 use std::time::Duration;
 
 pub(crate) fn judge(
@@ -15,18 +14,17 @@ pub(crate) fn judge(
     findings: &mut Findings,
 ) {
     let limit = milliseconds(limit);
+    let is_over = |since| milliseconds(scene.bucket.until.since(since)) > limit;
     for (job, runs) in concern.jobs() {
-        let is_there = |run: &&usize| scene.runs[**run].judged.is_present;
-        let longest = runs.iter().filter(is_there).min_by_key(|run| {
-            let run = &scene.runs[**run];
-            (run.judged.first_seen, Reverse(run.memory.value))
-        });
-        let Some(longest) = longest else {
-            continue;
-        };
-        let since = scene.runs[*longest].judged.first_seen;
-        let value = milliseconds(scene.bucket.until.since(since));
-        if value > limit {
+        let whom = Whom::Job(job);
+        let present = runs.iter().map(|run| &scene.runs[*run]);
+        let present = present.filter(|run| run.judged.is_present);
+        let over = present.filter(|run| is_over(run.judged.first_seen));
+        let (told, untold): (Vec<_>, Vec<_>) = over.partition(|run| run.is_told);
+        // A device that does not tell who uses it decides nothing.
+        let longest = told.iter().map(|run| run.judged.first_seen).min();
+        if let Some(since) = longest {
+            let value = milliseconds(scene.bucket.until.since(since));
             let held = Held {
                 measured: Some(Measured { value, limit }),
                 since: Some(since),
@@ -36,16 +34,9 @@ pub(crate) fn judge(
                 threat: None,
             };
             let rule = (concern.policy, concern.doubt);
-            if !runs
-                .iter()
-                .filter(is_there)
-                .any(|run| scene.runs[*run].is_told)
-            {
-                let (why, whom) = (UNTOLD, Whom::Job(job));
-                findings.unknown(concern.policy, RuleKind::Duration, whom, why);
-                continue;
-            }
-            findings.holds_unless(rule, RuleKind::Duration, Whom::Job(job), held);
+            findings.holds_unless(rule, RuleKind::Duration, whom, held);
+        } else if !untold.is_empty() {
+            findings.unknown(concern.policy, RuleKind::Duration, whom, UNTOLD);
         }
     }
 }

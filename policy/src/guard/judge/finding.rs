@@ -40,6 +40,9 @@ pub(crate) enum Finding {
     Holds(Held),
     /// It cannot be told, and why.
     Unknown(Cow<'static, str>),
+    /// It held by the readings before this bucket, which has none: what was found before
+    /// stands, and nothing comes of it.
+    Stale,
 }
 
 /// A condition that holds.
@@ -104,8 +107,8 @@ impl Findings {
                 self.room -= 1;
                 true
             }
-            (Some(Finding::Unknown(_)), Finding::Holds(_)) => true,
-            (Some(_), Finding::Unknown(_)) => false,
+            (Some(Finding::Unknown(_) | Finding::Stale), Finding::Holds(_)) => true,
+            (Some(_), Finding::Unknown(_) | Finding::Stale) => false,
             (Some(Finding::Holds(old)), Finding::Holds(new)) => beyond(old) < beyond(new),
         };
         if replaces {
@@ -116,6 +119,11 @@ impl Findings {
 
     pub(crate) fn holds(&mut self, policy: Policy, kind: RuleKind, whom: Whom, held: Held) {
         self.add(policy, kind, whom, Finding::Holds(held));
+    }
+
+    /// It held by older readings, and nothing is known of now.
+    pub(crate) fn stale(&mut self, policy: Policy, kind: RuleKind, whom: Whom) {
+        self.add(policy, kind, whom, Finding::Stale);
     }
 
     /// It holds, unless what a process says of itself is true.

@@ -5,18 +5,19 @@
 use super::super::limits::milliseconds;
 use super::super::memory::streak::{Streak, Through};
 use super::super::memory::{ConductMemory, JobMemory, Memory, keep};
+use super::claims;
 use super::conduct::Concern;
 use super::finding::{Excess, Findings, Held, Whom};
 use super::scene::{Job, Scene, is_known};
 use super::selected::any;
 use gpukill_proto::guard::{Measured, RuleKind};
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Notes of every job whether it did something, whatever the rules ask, and tells the
-/// scene what that comes to.
+/// Notes of every job whether it did something and what it claims, whatever the rules ask,
+/// and tells the scene for how long it did nothing.
 pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
     let is_seen = scene.bucket.seen_ms > 0;
     let until = scene.bucket.until;
@@ -29,6 +30,7 @@ pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
                 shown: job.shown().to_owned(),
                 still: Streak::from(began),
                 alone: Streak::from(began),
+                claims: BTreeMap::new(),
             }
         });
         if is_seen {
@@ -42,6 +44,7 @@ pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
             };
             let missing = missing.max(missing_clients_ms(scene, job));
             note(&mut known.alone, is_called, missing, until);
+            claims::remember(known, scene, job);
         }
         scene.jobs[position].is_remembered(known);
     }

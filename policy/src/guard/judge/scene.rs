@@ -48,8 +48,11 @@ pub(crate) struct Run<'a> {
     pub(crate) is_told: bool,
     /// Bytes.
     pub(crate) memory: Amount,
-    /// Percent, over the window by which utilisation is judged.
+    /// Percent, over the window by which utilisation is judged; unknown while no reading
+    /// tells how it works now.
     pub(crate) load: Amount,
+    /// The same, whether or not a reading tells how it works now.
+    pub(crate) past_load: Amount,
 }
 
 /// At least so much; `is_known` where it is not more.
@@ -341,6 +344,7 @@ impl<'a> Scene<'a> {
             is_told: held > 0 || seen == 0,
             memory: Amount::of(&judged.usage.memory, seen, held),
             load: Amount::UNKNOWN,
+            past_load: Amount::UNKNOWN,
         });
     }
 }

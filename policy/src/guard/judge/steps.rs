@@ -3,25 +3,27 @@
 
 mod clocks;
 
+mod simulated;
+
 use super::super::breaker::{Breaker, Counted};
 use super::super::clock::{Clock, Due, Opened};
-use super::super::ended::{Part, Process};
 use super::super::fit::Fit;
 use super::super::memory::proof::Proof;
 use super::super::memory::sight::Sight;
-use super::super::memory::{JobKey, Memory};
+use super::super::memory::{JobKey, JobMemory, Memory};
 use super::super::simulated::SimulatedEnd;
 use super::super::snoozes::{Grant, Snoozes};
 use super::super::victims::{Choice, Chosen, Ended, Terms, choose, process};
 use super::super::whose::PersonKey;
 use super::book::{Course, Policy};
 use super::bounds::{Beyond, Bounds};
-use super::finding::{Excess, Finding, Findings, Held, Whom};
+use super::finding::{Excess, Finding, Findings, Held};
 use super::scene::Scene;
 use clocks::{is_of_processes, outdated, over, start};
 use gpukill_proto::guard::{GuardAction, GuardMode, GuardRecord, GuardStep, RuleName, Subject};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Takes it, for every clock there is or begins.
 pub(crate) fn take(
@@ -48,6 +50,7 @@ pub(crate) fn take(
     let is_whole = findings.beyond == 0;
     let mut ended = Ended::of(memory, scene);
     let sight = std::mem::take(&mut memory.sight);
+    let jobs = std::mem::take(&mut memory.jobs);
     let mut breaker = std::mem::take(&mut memory.breaker);
     breaker.forget(scene.bucket.until);
     for (rule, of_rule) in &mut clocks {
@@ -62,6 +65,7 @@ pub(crate) fn take(
         let mut look = Look {
             scene,
             sight: &sight,
+            jobs: &jobs,
             rule,
             of_rule: (policy, &course),
             course: Cow::Borrowed(&course),
@@ -77,7 +81,7 @@ pub(crate) fn take(
             let whom = whoms.next().flatten();
             match whom.and_then(|whom| found.get(&whom)) {
                 Some(Finding::Holds(held)) => look.holds(subject, clock, held, &mut ended),
-                Some(Finding::Unknown(_)) => {
+                Some(Finding::Unknown(_) | Finding::Stale) => {
                     clock.lost_sight();
                     true
                 }
@@ -102,6 +106,7 @@ pub(crate) fn take(
     memory.fit = fit;
     memory.clocks = clocks;
     memory.sight = sight;
+    memory.jobs = jobs;
     memory.breaker = breaker;
     ended.remember(memory);
     records
@@ -111,6 +116,7 @@ pub(crate) fn take(
 struct Look<'l, 'a> {
     scene: &'l Scene<'a>,
     sight: &'l Sight,
+    jobs: &'l BTreeMap<Arc<JobKey>, JobMemory>,
     rule: &'l RuleName,
     /// What comes of it for whomever nothing milder is said of.
     of_rule: (Policy, &'l Course),
@@ -212,6 +218,7 @@ impl<'l> Look<'l, '_> {
         let terms = Terms {
             due,
             mode: self.course.mode,
+            jobs: self.jobs,
             left_to: opened.and_then(|it| it.left_to.as_ref()),
             snoozes,
             simulated: opened.map_or(&nothing, |it| &it.simulated),
@@ -299,40 +306,6 @@ impl<'l> Look<'l, '_> {
             ended.end(self.scene, &chosen, self.rule);
         }
         self.record(subject, GuardStep::Ended(chosen.victim), clock);
-    }
-
-    /// Notes which processes are there still of the jobs that a dry run would have ended.
-    fn update_simulated(&self, subject: &Subject, clock: &mut Clock) {
-        let is_any = |clock: &Clock| {
-            clock
-                .opened
-                .as_ref()
-                .is_some_and(|it| !it.simulated.is_empty())
-        };
-        if !is_any(clock) || !self.is_in_sight(subject, clock) {
-            return;
-        }
-        let simulated = clock.opened.iter_mut().flat_map(|it| &mut it.simulated);
-        for ((_, part), end) in simulated {
-            let job = match self.scene.find(&end.violation.subject) {
-                Some(Whom::Job(job)) => self.scene.jobs[job].runs.as_slice(),
-                _ => &[],
-            };
-            let is_of_part = |run: &&usize| {
-                let user = self.scene.user_in_container(**run).map(Part);
-                part.is_none() || user == *part
-            };
-            let runs = job.iter().filter(is_of_part);
-            let now: BTreeSet<Process> = runs.map(|run| process(self.scene, *run)).collect();
-            // Where all have gone, a job of this name is another one.
-            end.processes = match end.processes.is_disjoint(&now) {
-                true => BTreeSet::new(),
-                false => now,
-            };
-        }
-        if let Some(opened) = &mut clock.opened {
-            opened.simulated.retain(|_, end| !end.processes.is_empty());
-        }
     }
 
     fn is_dry_run(&self) -> bool {

@@ -47,7 +47,10 @@ pub(crate) fn remember(memory: &mut Memory, scene: &mut Scene<'_>) {
             let usage = &run.judged.usage;
             let load = Load::of(&usage.utilization, bucket.seen_ms, usage.held_ms);
             window.add(length, bucket.from, bucket.until, load);
-            run.load = mean(window, length, bucket.until, run.judged.first_seen);
+            run.past_load = mean(window, length, bucket.until, run.judged.first_seen);
+            if load.is_known() {
+                run.load = run.past_load;
+            }
         }
         let there = scene.runs.iter().map(|run| run.key);
         let there = there.filter(|key| !leaving.contains(&key.device));
@@ -131,11 +134,15 @@ fn on_each_device(scene: &Scene<'_>, kind: RuleKind, scope: &Scope, findings: &m
         };
         let amounts = runs.iter().map(|run| scene.runs[*run].load);
         let (value, unknown) = sum(amounts, scope.doubtful);
+        let past = runs.iter().map(|run| scene.runs[*run].past_load);
+        let (past_value, past_unknown) = sum(past, scope.doubtful);
         if value > scope.limit {
             let held = too_busy(value, scope.limit, runs, unknown);
             findings.holds_unless((scope.policy, scope.doubt), kind, whom, held);
-        } else if unknown > 0 {
-            let why = format!("how much {unknown} of the processes work is not known");
+        } else if past_value > scope.limit {
+            findings.stale(scope.policy, kind, whom);
+        } else if past_unknown > 0 {
+            let why = format!("how much {past_unknown} of the processes work is not known");
             findings.unknown(scope.policy, kind, whom, why);
         }
     }
@@ -159,7 +166,7 @@ fn of_devices(scene: &Scene<'_>, memory: &Memory, findings: &mut Findings) {
         let Some(limit) = gpu.max_utilization.map(|it| u64::from(it.0)) else {
             continue;
         };
-        for (position, (id, _)) in scene.devices.iter().enumerate() {
+        for (position, (id, device)) in scene.devices.iter().enumerate() {
             let (policy, whom) = (Policy::Gpu(at), Whom::Device(position));
             match scene.places.gpus[at].has(Some(position)) {
                 Ok(true) => {}
@@ -171,10 +178,14 @@ fn of_devices(scene: &Scene<'_>, memory: &Memory, findings: &mut Findings) {
             }
             // A device was there before it was looked at.
             let began = Timestamp(i64::MIN);
+            let seen_ms = scene.bucket.seen_ms;
+            let now = Load::of(&device.usage.utilization, seen_ms, seen_ms);
             let load = memory.devices.get(*id).map_or(Amount::UNKNOWN, |window| {
                 mean(window, length, scene.bucket.until, began)
             });
-            if load.value > limit {
+            if load.value > limit && !now.is_known() {
+                findings.stale(policy, kind, whom);
+            } else if load.value > limit {
                 let on_it = |run: &usize| scene.runs[*run].device == Some(position);
                 let runs = (0..scene.runs.len()).filter(on_it).collect();
                 let held = too_busy(load.value, limit, runs, u32::from(!load.is_known));

@@ -34,13 +34,19 @@ pub(crate) fn judge(
         let key = &scene.jobs[job].key;
         let window = memory.waste.entry(Arc::clone(key));
         let window = window.or_insert_with(|| Window::from(bucket.from));
-        window.add(length, bucket.from, bucket.until, part(scene, runs));
+        let part = part(scene, runs);
+        let is_fresh = part.is_known();
+        window.add(length, bucket.from, bucket.until, part);
         let first_seen = runs.iter().map(|run| scene.runs[*run].judged.first_seen);
         let began = first_seen.min().unwrap_or(bucket.from);
         let is_service = scene.is_service(&scene.jobs[job].runs) == Some(true);
         match wastes(window, terms, length, bucket.until, began) {
             Wastes::No => {}
             Wastes::Unknown(why) => {
+                findings.unknown(concern.policy, RuleKind::Waste, whom, why);
+            }
+            Wastes::With(_) if !is_fresh => {
+                let why = "whether it works now is not known";
                 findings.unknown(concern.policy, RuleKind::Waste, whom, why);
             }
             Wastes::With(_)

@@ -1,7 +1,8 @@
 //! Since when something has been so without a break, as far as that is known.
 //!
 //! A short time of which nothing is known, as of a poll that came late, neither counts nor
-//! breaks it; a longer one begins it anew.
+//! breaks it; a longer one begins it anew. While nothing is known of the present, nothing
+//! is known of the whole.
 
 use super::super::limits::milliseconds;
 use gpukill_proto::units::Timestamp;
@@ -96,7 +97,8 @@ impl Streak {
             return Through::Not;
         }
         let known = since(self.start()).saturating_sub(self.missing_ms);
-        if known >= length {
+        // It may have changed since the last reading: only a fresh one decides.
+        if known >= length && self.missing_in_a_row_ms == 0 {
             Through::Since(self.start(), known)
         } else {
             Through::Unknown

@@ -163,6 +163,19 @@ pub(crate) struct Waste {
     pub(crate) may_have_served: bool,
 }
 
+impl Waste {
+    /// Whether readings tell what it did and held.
+    pub(crate) const fn is_known(&self) -> bool {
+        let load = Load {
+            seen_ms: self.held_ms,
+            held_ms: self.held_ms,
+            known_ms: self.known_ms,
+            total: self.total,
+        };
+        load.is_known() && !self.is_memory_unknown
+    }
+}
+
 impl Part for Waste {
     fn merge(&mut self, later: Self) {
         self.held_ms = self.held_ms.saturating_add(later.held_ms);

@@ -222,6 +222,10 @@ fn a_streak_lasts_since_the_last_moment_that_broke_it_or_is_not_known() {
         let mut streak = Streak::from(at(0));
         streak.breaks(at(broken));
         streak.is_unknown(SHORT + 1, at(unknown));
+        // Until it is read again, nothing is known of now.
+        let through = streak.through(50_000, at(200), at(0));
+        assert_eq!(through, Through::Unknown);
+        streak.goes_on();
         let through = streak.through(50_000, at(200), at(0));
         let known = 1_000 * u64::try_from(200 - expected).unwrap();
         assert_eq!(through, Through::Since(at(expected), known));

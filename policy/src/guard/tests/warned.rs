@@ -216,18 +216,31 @@ fn whoever_else_has_a_number_is_warned() {
 fn among_others_who_were_warned_a_container_is_no_victim_in_soft_and_is_in_enforce() {
     let [_, (_, soft)] = shared(GuardMode::Soft);
     let [_, (_, enforce)] = shared(GuardMode::Enforce);
-    let mut world = World::new(1);
-    holds(&mut world, 100, "alice", 10);
-    // It is newer, and would suffice alone.
-    world.now = Timestamp(1_000);
-    holds(&mut world, 101, "box-of-nobody", 30);
-    let first = |rules: Rules| {
-        let records = Guard::new(rules).watches(&mut world.clone(), 60);
-        let mut told = told(&records).into_iter().map(|(_, said)| said);
-        told.find(|said| said.starts_with("ends "))
+    // One that would suffice alone, and that came before alice or after her.
+    let first = |rules: &Rules, container_came: i64| {
+        let mut world = World::new(1);
+        for (at, pid, who, gib) in [
+            (1_000, 100, "alice", 10),
+            (container_came, 101, "box-of-nobody", 30),
+        ] {
+            world.now = Timestamp(at);
+            holds(&mut world, pid, who, gib);
+        }
+        world.now = Timestamp(2_000);
+        let records = Guard::new(rules.clone()).watches(&mut world, 60);
+        let told = told(&records).into_iter().map(|(_, said)| said);
+        let is_end = |said: &String| said.starts_with("ends ") || said.contains("came after it");
+        told.into_iter().find(is_end)
     };
-    assert_eq!(first(soft).as_deref(), Some("ends alice's"));
-    assert_eq!(first(enforce).as_deref(), Some("ends box-of-nobody's"));
+    assert_eq!(first(&soft, 0).as_deref(), Some("ends alice's"));
+    assert_eq!(
+        first(&enforce, 2_000).as_deref(),
+        Some("ends box-of-nobody's")
+    );
+    // Who came before it is not ended for it.
+    let spared = first(&soft, 2_000).expect("it is said why nobody is ended");
+    let why = "alice's: others who may not be ended came after it";
+    assert!(spared.contains(why), "{spared}");
 }
 
 #[test]

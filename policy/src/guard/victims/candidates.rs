@@ -3,6 +3,7 @@
 use super::super::ended::Part;
 use super::super::judge::{Excess, Job, Scene};
 use super::super::limits::milliseconds;
+use super::super::memory::JobMemory;
 use super::super::memory::streak::{Streak, Through};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
@@ -10,31 +11,87 @@ use std::collections::BTreeSet;
 /// A job that may be ended for a violation, with what it is compared by.
 pub(super) struct Candidate {
     pub(super) job: usize,
+    pub(super) person: usize,
     pub(super) part: Option<Part>,
     /// Its processes survived signals before.
     pub(super) is_repeated: bool,
     pub(super) priority: u8,
+    pub(super) claimed: Claimed,
     /// In the unit of what is too much.
     pub(super) frees: u64,
     /// It is known to have done nothing for as long as utilisation is judged by.
     pub(super) is_idle: bool,
     /// The younger the later.
-    pub(super) began: (Timestamp, u64, u32),
+    pub(super) began: Began,
 }
 
-/// The job to end: of the lowest priority the one that suffices, else the one that frees most.
+/// What goes on that may not be ended.
+pub(super) struct Kept {
+    /// `None` where that is not known.
+    pub(super) person: Option<usize>,
+    pub(super) priority: u8,
+    pub(super) claimed: Claimed,
+    /// At most, in the unit of what is too much.
+    pub(super) holds: u64,
+}
+
+/// Since when something is claimed, and by which process; the later the newer.
+pub(super) type Claimed = (Timestamp, Began);
+
+/// When a process began to hold a device, and which.
+type Began = (Timestamp, u64, u32);
+
+fn needed(excess: Excess) -> u64 {
+    match excess {
+        Excess::Bytes(needed) | Excess::Processes(needed) | Excess::Percent(needed) => needed,
+        Excess::All => 1,
+    }
+}
+
+/// Whether some of what is too much is this one's: what others hold who came after it and may
+/// not be ended is not all of it.
+pub(super) fn is_newest(candidate: &Candidate, kept: &[Kept], excess: Excess) -> bool {
+    let is_after = |it: &&Kept| {
+        it.person != Some(candidate.person)
+            && it.priority <= candidate.priority
+            && it.claimed > candidate.claimed
+    };
+    let after = kept.iter().filter(is_after);
+    total(after.map(|it| it.holds)) < needed(excess)
+}
+
+/// The job to end: of the lowest priority, the newest claims of the person who claimed last;
+/// of these the one that suffices, else the one that frees most.
 pub(super) fn best(candidates: &[Candidate], excess: Excess) -> Option<&Candidate> {
     let lowest = candidates.iter().map(|it| it.priority).min()?;
     let of_lowest = || candidates.iter().filter(|it| it.priority == lowest);
-    let needed = match excess {
-        Excess::Bytes(needed) | Excess::Processes(needed) | Excess::Percent(needed) => needed,
-        Excess::All => 1,
-    };
-    let suffices = of_lowest().filter(|it| it.frees >= needed);
+    let last = of_lowest().max_by_key(|it| it.claimed)?;
+    let of_others = of_lowest().filter(|it| it.person != last.person);
+    let before = of_others.map(|it| it.claimed).max();
+    let newest = || of_lowest().filter(|it| it.person == last.person && Some(it.claimed) > before);
+    let suffices = newest().filter(|it| it.frees >= needed(excess));
     // Of two that cost as much, the one that nobody misses: a pause of a moment does
     // not make it that one, nor does a doubt.
     let best = suffices.max_by_key(|it| (it.is_idle, it.began));
-    best.or_else(|| of_lowest().max_by_key(|it| (it.frees, it.is_idle, it.began)))
+    best.or_else(|| newest().max_by_key(|it| (it.frees, it.is_idle, it.began)))
+}
+
+/// Since when a job claims what these of its processes hold: no earlier than its newest claim
+/// of any of their devices.
+pub(super) fn claimed(
+    scene: &Scene<'_>,
+    job: Option<&JobMemory>,
+    runs: &[usize],
+    excess: Excess,
+) -> Claimed {
+    let devices = runs.iter().map(|run| &scene.runs[*run].key.device);
+    let claims = devices.filter_map(|device| job?.claims.get(device));
+    let since = claims.map(|claim| match excess {
+        Excess::Processes(_) => claim.processes.since,
+        Excess::Bytes(_) | Excess::Percent(_) | Excess::All => claim.memory.since,
+    });
+    let began = began(scene, runs);
+    (since.max().unwrap_or(began.0), began)
 }
 
 /// How much less it would be without these.
@@ -85,7 +142,7 @@ pub(super) fn is_idle(scene: &Scene<'_>, job: &Job) -> bool {
 }
 
 /// When the first of these began.
-pub(super) fn began(scene: &Scene<'_>, runs: &[usize]) -> (Timestamp, u64, u32) {
+pub(super) fn began(scene: &Scene<'_>, runs: &[usize]) -> Began {
     let began = runs.iter().map(|run| {
         let run = &scene.runs[*run];
         (run.judged.first_seen, run.key.start_ticks, run.key.pid)

@@ -3,6 +3,8 @@
 
 mod forbidden;
 
+mod fresh;
+
 mod full;
 
 mod hindered;
@@ -12,6 +14,8 @@ mod impostors;
 mod interrupted;
 
 mod journal;
+
+mod newcomers;
 
 mod numbers;
 
