@@ -224,7 +224,7 @@ impl Ticker {
         let keys = snapshot.processes.iter().filter_map(GpuProcess::key);
         let known = keys.filter_map(|key| {
             let identity = people.get(&key.pid).filter(|it| it.key == key)?;
-            Some((key, identity.affiliation()))
+            Some((key, identity.affiliation(&self.users)))
         });
         self.connections.want(known.collect());
         self.connections.settle(Instant::now() + PATIENCE);

@@ -14,6 +14,7 @@
 //! - [`guard`]: who breaks which of the admin's rules, and what comes of it?
 //! - [`rogue`]: who may be up to no good, by which signs?
 //! - [`subordinate`]: whose are the subordinate ids that people run jobs as?
+//! - [`turns`]: who is next, where many wait?
 //! - [`usage`]: how long each process used each device, in sums that add up.
 //! - [`health`], [`xid`]: what is wrong with a device by its own account.
 //! - `document`: texts of rules that people write, changed without a word of theirs lost.
@@ -31,6 +32,8 @@ pub mod network;
 pub mod owner;
 
 pub mod subordinate;
+
+pub mod turns;
 
 pub mod memory;
 

@@ -108,7 +108,7 @@ fn rows(explained: &Explanation, look: &Look) -> Vec<(String, String)> {
     rows
 }
 
-/// `service: port 8000, 2 clients`; `private: ...`, or why that is not known.
+/// `service: port 8000, 2 connections`; `private: ...`, or why that is not known.
 fn network(process: &GpuProcess) -> Option<String> {
     let Some(role) = process.network_role.last_known() else {
         let why = process.network_role.failure()?;

@@ -5,11 +5,19 @@
 //! the whole job, since an engine's API server is often another process than the one that
 //! holds the GPU. Sockets other than those of TCP are not counted.
 
+mod addresses;
+
+mod budget;
+
 mod collector;
 
 mod look;
 
 mod members;
+
+mod namespaces;
+
+mod serving;
 
 mod table;
 
@@ -20,7 +28,9 @@ pub mod measured;
 
 pub(crate) mod untrusted;
 
+use budget::Share;
 use core::net::SocketAddr;
+use gpukill_policy::turns::in_turns;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Job, NetworkRole, ProcessKey};
 use look::Look;
@@ -38,7 +48,7 @@ const OLD: Duration = Duration::from_secs(60);
 /// A look that takes longer is not waited for.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// As many processes are looked at.
+/// As many processes are looked at: as many of each person, or all that they have.
 const MOST: usize = 4_096;
 
 /// The asking side of the thread that looks. Dropping it ends the thread.
@@ -63,6 +73,8 @@ pub(crate) struct Affiliation {
     pub(crate) job: Option<Job>,
     /// Its real user; `None` where that is not known.
     pub(crate) uid: Option<u32>,
+    /// The person behind that; `None` where it is not known.
+    pub(crate) person: Option<u32>,
     /// The notebook servers above it.
     pub(crate) notebook_servers: Vec<ProcessKey>,
 }
@@ -72,6 +84,8 @@ pub(crate) struct Affiliation {
 struct WatchedJob {
     job: Job,
     uid: Option<u32>,
+    /// Whose part of the work it is.
+    share: Share,
     /// Its processes that hold a GPU.
     processes: BTreeSet<ProcessKey>,
     notebook_servers: BTreeSet<ProcessKey>,
@@ -122,6 +136,29 @@ struct Known {
     ended: bool,
 }
 
+impl Affiliation {
+    fn share(&self) -> Share {
+        Share::of(self.job.as_ref(), self.person)
+    }
+
+    /// Whether what was found with the one is true with the other: not for whose part of the
+    /// work it is.
+    fn is_like(&self, other: &Self) -> bool {
+        (&self.job, self.uid, &self.notebook_servers)
+            == (&other.job, other.uid, &other.notebook_servers)
+    }
+}
+
+impl Found {
+    /// Nothing, for this reason.
+    fn unknown(why: &Reading<()>) -> Self {
+        Self {
+            network: NetworkUse::unknown(why),
+            sockets: None,
+        }
+    }
+}
+
 impl Kept {
     /// Of nothing, nowhere.
     pub(crate) fn nowhere() -> Self {
@@ -158,11 +195,17 @@ impl Connections {
 
     /// Looks at these from now on, and at those that are new at once.
     pub(crate) fn want(&self, processes: BTreeMap<ProcessKey, Affiliation>) {
+        let processes = shared_out(processes, MOST);
         let mut known = self.0.lock();
         if known.wanted == processes {
             return;
         }
-        let is_same = |key: &ProcessKey| known.wanted.get(key) == processes.get(key);
+        let is_same = |key: &ProcessKey| {
+            let (before, now) = (known.wanted.get(key), processes.get(key));
+            before
+                .zip(now)
+                .is_some_and(|(before, now)| before.is_like(now))
+        };
         let kept: BTreeSet<ProcessKey> = known.found.keys().copied().filter(is_same).collect();
         known.found.retain(|key, _| kept.contains(key));
         known.wanted = processes;
@@ -219,11 +262,11 @@ impl Drop for Connections {
 impl Known {
     fn is_worth_waiting(&self) -> bool {
         let is_slow = self.since.is_some_and(|since| since.elapsed() > SLOW);
-        let mut wanted = self.wanted.keys().take(MOST);
-        !is_slow && wanted.any(|key| !self.found.contains_key(key))
+        !is_slow && self.wanted.keys().any(|key| !self.found.contains_key(key))
     }
 
-    /// The jobs with a process that is new, or was looked at too long ago.
+    /// The jobs with a process that is new, or was looked at too long ago, by turns of those
+    /// whose they are.
     fn due(&self) -> Vec<WatchedJob> {
         let is_due = |key: &ProcessKey| {
             let found = self.found.get(key);
@@ -231,18 +274,19 @@ impl Known {
         };
         let mut jobs = self.jobs();
         jobs.retain(|job| job.processes.iter().any(is_due));
-        jobs
+        in_turns(jobs.into_iter().map(|job| (job.share.clone(), job)))
     }
 
     /// The jobs of the processes that are wanted.
     fn jobs(&self) -> Vec<WatchedJob> {
         let mut jobs: BTreeMap<Job, WatchedJob> = BTreeMap::new();
-        for (key, affiliation) in self.wanted.iter().take(MOST) {
+        for (key, affiliation) in &self.wanted {
             // A process whose job is not known is looked at with those below it.
             let job = affiliation.job.clone().unwrap_or(Job::Tree(*key));
             let watched = jobs.entry(job).or_insert_with_key(|job| WatchedJob {
                 job: job.clone(),
                 uid: affiliation.uid,
+                share: affiliation.share(),
                 processes: BTreeSet::new(),
                 notebook_servers: BTreeSet::new(),
             });
@@ -271,17 +315,30 @@ impl Shared {
     fn look_again_and_again(&self, mut look: Look) {
         while let Some((due, jobs)) = self.next() {
             look.keep_only(&jobs);
-            let found = look.at(&due);
-            let now = Instant::now();
-            let mut known = self.lock();
-            known.since = None;
-            for (key, found) in found {
-                if known.wanted.contains_key(&key) {
-                    known.found.insert(key, (found, now));
+            let mut round = look.begin();
+            for job in &due {
+                // At once: the next may take long.
+                if !self.publish(look.job(job, &mut round)) {
+                    return;
                 }
             }
+            look.end(&round);
+            self.lock().since = None;
             self.changed.notify_all();
         }
+    }
+
+    /// False at the end.
+    fn publish(&self, found: Vec<(ProcessKey, Found)>) -> bool {
+        let now = Instant::now();
+        let mut known = self.lock();
+        for (key, found) in found {
+            if known.wanted.contains_key(&key) {
+                known.found.insert(key, (found, now));
+            }
+        }
+        self.changed.notify_all();
+        !known.ended
     }
 
     /// The jobs to look at, when it is time, and all that there are; `None` at the end.
@@ -302,6 +359,18 @@ impl Shared {
             known = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
+}
+
+/// As many of these processes, by turns of those whose they are.
+fn shared_out(
+    processes: BTreeMap<ProcessKey, Affiliation>,
+    most: usize,
+) -> BTreeMap<ProcessKey, Affiliation> {
+    if processes.len() <= most {
+        return processes;
+    }
+    let shares = processes.into_iter().map(|it| (it.1.share(), it));
+    in_turns(shares).into_iter().take(most).collect()
 }
 
 #[cfg(test)]

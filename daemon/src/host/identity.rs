@@ -94,11 +94,13 @@ impl Identity {
     }
 
     /// What else belongs to it.
-    pub(crate) fn affiliation(&self) -> Affiliation {
+    pub(crate) fn affiliation(&self, users: &Users) -> Affiliation {
         let person = &*self.person;
+        let uid = person.uids.clone().map(|uids| uids.real);
         Affiliation {
             job: person.job.known().cloned(),
-            uid: person.uids.known().map(|uids| uids.real),
+            uid: uid.known().copied(),
+            person: users.person(&uid, &person.namespace_owner, person.slice),
             notebook_servers: person.notebook_servers.clone(),
         }
     }

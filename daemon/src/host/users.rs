@@ -278,6 +278,20 @@ impl Users {
         behind.map(|person| person.filter(|it| *it != user))
     }
 
+    /// The person behind a process, or its user as long as nobody else is known to be.
+    pub(crate) fn person(
+        &self,
+        uid: &Reading<u32>,
+        namespace_owner: &Reading<Option<u32>>,
+        slice: Option<u32>,
+    ) -> Option<u32> {
+        let behind = self.behind(uid, namespace_owner, slice);
+        let maker = namespace_owner.last_known().copied().flatten();
+        let maker = maker.filter(|maker| *maker != 0);
+        let behind = behind.known().copied().flatten();
+        behind.or(maker).or(uid.last_known().copied())
+    }
+
     /// The person whose subordinate id this is, as far as that is known: who has a name
     /// is nobody's.
     pub(crate) fn superior_of_nameless(&self, uid: u32) -> Option<u32> {

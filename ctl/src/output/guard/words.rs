@@ -172,9 +172,9 @@ pub(super) const fn only_warned(kind: RuleKind) -> &'static str {
     }
 }
 
-/// `port 8000, no client`, `ports 8000, 8001, 2 clients`; nothing of a job that others
-/// cannot reach.
-pub(in crate::output) fn reached(role: &NetworkRole, clients: Option<u32>) -> Option<String> {
+/// `port 8000, no client`, `ports 8000, 8001, 2 connections`; nothing of a job that others
+/// cannot reach. One client may make many connections.
+pub(in crate::output) fn reached(role: &NetworkRole, connections: Option<u32>) -> Option<String> {
     let ports = role.ports();
     let numbers: Vec<String> = ports.iter().map(u16::to_string).collect();
     let ports = match numbers.as_slice() {
@@ -182,11 +182,11 @@ pub(in crate::output) fn reached(role: &NetworkRole, clients: Option<u32>) -> Op
         [port] => format!("port {port}"),
         [..] => format!("ports {}", numbers.join(", ")),
     };
-    Some(match clients {
+    Some(match connections {
         None => ports,
         Some(0) => format!("{ports}, no client"),
-        Some(1) => format!("{ports}, 1 client"),
-        Some(clients) => format!("{ports}, {clients} clients"),
+        Some(1) => format!("{ports}, 1 connection"),
+        Some(connections) => format!("{ports}, {connections} connections"),
     })
 }
 

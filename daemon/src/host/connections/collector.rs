@@ -102,6 +102,11 @@ impl Collector {
         Ok(())
     }
 
+    /// How many were taken or not.
+    pub(super) const fn lines(&self) -> usize {
+        self.lines
+    }
+
     /// What was kept, the ports on which anybody listens, and of whom something was left out.
     pub(super) fn end(self) -> (Vec<Socket>, BTreeSet<u16>, LeftOut) {
         (self.sockets, self.ports, LeftOut(self.left_out))

@@ -1,22 +1,25 @@
 //! One look at the sockets of some jobs.
 
+use super::budget::{Budget, OF_PROCESS, Over, Purse, Share};
 use super::members::{Census, Pace};
-use super::table::{Broken, SocketTable};
-use super::use_of_job::{Evaluation, Holders, JobHistory};
-use super::{EVERY, Found, Kept, NetworkUse, Sockets, WatchedJob};
-use crate::procfs::file::{failed, read_at_most};
+use super::namespaces::Namespaces;
+use super::serving::Serving;
+use super::use_of_job::{Evaluation, HadOthers, Holders, JobHistory};
+use super::{Found, Kept, NetworkUse, Sockets, WatchedJob};
+use crate::procfs::file::failed;
 use crate::procfs::stat::Stat;
 use core::net::SocketAddr;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Job, ProcessKey};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, read_dir, read_link};
-use std::io::{self, BufReader};
+use std::fs::{read_dir, read_link};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// As many descriptors of a process are looked at.
-const DESCRIPTORS: usize = 65_536;
+pub(super) const DESCRIPTORS: usize = 65_536;
 
 /// As many ports of a process are told.
 const PORTS: usize = 64;
@@ -28,29 +31,20 @@ const PEERS: usize = 256;
 /// new.
 const SURVEY_EVERY: Duration = Duration::from_secs(300);
 
-/// As many sockets to which others have been connected are remembered. The first are
-/// the oldest, and forgotten first.
-const SERVING: usize = 65_536;
-
-/// The kernel writes less than 2 KiB.
-const SNMP_MAX: u64 = 16 << 10;
-
 /// What is remembered from one look to the next.
 pub(super) struct Look {
     root: PathBuf,
-    /// Each network namespace, by what the kernel calls it.
-    namespaces: BTreeMap<PathBuf, (Instant, Namespace)>,
+    namespaces: Namespaces,
     jobs: BTreeMap<Job, JobHistory>,
-    kept: Kept,
+    serving: Serving,
+    pub(super) budget: Budget,
     pub(super) pace: Pace,
 }
 
-/// What a network namespace tells.
-pub(super) struct Namespace {
-    pub(super) table: Result<SocketTable, Broken>,
-    /// How many connections were made to it, ever; `None` for the namespace of the box
-    /// itself, to which others than jobs listen.
-    pub(super) accepted: Option<u64>,
+/// What the jobs that are looked at one after the other share.
+#[derive(Default)]
+pub(super) struct Round {
+    census: Option<Census>,
 }
 
 /// The sockets that a process has open.
@@ -60,7 +54,7 @@ pub(super) struct Holder {
     pub(super) directory: PathBuf,
     /// `None` where it has no sockets, and its namespace cannot be read.
     pub(super) namespace: Option<PathBuf>,
-    /// Inodes.
+    /// Inodes, each once: a process may have one socket open very often.
     pub(super) sockets: Vec<u64>,
 }
 
@@ -68,8 +62,9 @@ impl Look {
     pub(super) fn below(root: PathBuf, kept: Kept) -> Self {
         Self {
             root,
-            kept,
-            namespaces: BTreeMap::new(),
+            serving: Serving::new(kept),
+            budget: Budget::default(),
+            namespaces: Namespaces::default(),
             jobs: BTreeMap::new(),
             pace: Pace::default(),
         }
@@ -82,45 +77,72 @@ impl Look {
 
     /// Reads them anew at the next look.
     pub(super) fn forget_namespaces(&mut self) {
-        self.namespaces.clear();
+        self.namespaces = Namespaces::default();
+    }
+
+    /// How many sockets are remembered of the other processes of a job.
+    #[cfg(test)]
+    pub(super) fn kept(&self, job: &Job) -> usize {
+        self.jobs.get(job).map_or(0, |history| history.sockets)
     }
 
     /// Looks at each of these.
     pub(super) fn at(&mut self, jobs: &[WatchedJob]) -> Vec<(ProcessKey, Found)> {
-        self.namespaces
-            .retain(|_, (read_at, _)| read_at.elapsed() < EVERY);
-        let mut census = None;
-        let kept = self.kept.sockets.len();
-        let found = jobs.iter().flat_map(|job| self.job(job, &mut census));
+        let mut round = self.begin();
+        let found = jobs.iter().flat_map(|job| self.job(job, &mut round));
         let found = found.collect();
-        if self.kept.sockets.len() > kept {
-            while self.kept.sockets.len() > SERVING {
-                self.kept.sockets.pop_first();
-            }
-            (self.kept.keep)(&self.kept.sockets);
-        }
-        if let Some(census) = census {
-            self.pace.took(census.age(), Instant::now());
-        }
+        self.end(&round);
         found
     }
 
-    fn job(
+    /// Before some jobs are looked at.
+    pub(super) fn begin(&mut self) -> Round {
+        self.namespaces.forget_old();
+        Round::default()
+    }
+
+    /// After that.
+    pub(super) fn end(&mut self, round: &Round) {
+        self.serving.write_down();
+        if let Some(census) = &round.census {
+            self.pace.took(census.took, Instant::now());
+        }
+    }
+
+    /// Looks at one, as far as there is budget for it.
+    pub(super) fn job(
         &mut self,
         watched: &WatchedJob,
-        census: &mut Option<Census>,
+        round: &mut Round,
     ) -> Vec<(ProcessKey, Found)> {
-        let read: Vec<(ProcessKey, io::Result<Holder>)> = watched
-            .processes
-            .iter()
-            .map(|key| (*key, self.holder(*key)))
-            .collect();
-        for (_, holder) in &read {
-            if let Ok(holder) = holder {
-                self.read_namespace(holder);
+        match self.budget.open(watched, Instant::now()) {
+            Ok(mut purse) => {
+                let found = self.job_within(&mut purse, watched, round);
+                self.budget.close(watched, &purse, Instant::now());
+                found
+            }
+            Err(over) => {
+                let why = failed(over.into());
+                if let Some(history) = self.jobs.get_mut(&watched.job) {
+                    history.was_surveyed(Err(why.clone()));
+                }
+                let unknown = |key: &ProcessKey| (*key, Found::unknown(&why));
+                watched.processes.iter().map(unknown).collect()
             }
         }
-        let network = self.network_use(watched, &read, census);
+    }
+
+    fn job_within(
+        &mut self,
+        purse: &mut Purse,
+        watched: &WatchedJob,
+        round: &mut Round,
+    ) -> Vec<(ProcessKey, Found)> {
+        let processes = watched.processes.iter();
+        let read: Vec<(ProcessKey, io::Result<Holder>)> = processes
+            .map(|key| (*key, self.holder(*key, purse)))
+            .collect();
+        let network = self.network_use(watched, &read, purse, round);
         let network = network.unwrap_or_else(|why| NetworkUse::unknown(&why));
         let found = read.into_iter().map(|(key, holder)| {
             let found = match holder {
@@ -128,10 +150,7 @@ impl Look {
                     network: network.clone(),
                     sockets: self.sockets(&holder),
                 },
-                Err(error) => Found {
-                    network: NetworkUse::unknown(&failed(error)),
-                    sockets: None,
-                },
+                Err(error) => Found::unknown(&failed(error)),
             };
             (key, found)
         });
@@ -143,7 +162,8 @@ impl Look {
         &mut self,
         watched: &WatchedJob,
         read: &[(ProcessKey, io::Result<Holder>)],
-        census: &mut Option<Census>,
+        purse: &mut Purse,
+        round: &mut Round,
     ) -> Result<NetworkUse, Reading<()>> {
         let mut holders = Holders::default();
         for (_, holder) in read {
@@ -153,80 +173,118 @@ impl Look {
                 Err(error) => return Err(failed(io::Error::new(error.kind(), error.to_string()))),
             }
         }
-        for server in &watched.notebook_servers {
-            match self.holder(*server) {
-                Ok(holder) => holders.servers.push(holder),
-                Err(error) if has_ended(&error) => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
-        for holder in &holders.servers {
-            self.read_namespace(holder);
+        let servers = watched.notebook_servers.iter().copied();
+        holders.servers = self.living(servers, purse)?;
+        for holder in holders.own.iter().chain(&holders.servers) {
+            self.namespaces
+                .read(&self.root, holder, purse)
+                .map_err(failed_over)?;
         }
         let mut history = self.jobs.remove(&watched.job).unwrap_or_default();
-        let judged = self.evaluate(&mut history, &holders);
+        history.share = Some(watched.share.clone());
+        let found = self.with_history(&mut history, watched, &holders, purse, round);
+        self.jobs.insert(watched.job.clone(), history);
+        found
+    }
+
+    fn with_history(
+        &mut self,
+        history: &mut JobHistory,
+        watched: &WatchedJob,
+        holders: &Holders,
+        purse: &mut Purse,
+        round: &mut Round,
+    ) -> Result<NetworkUse, Reading<()>> {
+        let share = Arc::new(watched.share.clone());
+        let judged = self.evaluate(history, holders, &share);
         let is_old = |at: Instant| at.elapsed() >= SURVEY_EVERY;
         let is_due = history.surveyed_at.is_none_or(is_old)
             || judged.as_ref().is_ok_and(Evaluation::needs_survey);
-        let may_survey = census.is_some() || self.pace.allows(Instant::now());
+        let is_new = history.surveyed_at.is_none() && history.broken.is_none();
+        let may_survey = round.census.is_some() || self.pace.allows(is_new, Instant::now());
         let judged = if is_due && may_survey {
-            let surveyed = self.survey(&mut history, watched, census);
-            surveyed.and_then(|()| {
-                let judged = self.evaluate(&mut history, &holders)?;
+            let surveyed = self.survey(watched, purse, round);
+            history.was_surveyed(surveyed);
+            let judged = self.evaluate(history, holders, &share)?;
+            if history.surveyed_at.is_some() {
                 // Every process of the job was looked at: other clients are no part of it.
                 history.are_others(&judged);
-                self.evaluate(&mut history, &holders)
-            })
+            }
+            self.evaluate(history, holders, &share)?
         } else {
-            judged
+            judged?
         };
-        let found = judged.and_then(|judged| match history.surveyed_at {
-            Some(_) => Ok(judged.network_use()),
-            None => Err(Reading::Failed(
+        match (&history.broken, history.surveyed_at) {
+            (Some(why), _) => Err(why.clone()),
+            (None, Some(_)) => Ok(judged.network_use()),
+            (None, None) => Err(Reading::Failed(
                 "the other processes of its job are not looked at yet".into(),
             )),
-        });
-        self.jobs.insert(watched.job.clone(), history);
-        found
+        }
     }
 
     /// Looks at the processes of the job that have no GPU.
     fn survey(
         &mut self,
-        history: &mut JobHistory,
         watched: &WatchedJob,
-        census: &mut Option<Census>,
-    ) -> Result<(), Reading<()>> {
-        let census = match census {
+        purse: &mut Purse,
+        round: &mut Round,
+    ) -> Result<Vec<Holder>, Reading<()>> {
+        let census = match &mut round.census {
             Some(census) => census,
-            None => census.insert(Census::take(&self.root).map_err(failed)?),
+            None => round
+                .census
+                .insert(Census::take(&self.root).map_err(failed)?),
         };
         let Some(members) = census.members(watched) else {
             return Err(Reading::Failed("its job has too many processes".into()));
         };
-        history.members.clear();
-        for key in members {
-            match self.holder(key) {
-                Ok(holder) => {
-                    self.read_namespace(&holder);
-                    history.members.push(holder);
-                }
+        let members = self.living(members.into_iter(), purse)?;
+        for holder in &members {
+            self.namespaces
+                .read(&self.root, holder, purse)
+                .map_err(failed_over)?;
+        }
+        // What is remembered of all jobs of one person together.
+        let others = self.jobs.values();
+        let others = others.filter(|it| it.share.as_ref() == Some(&watched.share));
+        let kept: usize = others.map(|it| it.sockets).sum();
+        let sockets: usize = members.iter().map(|it| it.sockets.len()).sum();
+        match kept + sockets > self.budget.of_person {
+            true => Err(failed_over(Over::Person)),
+            false => Ok(members),
+        }
+    }
+
+    /// The sockets of these processes, but of those that have ended.
+    fn living(
+        &self,
+        keys: impl Iterator<Item = ProcessKey>,
+        purse: &mut Purse,
+    ) -> Result<Vec<Holder>, Reading<()>> {
+        let mut living = Vec::new();
+        for key in keys {
+            match self.holder(key, purse) {
+                Ok(holder) => living.push(holder),
                 Err(error) if has_ended(&error) => {}
                 Err(error) => return Err(failed(error)),
             }
         }
-        history.surveyed_at = Some(Instant::now());
-        Ok(())
+        Ok(living)
     }
 
     fn evaluate(
         &mut self,
         history: &mut JobHistory,
         holders: &Holders,
+        share: &Arc<Share>,
     ) -> Result<Evaluation, Reading<()>> {
-        let namespaces = |name: &Path| self.namespaces.get(name).map(|(_, it)| it);
-        let had_others = &mut self.kept.sockets;
-        let evaluation = history.evaluate(holders, had_others, &namespaces);
+        let namespaces = |name: &Path| self.namespaces.get(name);
+        let mut had_others = HadOthers {
+            serving: &mut self.serving,
+            share,
+        };
+        let evaluation = history.evaluate(holders, &mut had_others, &namespaces);
         evaluation.map_err(|broken| Reading::Failed(broken.words()))
     }
 
@@ -234,9 +292,10 @@ impl Look {
     ///
     /// # Errors
     /// When they cannot be read, or it is another process by now.
-    fn holder(&self, key: ProcessKey) -> io::Result<Holder> {
+    pub(super) fn holder(&self, key: ProcessKey, purse: &mut Purse) -> io::Result<Holder> {
+        purse.take(OF_PROCESS)?;
         let directory = self.root.join(key.pid.to_string());
-        let sockets = open_sockets(&directory)?;
+        let sockets = open_sockets(&directory, purse)?;
         let namespace = match read_link(directory.join("ns/net")) {
             Ok(namespace) => Some(namespace),
             Err(_) if sockets.is_empty() => None,
@@ -253,30 +312,12 @@ impl Look {
         })
     }
 
-    /// Reads the sockets of its namespace, where they are not known.
-    fn read_namespace(&mut self, holder: &Holder) {
-        let Some(name) = &holder.namespace else {
-            return;
-        };
-        if self.namespaces.contains_key(name) {
-            return;
-        }
-        let own = read_link(self.root.join("1/ns/net"));
-        let is_own = own.is_ok_and(|own| own != *name);
-        let namespace = Namespace {
-            table: table(&holder.directory),
-            accepted: is_own.then(|| accepted(&holder.directory)).flatten(),
-        };
-        self.namespaces
-            .insert(name.clone(), (Instant::now(), namespace));
-    }
-
     /// Where a process listens, and with whom it has connected.
     fn sockets(&self, holder: &Holder) -> Option<Sockets> {
         if holder.sockets.is_empty() {
             return Some(Sockets::default());
         }
-        let (_, namespace) = self.namespaces.get(holder.namespace.as_ref()?)?;
+        let namespace = self.namespaces.get(holder.namespace.as_ref()?)?;
         let table = namespace.table.as_ref().ok()?;
         if table.may_lack_those_of(&holder.directory) {
             return None;
@@ -296,17 +337,22 @@ impl Look {
     }
 }
 
-fn has_ended(error: &io::Error) -> bool {
+pub(super) fn has_ended(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
 
+fn failed_over(over: Over) -> Reading<()> {
+    failed(over.into())
+}
+
 /// The sockets that the process of this directory has open, by inode.
-fn open_sockets(directory: &Path) -> io::Result<Vec<u64>> {
-    let mut inodes = Vec::new();
+fn open_sockets(directory: &Path, purse: &mut Purse) -> io::Result<Vec<u64>> {
+    let mut inodes = BTreeSet::new();
     for (entry, looked_at) in read_dir(directory.join("fd"))?.zip(0..) {
         if looked_at >= DESCRIPTORS {
             return Err(io::Error::other("it has too many files open"));
         }
+        purse.take(1)?;
         match read_link(entry?.path()) {
             Ok(target) => inodes.extend(inode(&target)),
             // Closed meanwhile.
@@ -314,47 +360,11 @@ fn open_sockets(directory: &Path) -> io::Result<Vec<u64>> {
             Err(error) => return Err(error),
         }
     }
-    Ok(inodes)
-}
-
-impl Broken {
-    fn words(&self) -> String {
-        match self {
-            Self::TooLong => "there are too many sockets to count".to_owned(),
-            Self::NotSockets => "the list of sockets is not one".to_owned(),
-            Self::Unreadable(kind) => format!("the list of sockets cannot be read: {kind}"),
-        }
-    }
+    Ok(inodes.into_iter().collect())
 }
 
 /// The number of the socket that a descriptor is open on: `socket:[12345]`.
 fn inode(target: &Path) -> Option<u64> {
     let number = target.to_str()?.strip_prefix("socket:[")?;
     number.strip_suffix(']')?.parse().ok()
-}
-
-/// Of the namespace that the process with this directory is in.
-fn table(directory: &Path) -> Result<SocketTable, Broken> {
-    let open = |name: &str| match File::open(directory.join("net").join(name)) {
-        Ok(file) => Ok(Some(BufReader::with_capacity(64 << 10, file))),
-        Err(error) if has_ended(&error) => Ok(None),
-        Err(error) => Err(Broken::Unreadable(error.kind())),
-    };
-    // Without IPv4 there is no TCP; it is not to be taken for nobody.
-    let four = open("tcp")?.ok_or(Broken::Unreadable(io::ErrorKind::NotFound))?;
-    SocketTable::read(four, open("tcp6")?)
-}
-
-/// How many connections were made to the sockets of this namespace, ever: `PassiveOpens` of
-/// the two lines of `Tcp` (`snmp_seq_show` in `net/ipv4/proc.c`), which count IPv6 too.
-fn accepted(directory: &Path) -> Option<u64> {
-    let text = read_at_most(&directory.join("net/snmp"), SNMP_MAX).ok()?;
-    let text = std::str::from_utf8(&text).ok()?;
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-    let names = lines.next()?.split_ascii_whitespace();
-    let numbers = lines.next()?.split_ascii_whitespace();
-    let (_, number) = names
-        .zip(numbers)
-        .find(|(name, _)| *name == "PassiveOpens")?;
-    number.parse().ok()
 }

@@ -1,5 +1,6 @@
 //! One look as its benchmark and the tests of it with true sockets take it; no interface.
 
+use super::budget::Share;
 use super::look::Look;
 use super::{Found, Kept, NetworkUse, WatchedJob};
 use crate::host::status::Status;
@@ -47,6 +48,7 @@ impl Watch {
             job: WatchedJob {
                 job: Job::Tree(key(procfs, root)?),
                 uid: uids.known().map(|uids| uids.real),
+                share: Share::Unknown,
                 processes: [key(procfs, process)?].into(),
                 notebook_servers: servers?,
             },
@@ -77,6 +79,7 @@ fn look(root: &Path, pids: &[u32]) -> Vec<Found> {
         .map(|key| WatchedJob {
             job: Job::Tree(key),
             uid: None,
+            share: Share::Unknown,
             processes: [key].into(),
             notebook_servers: BTreeSet::new(),
         })

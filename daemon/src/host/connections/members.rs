@@ -25,30 +25,46 @@ const SHARE: u32 = 1_000;
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// Those for jobs of which nothing is known yet may take a twentieth.
+const SHARE_OF_NEW: u32 = 20;
+
 /// Decides when processes are listed.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     next: Option<Instant>,
+    next_for_new: Option<Instant>,
 }
 
 /// All processes of the box.
 pub(super) struct Census {
     root: PathBuf,
     view: View,
-    began: Instant,
+    /// How long it has taken so far.
+    pub(super) took: Duration,
     /// Each process, by its parent.
     children: BTreeMap<u32, Vec<ProcessKey>>,
+    /// The processes of each job that is no tree, once somebody has asked for one; of units
+    /// those of all users, as if they were root's.
+    places: Option<BTreeMap<Job, Vec<ProcessKey>>>,
 }
 
 impl Pace {
-    pub(super) fn allows(&self, now: Instant) -> bool {
-        self.next.is_none_or(|next| now >= next)
+    /// Whether they may be listed for a job, of which nothing is known yet.
+    pub(super) fn allows(&self, is_new: bool, now: Instant) -> bool {
+        let next = match is_new {
+            true => self.next_for_new,
+            false => self.next,
+        };
+        next.is_none_or(|next| now >= next)
     }
 
-    /// A listing and what follows from it took this long.
+    /// A listing took this long.
     pub(super) fn took(&mut self, time: Duration, now: Instant) {
-        let pause = time.saturating_mul(SHARE);
-        self.next = Some(now + pause.clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
+        let next = |share: u32| {
+            let pause = time.saturating_mul(share);
+            Some(now + pause.clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
+        };
+        (self.next, self.next_for_new) = (next(SHARE), next(SHARE_OF_NEW));
     }
 }
 
@@ -69,34 +85,71 @@ impl Census {
         Ok(Self {
             root: root.to_owned(),
             view: namespace::view(root),
-            began,
+            took: began.elapsed(),
             children,
+            places: None,
         })
-    }
-
-    /// How long it is in use.
-    pub(super) fn age(&self) -> Duration {
-        self.began.elapsed()
     }
 
     /// The processes of this job, without those that hold a GPU. `None` where they are too
     /// many.
-    pub(super) fn members(&self, watched: &WatchedJob) -> Option<Vec<ProcessKey>> {
+    pub(super) fn members(&mut self, watched: &WatchedJob) -> Option<Vec<ProcessKey>> {
+        let (candidates, uid) = match &watched.job {
+            Job::Tree(root) => (self.below(*root)?, Some(watched.uid)),
+            Job::Unit { unit, uid } => {
+                let unit = unit.clone();
+                (self.at(&Job::Unit { unit, uid: 0 }), Some(Some(*uid)))
+            }
+            job @ (Job::Scheduler(_) | Job::Container { .. }) => (self.at(job), None),
+        };
         let is_other = |key: &ProcessKey| {
             !watched.processes.contains(key) && !watched.notebook_servers.contains(key)
         };
-        let candidates: Vec<ProcessKey> = match &watched.job {
-            Job::Tree(root) => self.below(*root)?,
-            Job::Scheduler(_) | Job::Container { .. } | Job::Unit { .. } => {
-                self.children.values().flatten().copied().collect()
-            }
-        };
+        let is_of = |key: &ProcessKey| uid.is_none_or(|uid| self.is_of(*key, uid));
         let members = candidates.into_iter().filter(is_other);
-        let members: Vec<ProcessKey> = members
-            .filter(|key| self.is_member(*key, watched))
-            .take(MOST_MEMBERS + 1)
-            .collect();
+        let members: Vec<ProcessKey> = members.filter(is_of).take(MOST_MEMBERS + 1).collect();
         (members.len() <= MOST_MEMBERS).then_some(members)
+    }
+
+    /// The processes of a job that is no tree.
+    fn at(&mut self, job: &Job) -> Vec<ProcessKey> {
+        let began = Instant::now();
+        let places = match self.places.take() {
+            Some(places) => places,
+            None => self.read_places(),
+        };
+        let found = places.get(job).cloned().unwrap_or_default();
+        self.places = Some(places);
+        self.took += began.elapsed();
+        found
+    }
+
+    /// Reads of each process once where it is, however many jobs there are.
+    fn read_places(&self) -> BTreeMap<Job, Vec<ProcessKey>> {
+        let mut places: BTreeMap<Job, Vec<ProcessKey>> = BTreeMap::new();
+        for key in self.children.values().flatten() {
+            let Group {
+                unit,
+                scheduler,
+                container,
+                ..
+            } = group(&self.root.join(key.pid.to_string()), self.view);
+            let unit = unit.known().cloned().flatten();
+            let scheduler = scheduler.known().cloned().flatten();
+            let container = container.known().cloned().flatten();
+            let jobs = [
+                unit.map(|unit| Job::Unit { unit, uid: 0 }),
+                scheduler.map(Job::Scheduler),
+                container.map(|own| Job::Container {
+                    manager: manager_of(&own),
+                    id: own.id,
+                }),
+            ];
+            for job in jobs.into_iter().flatten() {
+                places.entry(job).or_default().push(*key);
+            }
+        }
+        places
     }
 
     /// A process and all that descend from it.
@@ -117,28 +170,10 @@ impl Census {
         Some(found)
     }
 
-    fn is_member(&self, key: ProcessKey, watched: &WatchedJob) -> bool {
-        let directory = self.root.join(key.pid.to_string());
-        let is_of = |uid: u32| {
-            let uids = Status::read(&directory).uids;
-            uids.known().is_some_and(|uids| uids.real == uid)
-        };
-        match &watched.job {
-            Job::Tree(_) => watched.uid.is_some_and(is_of),
-            Job::Unit { unit, uid } => {
-                let own = group(&directory, self.view).unit;
-                own.known().and_then(Option::as_ref) == Some(unit) && is_of(*uid)
-            }
-            Job::Scheduler(job) => {
-                let own = group(&directory, self.view).scheduler;
-                own.known().and_then(Option::as_ref) == Some(job)
-            }
-            Job::Container { id, manager } => {
-                let Group { container, .. } = group(&directory, self.view);
-                let own = container.known().and_then(Option::as_ref);
-                own.is_some_and(|own| own.id == *id && manager_of(own) == *manager)
-            }
-        }
+    /// Whether it is this user's process.
+    fn is_of(&self, key: ProcessKey, uid: Option<u32>) -> bool {
+        let uids = Status::read(&self.root.join(key.pid.to_string())).uids;
+        uids.known().is_some_and(|uids| Some(uids.real) == uid)
     }
 }
 

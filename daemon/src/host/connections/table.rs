@@ -1,6 +1,7 @@
 //! The TCP sockets of a network namespace, as the kernel lists them
 //! (`/proc/PID/net/tcp`, `tcp6`; Documentation/networking/proc_net_tcp.rst).
 
+use super::addresses::Addresses;
 use super::collector::{Collector, LIMITS, LeftOut};
 use crate::host::status::Status;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,6 +9,7 @@ use gpukill_policy::access::Uids;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Read as _};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The kernel pads lines to 149 bytes, and to 176 of `tcp6`, and a number too long
 /// for its place makes one longer.
@@ -35,9 +37,15 @@ pub(super) struct SocketTable {
     clients: BTreeMap<(SocketAddr, SocketAddr), u64>,
     /// The far ends of all other connections, by inode.
     made: BTreeMap<u64, SocketAddr>,
-    /// The addresses of this namespace at which there are sockets.
-    addresses: BTreeSet<IpAddr>,
+    /// Of this namespace.
+    addresses: Addresses,
+    /// The inodes of what listens. Shared, since each job remembers those that it knows.
+    listeners: Arc<BTreeSet<u64>>,
+    /// The ports on which a socket of IPv4 listens on all addresses.
+    any_four: BTreeSet<u16>,
     left_out: LeftOut,
+    /// How much was read.
+    pub(super) lines: usize,
 }
 
 /// A connection to a listening socket.
@@ -70,6 +78,7 @@ pub(super) struct Socket {
 pub(super) enum Broken {
     TooLong,
     NotSockets,
+    NotAddresses,
     Unreadable(io::ErrorKind),
 }
 
@@ -98,22 +107,33 @@ impl<R: BufRead> Lines<R> {
     }
 
     fn line(&mut self) -> Result<Option<&[u8]>, Broken> {
-        self.line.clear();
-        let mut file = (&mut self.file).take(MOST_LINE as u64);
-        let length = file.read_until(b'\n', &mut self.line);
-        if length.map_err(|error| Broken::Unreadable(error.kind()))? == 0 {
-            return Ok(None);
-        }
-        match self.line.pop() {
-            Some(b'\n') => Ok(Some(&self.line)),
-            Some(_) | None => Err(Broken::NotSockets),
-        }
+        line(&mut self.file, &mut self.line)
+    }
+}
+
+/// The next line of a file, without its end; `None` at the end.
+pub(super) fn line<'r>(
+    file: &mut impl BufRead,
+    room: &'r mut Vec<u8>,
+) -> Result<Option<&'r [u8]>, Broken> {
+    room.clear();
+    let length = file.take(MOST_LINE as u64).read_until(b'\n', room);
+    if length.map_err(|error| Broken::Unreadable(error.kind()))? == 0 {
+        return Ok(None);
+    }
+    match room.pop() {
+        Some(b'\n') => Ok(Some(room)),
+        Some(_) | None => Err(Broken::NotSockets),
     }
 }
 
 impl SocketTable {
-    /// Reads the files of both families, line by line.
-    pub(super) fn read<R: BufRead>(four: R, six: Option<R>) -> Result<Self, Broken> {
+    /// Reads the files of both families, line by line, of a namespace with these addresses.
+    pub(super) fn read<R: BufRead>(
+        four: R,
+        six: Option<R>,
+        addresses: Addresses,
+    ) -> Result<Self, Broken> {
         let mut collector = Collector::new(LIMITS);
         let mut four = Lines::open(four)?;
         // The kernel lists first what listens. So of both files that is known before the rest.
@@ -134,21 +154,26 @@ impl SocketTable {
             collector.add(socket)?;
             next = four.socket()?;
         }
-        Ok(Self::of(collector))
+        Ok(Self::of(collector, addresses))
     }
 
-    fn of(collector: Collector) -> Self {
+    fn of(collector: Collector, addresses: Addresses) -> Self {
+        let lines = collector.lines() + addresses.lines;
         let (sockets, ports, left_out) = collector.end();
         let all = || sockets.iter();
         let is_listening = |socket: &&Socket| socket.state == LISTEN;
-        let addresses: BTreeSet<IpAddr> = all().map(|socket| socket.local.ip()).collect();
+        let listening = || all().filter(is_listening);
+        let is_any_four = |socket: &&Socket| socket.local.ip() == Ipv4Addr::UNSPECIFIED;
+        let any_four = listening().filter(is_any_four);
         let mut table = Self {
-            listening: all()
-                .filter(is_listening)
+            any_four: any_four.map(|socket| socket.local.port()).collect(),
+            listeners: Arc::new(listening().map(|socket| socket.inode).collect()),
+            listening: listening()
                 .map(|socket| (socket.inode, socket.local))
                 .collect(),
             addresses,
             left_out,
+            lines,
             ..Self::default()
         };
         for socket in all().filter(|socket| socket.state != LISTEN) {
@@ -193,9 +218,14 @@ impl SocketTable {
         !self.left_out.is_empty() && Status::read(directory).uids.known().is_none_or(has)
     }
 
+    /// How many sockets are kept.
+    pub(super) fn len(&self) -> usize {
+        self.listening.len() + self.accepted.len() + self.clients.len() + self.made.len()
+    }
+
     /// The inodes of all sockets that listen.
-    pub(super) fn listeners(&self) -> impl Iterator<Item = u64> {
-        self.listening.keys().copied()
+    pub(super) const fn listeners(&self) -> &Arc<BTreeSet<u64>> {
+        &self.listeners
     }
 
     /// Where the socket with this inode listens, if it does.
@@ -212,24 +242,28 @@ impl SocketTable {
 
     /// The connections to a socket that listens there.
     pub(super) fn connections_to(&self, listener: SocketAddr) -> impl Iterator<Item = &Connection> {
-        let port = listener.port();
-        let first = self.accepted.partition_point(|it| it.port < port);
-        let at_port = self.accepted.get(first..).unwrap_or_default().iter();
-        let at_port = at_port.take_while(move |it| it.port == port);
+        let (ip, port) = (listener.ip(), listener.port());
+        let is_any = ip.is_unspecified();
+        // Those of one port are ordered by address. Where a socket listens on one address of
+        // many, the others are not even looked at.
+        let first = self.accepted.partition_point(|it| match is_any {
+            true => it.port < port,
+            false => (it.port, it.local) < (port, listener),
+        });
+        let from_there = self.accepted.get(first..).unwrap_or_default().iter();
+        let is_there = move |it: &&Connection| it.port == port && (is_any || it.local == listener);
         // A socket of IPv6 on all addresses accepts IPv4 too, where no socket of IPv4 does.
-        let any_four = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
-        let has_four = self.listening.values().any(|it| *it == any_four);
-        at_port.filter(move |it| match listener.ip() {
-            ip if ip == it.local.ip() => true,
+        let has_four = self.any_four.contains(&port);
+        from_there.take_while(is_there).filter(move |it| match ip {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED) => it.local.is_ipv4(),
             IpAddr::V6(Ipv6Addr::UNSPECIFIED) => it.local.is_ipv6() || !has_four,
-            IpAddr::V4(_) | IpAddr::V6(_) => false,
+            IpAddr::V4(_) | IpAddr::V6(_) => true,
         })
     }
 
     /// Whether this end of a connection is in this namespace.
     pub(super) fn is_of_this_box(&self, end: SocketAddr) -> bool {
-        end.ip().is_loopback() || self.addresses.contains(&end.ip())
+        self.addresses.contains(end.ip())
     }
 
     /// The inode of the client's socket, where the client is in this namespace and has the
@@ -300,7 +334,7 @@ fn ip(text: &str) -> Option<IpAddr> {
 }
 
 /// A number of so many digits.
-fn hex(text: &str, digits: usize) -> Option<u128> {
+pub(super) fn hex(text: &str, digits: usize) -> Option<u128> {
     let is_hex = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hex
         .then(|| u128::from_str_radix(text, 16).ok())
@@ -342,12 +376,17 @@ mod tests {
         [HEADER, &lines.concat()].concat()
     }
 
+    /// 10.0.0.2.
+    fn own() -> Addresses {
+        Addresses::of(&[(Ipv4Addr::new(10, 0, 0, 2), 32)])
+    }
+
     fn read(lines: &[String]) -> SocketTable {
         both(&listing(lines), None)
     }
 
     fn both(four: &str, six: Option<&str>) -> SocketTable {
-        SocketTable::read(four.as_bytes(), six.map(str::as_bytes)).unwrap()
+        SocketTable::read(four.as_bytes(), six.map(str::as_bytes), own()).unwrap()
     }
 
     /// How many connections are open and how many closed to what listens with this inode.
@@ -419,6 +458,20 @@ mod tests {
             .map(|it| (table.client_of(it), table.is_of_this_box(it.peer)))
             .collect();
         assert_eq!(clients, [(None, false), (Some(31), true)]);
+    }
+
+    #[test]
+    fn a_strangers_socket_at_the_address_of_a_client_does_not_make_it_one_of_this_box() {
+        let table = read(&[
+            line("00000000:1F90", "0A", 11),
+            // Bound with IP_FREEBIND.
+            line("077100CB:1E61", "0A", 12),
+            from("0200000A:1F90", "077100CB:115C", "01", 22),
+            from("0200000A:1F90", "0200000A:115D", "01", 23),
+        ]);
+        let to = table.connections_to(table.listening(11).unwrap());
+        let are_here: Vec<bool> = to.map(|it| table.is_of_this_box(it.peer)).collect();
+        assert_eq!(are_here, [true, false]);
     }
 
     #[test]
@@ -506,16 +559,20 @@ mod tests {
         for bad in bad {
             let text = [HEADER, &good, &bad].concat();
             assert_eq!(
-                SocketTable::read(text.as_bytes(), None),
+                SocketTable::read(text.as_bytes(), None, own()),
                 Err(Broken::NotSockets),
                 "{bad}"
             );
         }
         for text in ["", "hello\n"] {
-            let read = SocketTable::read(text.as_bytes(), None);
+            let read = SocketTable::read(text.as_bytes(), None, own());
             assert_eq!(read, Err(Broken::NotSockets));
         }
-        assert_eq!(both(HEADER, Some(HEADER)), SocketTable::default());
+        let empty = SocketTable {
+            addresses: own(),
+            ..SocketTable::default()
+        };
+        assert_eq!(both(HEADER, Some(HEADER)), empty);
     }
 
     #[test]
@@ -527,7 +584,7 @@ mod tests {
             let lines = HEADER
                 .as_bytes()
                 .chain(lines.take(times * good.len() as u64));
-            SocketTable::read(lines, None).map(|_| ())
+            SocketTable::read(lines, None, own()).map(|_| ())
         };
         let most = LIMITS.lines as u64;
         assert_eq!(lines(most + 1), Err(Broken::TooLong));
@@ -556,7 +613,7 @@ mod tests {
                 eprintln!("skipped: this kernel has no {name}");
                 continue;
             };
-            SocketTable::read(io::BufReader::new(file), None).unwrap();
+            SocketTable::read(io::BufReader::new(file), None, own()).unwrap();
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Made-up processes with made-up sockets.
 
+mod floods;
+
 mod private;
 
 mod sockets;
@@ -49,6 +51,7 @@ fn alone(pids: &[u32]) -> BTreeMap<ProcessKey, Affiliation> {
         let affiliation = Affiliation {
             job: Some(Job::Tree(key(*pid))),
             uid: Some(1000),
+            person: Some(1000),
             notebook_servers: Vec::new(),
         };
         (key(*pid), affiliation)
@@ -83,6 +86,13 @@ impl Tree {
         let namespace = format!("net:[{namespace}]");
         symlink(namespace, directory.join("ns/net")).unwrap();
         self.sockets(pid, tcp);
+        self.addresses(pid, "127.0.0.0\n           /8 host LOCAL");
+    }
+
+    /// The one of its network namespace, and what it is.
+    fn addresses(&self, pid: u32, address: &str) {
+        let text = format!("Local:\n  +-- 0.0.0.0/0 3 0 5\n     |-- {address}\n");
+        write(self.root().join(format!("{pid}/net/fib_trie")), text).unwrap();
     }
 
     fn sockets(&self, pid: u32, tcp: &str) {
@@ -163,6 +173,7 @@ fn job(servers: &[u32]) -> WatchedJob {
     WatchedJob {
         job: Job::Tree(key(10)),
         uid: Some(1000),
+        share: Share::Person(1000),
         processes: [key(100)].into(),
         notebook_servers: servers.iter().map(|pid| key(*pid)).collect(),
     }
@@ -309,6 +320,7 @@ fn a_process_that_has_the_pid_of_another_is_not_it() {
     let watched = |key: ProcessKey| WatchedJob {
         job: Job::Tree(key),
         uid: Some(1000),
+        share: Share::Person(1000),
         processes: [key].into(),
         notebook_servers: BTreeSet::new(),
     };

@@ -1,15 +1,18 @@
 //! The list of sockets as fuzzing calls its parser, and what must hold whatever it
 //! is.
 
+use super::addresses::Addresses;
 use super::table::SocketTable;
 
 /// `/proc/PID/net/tcp`.
 pub fn sockets(bytes: &[u8]) {
-    let Ok(table) = SocketTable::read(bytes, None) else {
+    // Whatever they say of addresses: it ends.
+    let _ = Addresses::read(bytes, Some(bytes));
+    let Ok(table) = SocketTable::read(bytes, None, Addresses::default()) else {
         return;
     };
     let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
-    let listeners: Vec<u64> = table.listeners().collect();
+    let listeners: Vec<u64> = table.listeners().iter().copied().collect();
     assert!(listeners.len() < lines.max(1));
     for inode in &listeners {
         let local = table.listening(*inode).expect("it listens");

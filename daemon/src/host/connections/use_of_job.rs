@@ -2,24 +2,39 @@
 //! who is connected there.
 
 use super::NetworkUse;
-use super::look::{Holder, Namespace};
+use super::budget::Share;
+use super::look::Holder;
+use super::namespaces::Namespace;
+use super::serving::Serving;
 use super::table::{Broken, Connection, SocketTable};
+use core::net::SocketAddr;
 use gpukill_policy::network::{ListeningPort, network_use};
 use gpukill_proto::reading::Reading;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
+
+/// Of as many namespaces it is remembered how many connections were made, besides those in
+/// which its processes are.
+const NAMESPACES: usize = 1_024;
 
 /// What is remembered of a job from one look to the next.
 #[derive(Default)]
 pub(super) struct JobHistory {
+    /// Whose it is.
+    pub(super) share: Option<Share>,
     /// Its processes that hold no GPU.
-    pub(super) members: Vec<Holder>,
-    /// When they were last looked for.
+    members: Vec<Holder>,
+    /// How many sockets these have, each process for itself.
+    pub(super) sockets: usize,
+    /// Since when they are known; `None` where they are not.
     pub(super) surveyed_at: Option<Instant>,
+    /// Why they are not.
+    pub(super) broken: Option<Reading<()>>,
     /// The listening sockets of its namespaces when they were last looked for: all of them
     /// are known to be the job's or not.
-    attributed: BTreeSet<u64>,
+    attributed: BTreeMap<PathBuf, Arc<BTreeSet<u64>>>,
     /// Sockets of clients that are no part of the job.
     others: BTreeSet<u64>,
     /// How many connections had been made in namespaces of its own.
@@ -40,7 +55,7 @@ pub(super) struct Holders {
 pub(super) struct Evaluation {
     ports: Vec<ListeningPort>,
     /// All sockets that listen in the namespaces of the job.
-    listeners: BTreeSet<u64>,
+    listeners: BTreeMap<PathBuf, Arc<BTreeSet<u64>>>,
     /// Those of them that are not known to be the job's or not.
     is_unattributed: bool,
     /// Clients in these namespaces that are not known to be part of the job or not.
@@ -71,6 +86,12 @@ struct Inodes {
     servers: BTreeSet<u64>,
 }
 
+/// Which sockets others have been connected to, and whose the job is.
+pub(super) struct HadOthers<'a> {
+    pub(super) serving: &'a mut Serving,
+    pub(super) share: &'a Arc<Share>,
+}
+
 impl Evaluation {
     /// Whether the processes of the job must be looked for again.
     pub(super) fn needs_survey(&self) -> bool {
@@ -88,6 +109,17 @@ impl Evaluation {
 }
 
 impl JobHistory {
+    /// Its processes without a GPU are these; or they are not known, and nothing is kept of
+    /// them.
+    pub(super) fn was_surveyed(&mut self, members: Result<Vec<Holder>, Reading<()>>) {
+        (self.members, self.surveyed_at, self.broken) = match members {
+            Ok(members) => (members, Some(Instant::now()), None),
+            Err(why) => (Vec::new(), None, Some(why)),
+        };
+        let sockets = self.members.iter().map(|member| member.sockets.len());
+        self.sockets = sockets.sum();
+    }
+
     /// All processes of the job were looked at: its clients that are not among them, and
     /// the listening sockets that none of them has, are others'.
     pub(super) fn are_others(&mut self, evaluation: &Evaluation) {
@@ -102,14 +134,14 @@ impl JobHistory {
     pub(super) fn evaluate<'n>(
         &mut self,
         holders: &Holders,
-        had_others: &mut BTreeSet<u64>,
+        had_others: &mut HadOthers<'_>,
         namespace: &impl Fn(&Path) -> Option<&'n Namespace>,
     ) -> Result<Evaluation, Broken> {
         let own = || holders.own.iter().chain(&self.members);
-        let sockets = |holder: &Holder| holder.sockets.clone();
+        let servers = holders.servers.iter();
         let inodes = Inodes {
-            own: own().flat_map(sockets).collect(),
-            servers: holders.servers.iter().flat_map(sockets).collect(),
+            own: own().flat_map(|it| &it.sockets).copied().collect(),
+            servers: servers.flat_map(|it| &it.sockets).copied().collect(),
         };
         // Of each, whether a process of the job has sockets there.
         let mut names: BTreeMap<PathBuf, bool> = BTreeMap::new();
@@ -117,6 +149,9 @@ impl JobHistory {
             if let Some(name) = &holder.namespace {
                 *names.entry(name.clone()).or_default() |= !holder.sockets.is_empty();
             }
+        }
+        if self.accepted.len() > NAMESPACES {
+            self.accepted.retain(|name, _| names.contains_key(name));
         }
         let mut evaluation = Evaluation::default();
         for (name, has_sockets) in names {
@@ -130,7 +165,11 @@ impl JobHistory {
                 Ok(table) if there.any(|it| table.may_lack_those_of(&it.directory)) => {
                     return Err(Broken::TooLong);
                 }
-                Ok(table) => self.look_at(table, &inodes, had_others, &mut evaluation),
+                Ok(table) => {
+                    let listeners = Arc::clone(table.listeners());
+                    evaluation.listeners.insert(name.clone(), listeners);
+                    self.look_at(table, &inodes, had_others, &mut evaluation);
+                }
                 Err(broken) if has_sockets => return Err(broken.clone()),
                 Err(_) => {}
             }
@@ -139,8 +178,13 @@ impl JobHistory {
                 evaluation.was_connected_to |= before.is_some_and(|before| before < accepted);
             }
         }
-        let is_known = |inode: &u64| self.attributed.contains(inode);
-        evaluation.is_unattributed = !evaluation.listeners.iter().all(is_known);
+        for (name, listeners) in &evaluation.listeners {
+            match self.attributed.get_mut(name) {
+                // Of many jobs in one namespace all remember the same set.
+                Some(known) if listeners.is_subset(known) => known.clone_from(listeners),
+                Some(_) | None => evaluation.is_unattributed |= !listeners.is_empty(),
+            }
+        }
         // What is closed by now is nobody's.
         self.others.retain(|it| evaluation.others.contains(it));
         Ok(evaluation)
@@ -151,24 +195,26 @@ impl JobHistory {
         &self,
         table: &SocketTable,
         inodes: &Inodes,
-        had_others: &mut BTreeSet<u64>,
+        had_others: &mut HadOthers<'_>,
         evaluation: &mut Evaluation,
     ) {
-        for inode in table.listeners() {
-            evaluation.listeners.insert(inode);
-            let is_notebook_server = inodes.servers.contains(&inode);
-            if !is_notebook_server && !inodes.own.contains(&inode) {
-                continue;
+        // Many sockets may listen at one address (SO_REUSEPORT), and are one port.
+        let mut ports: BTreeMap<(SocketAddr, bool), Vec<u64>> = BTreeMap::new();
+        for inode in inodes.own.union(&inodes.servers) {
+            if let Some(local) = table.listening(*inode) {
+                let is_notebook_server = inodes.servers.contains(inode);
+                let same = ports.entry((local, is_notebook_server)).or_default();
+                same.push(*inode);
             }
-            let Some(local) = table.listening(inode) else {
-                continue;
-            };
+        }
+        for ((local, is_notebook_server), listeners) in ports {
+            let has_had_others = |inode: &u64| had_others.serving.contains(*inode);
             let mut port = ListeningPort {
                 port: local.port(),
                 is_loopback: local.ip().is_loopback(),
                 is_notebook_server,
                 has_own_clients: false,
-                has_had_others: had_others.contains(&inode),
+                has_had_others: listeners.iter().any(has_had_others),
                 has_notebook_server: false,
                 others: 0,
                 unresolved: 0,
@@ -194,7 +240,9 @@ impl JobHistory {
                 }
             }
             if port.has_had_others {
-                had_others.insert(inode);
+                for inode in listeners {
+                    had_others.serving.insert(inode, had_others.share);
+                }
             }
             evaluation.ports.push(port);
         }

@@ -89,3 +89,28 @@ fn that_others_were_clients_of_a_job_is_known_after_a_restart_of_the_daemon() {
     let private = used(NetworkRole::Private, None);
     assert_eq!(look_at(&mut daemon(&[4]), &job(&[])), private);
 }
+
+#[test]
+fn a_strangers_socket_at_a_clients_address_makes_no_service_private() {
+    let tree = Tree::new();
+    let any = |lines: String| lines.replace("0100007F:1F40 00000000", "00000000:1F40 00000000");
+    let own = [line(8000, 10, 5), pair((40_000, 7), (8000, 6))].concat();
+    // 203.0.113.9 is connected, and a stranger listens there: the box need not have it.
+    let freebind = to("00000000:0000", 7_777, 10, 99).replace("0100007F", "097100CB");
+    let remote = [any(own.clone()), line(8000, 1, 8), freebind.clone()].concat();
+    tree.process(100, 1, &[5, 6, 7, 8], &remote);
+    tree.parent(100, 10);
+    let mut look = look_below(&tree);
+    let service = |clients| used(NetworkRole::Service(vec![8000]), Some(clients));
+    assert_eq!(look_at(&mut look, &job(&[])), service(1));
+    tree.sockets(100, &[own.clone(), freebind].concat());
+    assert_eq!(look_at(&mut look, &job(&[])), service(0));
+    // Where the box has that address it may be a process of the job.
+    tree.addresses(100, "203.0.113.9\n           /32 host LOCAL");
+    tree.sockets(100, &remote);
+    assert_eq!(look_at(&mut look_below(&tree), &job(&[])), in_doubt(1));
+    // Where nobody knows which it has, nothing is known.
+    std::fs::remove_file(tree.root().join("100/net/fib_trie")).unwrap();
+    let unknown = failed("the list of sockets cannot be read: entity not found");
+    assert_eq!(look_at(&mut look_below(&tree), &job(&[])), unknown);
+}

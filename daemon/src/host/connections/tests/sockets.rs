@@ -146,6 +146,7 @@ fn one_users_many_sockets_leave_the_jobs_of_others_known() {
     let jobs = [10, 20, 30].map(|pid| WatchedJob {
         job: Job::Tree(key(pid)),
         uid: None,
+        share: Share::Unknown,
         processes: [key(pid)].into(),
         notebook_servers: BTreeSet::new(),
     });
