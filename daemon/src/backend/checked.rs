@@ -16,6 +16,20 @@ const MOST_INSTANCES: usize = 64;
 /// The longest text, in bytes.
 const LONGEST_TEXT: usize = 512;
 
+/// Where more processes are listed than can be handled, the longest lists are not known: a
+/// user may start very many, and the rest is true all the same.
+pub(crate) fn leave_out_long_lists(readings: &mut Readings) {
+    let length = |device: &DeviceReadings| device.processes.known().map_or(0, Vec::len);
+    let mut count: usize = readings.devices.iter().map(length).sum();
+    while count > MOST_PROCESSES
+        && let Some(longest) = readings.devices.iter_mut().max_by_key(|it| length(it))
+    {
+        count -= length(longest);
+        let why = format!("more than {MOST_PROCESSES} processes are listed");
+        longest.processes = Reading::Failed(why);
+    }
+}
+
 /// Whether these readings can be.
 ///
 /// # Errors
@@ -150,6 +164,25 @@ mod tests {
             devices,
             ..Readings::nothing(BackendState::Ready)
         }
+    }
+
+    #[test]
+    fn very_many_processes_leave_all_but_the_longest_lists_known() {
+        let mut devices = vec![device("a", 100), device("b", 20_001), device("c", 19_950)];
+        for (index, device) in (0..).zip(&mut devices) {
+            device.index = index;
+        }
+        let mut readings = readings(devices);
+        leave_out_long_lists(&mut readings);
+        assert_eq!(check(&readings), Ok(()));
+        let lists = readings.devices.iter().map(|it| it.processes.known());
+        let lengths: Vec<Option<usize>> = lists.map(|it| it.map(Vec::len)).collect();
+        assert_eq!(lengths, [Some(100), None, None]);
+        let why = readings.devices[1].processes.failure();
+        assert_eq!(why, Some("more than 20000 processes are listed"));
+        let before = readings.clone();
+        leave_out_long_lists(&mut readings);
+        assert_eq!(readings, before);
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod retry;
 
 use self::nodes::Numbers;
 use self::retry::{Outcome, Retry};
-use super::checked::{check, check_events};
+use super::checked::{check, check_events, leave_out_long_lists};
 use super::lost::Names;
 use super::quarantine::Quarantine;
 use super::{Backend, Failure, Node, Readings, Roots, driver_files};
@@ -138,7 +138,8 @@ impl Nvidia {
             // Before the first device is read: what happened to it may be why
             // the sensor hangs or crashes there.
             self.events.extend(events);
-            let readings = sensor.read(patience)?;
+            let mut readings = sensor.read(patience)?;
+            leave_out_long_lists(&mut readings);
             check(&readings).map_err(garbage).map(|()| readings)
         });
         readings.map_err(|error| format!("the sensor {error}"))

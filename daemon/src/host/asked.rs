@@ -155,6 +155,11 @@ where
         entry.map_or(Answer::Pending, |entry| entry.answer.clone())
     }
 
+    /// Whether a question for it waits for a thread, or is being asked.
+    pub(super) fn is_on_its_way(&self, key: &K) -> bool {
+        self.shared.lock().out.contains_key(key)
+    }
+
     /// Forgets a thing, so that it is asked for again.
     pub(super) fn forget(&self, key: &K) {
         self.shared.lock().entries.remove(key);

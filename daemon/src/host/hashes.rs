@@ -10,15 +10,24 @@ use super::asked::{Answer, Asked, Manner};
 use crate::procfs::stat::Stat;
 use before::Before;
 use gpukill_proto::snapshot::ProcessKey;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A hash in small hexadecimal digits, or why there is none: `it is longer than 512 MiB`.
 pub(crate) type Hash = Result<String, String>;
 
 /// Reads what processes execute.
-pub(crate) struct Hashes(Asked<ProcessKey, (), Hash>);
+pub(crate) struct Hashes {
+    asked: Asked<ProcessKey, (), Hash>,
+    /// Whose those are that wait for an answer.
+    waiting: Mutex<BTreeMap<ProcessKey, Option<u32>>>,
+}
+
+/// As many processes of one person wait at a time: whoever else comes then waits for these
+/// alone, however many and long their files are.
+const OF_PERSON: usize = 2;
 
 const MANNER: Manner = Manner {
     thread: "hashes",
@@ -43,28 +52,57 @@ impl Hashes {
             yield_to_others();
             read(*process, &root, &before)
         };
-        Ok(Self(Asked::start(MANNER, read)?))
+        Ok(Self {
+            asked: Asked::start(MANNER, read)?,
+            waiting: Mutex::default(),
+        })
     }
 
-    /// The hash of what a process executes, or executed when it was asked for. Asks for
-    /// it where it is not known or old, and never waits. Nothing of a process that has
-    /// ended.
-    pub(crate) fn of(&self, process: ProcessKey) -> Option<Hash> {
-        match self.0.of(&process, || ()) {
-            Answer::Given(hash) => Some(hash),
-            Answer::Failed | Answer::Pending => None,
+    /// The hash of what a process of this person executes, or executed when it was asked
+    /// for. Asks for it where it is not known or old and it is the person's turn, and never
+    /// waits. Nothing of a process that has ended.
+    pub(crate) fn of(&self, process: ProcessKey, person: Option<u32>) -> Option<Hash> {
+        let mut waiting = self.waiting();
+        if !waiting.contains_key(&process) {
+            // What was forgotten while it was read is asked for behind the others.
+            let is_being_read = self.asked.is_on_its_way(&process);
+            let others = waiting.values().filter(|it| **it == person);
+            if is_being_read || others.count() >= OF_PERSON {
+                return None;
+            }
+        }
+        match self.asked.of(&process, || ()) {
+            Answer::Given(hash) => {
+                waiting.remove(&process);
+                Some(hash)
+            }
+            Answer::Failed => {
+                waiting.remove(&process);
+                None
+            }
+            Answer::Pending => {
+                waiting.insert(process, person);
+                None
+            }
         }
     }
 
     /// Forgets the hash of a process, so that it is asked for again; one that was asked
     /// for and is not read yet is not read.
     pub(crate) fn forget(&self, process: ProcessKey) {
-        self.0.forget(&process);
+        self.waiting().remove(&process);
+        self.asked.forget(&process);
     }
 
     /// Forgets every process but these.
     pub(crate) fn keep_only(&self, wanted: impl Fn(&ProcessKey) -> bool) {
-        self.0.keep_only(wanted);
+        self.waiting().retain(|process, _| wanted(process));
+        self.asked.keep_only(wanted);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<ProcessKey, Option<u32>>> {
+        // Nothing panics while it holds this lock.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -35,6 +35,8 @@ const LOOKED: Duration = Duration::from_secs(30 * 60);
 /// A process.
 pub(super) struct Known {
     key: ProcessKey,
+    /// Whose it is.
+    person: Option<u32>,
     suspect: Suspect,
     /// The executable and the command line, as the last poll has them.
     executable: Option<String>,
@@ -61,6 +63,7 @@ impl Known {
     pub(super) fn new(key: ProcessKey, process: &GpuProcess, at: Instant) -> Self {
         Self {
             key,
+            person: None,
             suspect: Suspect::of(process),
             executable: process.executable.last_known().cloned(),
             command: process.command.last_known().cloned(),
@@ -80,6 +83,7 @@ impl Known {
 
     /// Takes what a poll tells of it.
     pub(super) fn follow(&mut self, process: &GpuProcess, at: Instant) {
+        self.person = process.owner.last_known().and_then(|owner| owner.uid);
         self.follow_command(process, at);
         let has_another = self.executable.as_ref() != process.executable.last_known();
         if self.suspect.is_of(process) && !has_another {
@@ -141,7 +145,7 @@ impl Known {
             // It may execute another file of the same name.
             self.hash.again();
         }
-        if self.hash.read(self.key, hash, witness) {
+        if self.hash.read((self.key, self.person), hash, witness) {
             self.is_new = true;
             self.suspect.sha256 = self.hash.sha256();
         }

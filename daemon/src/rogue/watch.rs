@@ -10,6 +10,7 @@ use crate::guard;
 use gpukill_policy::rogue::findings::Findings;
 use gpukill_policy::rogue::loads::{Loads, Stretch};
 use gpukill_policy::rogue::refusals::Refusals;
+use gpukill_policy::turns::in_turns;
 use gpukill_policy::usage::Run;
 use gpukill_proto::guard::Person;
 use gpukill_proto::rogue::{Finding, Suspected};
@@ -22,7 +23,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 
-/// So many processes are watched.
+/// So many processes are watched: as many of each owner, or all that they have.
 const MOST: usize = 4_096;
 
 /// How devices are used is looked back over so far.
@@ -132,7 +133,7 @@ impl Watch {
         let now = snapshot.taken_at;
         let are_others = self.in_force.has_changed().unwrap_or(false);
         let rules = Arc::clone(&self.in_force.borrow_and_update().rules);
-        let (present, beyond) = present(snapshot);
+        let (present, beyond) = present(snapshot, MOST);
         self.refusals.follow(&guard.open, now);
         let hash = !rules.patterns.sha256.is_empty();
         let mut is_new = self.forget(&present, now) || are_others;
@@ -225,29 +226,32 @@ fn key(run: &Run) -> Option<ProcessKey> {
     })
 }
 
-/// Whoever is in a poll, and how many more there are than are watched.
-fn present(snapshot: &Snapshot) -> (BTreeMap<ProcessKey, Present<'_>>, u32) {
+/// Who is in a poll, and how many more there are than are watched.
+fn present(snapshot: &Snapshot, most: usize) -> (BTreeMap<ProcessKey, Present<'_>>, u32) {
     let mut present: BTreeMap<ProcessKey, Present<'_>> = BTreeMap::new();
-    let mut beyond = BTreeSet::new();
     for process in &snapshot.processes {
         let Some(key) = process.key() else {
             continue;
         };
-        let count = present.len();
-        match present.get_mut(&key) {
-            Some(known) => {
-                known.devices.insert(&process.device);
-            }
-            None if count >= MOST => {
-                beyond.insert(key);
-            }
-            None => {
-                let devices = [&process.device].into();
-                present.insert(key, Present { process, devices });
-            }
-        }
+        let known = present.entry(key).or_insert_with(|| {
+            let devices = BTreeSet::new();
+            Present { process, devices }
+        });
+        known.devices.insert(&process.device);
     }
-    (present, u32::try_from(beyond.len()).unwrap_or(u32::MAX))
+    let Some(beyond) = present.len().checked_sub(most).filter(|it| *it > 0) else {
+        return (present, 0);
+    };
+    let owners = present.into_iter().map(|it| (owner_of(it.1.process), it));
+    let present = in_turns(owners).into_iter().take(most).collect();
+    (present, u32::try_from(beyond).unwrap_or(u32::MAX))
+}
+
+/// Whose it is: the name where there is no number, as that of a container.
+fn owner_of(process: &GpuProcess) -> Option<(Option<u32>, &str)> {
+    let owner = process.owner.last_known()?;
+    let name = owner.uid.map_or(owner.name.as_str(), |_| "");
+    Some((owner.uid, name))
 }
 
 /// What is told of it besides verdicts.

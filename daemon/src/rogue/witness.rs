@@ -17,8 +17,8 @@ pub(crate) trait Witness: Send {
     fn forget(&self, process: ProcessKey);
 
     /// The SHA-256 of what it executes, or why there is none; asks for that where it was
-    /// not read yet.
-    fn hash(&self, process: ProcessKey) -> Option<Hash>;
+    /// not read yet and it is the turn of this person, whose it is.
+    fn hash(&self, process: ProcessKey, person: Option<u32>) -> Option<Hash>;
 
     /// Forgets that likewise.
     fn forget_hash(&self, process: ProcessKey);
@@ -49,8 +49,8 @@ impl Witness for OfProc {
         self.traces.forget(process);
     }
 
-    fn hash(&self, process: ProcessKey) -> Option<Hash> {
-        self.hashes.of(process)
+    fn hash(&self, process: ProcessKey, person: Option<u32>) -> Option<Hash> {
+        self.hashes.of(process, person)
     }
 
     fn forget_hash(&self, process: ProcessKey) {
@@ -83,7 +83,7 @@ impl Witness for Blind {
 
     fn forget(&self, _: ProcessKey) {}
 
-    fn hash(&self, _: ProcessKey) -> Option<Hash> {
+    fn hash(&self, _: ProcessKey, _: Option<u32>) -> Option<Hash> {
         None
     }
 

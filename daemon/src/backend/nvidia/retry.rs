@@ -2,7 +2,7 @@
 //! the others is never ended for it. The process exists only while a try runs, and nothing waits
 //! for it: each poll looks whether it has answered.
 
-use crate::backend::checked::check;
+use crate::backend::checked::{check, leave_out_long_lists};
 use crate::sensor::{Sensor, SpawnError};
 use gpukill_proto::snapshot::BackendState;
 use std::time::{Duration, Instant};
@@ -69,7 +69,10 @@ impl Retry {
         let answer = match running.sensor.try_read() {
             Ok(None) if now.duration_since(running.began) < TIMEOUT => return None,
             Ok(None) => Err("did not answer in time".to_owned()),
-            Ok(Some(readings)) => check(&readings).map(|()| readings),
+            Ok(Some(mut readings)) => {
+                leave_out_long_lists(&mut readings);
+                check(&readings).map(|()| readings)
+            }
             Err(failure) => Err(failure),
         };
         self.abandon();

@@ -25,7 +25,7 @@ fn started() -> Hashes {
 fn settled(hashes: &Hashes, process: ProcessKey) -> Hash {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
-        if let Some(hash) = hashes.of(process) {
+        if let Some(hash) = hashes.of(process, Some(process.pid)) {
             return hash;
         }
         assert!(Instant::now() < until, "it is not read");
@@ -256,6 +256,33 @@ fn fifo(path: &Path) {
 }
 
 #[test]
+fn one_persons_many_files_let_anothers_be_read_between_them() {
+    let hashes = Hashes::start(tempfile::tempdir().unwrap().path().to_owned()).unwrap();
+    let key = |pid| ProcessKey {
+        pid,
+        start_ticks: 100,
+    };
+    // Nobody of them is there: the thread answers, and nothing is known.
+    let asked = |hashes: &Hashes| hashes.waiting().len();
+    let mut waiting = hashes.waiting();
+    waiting.extend((1..=2).map(|pid| (key(pid), Some(1001))));
+    drop(waiting);
+    for pid in 3..=40 {
+        assert_eq!(hashes.of(key(pid), Some(1001)), None);
+        assert!(!hashes.asked.is_on_its_way(&key(pid)));
+    }
+    assert_eq!(asked(&hashes), 2);
+    assert_eq!(hashes.of(key(50), Some(1002)), None);
+    assert_eq!(asked(&hashes), 3);
+    // Whose wait no more make room for others of theirs.
+    hashes.forget(key(1));
+    assert_eq!(hashes.of(key(3), Some(1001)), None);
+    assert_eq!(asked(&hashes), 3);
+    hashes.keep_only(|_| false);
+    assert_eq!(asked(&hashes), 0);
+}
+
+#[test]
 fn one_that_hangs_delays_nobody_who_asks_and_the_next_is_read_after_it() {
     let directory = tempfile::tempdir().unwrap();
     let key = |pid| ProcessKey {
@@ -286,11 +313,11 @@ fn one_that_hangs_delays_nobody_who_asks_and_the_next_is_read_after_it() {
             std::thread::yield_now();
         }
     };
-    assert_eq!(hashes.of(key(9)), None);
+    assert_eq!(hashes.of(key(9), Some(9)), None);
     // It waits for us by now.
     let mut stuck = open(9);
     for pid in [10, 11] {
-        assert_eq!(hashes.of(key(pid)), None);
+        assert_eq!(hashes.of(key(pid), Some(pid)), None);
     }
     // Nobody wants the one any more, and so it is not read: that would hang for ever.
     hashes.forget(key(10));

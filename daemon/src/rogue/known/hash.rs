@@ -25,7 +25,12 @@ enum Asked {
 impl Hashed {
     /// Takes it where it is read by now, and asks for it where it is not; forgets it where
     /// nobody wants it. Whether it is another than before.
-    pub(super) fn read(&mut self, process: ProcessKey, is_wanted: bool, by: &dyn Witness) -> bool {
+    pub(super) fn read(
+        &mut self,
+        (process, person): (ProcessKey, Option<u32>),
+        is_wanted: bool,
+        by: &dyn Witness,
+    ) -> bool {
         if !is_wanted {
             return self.end(process, by);
         }
@@ -35,7 +40,7 @@ impl Hashed {
         if self.asked == Asked::Not {
             self.asked = Asked::Waits;
         }
-        let Some(hash) = by.hash(process) else {
+        let Some(hash) = by.hash(process, person) else {
             return false;
         };
         // It is kept here.
