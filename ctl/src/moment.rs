@@ -1,6 +1,7 @@
-//! The times that people type: `2h` or `2h ago`, a date, a date and a time, RFC 3339.
+//! The times that people type: `2h` or `2h ago`, a time of today, a date, a date and a time,
+//! RFC 3339.
 
-use chrono::{DateTime, Duration, LocalResult, NaiveDate, NaiveDateTime, TimeZone};
+use chrono::{DateTime, Duration, LocalResult, NaiveDate, NaiveDateTime, NaiveTime, TimeZone};
 use gpukill_proto::settings::value::parse_duration;
 use gpukill_proto::units::Timestamp;
 
@@ -16,8 +17,9 @@ pub(crate) fn parse(
     ago(text, now)
         .or_else(|| absolute(text))
         .or_else(|| civil(text, zone))
+        .or_else(|| of_today(text, now, zone))
         .ok_or_else(|| {
-            format!("{typed:?} is no time: write 2h for two hours ago, 2026-11-20, \"2026-11-20 14:00\" or RFC 3339")
+            format!("{typed:?} is no time: write 2h for two hours ago, 14:00 for today, 2026-11-20, \"2026-11-20 14:00\" or RFC 3339")
         })
 }
 
@@ -56,6 +58,15 @@ fn civil(text: &str, zone: &impl TimeZone) -> Option<Timestamp> {
             .find_map(|form| NaiveDateTime::parse_from_str(text, form).ok())
     };
     in_zone(date.or_else(time)?, zone)
+}
+
+/// A time on the clocks of today, as tables show it.
+fn of_today(text: &str, now: Timestamp, zone: &impl TimeZone) -> Option<Timestamp> {
+    let forms = ["%H:%M", "%H:%M:%S"];
+    let read = |form: &&str| NaiveTime::parse_from_str(text, form).ok();
+    let time = forms.iter().find_map(read)?;
+    let today = DateTime::from_timestamp_millis(now.0)?.with_timezone(zone);
+    in_zone(today.date_naive().and_time(time), zone)
 }
 
 fn in_zone(time: NaiveDateTime, zone: &impl TimeZone) -> Option<Timestamp> {
@@ -99,6 +110,9 @@ mod tests {
             ("2026-11-20", "2026-11-19T23:00:00.000Z"),
             ("2026-11-20 14:00", "2026-11-20T13:00:00.000Z"),
             (" 2026-11-20T14:00:05 ", "2026-11-20T13:00:05.000Z"),
+            ("21:50", "2026-11-21T20:50:00.000Z"),
+            ("00:30", "2026-11-20T23:30:00.000Z"),
+            (" 09:05:07 ", "2026-11-21T08:05:07.000Z"),
             ("2026-11-20T14:00:00Z", "2026-11-20T14:00:00.000Z"),
             ("2026-11-20T14:00:00-05:00", "2026-11-20T19:00:00.000Z"),
         ];
@@ -129,6 +143,11 @@ mod tests {
             "99999999999999999999y ago",
             "999999999y ago",
             "2026-11-20 25:00",
+            "25:00",
+            "21:60",
+            "21:",
+            "21:50:",
+            ":50",
             "-2h ago",
         ] {
             assert_eq!(parsed(typed), None, "{typed}");
@@ -137,7 +156,7 @@ mod tests {
         assert_eq!(
             parse("soon", NOW, &zone).err().as_deref(),
             Some(
-                "\"soon\" is no time: write 2h for two hours ago, 2026-11-20, \"2026-11-20 14:00\" or RFC 3339"
+                "\"soon\" is no time: write 2h for two hours ago, 14:00 for today, 2026-11-20, \"2026-11-20 14:00\" or RFC 3339"
             )
         );
     }

@@ -76,7 +76,7 @@ pub(crate) fn civil_of(moment: Timestamp) -> Civil {
 /// How many people rules on behaviour concern, in words.
 fn concern(doubt: &RulesDoubt) -> String {
     let RulesDoubt { people, of, .. } = doubt;
-    format!("idle, waste, runaway and growth rules concern {people} of {of} people within a day")
+    format!("idle, waste, runaway and growth rules concerned {people} of {of} people within a day")
 }
 
 /// The guard's near side. Clones share it.
@@ -227,15 +227,20 @@ impl Guard {
         let acts = is_of_mode && mode > GuardMode::DryRun;
         let standing = self.standing();
         if acts && let Some(doubt) = standing.doubt {
+            let are = if is_dry_run { "would be" } else { "are" };
             let confirms = format!(
-                "rules on behaviour are confirmed, though {}",
+                "rules on behaviour {are} confirmed, though {}",
                 concern(&doubt)
             );
             report.warnings.insert(0, confirms);
         }
         if acts && standing.tripped_at.is_some() {
-            let ends = "it ends jobs again, after it had stopped: see gpukillctl guard violations";
-            report.warnings.insert(0, ends.to_owned());
+            let ends = match is_dry_run {
+                true => "it would end jobs again: it has stopped",
+                false => "it ends jobs again, after it had stopped",
+            };
+            let see = format!("{ends}: see gpukillctl guard violations");
+            report.warnings.insert(0, see);
         }
         let is_stopped = standing.tripped_at.is_some() || standing.doubt.is_some();
         if acts && is_stopped && !is_dry_run {
@@ -306,12 +311,14 @@ impl Guard {
         let doubt = self.standing().doubt.filter(|_| !is_rehearsed);
         let doubted = doubt.map(|doubt| {
             let then = match doubt.only_warn {
-                true => "they only warn until an admin sets the mode again",
-                false => "where they do, set the mode again",
+                true => "they only warn until an admin confirms them",
+                false => "if they do fit, confirm them",
             };
+            // A fault is known by its text: no number that changes is in it.
             format!(
-                "these rules may not fit this box: {}; {then}, gpukillctl guard soft or guard enforce",
-                concern(&doubt)
+                "the idle, waste, runaway and growth rules concern many people, and may not fit \
+                 this box: see gpukillctl guard status; {then} with gpukillctl guard soft or \
+                 guard enforce"
             )
         });
         wrong.chain(stopped).chain(doubted).chain(unkept).collect()
@@ -338,7 +345,7 @@ impl Guard {
             beyond: standing.beyond,
             tripped_at: standing.tripped_at,
             doubt: standing.doubt,
-            open: count(standing.open.len()),
+            open: count(standing.broken().count()),
             would_have_ended: count(simulated_jobs(&standing.simulated)),
             warned_today: done.warned,
             ended_today: done.ended,

@@ -8,8 +8,8 @@ mod rule;
 mod ruled;
 
 pub use asking::{
-    EditReport, GuardBrief, GuardReport, MAX_IDLE_SERVICES, Marked, RulesFrom, RulesRevision,
-    RulesText, ViolationPage, ViolationQuery, jobs, of_process,
+    EditReport, GuardBrief, GuardReport, MAX_IDLE_SERVICES, MAX_OWN_WARNINGS, Marked, OwnWarning,
+    RulesFrom, RulesRevision, RulesText, ViolationPage, ViolationQuery, jobs, of_process,
 };
 pub use open::{Milder, OpenViolation, Reader, RulesDoubt};
 pub use replay::{NotJudged, ReplayReport, ReplayRequest, RuleOutcome};

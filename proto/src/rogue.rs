@@ -194,12 +194,38 @@ impl Verdict {
     /// name and its arguments, counts once: two words that it chose are no two signs.
     #[must_use]
     pub fn may_be_acted_on(&self) -> bool {
+        self.lacks().is_none()
+    }
+
+    /// What it lacks for a rule to act on it; `None` where a rule may.
+    #[must_use]
+    pub fn lacks(&self) -> Option<Lacks> {
         let (near, others): (Vec<&Sign>, Vec<&Sign>) =
             self.signs.iter().partition(|sign| sign.family == Family::A);
-        let mut others = others.iter().filter(|sign| sign.weight >= WEIGHTY);
+        let weighty: Vec<&&Sign> = others.iter().filter(|it| it.weight >= WEIGHTY).collect();
         let is_only_said = near.iter().all(|sign| sign.is_self_chosen());
-        !near.is_empty() && others.any(|sign| !is_only_said || !sign.is_self_chosen())
+        let mut proven = weighty.iter();
+        match () {
+            () if near.is_empty() => Some(Lacks::NearProof),
+            () if others.is_empty() => Some(Lacks::Second),
+            () if weighty.is_empty() => Some(Lacks::Weight),
+            () if proven.any(|sign| !is_only_said || !sign.is_self_chosen()) => None,
+            () => Some(Lacks::Independence),
+        }
     }
+}
+
+/// What keeps rules from acting on a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lacks {
+    /// No sign of family A.
+    NearProof,
+    /// No sign of another family.
+    Second,
+    /// No sign of another family weighs [`WEIGHTY`] or more.
+    Weight,
+    /// All signs are the process's own name and arguments.
+    Independence,
 }
 
 impl Sign {
@@ -221,7 +247,7 @@ const SELF_CHOSEN: [&str; 6] = [
 
 /// What weighs less is seen of too much honest work to end anybody's: programs in `/tmp`,
 /// a file that an upgrade replaced.
-const WEIGHTY: Share = Share::thousandths(300);
+pub const WEIGHTY: Share = Share::thousandths(300);
 
 /// What `list` tells of a verdict, and what the guard may go by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -80,7 +80,7 @@ pub struct Period {
     /// The last N hours [default: 24; of --summary 168, of --weekly eight weeks]
     #[arg(long, value_name = "N", value_parser = whole(1..=u32::MAX, 24), conflicts_with_all = ["since", "until"])]
     pub hours: Option<u32>,
-    /// From this time: 2h (that long ago), 2026-11-20, "2026-11-20 14:00", RFC 3339
+    /// From this time: 2h (that long ago), 14:00 (of today), 2026-11-20, "2026-11-20 14:00", RFC 3339
     #[arg(long, value_name = "TIME", value_parser = text())]
     pub since: Option<String>,
     /// Before this time, in the same forms [default: now]

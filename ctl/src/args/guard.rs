@@ -165,7 +165,7 @@ pub struct ReplayRules {
     /// The rules of this file instead of those in force: TOML, JSON or YAML
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
-    /// From this time: 7d (that long ago), 2026-11-20, "2026-11-20 14:00", RFC 3339
+    /// From this time: 7d (that long ago), 14:00 (of today), 2026-11-20, "2026-11-20 14:00", RFC 3339
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = text())]
     pub since: String,
     /// Before this time, in the same forms [default: now]

@@ -13,6 +13,7 @@ use crate::rules_files::{self, Format, LARGEST, Language, NoRules};
 use crate::settings::Settings;
 use gpukill_proto::guard::edit::Warning;
 use gpukill_proto::guard::{EditReport, RulesRevision};
+use gpukill_proto::status::{Right, Status};
 use std::fmt::Display;
 use std::io::Read as _;
 use std::path::Path;
@@ -90,6 +91,13 @@ pub(super) async fn check<M: Display>(
             let patience = || Patience::lasting(settings.timeout);
             let daemon = connect(settings, patience(), messages).await?;
             let (file, _, text) = daemon.rules(of, patience()).await?;
+            let status = daemon.status(patience()).await?;
+            // Without the right to edit, a caller gets the rules in force and not the file's.
+            if !status.caller.rights.contains(&Right::EditRules)
+                && let Some(exit) = differs_from_file(of, &status, (settings, messages))?
+            {
+                return Ok(exit);
+            }
             (file, text, Format::Toml)
         }
     };
@@ -114,6 +122,34 @@ pub(super) async fn check<M: Display>(
             Err(Failure::Usage(format!("{name} {unreadable}")))
         }
     }
+}
+
+/// Says that the file has other rules than those in force. Where its mistakes are the reason,
+/// nothing else has to be checked.
+fn differs_from_file(
+    of: RulesOf,
+    status: &Status,
+    (settings, messages): (&Settings, Messages),
+) -> Result<Option<Exit>, Failure> {
+    let (file, mistakes, is_changed) = match of {
+        RulesOf::Guard => {
+            let guard = &status.guard;
+            (&guard.file, &guard.mistakes, guard.is_file_changed)
+        }
+        RulesOf::Rogues => (&status.rogue.file, &status.rogue.mistakes, None),
+    };
+    if !mistakes.is_empty() {
+        let look = Look::of_stdout(settings);
+        print_lines(&rules::mistakes(file, mistakes, &look), &look)?;
+        messages.warn("what they are, an admin can see; the rules of before are in force");
+        return Ok(Some(Exit::BadUsage));
+    }
+    if is_changed == Some(true) {
+        messages.warn(&format!(
+            "{file} has changed since it was read: the rules in force are checked, not the file"
+        ));
+    }
+    Ok(None)
 }
 
 /// The rules that a file says, as TOML. What of it has no meaning here is told.

@@ -8,7 +8,7 @@ use super::connect;
 use crate::args::Status;
 use crate::connect::Patience;
 use crate::exit::{Exit, Failure};
-use crate::output::guard::own_ends;
+use crate::output::guard::own_jobs;
 use crate::output::look::Look;
 use crate::output::message::Messages;
 use crate::output::status::lines;
@@ -38,7 +38,7 @@ pub(crate) async fn run(
             if status.guard.mode > GuardMode::DryRun && status.guard.open > 0 {
                 // How the daemon stands is worth showing without it.
                 if let Ok(sight) = daemon.snapshot(None, patience).await {
-                    lines.extend(own_ends(&sight, status.caller.uid, status.now, &look));
+                    lines.extend(own_jobs(&sight, status.caller.uid, status.now, &look));
                 }
             }
             print_lines(&lines, &look)?;

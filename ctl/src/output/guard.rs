@@ -14,7 +14,7 @@ mod turned;
 mod words;
 
 pub(crate) use decided::violations;
-pub(crate) use own::own_ends;
+pub(crate) use own::own_jobs;
 pub(crate) use replayed::{Spared, replay, tested};
 pub(super) use ruled::rows as ruled;
 use turned::turned;
@@ -111,15 +111,19 @@ pub(super) fn brief(report: &GuardReport) -> String {
 fn doubted(mode: GuardMode, doubt: &RulesDoubt) -> String {
     let RulesDoubt { people, of, .. } = doubt;
     let then = match (mode, doubt.only_warn) {
-        (GuardMode::Disabled | GuardMode::DryRun, _) => "to enable it confirms them",
-        (GuardMode::Soft | GuardMode::Enforce, true) => {
-            "they only warn until an admin sets the mode again"
+        (GuardMode::Disabled | GuardMode::DryRun, _) => {
+            "gpukillctl guard soft or guard enforce confirms them"
         }
-        (GuardMode::Soft | GuardMode::Enforce, false) => "where they do, set the mode again",
+        (GuardMode::Soft | GuardMode::Enforce, true) => {
+            "they only warn until an admin confirms them with gpukillctl guard soft or guard enforce"
+        }
+        (GuardMode::Soft | GuardMode::Enforce, false) => {
+            "if they do fit, confirm them with gpukillctl guard soft or guard enforce"
+        }
     };
     format!(
-        "these rules may not fit this box: idle, waste, runaway and growth rules concern {people} \
-         of {of} people within a day; {then}"
+        "the idle, waste, runaway and growth rules concerned {people} of {of} people within a day, \
+         and may not fit this box; {then}"
     )
 }
 
@@ -228,15 +232,31 @@ fn written(report: &GuardReport) -> String {
 
 fn today(report: &GuardReport) -> String {
     let (warned, ended) = (report.warned_today, report.ended_today);
-    let done = format!("{warned} warned and {ended} ended today");
+    let done = format!(
+        "warned of {} and ended {} today",
+        count_violations(warned),
+        count_jobs(ended)
+    );
     let would = (report.simulated_warned_today, report.simulated_ended_today);
-    let simulated = format!("{} would be warned and {} ended", would.0, would.1);
+    let simulated = format!(
+        "would have warned of {} and ended {}",
+        count_violations(would.0),
+        count_jobs(would.1)
+    );
     match (report.mode, (warned, ended) == (0, 0), would == (0, 0)) {
         (GuardMode::Disabled, true, true) => "nothing is judged".to_owned(),
         (GuardMode::DryRun, true, _) => format!("{simulated} today"),
         (_, _, true) => done,
-        (_, _, false) => format!("{done}; in dry run {simulated}"),
+        (_, _, false) => format!("{done}; in dry run it {simulated}"),
     }
+}
+
+fn count_violations(count: u32) -> String {
+    counted(count as usize, "violation")
+}
+
+fn count_jobs(count: u32) -> String {
+    counted(count as usize, "job")
 }
 
 /// Until when nothing is ended, a sentence for each rule.
@@ -278,9 +298,15 @@ pub(crate) fn edited(
     let mut lines = match turn.map(|turn| turn.was) {
         // That it ends jobs again is a change.
         Some(Was::Stopped) if is_nothing(report) => Vec::new(),
-        Some(Was::Stopped | Was::Other | Was::Same | Was::Edited) | None => {
-            rules::edited(report, doing, look)
-        }
+        Some(
+            Was::Stopped
+            | Was::Other
+            | Was::Same
+            | Was::Edited
+            | Was::EditedMode
+            | Was::StaysStopped,
+        )
+        | None => rules::edited(report, doing, look),
     };
     lines.extend(turned.into_iter().flatten());
     lines

@@ -13,7 +13,7 @@ pub(crate) use scanned::{document, scanned};
 
 use super::line::Tone;
 use super::value::counted;
-use gpukill_proto::rogue::{Risk, RogueReport, Suspected, Verdict};
+use gpukill_proto::rogue::{Lacks, Risk, RogueReport, Suspected, Verdict, WEIGHTY};
 
 /// One line for `status`, and one for each mistake in the rules.
 pub(super) fn brief(report: &RogueReport) -> Vec<(String, String, Tone)> {
@@ -73,9 +73,18 @@ fn may_not_act(verdicts: &[Verdict]) -> Option<String> {
         Some(other) if other.may_be_acted_on => format!(" as a {}", worst.threat.words()),
         Some(_) | None => String::new(),
     };
-    Some(format!(
-        "may act on it{as_what}: that takes signs of two families, one being A"
-    ))
+    let of_worst = |it: &&Verdict| (it.risk, it.threat) == (worst.risk, worst.threat);
+    let lacks = match verdicts.iter().find(of_worst)?.lacks()? {
+        Lacks::NearProof => "that takes a sign of family A".to_owned(),
+        Lacks::Second => "that takes a second sign, of another family".to_owned(),
+        Lacks::Weight => {
+            format!("that takes a second sign, of another family, that weighs at least {WEIGHTY}")
+        }
+        Lacks::Independence => {
+            "that takes a sign besides the process's own name and arguments".to_owned()
+        }
+    };
+    Some(format!("may act on it{as_what}: {lacks}"))
 }
 
 /// What the families of signs are.

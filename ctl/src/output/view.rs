@@ -62,7 +62,7 @@ pub(crate) fn lines(sight: &Sight, view: &View, now: Timestamp, look: &Look) -> 
         lines.extend(let_go(&snapshot.backends, now, look));
     }
     let below = below(sight, view);
-    let own = super::guard::own_ends(sight, view.me, now, look);
+    let own = super::guard::own_jobs(sight, view.me, now, look);
     if !below.is_empty() || !own.is_empty() {
         lines.push(Line::default());
     }

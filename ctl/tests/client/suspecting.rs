@@ -11,7 +11,7 @@ fn a_scan_prints_what_was_found_and_ends_well_and_nothing_steers_the_terminal() 
     let found = " RISK      SCORE  PID  USER  GPU  VERDICT       PROCESS
  critical   0.97  102  eve     0  crypto miner  \\x1b]0;x\\x07
     A 0.65     command line names a pool: \\x1b[2Jpool:4444
-    rules      none may act on it: that takes signs of two families, one being A
+    rules      none may act on it: that takes a second sign, of another family
     since      MOMENT
     do         gpukillctl kill 102 --scope job
     if honest  gpukillctl rogue allow executable PATH@eve

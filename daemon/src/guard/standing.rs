@@ -33,6 +33,11 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
+    /// The violations of rules that are broken now.
+    pub(crate) fn broken(&self) -> impl Iterator<Item = &OpenViolation> {
+        self.open.iter().filter(|it| it.not_broken_since.is_none())
+    }
+
     /// The same by rules that came into force since the last sample was judged: nobody is
     /// warned or ended by those before any more.
     pub(super) fn under(&self, rules: &Rulebook) -> Option<Self> {

@@ -12,8 +12,8 @@ use gpukill_policy::guard::rules::PersonBy;
 use gpukill_policy::guard::{Process, Rulebook, SimulatedEnd, simulated_jobs};
 use gpukill_policy::usage::Run;
 use gpukill_proto::guard::{
-    GuardBrief, GuardMode, GuardRecord, GuardStep, JudgedRun, MAX_IDLE_SERVICES, Marked,
-    OpenViolation, Person, Subject, Told,
+    GuardBrief, GuardMode, GuardRecord, GuardStep, JudgedRun, MAX_IDLE_SERVICES, MAX_OWN_WARNINGS,
+    Marked, OpenViolation, OwnWarning, Person, Subject, Told,
 };
 use gpukill_proto::snapshot::{GpuProcess, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,8 +85,7 @@ impl Sight<'_> {
         open: &[OpenViolation],
         book: &Rulebook,
     ) -> Vec<OpenViolation> {
-        let is_idle =
-            |open: &&OpenViolation| open.not_broken_since.is_none() && is_idle_service(open);
+        let is_idle = |open: &&OpenViolation| is_broken(open) && is_idle_service(open);
         let services = open.iter().filter(is_idle);
         let mut seen: Vec<OpenViolation> =
             services.filter_map(|open| self.open(open, book)).collect();
@@ -184,7 +183,9 @@ impl Sight<'_> {
             ..
         } = standing;
         let rules = book.rules();
-        let seen = open.iter().filter(|open| self.sees(open));
+        let seen = open
+            .iter()
+            .filter(|open| is_broken(open) && self.sees(open));
         let marked = seen.flat_map(|open| match milder(open, book) {
             None => self.marks(open, rules.person, snapshot),
             own_policy @ Some(_) => {
@@ -212,12 +213,22 @@ impl Sight<'_> {
             open: self.count(open),
             would_have_ended: self.count_simulated(simulated),
             marked: marked.collect(),
+            own_warnings: self.own_warnings(open),
         }
     }
 
-    /// How many of these violations the caller sees.
+    /// What the caller was warned of, where nothing of theirs is ended for it.
+    fn own_warnings(&self, open: &[OpenViolation]) -> Vec<OwnWarning> {
+        let seen = open.iter().filter(|open| self.sees(open));
+        let warnings = seen.filter_map(|open| OwnWarning::find(open, self.caller.uid));
+        warnings.take(MAX_OWN_WARNINGS).collect()
+    }
+
+    /// How many of these violations the caller sees. A rule that is no longer broken does not
+    /// count.
     pub(super) fn count(&self, open: &[OpenViolation]) -> u32 {
-        count(open.iter().filter(|open| self.sees(open)).count())
+        let broken = open.iter().filter(|open| is_broken(open));
+        count(broken.filter(|open| self.sees(open)).count())
     }
 
     /// How many were warned and ended today: all, or only the caller's own.
@@ -307,6 +318,11 @@ pub(super) fn is_part(open: &OpenViolation, by: PersonBy, process: &GpuProcess) 
 pub(super) fn is_part_of_simulated(end: &SimulatedEnd, process: &GpuProcess) -> bool {
     let key = process.key();
     key.is_some_and(|key| end.processes.contains(&(key.pid, key.start_ticks)))
+}
+
+/// Whether the rule is broken now.
+fn is_broken(open: &OpenViolation) -> bool {
+    open.not_broken_since.is_none()
 }
 
 /// Whether a violation tells of all that it is about.

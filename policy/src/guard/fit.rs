@@ -9,9 +9,10 @@
 //! the mode: on a trace of 143 services such rules met 46 % of their owners and more.
 
 use super::clock::Clock;
-use super::judge::Scene;
+use super::judge::{Rulebook, Scene};
 use super::limits::milliseconds;
 use super::memory::{Clocks, pairs};
+use super::rules::Rules;
 use super::whose::PersonKey;
 use gpukill_proto::guard::{
     GuardAction, GuardMode, GuardStep, RuleKind, RuleName, RulesDoubt, Subject,
@@ -32,6 +33,9 @@ pub(crate) struct Fit {
     concerned: BTreeMap<PersonKey, Timestamp>,
     doubt: Option<RulesDoubt>,
     confirmed: Confirmed,
+    /// The fingerprint of the rules on behaviour that `concerned` is about.
+    #[serde(default)]
+    concerned_by: Option<u64>,
 }
 
 /// Which rules an admin has confirmed.
@@ -84,6 +88,15 @@ impl Fit {
         clocks: &'c BTreeMap<RuleName, Clocks>,
     ) -> Option<(&'c RuleName, &'c Subject, &'c Clock, GuardStep)> {
         let at = scene.bucket.until;
+        let print = scene.book.print_of_behaviour();
+        let is_of_these = self.concerned_by.replace(print) == Some(print);
+        if !is_of_these {
+            // How many people other rules concerned says nothing of these.
+            self.concerned.clear();
+            // Where no rule on behaviour is left, none has to be confirmed.
+            let none = Rulebook::of(Rules::default()).print_of_behaviour();
+            self.doubt = self.doubt.filter(|_| print != none);
+        }
         for of in [&mut self.people, &mut self.concerned] {
             for last in of.values_mut() {
                 // A clock that was set back makes nobody younger.
@@ -113,7 +126,6 @@ impl Fit {
                 }
             }
         }
-        let print = scene.book.print_of_behaviour();
         if self.confirmed == Confirmed::Next {
             self.confirmed = Confirmed::Rules(print);
         }

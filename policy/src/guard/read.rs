@@ -84,6 +84,10 @@ fn read_from(source: Source, text: &str) -> Result<Rules, Vec<Mistake>> {
     }
     let (table, errors) = DeTable::parse_recoverable(text);
     let lines = Lines::of(text);
+    let only_twice = errors
+        .iter()
+        .all(|it| it.message().starts_with("duplicate key"));
+    let mut mistakes = Vec::new();
     if !errors.is_empty() {
         let broken = broken(&errors, &lines).into_iter();
         let mistake = |(offset, what): (usize, String)| {
@@ -100,12 +104,24 @@ fn read_from(source: Source, text: &str) -> Result<Rules, Vec<Mistake>> {
                 suggestion: is_null.then(|| "leave the key out".to_owned()),
             }
         };
-        return Err(broken.take(at::MOST_MISTAKES).map(mistake).collect());
+        mistakes.extend(broken.take(at::MOST_MISTAKES).map(mistake));
+        // What else there is, is known only where all of the text was understood.
+        if !only_twice {
+            return Err(mistakes);
+        }
     }
     let mut found = Found::new(source, text, lines);
     let rules = read_file(table.get_ref(), &mut found);
-    let places = found.finish()?;
-    Ok(Rules { places, ..rules })
+    match (found.finish(), mistakes.is_empty()) {
+        (Ok(places), true) => Ok(Rules { places, ..rules }),
+        (Ok(_), false) => Err(mistakes),
+        (Err(others), _) => {
+            mistakes.extend(others);
+            mistakes.sort_by_key(|it| it.place);
+            mistakes.truncate(at::MOST_MISTAKES);
+            Err(mistakes)
+        }
+    }
 }
 
 fn read_file<'a>(table: &'a DeTable<'a>, found: &mut Found<'a>) -> Rules {

@@ -58,6 +58,7 @@ pub struct Replay {
 
 #[derive(Debug, Default)]
 struct Unknown {
+    first: Option<Subject>,
     subjects: Distinct,
     for_ms: u64,
 }
@@ -244,6 +245,7 @@ impl Replay {
             let unknown = self.not_judged.entry(key).or_default();
             self.subjects += usize::from(unknown.subjects.add(&unjudged.subject));
             unknown.for_ms = unknown.for_ms.saturating_add(bucket.seen_ms);
+            unknown.first.get_or_insert(unjudged.subject);
         }
         if self.subjects > MOST_COUNTED {
             return Err(TooMuch::NotJudged);
@@ -353,11 +355,14 @@ impl Replay {
         let mut not_judged: Vec<NotJudged> = self
             .not_judged
             .into_iter()
-            .map(|((rule, why), unknown)| NotJudged {
-                rule,
-                why,
-                subjects: unknown.subjects.len() as u64,
-                for_ms: unknown.for_ms,
+            .filter_map(|((rule, why), unknown)| {
+                Some(NotJudged {
+                    rule,
+                    why,
+                    subject: unknown.first?,
+                    subjects: unknown.subjects.len() as u64,
+                    for_ms: unknown.for_ms,
+                })
             })
             .collect();
         not_judged.sort_by_key(|it| Reverse(it.for_ms));

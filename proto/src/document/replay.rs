@@ -112,6 +112,8 @@ impl From<&RuleOutcome> for RuleOutcomeDocument {
 pub struct NotJudgedDocument {
     pub rule: String,
     pub why: String,
+    /// The first of them.
+    pub subject: String,
     pub subjects: u64,
     pub for_seconds: u64,
 }
@@ -121,6 +123,7 @@ impl From<&NotJudged> for NotJudgedDocument {
         Self {
             rule: unknown.rule.to_string(),
             why: unknown.why.clone(),
+            subject: unknown.subject.to_string(),
             subjects: unknown.subjects,
             for_seconds: unknown.for_ms / 1_000,
         }

@@ -30,6 +30,7 @@ impl From<&GuardBrief> for GuardBriefDocument {
             open,
             would_have_ended,
             marked: _,
+            own_warnings: _,
         } = brief;
         Self {
             mode: mode.name(),

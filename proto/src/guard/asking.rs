@@ -1,8 +1,8 @@
 //! Questions to the guard, and its answers.
 
 use super::{
-    GuardMode, GuardRecord, JudgedRun, OpenViolation, RuleCounts, RuleName, RulesDoubt, Subject,
-    Told,
+    GuardAction, GuardMode, GuardRecord, JudgedRun, OpenViolation, RuleCounts, RuleName,
+    RulesDoubt, Subject, Told,
 };
 use crate::snapshot::GpuProcess;
 use crate::units::Timestamp;
@@ -41,7 +41,7 @@ pub struct GuardReport {
     /// That rules on behaviour concern many people: until an admin confirms them they only
     /// warn.
     pub doubt: Option<RulesDoubt>,
-    /// How many violations go on.
+    /// How many violations go on, without those of rules that are no longer broken.
     pub open: u32,
     /// How many jobs would have been ended in a dry run, and are there still.
     pub would_have_ended: u32,
@@ -76,13 +76,53 @@ pub struct GuardBrief {
     pub is_stopped: bool,
     /// Whether any rule is in force: without any nobody is limited.
     pub has_rules: bool,
-    /// How many violations go on, of those that whoever asks may see.
+    /// How many violations that the caller may see go on, without those of rules that are no
+    /// longer broken.
     pub open: u32,
     /// How many jobs would have been ended in a dry run, and are there still; of those
     /// that whoever asks may see.
     pub would_have_ended: u32,
     /// The processes that are told of in either; not all, where they are many.
     pub marked: Vec<Marked>,
+    /// The caller's own jobs that break a rule for which nothing is ended, at most
+    /// [`MAX_OWN_WARNINGS`].
+    pub own_warnings: Vec<OwnWarning>,
+}
+
+/// As many warnings of the caller are listed.
+pub const MAX_OWN_WARNINGS: usize = 16;
+
+/// A warning that the caller has of a rule for which nothing of theirs is ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnWarning {
+    /// The first of their processes that break the rule.
+    pub pid: u32,
+    /// The rule.
+    pub rule: RuleName,
+    /// Whether one job breaks it; else several do together.
+    pub is_sole: bool,
+    /// The admin's own words.
+    pub message: Option<String>,
+}
+
+impl OwnWarning {
+    /// The one that this user has of a violation, if any: in a dry run nobody is warned.
+    #[must_use]
+    pub fn find(open: &OpenViolation, uid: u32) -> Option<Self> {
+        let only_warns = open.action == GuardAction::Warn && open.mode > GuardMode::DryRun;
+        let goes_on = open.not_broken_since.is_none();
+        if !only_warns || open.warned_at.is_none() || !goes_on {
+            return None;
+        }
+        let is_own = |told: &&Told| told.owner.as_ref().is_some_and(|it| it.uid == Some(uid));
+        let first = open.evidence.runs.iter().find(is_own)?;
+        Some(Self {
+            pid: first.run.pid,
+            rule: open.rule.clone(),
+            is_sole: is_of_one_job(open),
+            message: open.message.clone(),
+        })
+    }
 }
 
 /// A process that breaks a rule, or is part of what does.
@@ -273,8 +313,7 @@ pub struct EditReport {
 mod tests {
     use super::*;
     use crate::guard::{
-        Evidence, GuardAction, JudgedJob, Milder, Person, ProcessContext, Reader, RuleKind,
-        RuleSource,
+        Evidence, JudgedJob, Milder, Person, ProcessContext, Reader, RuleKind, RuleSource,
     };
     use crate::reading::Reading;
     use crate::snapshot::DeviceId;

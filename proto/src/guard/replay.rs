@@ -1,6 +1,6 @@
 //! Rules tried on the past: what they would have done.
 
-use super::{GuardRecord, OpenViolation, RuleName, RulesFrom};
+use super::{GuardRecord, OpenViolation, RuleName, RulesFrom, Subject};
 use crate::audit::Gap;
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -78,6 +78,8 @@ pub struct NotJudged {
     pub rule: RuleName,
     /// What was not known.
     pub why: String,
+    /// Of whom or what: the first of them.
+    pub subject: Subject,
     /// Of how many persons, processes or devices.
     pub subjects: u64,
     /// For how long, in milliseconds; of several at once it counts for each.

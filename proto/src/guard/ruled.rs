@@ -11,6 +11,8 @@ pub const MOST_RULED: usize = 64;
 pub struct Ruled {
     /// How far it goes.
     pub mode: GuardMode,
+    /// Whether it ends nobody in that mode, as too many were ended.
+    pub is_stopped: bool,
     /// Violations that it is part of, at most [`MOST_RULED`], without those that are in
     /// `would_have_ended`.
     pub violations: Vec<OpenViolation>,

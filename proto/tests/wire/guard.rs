@@ -8,8 +8,9 @@ use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 use gpukill_proto::guard::{
     Acted, EditReport, Evidence, GuardAction, GuardBrief, GuardMode, GuardRecord, GuardReport,
     GuardStep, HeldTo, JudgedAs, JudgedJob, JudgedRun, Marked, Measured, Milder, OpenViolation,
-    Person, ProcessContext, Reader, RuleCounts, RuleKind, RuleName, RuleSource, Ruled, RulesDoubt,
-    RulesRevision, RulesText, Snoozed, Subject, Told, Victim, ViolationPage, ViolationQuery,
+    OwnWarning, Person, ProcessContext, Reader, RuleCounts, RuleKind, RuleName, RuleSource, Ruled,
+    RulesDoubt, RulesRevision, RulesText, Snoozed, Subject, Told, Victim, ViolationPage,
+    ViolationQuery,
 };
 use gpukill_proto::rogue::Threat;
 use gpukill_proto::snapshot::{DeviceId, InstanceId, NetworkRole};
@@ -236,6 +237,15 @@ pub(super) fn brief() -> GuardBrief {
             is_sole: true,
             can_snooze: true,
         }],
+        own_warnings: vec![OwnWarning {
+            pid: 300,
+            rule: RuleName {
+                source: RuleSource::Rule("waste".into()),
+                kind: RuleKind::Waste,
+            },
+            is_sole: true,
+            message: Some("ask for less".into()),
+        }],
     }
 }
 
@@ -246,6 +256,7 @@ pub(super) fn ruled() -> Ruled {
     };
     Ruled {
         mode: GuardMode::DryRun,
+        is_stopped: true,
         violations: open(),
         would_have_ended: open(),
         protected: Some("protect.users names its owner".into()),

@@ -17,6 +17,8 @@ mod facts;
 
 mod seen;
 
+mod said;
+
 mod bounds;
 
 mod acts;

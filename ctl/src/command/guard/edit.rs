@@ -41,14 +41,20 @@ pub(super) async fn run(
         .await?;
     let look = Look::of_stdout(settings);
     let turn = match &held {
-        Ok((_, _, held)) if is_of_mode(&asked) => {
+        Ok((_, _, held)) if is_of_mode(&asked, held, before.mode) => {
             turn(&asked, (&before, held), &daemon, patience).await
         }
         Ok((_, _, held)) if !is_nothing(&report) => {
             edited((&asked, held), &before, &daemon, (settings, messages)).await
         }
-        // What it comes to is not known: it is made all the same.
-        Ok(_) | Err(_) => None,
+        Ok(_) => None,
+        // The edit is made all the same.
+        Err(why) => {
+            messages.warn(&format!(
+                "which jobs this affects could not be found out: {why}"
+            ));
+            None
+        }
     };
     print_lines(
         &guard::edited(&report, doing, turn.as_ref(), now(), &look),
@@ -63,11 +69,15 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
-/// Whether it is an edit of how far the guard goes.
-fn is_of_mode(asked: &GuardEdit) -> bool {
+/// Whether it is an edit of how far the guard goes, which was `before`.
+fn is_of_mode(asked: &GuardEdit, held: &str, before: GuardMode) -> bool {
     match asked {
         GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun => true,
-        GuardEdit::SetKey { path, .. } => path == "global.enabled",
+        GuardEdit::SetKey { path, .. } if path == "global.enabled" => true,
+        GuardEdit::SetKey { .. } => {
+            let new = edit(held, asked).ok().and_then(|text| read(&text).ok());
+            new.is_some_and(|rules| rules.mode != before)
+        }
         GuardEdit::SetPolicy { .. } | GuardEdit::RemovePolicy { .. } | GuardEdit::Replace(_) => {
             false
         }
@@ -86,8 +96,12 @@ async fn turn(
     // Only what sets the mode has a guard that has stopped go on.
     let goes_on = matches!(asked, GuardEdit::SetMode(_) | GuardEdit::ToggleDryRun);
     let has_stopped = before.tripped_at.is_some();
-    if has_stopped && !goes_on {
-        return None;
+    if has_stopped && !goes_on && mode > GuardMode::DryRun {
+        return (before.mode != mode).then(|| Turn {
+            mode,
+            was: Was::StaysStopped,
+            open: Ok(Vec::new()),
+        });
     }
     let was = match (before.mode == mode, has_stopped) {
         (_, true) if mode > GuardMode::DryRun => Was::Stopped,
@@ -95,20 +109,19 @@ async fn turn(
         (false, _) => Was::Other,
     };
     let now = now();
-    let page = standing(daemon, now, patience).await?;
     let book = Rulebook::of(rules);
     // What a dry run counts as ended goes on, and is among these.
-    let open = page.open.into_iter();
-    let open = open.filter(|open| was == Was::Same || open.not_broken_since.is_none());
-    let open = open.map(|open| {
-        let comes = comes(&open, &book, now);
-        (open, comes)
+    let open = standing(daemon, now, patience).await.map(|page| {
+        let open = page.open.into_iter();
+        let open = open.filter(|open| was == Was::Same || open.not_broken_since.is_none());
+        let open = open.map(|open| {
+            let comes = comes(&open, &book, now);
+            (open, comes)
+        });
+        open.collect()
     });
-    Some(Turn {
-        mode,
-        was,
-        open: open.collect(),
-    })
+    let open = open.map_err(|why| why.to_string());
+    Some(Turn { mode, was, open })
 }
 
 /// Who is affected by an edit other than one of the mode: those who now break a rule that
@@ -121,23 +134,46 @@ pub(super) async fn edited(
 ) -> Option<Turn> {
     let text = edit(held, asked).ok()?;
     let (held, rules) = (read(held).ok()?, read(&text).ok()?);
-    let (mode, now) = (rules.mode, now());
+    let mode = rules.mode;
+    let was = match before.mode == mode {
+        true => Was::Edited,
+        false => Was::EditedMode,
+    };
     let is_stopped = before.tripped_at.is_some() && mode > GuardMode::DryRun;
     if mode == GuardMode::Disabled || is_stopped {
-        return None;
+        let was = match is_stopped {
+            true => Was::StaysStopped,
+            false => Was::EditedMode,
+        };
+        let open = Ok(Vec::new());
+        return (before.mode != mode).then_some(Turn { mode, was, open });
     }
-    let (held, book) = (Rulebook::of(held), Rulebook::of(rules));
-    let open = replay::open_now(&text, daemon, settings, messages).await?;
+    let books = (&Rulebook::of(held), &Rulebook::of(rules));
+    let open = affected(&text, books, before, daemon, (settings, messages)).await;
+    let open = open.map_err(|why| why.to_string());
+    Some(Turn { mode, was, open })
+}
+
+/// The violations by the rules of this text that `held`, the rules of before, did not have.
+async fn affected(
+    text: &str,
+    (held, book): (&Rulebook, &Rulebook),
+    before: &GuardReport,
+    daemon: &Daemon,
+    (settings, messages): (&Settings, Messages),
+) -> Result<Vec<(OpenViolation, Comes)>, Failure> {
+    let now = now();
+    let open = replay::open_now(text, daemon, settings, messages).await?;
     let page = standing(daemon, now, Patience::lasting(settings.timeout)).await?;
     let goes_on = |open: &OpenViolation| {
         let mut known = page.open.iter();
         let is_known = known.any(|it| (&it.rule, &it.subject) == (&open.rule, &open.subject));
-        is_known && begin_anew(std::slice::from_ref(open), &held, &book) == 0
+        is_known && begin_anew(std::slice::from_ref(open), held, book) == 0
     };
     let only_warns = before.doubt.is_some_and(|doubt| doubt.only_warn);
     let open = open.into_iter().filter(|open| !goes_on(open));
     let open = open.map(|open| {
-        let comes = match comes(&open, &book, now) {
+        let comes = match comes(&open, book, now) {
             Comes::EndsAtOnce | Comes::EndsNotBefore(_)
                 if only_warns && open.rule.kind.is_of_behaviour() =>
             {
@@ -147,15 +183,15 @@ pub(super) async fn edited(
         };
         (open, comes)
     });
-    Some(Turn {
-        mode,
-        was: Was::Edited,
-        open: open.collect(),
-    })
+    Ok(open.collect())
 }
 
 /// The violations that go on.
-async fn standing(daemon: &Daemon, now: Timestamp, patience: Patience) -> Option<ViolationPage> {
+async fn standing(
+    daemon: &Daemon,
+    now: Timestamp,
+    patience: Patience,
+) -> Result<ViolationPage, Failure> {
     let query = ViolationQuery {
         since: now,
         until: now.plus_seconds(1),
@@ -163,5 +199,5 @@ async fn standing(daemon: &Daemon, now: Timestamp, patience: Patience) -> Option
         before: None,
         limit: 1,
     };
-    daemon.violations(&query, patience).await.ok()
+    daemon.violations(&query, patience).await
 }

@@ -87,24 +87,26 @@ pub(super) async fn test(
     })
 }
 
-/// The violations that go on now by these rules, which need not be in force; `None` where
-/// that cannot be found out now.
+/// The violations that go on now by these rules, which need not be in force.
+///
+/// # Errors
+/// Why they cannot be found out.
 pub(super) async fn open_now(
     text: &str,
     daemon: &Daemon,
     settings: &Settings,
     messages: Messages,
-) -> Option<Vec<OpenViolation>> {
+) -> Result<Vec<OpenViolation>, Failure> {
     let now = now();
     let patience = Patience::lasting(settings.timeout);
-    let rules = offered(daemon, Some(text), settings).await.ok()?;
+    let rules = offered(daemon, Some(text), settings).await?;
     let request = ReplayRequest {
         rules,
         since: now.plus_seconds(-judged(text)),
         until: now,
     };
     let replayed = patiently(daemon.replay_rules(&request, patience), messages).await;
-    replayed.ok().map(|report| report.open)
+    replayed.map(|report| report.open)
 }
 
 /// In which mode these rules act, or would after their dry run.

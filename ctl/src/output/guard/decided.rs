@@ -154,6 +154,9 @@ pub(super) fn going_on(
 const WARNED: &str = "warned: it stands in their list and status, and on their terminals where \
     they have any: how many took it, the journal tells (GPUKILL_TERMINALS)";
 
+/// Said of a guard that is off: whether rules are broken, nobody knows.
+const OFF: &str = "the guard is disabled: nothing is judged";
+
 /// What the admin has to say to them, each once.
 fn messages<'v>(all: impl Iterator<Item = &'v OpenViolation>, look: &Look) -> Vec<Line> {
     /// So many are told: explain tells each process its own.
@@ -179,7 +182,13 @@ fn heading(
     look: &Look,
 ) -> Vec<Line> {
     if open.is_empty() && would_have_ended.is_empty() {
-        return vec![Line::plain("no violation goes on")];
+        let what = match stands {
+            Stands::Off => OFF,
+            Stands::Nothing | Stands::Does(_) | Stands::Stopped(..) | Stands::Tried(_) => {
+                "no violation goes on"
+            }
+        };
+        return vec![Line::plain(what)];
     }
     let kept = open
         .iter()
@@ -201,7 +210,7 @@ fn heading(
         (Stands::Nothing | Stands::Stopped(GuardMode::Disabled | GuardMode::DryRun, ..), _) => {
             "dry run: nobody is warned or ended".to_owned()
         }
-        (Stands::Off, _) => "the guard is disabled: nothing is judged".to_owned(),
+        (Stands::Off, _) => OFF.to_owned(),
         (Stands::Tried(mode), _) => {
             format!("what these rules would do in mode {}", mode.name())
         }

@@ -1,11 +1,11 @@
-//! The jobs of whoever asks that are about to be ended: below `list` and `status`, where
-//! they are seen without looking for them.
+//! The jobs of the caller that are about to be ended, or that break a rule which only warns:
+//! below `list` and `status`, where they are seen without looking for them.
 
 use crate::connect::Sight;
-use crate::output::line::{Line, Tone, wrap};
+use crate::output::line::{Line, Tone, shown, wrap};
 use crate::output::look::Look;
 use crate::output::value::minute_or_day;
-use gpukill_proto::guard::{GuardMode, of_process};
+use gpukill_proto::guard::{GuardMode, OwnWarning, of_process};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
 
@@ -21,9 +21,53 @@ struct End {
     can_snooze: bool,
 }
 
+/// What the guard has to say to the caller: the jobs that end, then those that it only warns of.
+pub(crate) fn own_jobs(sight: &Sight, me: u32, now: Timestamp, look: &Look) -> Vec<Line> {
+    let ends = own_ends(sight, me, now, look).into_iter();
+    ends.chain(own_warnings(&sight.guard.own_warnings, look))
+        .collect()
+}
+
+/// `your job 48213 breaks a rule (rule waste: waste), and is not ended for it: gpukillctl
+/// explain 48213`, and below it what the admin has to say.
+fn own_warnings(warnings: &[OwnWarning], look: &Look) -> Vec<Line> {
+    let named = warnings.iter().take(MOST).flat_map(|warning| {
+        let OwnWarning {
+            pid,
+            rule,
+            is_sole,
+            message,
+        } = warning;
+        let what = match is_sole {
+            true => format!("your job {pid} breaks a rule ({rule}), and is not ended for it"),
+            false => format!("your jobs break a rule ({rule}), and none is ended for it"),
+        };
+        let first = format!("{what}: gpukillctl explain {pid}");
+        let message = message.as_ref().map(|message| (2, message.clone()));
+        std::iter::once((0, first)).chain(message)
+    });
+    let more = warnings.len().saturating_sub(MOST);
+    let more = (more > 0).then(|| {
+        (
+            0,
+            format!("more warnings: {more}, see gpukillctl list --details"),
+        )
+    });
+    let lines = named.chain(more).flat_map(|(indent, text)| {
+        let texts = wrap(&shown(&text, look.symbols), indent, 2, look.width).into_iter();
+        let blanks = std::iter::once(indent).chain(std::iter::repeat(0));
+        texts
+            .zip(blanks)
+            .map(|(text, blanks)| format!("{:blanks$}{text}", ""))
+    });
+    lines
+        .map(|text| Line::toned(text, Tone::Doubtful))
+        .collect()
+}
+
 /// `your job 48213 ends 06:48 (idle): gpukillctl guard snooze 48213`, and `one of your jobs
 /// ends 06:48 (memory): ...` where several break a rule together.
-pub(crate) fn own_ends(sight: &Sight, me: u32, now: Timestamp, look: &Look) -> Vec<Line> {
+fn own_ends(sight: &Sight, me: u32, now: Timestamp, look: &Look) -> Vec<Line> {
     // Of each rule the job that it is about; none where it may end one of several.
     let mut ends: BTreeMap<(Option<String>, String), End> = BTreeMap::new();
     for process in &sight.snapshot.processes {
@@ -130,6 +174,42 @@ mod tests {
         assert!(!told.is_empty() && told.iter().all(is_one), "{told:?}");
         assert_eq!(said(GuardMode::DryRun, me, &snapshot), [""; 0]);
         assert_eq!(said(GuardMode::Soft, 4_000_000, &snapshot), [""; 0]);
+    }
+
+    #[test]
+    fn a_rule_that_only_warns_is_named_with_what_the_admin_has_to_say() {
+        use gpukill_proto::guard::{RuleKind, RuleName, RuleSource};
+        let warning = |pid, is_sole, message: Option<&str>| OwnWarning {
+            pid,
+            rule: RuleName {
+                source: RuleSource::Rule("waste".into()),
+                kind: RuleKind::Waste,
+            },
+            is_sole,
+            message: message.map(str::to_owned),
+        };
+        let mut sight = sight(GuardMode::DryRun, &snapshot());
+        sight.guard.own_warnings = vec![
+            warning(1, true, Some("Ask for less.\x1b[2J")),
+            warning(2, false, None),
+            warning(3, true, None),
+            warning(4, true, None),
+        ];
+        let lines = own_jobs(&sight, 4_000_000, NOW, &look(None));
+        let lines: Vec<String> = lines.iter().map(Line::text).collect();
+        assert_eq!(
+            lines,
+            [
+                "your job 1 breaks a rule (rule waste: waste), and is not ended for it: gpukillctl \
+                 explain 1",
+                "  Ask for less.\\x1b[2J",
+                "your jobs break a rule (rule waste: waste), and none is ended for it: gpukillctl \
+                 explain 2",
+                "your job 3 breaks a rule (rule waste: waste), and is not ended for it: gpukillctl \
+                 explain 3",
+                "more warnings: 1, see gpukillctl list --details",
+            ]
+        );
     }
 
     #[test]

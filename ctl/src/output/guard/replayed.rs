@@ -251,12 +251,21 @@ fn rest(report: &ReplayReport, mut texts: Vec<String>, look: &Look) -> Vec<Line>
     }
     for unknown in report.not_judged.iter().take(10) {
         let length = duration(Duration::from_millis(unknown.for_ms));
+        let first = match &unknown.subject {
+            Subject::Run(run) => format!("process {}", run.pid),
+            subject @ (Subject::Person(_)
+            | Subject::PersonOn(..)
+            | Subject::Group(_)
+            | Subject::GroupOn(..)
+            | Subject::Device(_)
+            | Subject::Job(_)) => subject.to_string(),
+        };
         let subjects = match unknown.subjects {
-            1 => String::new(),
-            several => format!(", of {several}"),
+            0 | 1 => first,
+            several => format!("{first} and {} more", several - 1),
         };
         texts.push(format!(
-            "not judged: {}: {} for {length}{subjects}",
+            "not judged: {}: {} for {length}, of {subjects}",
             unknown.rule, unknown.why
         ));
     }

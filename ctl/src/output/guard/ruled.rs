@@ -27,7 +27,12 @@ pub(in crate::output) fn rows(
         }
     };
     let gone = known.would_have_ended.iter();
-    let gone = gone.map(|open| violation(open, Is::Gone, now, look));
+    let because = match (known.is_stopped, known.mode) {
+        (true, _) => "the guard has stopped",
+        (false, GuardMode::Soft | GuardMode::Enforce) => "its rule or own policy is in dry run",
+        (false, GuardMode::Disabled | GuardMode::DryRun) => "this is a dry run",
+    };
+    let gone = gone.map(|open| violation(open, Is::Gone(because), now, look));
     let open = known.violations.iter();
     let open = open.map(|open| violation(open, Is::GoingOn, now, look));
     let violations: Vec<String> = gone.chain(open).collect();
@@ -63,8 +68,8 @@ fn judged_as(judged_as: &JudgedAs) -> Option<String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Is {
     GoingOn,
-    /// Its job would have been ended for it in a dry run.
-    Gone,
+    /// Its job would have been ended for it, and was not, for this reason.
+    Gone(&'static str),
 }
 
 /// `default: idle · 8h 0m of 2h 0m since 06:37:00, would be warned 06:37:00, would end
@@ -100,7 +105,7 @@ fn violation(open: &OpenViolation, is: Is, now: Timestamp, look: &Look) -> Strin
     } else if let Some(at) = open.ended_at {
         let at = clock(at, now, look);
         parts.push(match (is, would.is_empty()) {
-            (Is::Gone, _) => format!("{WOULD_HAVE_ENDED} {at}: it runs on as this is a dry run"),
+            (Is::Gone(because), _) => format!("{WOULD_HAVE_ENDED} {at}: it runs on as {because}"),
             // What is explained is there still: the end of a job takes a while, and it may
             // be another one.
             (Is::GoingOn, true) => format!("the end of a job began {at}"),

@@ -19,8 +19,8 @@ pub(crate) struct Turn {
     pub(crate) mode: GuardMode,
     /// What was so before.
     pub(crate) was: Was,
-    /// The violations that go on, each with what comes of it now.
-    pub(crate) open: Vec<(OpenViolation, Comes)>,
+    /// The violations that go on, each with what comes of it now; or why that is not known.
+    pub(crate) open: Result<Vec<(OpenViolation, Comes)>, String>,
 }
 
 /// What was so before a change of the mode.
@@ -34,12 +34,16 @@ pub(crate) enum Was {
     Same,
     /// The same mode, and other rules.
     Edited,
+    /// Another mode, and other rules.
+    EditedMode,
+    /// Another mode; the guard has stopped, and this edit does not have it go on.
+    StaysStopped,
 }
 
 /// The lines below what changes in the rules.
 pub(crate) fn turned(turn: &Turn, doing: Doing, now: Timestamp, look: &Look) -> Vec<Line> {
-    let is_of_mode = turn.was != Was::Edited;
-    let mode = is_of_mode.then(|| wrap(&mode(turn, doing), 0, 2, look.width));
+    let is_of_mode = !matches!(turn.was, Was::Edited | Was::EditedMode);
+    let mode = (turn.was != Was::Edited).then(|| wrap(&mode(turn, doing), 0, 2, look.width));
     let mode = mode.into_iter().flatten();
     let mut lines: Vec<Line> = mode.map(|text| Line::toned(text, Tone::Strong)).collect();
     match turn.mode {
@@ -47,13 +51,27 @@ pub(crate) fn turned(turn: &Turn, doing: Doing, now: Timestamp, look: &Look) -> 
         GuardMode::DryRun if is_of_mode => return lines,
         GuardMode::DryRun | GuardMode::Soft | GuardMode::Enforce => {}
     }
+    if turn.was == Was::StaysStopped {
+        return lines;
+    }
+    let open = match &turn.open {
+        Ok(open) => open,
+        Err(why) => {
+            let text = format!(
+                "which jobs this affects could not be found out: {why}; see gpukillctl guard test"
+            );
+            let texts = wrap(&shown(&text, look.symbols), 0, 2, look.width).into_iter();
+            lines.extend(texts.map(|text| Line::toned(text, Tone::Doubtful)));
+            return lines;
+        }
+    };
     if turn.was == Was::Same {
-        let open: Vec<OpenViolation> = turn.open.iter().map(|(open, _)| open.clone()).collect();
+        let open: Vec<OpenViolation> = open.iter().map(|(open, _)| open.clone()).collect();
         lines.extend(going_on(&open, &[], Stands::Does(turn.mode), now, look));
         return lines;
     }
     let is_one = |(_, comes): &&(OpenViolation, Comes)| *comes != Comes::Nothing;
-    let affected: Vec<_> = turn.open.iter().filter(is_one).collect();
+    let affected: Vec<_> = open.iter().filter(is_one).collect();
     if affected.is_empty() && !is_of_mode {
         lines.push(Line::plain("nobody breaks a rule that this changes now"));
         return lines;
@@ -97,21 +115,32 @@ pub(crate) fn turned(turn: &Turn, doing: Doing, now: Timestamp, look: &Look) -> 
 
 fn mode(turn: &Turn, doing: Doing) -> String {
     let is = match doing {
-        Doing::Saying => "would be in",
-        Doing::Doing => "is in",
+        Doing::Saying => "would be",
+        Doing::Doing => "is",
     };
+    if turn.was == Was::StaysStopped {
+        let name = turn.mode.name();
+        let ends = match doing {
+            Doing::Saying => "would end",
+            Doing::Doing => "ends",
+        };
+        return format!(
+            "the guard {is} in mode {name}, and {ends} nobody: it has stopped; gpukillctl guard \
+             {name} has it go on"
+        );
+    }
     let again = match (turn.was, doing) {
         (Was::Stopped, Doing::Saying) => ", and would end jobs again: it has stopped",
         (Was::Stopped, Doing::Doing) => ", and ends jobs again: it had stopped",
-        (Was::Other | Was::Same | Was::Edited, _) => "",
+        (Was::Other | Was::Same | Was::Edited | Was::EditedMode | Was::StaysStopped, _) => "",
     };
     if turn.mode == GuardMode::Disabled {
-        return format!("the guard {is} no mode: nothing is judged");
+        return format!("the guard {is} disabled: {}", does(turn.mode));
     }
     let (name, what) = (turn.mode.name(), does(turn.mode));
     match again {
-        "" => format!("the guard {is} mode {name}: {what}"),
-        again => format!("the guard {is} mode {name}{again}; {what}"),
+        "" => format!("the guard {is} in mode {name}: {what}"),
+        again => format!("the guard {is} in mode {name}{again}; {what}"),
     }
 }
 

@@ -256,7 +256,7 @@ pub(super) fn step(record: &GuardRecord) -> String {
         }
         GuardStep::Tripped { ended } => format!("stopped: {ended} jobs ended in 10 min"),
         GuardStep::Over => "over".to_owned(),
-        GuardStep::Outdated => "rules or mode changed".to_owned(),
+        GuardStep::Outdated => "begins anew: rules or mode changed, or it stopped".to_owned(),
     }
 }
 

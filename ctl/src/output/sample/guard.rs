@@ -226,6 +226,7 @@ pub(crate) fn brief() -> GuardBrief {
         open: 3,
         would_have_ended: 1,
         marked: marked.collect(),
+        own_warnings: Vec::new(),
     }
 }
 
@@ -234,6 +235,7 @@ pub(crate) fn ruled() -> Ruled {
     let memory = |source| rule(source, RuleKind::Memory);
     Ruled {
         mode: GuardMode::DryRun,
+        is_stopped: false,
         violations: vec![idle()],
         would_have_ended: Vec::new(),
         protected: None,

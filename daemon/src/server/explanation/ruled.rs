@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 pub(in crate::server) struct Judged<'a> {
     /// The rules in force.
     pub(in crate::server) book: &'a Rulebook,
+    /// Whether the guard ends nobody any more, as too many were ended.
+    pub(in crate::server) is_stopped: bool,
     /// The violations that go on.
     pub(in crate::server) open: &'a [OpenViolation],
     /// The jobs that would have been ended in a dry run, and are there still.
@@ -48,6 +50,7 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
     }
     let Judged {
         book,
+        is_stopped,
         open,
         simulated,
         ..
@@ -73,6 +76,7 @@ pub(super) fn ruled(snapshot: &Snapshot, pid: u32, asker: &Asker<'_>) -> Reading
     let told = |open| sight.open_of(open, (pid, owner), book);
     Reading::Value(Ruled {
         mode,
+        is_stopped: is_stopped && mode > GuardMode::DryRun,
         violations: violations.map(told).collect(),
         would_have_ended: its.iter().copied().map(told).collect(),
         limits: match protected {

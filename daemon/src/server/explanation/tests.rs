@@ -192,6 +192,7 @@ fn a_process_is_told_the_rules_that_it_breaks_and_what_holds_for_its_owner() {
     let ruled = |violations| {
         Reading::Value(Ruled {
             mode: GuardMode::DryRun,
+            is_stopped: false,
             violations,
             would_have_ended: vec![gone()],
             protected: None,
@@ -328,6 +329,7 @@ fn asked_by(
         protected: (pid == PROTECTED).then_some("it watches the devices"),
         judged: Judged {
             book,
+            is_stopped: false,
             open,
             simulated,
             civil: Civil::default(),

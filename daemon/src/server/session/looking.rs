@@ -110,6 +110,7 @@ impl Session {
             protected,
             judged: Judged {
                 book: &in_force.rules.book,
+                is_stopped: standing.tripped_at.is_some(),
                 open: &standing.open,
                 simulated: &standing.simulated,
                 civil: civil_of(now),

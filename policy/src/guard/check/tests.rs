@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::guard::read::{print_reference, read};
+use crate::guard::rules::Conduct;
+use gpukill_proto::guard::GuardAction;
 
 fn warned(text: &str) -> Vec<String> {
     let rules = read(text).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
@@ -60,7 +62,7 @@ fn what_is_hardly_meant_is_warned_of() {
             "[enforcement]\nsoft_enforcement = true\nhard_enforcement = true\ngrace_period_seconds = 0\nmax_warnings = 0\nidle_below_pct = 0",
             &[
                 "line 3: enforcement.hard_enforcement: soft_enforcement is true as well: the milder holds, soft",
-                "line 4: enforcement.grace_period_seconds: no grace: whoever is warned is ended at once",
+                "line 4: enforcement.grace_period_seconds: no grace: a job is ended as soon as its owner is warned",
                 "line 5: enforcement.max_warnings: nobody is warned before being ended",
                 "line 6: enforcement.idle_below_pct: utilisation is never below 0, so nothing is ever idle",
             ],
@@ -272,6 +274,61 @@ fn a_limit_beyond_all_memory_there_is_limits_nobody() {
             ),
         ]
     );
+}
+
+#[test]
+fn without_a_grace_idleness_and_waste_have_one_all_the_same() {
+    let base = "enforcement.soft_enforcement = true\nenforcement.grace_period_seconds = 0\n";
+    let said = "line 2: enforcement.grace_period_seconds: no grace: a job is ended as soon as its \
+        owner is warned; for idleness and waste five minutes later";
+    for rule in [
+        "global.default_idle_limit_minutes = 30",
+        "rules = [{ name = 'a', idle_limit_minutes = 9 }]",
+        "rules = [{ name = 'a', waste_below_pct = 9, waste_hours = 2, waste_min_memory_gb = 1 }]",
+    ] {
+        assert_eq!(warned(&format!("{base}{rule}")), [said], "{rule}");
+    }
+}
+
+#[test]
+fn units_of_logins_are_said_to_protect_nothing_that_people_start() {
+    let units = "protect.units = ['session-3.scope', 'session-*.scope', 'user@1000.service', \
+        'user@*', 'user-tools.service', 'sessions.service']";
+    let said = |name: &str, why: &str| {
+        format!(
+            "line 1: protect.units: \"{name}\" does not protect what people start: {why}; name \
+             users instead"
+        )
+    };
+    let pattern = "a pattern names no login session and no user@UID.service";
+    let own = "what a person starts is in units of their own systemd, not in this";
+    let mut expected = [
+        said(
+            "session-3.scope",
+            "a login session has another number each time",
+        ),
+        said("session-*.scope", pattern),
+        said("user@1000.service", own),
+        said("user@*", pattern),
+    ];
+    expected.sort();
+    assert_eq!(warned(units), expected);
+}
+
+#[test]
+fn no_preset_ends_a_job_for_having_lost_its_parent() {
+    for text in [
+        include_str!("../../../../packaging/guard/lab.toml"),
+        include_str!("../../../../packaging/guard/team.toml"),
+        include_str!("../../../../packaging/guard/strict.toml"),
+    ] {
+        let rules = read(text).unwrap();
+        let orphans = rules.behaviours.iter();
+        let mut orphans =
+            orphans.filter(|it| matches!(it.conduct, Conduct::Runaway { orphaned: true, .. }));
+        // A job that was started with nohup or setsid is an orphan too.
+        assert!(orphans.all(|it| it.measures.action == Some(GuardAction::Warn)));
+    }
 }
 
 #[test]

@@ -11,7 +11,13 @@ pub(super) fn check(odd: &mut Odd<'_>) {
     check_switches(odd);
     let is_soft = rules.rehearsed == Rehearsed::Soft;
     if is_soft && rules.enforcement.grace == Duration::ZERO {
-        let what = "no grace: whoever is warned is ended at once";
+        let what = match warns_before_an_end(rules) {
+            false => "no grace: a job is ended as soon as its owner is warned",
+            true => {
+                "no grace: a job is ended as soon as its owner is warned; for idleness and waste \
+                 five minutes later"
+            }
+        };
         odd.warn("enforcement.grace_period_seconds", what);
     }
     let no_grace = rules.enforcement.grace == Duration::ZERO;
@@ -91,6 +97,22 @@ fn check_names(odd: &mut Odd<'_>) {
         let what = format!("no unit is called \"{name}\": write \"{name}.service\"");
         odd.warn("protect.units", what);
     }
+    for glob in &rules.protect.units {
+        let name = &glob.typed;
+        let is_pattern = name.contains(['*', '?']);
+        let why = match (name.starts_with("session-"), name.starts_with("user@")) {
+            (false, false) => continue,
+            (true, _) | (_, true) if is_pattern => {
+                "a pattern names no login session and no \
+                user@UID.service"
+            }
+            (true, _) => "a login session has another number each time",
+            (false, true) => "what a person starts is in units of their own systemd, not in this",
+        };
+        let what =
+            format!("\"{name}\" does not protect what people start: {why}; name users instead");
+        odd.warn("protect.units", what);
+    }
     let command = rules.protect.command.as_ref();
     if command.is_some_and(|it| ["", "a program"].iter().all(|line| it.regex.is_match(line))) {
         let what = "it matches every command line: nothing is ever judged";
@@ -105,6 +127,12 @@ const INTERPRETERS: [&str; 9] = [
 const VERSION: [char; 13] = [
     '*', '?', '.', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9',
 ];
+
+/// Whether any rule is about idleness or waste, which have a grace in every mode.
+fn warns_before_an_end(rules: &Rules) -> bool {
+    let mut behaviours = rules.behaviours.iter();
+    has_idle_limit(rules) || behaviours.any(|it| it.conduct.kind().spares_services())
+}
 
 pub(super) fn has_idle_limit(rules: &Rules) -> bool {
     let overrides = rules.users.iter().flat_map(|user| &user.overrides);

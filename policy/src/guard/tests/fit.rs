@@ -254,3 +254,38 @@ fn limits_are_no_guess() {
     assert_eq!(doubts(&records), []);
     assert!(ended(&records) > 3);
 }
+
+#[test]
+fn people_whom_other_rules_concerned_say_nothing_of_the_rules_of_now() {
+    let blocked = || {
+        let mut rules = rules();
+        rules.mode = GuardMode::Soft;
+        rules.gpus = vec![GpuPolicy {
+            name: "0".into(),
+            gpus: gpus("0"),
+            blocked_processes: globs(&["xmrig"]),
+            ..GpuPolicy::default()
+        }];
+        rules
+    };
+    let mut milder = idle(GuardMode::Soft);
+    milder.defaults.idle = Some(minutes(60));
+    for (all, idle_people, changed) in [(8, 3, blocked()), (18, 10, blocked()), (8, 3, milder)] {
+        let mut guard = Guard::new(idle(GuardMode::Soft));
+        let mut world = people(all, idle_people, 1);
+        guard.watches(&mut world, 200);
+        assert!(guard.memory.doubt().is_some());
+        guard.book = Rulebook::of(changed);
+        guard.watches(&mut world, 2);
+        assert_eq!(guard.memory.doubt(), None, "{all} {idle_people}");
+    }
+    // Rules on behaviour that only warn stay so until an admin has confirmed those of now.
+    let mut guard = Guard::new(idle(GuardMode::Soft));
+    let mut world = people(18, 10, 1);
+    guard.watches(&mut world, 200);
+    let mut other = idle(GuardMode::Soft);
+    other.defaults.idle = Some(minutes(60));
+    guard.book = Rulebook::of(other);
+    guard.watches(&mut world, 2);
+    assert_eq!(guard.memory.doubt().map(|it| it.only_warn), Some(true));
+}

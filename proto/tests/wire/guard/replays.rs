@@ -4,6 +4,7 @@ use super::{AT, records};
 use gpukill_proto::audit::Gap;
 use gpukill_proto::guard::{
     NotJudged, ReplayReport, ReplayRequest, RuleKind, RuleName, RuleOutcome, RuleSource, RulesFrom,
+    Subject,
 };
 use gpukill_proto::units::Timestamp;
 
@@ -48,6 +49,7 @@ pub(crate) fn replayed() -> ReplayReport {
         not_judged: vec![NotJudged {
             rule,
             why: "its memory is not known".into(),
+            subject: Subject::Group("ml".into()),
             subjects: 1,
             for_ms: 300,
         }],

@@ -195,7 +195,7 @@ fn how_far_the_guard_goes_is_what_the_admin_says() {
         "the guard is in mode enforce: it ends jobs without a warning; for idleness and waste it warns first\n{nobody}"
     );
     let dry_run = "the guard is in mode dry-run: nobody is warned or ended\n";
-    let disabled = "the guard is in no mode: nothing is judged\n";
+    let disabled = "the guard is disabled: nothing is judged\n";
     for (asked, expected, said) in [
         ("soft", ["soft", "soft"], soft.as_str()),
         ("enforce", ["enforce", "enforce"], &enforce),

@@ -229,3 +229,36 @@ fn whoever_may_not_see_others_sees_their_own_violations_alone() {
     assert_eq!(shown["guard"]["open"][0]["owner_uid"], json!(NOBODY));
     daemon.stop();
 }
+
+#[test]
+fn whoever_breaks_a_rule_that_only_warns_reads_so_below_list_and_status() {
+    let stage = Stage::new();
+    let actor = Actor::start("busy");
+    let uid = rustix::process::getuid().as_raw();
+    let rules = format!(
+        "[global]\ndry_run = false\n[user_policies.{uid}]\nmemory_limit_gb = 3\naction = \"warn\"\n\
+         message = \"Ask in #gpus for more.\"\n"
+    );
+    has_rules(&stage, &rules);
+    plays(&stage, &[(actor.pid(), 4 * GIB)]);
+    let daemon = stage.start();
+    goes_on(&stage, 1);
+    let pid = actor.pid();
+    let expected = format!(
+        "your job {pid} breaks a rule (user {uid}: memory), and is not ended for it: gpukillctl \
+         explain {pid}\n  Ask in #gpus for more.\n"
+    );
+    for command in ["list", "status"] {
+        eventually("it stands there", || {
+            let ran = stage.ctl(&[command, "--width", "200"]);
+            ran.stdout.contains(&expected).then_some(())
+        });
+    }
+    // A dry run warns nobody.
+    assert_eq!(stage.ctl(&["guard", "dry-run"]).code, 0);
+    eventually("nobody is warned", || {
+        let ran = stage.ctl(&["list"]);
+        (!ran.stdout.contains("breaks a rule")).then_some(())
+    });
+    daemon.stop();
+}

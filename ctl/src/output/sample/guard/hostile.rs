@@ -72,6 +72,7 @@ pub(crate) fn hostile(text: &str) -> (ViolationPage, ReplayReport, Ruled, GuardB
     for unknown in &mut report.not_judged {
         unknown.rule = rule(unknown.rule.kind);
         unknown.why = text.into();
+        unknown.subject = Subject::Group(text.into());
     }
     let mut ruled = ruled();
     ruled.violations.clone_from(&page.open);

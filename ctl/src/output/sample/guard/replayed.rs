@@ -68,6 +68,7 @@ pub(crate) fn replayed() -> ReplayReport {
         not_judged: vec![NotJudged {
             rule: too_much.rule,
             why: "what it holds is not known".into(),
+            subject: too_much.subject,
             subjects: 3,
             for_ms: 7 * HOUR,
         }],

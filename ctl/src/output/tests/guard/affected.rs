@@ -59,7 +59,7 @@ fn the_answer_of_an_edit_names_whom_it_affects() {
         let turn = Turn {
             mode,
             was: Was::Edited,
-            open,
+            open: Ok(open),
         };
         let look = look(Some(100));
         let shown = guard::edited(&edited(), doing, Some(&turn), NOW, &look);
@@ -105,6 +105,78 @@ fn the_answer_of_an_edit_names_whom_it_affects() {
 }
 
 #[test]
+fn an_edit_that_changes_the_mode_besides_says_so_and_what_it_could_not_find_out() {
+    let said = |was, mode, open: Result<Vec<(OpenViolation, Comes)>, String>, doing| {
+        let turn = Turn { mode, was, open };
+        let look = look(None);
+        text(
+            &guard::edited(&edited(), doing, Some(&turn), NOW, &look),
+            &look,
+        )
+    };
+    let (enforce, disabled) = (GuardMode::Enforce, GuardMode::Disabled);
+    let one = || {
+        let open = violations().open.into_iter().take(1);
+        Ok(open.map(|open| (open, Comes::EndsAtOnce)).collect())
+    };
+    let busy = || Err("gpukilld is busy".to_owned());
+    let in_mode = "\nthe guard is in mode enforce: it ends jobs without a warning; for idleness \
+        and waste it warns first\n";
+    let unknown = "\nwhich jobs this affects could not be found out: gpukilld is busy; see \
+        gpukillctl guard test\n";
+    let stopped = "\nthe guard is in mode enforce, and ends nobody: it has stopped; gpukillctl \
+        guard enforce has it go on\n";
+    let would = "\nthe guard would be in mode enforce: ";
+    let off = "\nthe guard is disabled: nothing is judged\n";
+    let affected = "\nthese break a rule that this changes\n";
+    for (was, mode, open, doing, expected) in [
+        (
+            Was::EditedMode,
+            enforce,
+            one(),
+            Doing::Doing,
+            vec![in_mode, affected],
+        ),
+        (
+            Was::EditedMode,
+            enforce,
+            busy(),
+            Doing::Doing,
+            vec![in_mode, unknown],
+        ),
+        (Was::EditedMode, enforce, one(), Doing::Saying, vec![would]),
+        (
+            Was::EditedMode,
+            disabled,
+            Ok(Vec::new()),
+            Doing::Doing,
+            vec![off],
+        ),
+        (
+            Was::StaysStopped,
+            enforce,
+            Ok(Vec::new()),
+            Doing::Doing,
+            vec![stopped],
+        ),
+        (Was::Edited, enforce, busy(), Doing::Doing, vec![unknown]),
+        (
+            Was::Other,
+            enforce,
+            busy(),
+            Doing::Doing,
+            vec![in_mode, unknown],
+        ),
+    ] {
+        let said = said(was, mode, open, doing);
+        assert!(
+            expected.iter().all(|it| said.contains(it)),
+            "{was:?} {said}"
+        );
+    }
+}
+
+#[test]
 fn what_was_done_today_and_what_a_dry_run_would_have_done_are_told_apart() {
     let said = |mode, (warned, ended), (would_warn, would_end), trip| {
         let report = GuardReport {
@@ -135,7 +207,7 @@ fn what_was_done_today_and_what_a_dry_run_would_have_done_are_told_apart() {
             (3, 20),
             (4, 9),
             false,
-            "3 warned and 20 ended today; in dry run 4 would be warned and 9 ended",
+            "warned of 3 violations and ended 20 jobs today; in dry run it would have warned of 4 violations and ended 9 jobs",
             format!("it stopped at 13:14:11, {before}"),
         ),
         (
@@ -143,7 +215,7 @@ fn what_was_done_today_and_what_a_dry_run_would_have_done_are_told_apart() {
             (0, 0),
             (4, 9),
             true,
-            "4 would be warned and 9 ended today",
+            "would have warned of 4 violations and ended 9 jobs today",
             format!("it would have stopped at 13:14:11, {before}"),
         ),
         (
@@ -151,7 +223,7 @@ fn what_was_done_today_and_what_a_dry_run_would_have_done_are_told_apart() {
             (3, 20),
             (0, 0),
             false,
-            "3 warned and 20 ended today",
+            "warned of 3 violations and ended 20 jobs today",
             format!("it stopped at 13:14:11, {before}"),
         ),
     ] {
@@ -165,7 +237,8 @@ fn what_was_done_today_and_what_a_dry_run_would_have_done_are_told_apart() {
     let (today, _) = said(GuardMode::Soft, (1, 2), (4, 9), true);
     assert_eq!(
         today,
-        "1 warned and 2 ended today; in dry run 4 would be warned and 9 ended"
+        "warned of 1 violation and ended 2 jobs today; in dry run it would have warned of 4 \
+         violations and ended 9 jobs"
     );
 }
 
@@ -204,7 +277,10 @@ fn a_record_says_what_happened_in_a_dry_run_and_else() {
     let did = said(GuardMode::Soft, tripped());
     assert!(did.contains("  stopped: 5 jobs ended in 10 min"), "{did}");
     let outdated = said(GuardMode::Soft, GuardStep::Outdated);
-    assert!(outdated.contains("rules or mode changed"), "{outdated}");
+    assert!(
+        outdated.contains("begins anew: rules or mode changed, or it stopped"),
+        "{outdated}"
+    );
     let until = NOW.plus_seconds(60);
     let voided = said(GuardMode::Soft, GuardStep::SnoozeVoided { owner: 1, until });
     assert!(!voided.contains("not allowed"), "{voided}");

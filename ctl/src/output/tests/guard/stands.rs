@@ -99,7 +99,11 @@ fn guard_violations_says_how_the_guard_stands_and_how_it_goes_on_once_it_has_sto
 
 /// What is said of a change of the mode, below the difference.
 fn turned(mode: GuardMode, was: Was, open: Vec<(OpenViolation, Comes)>, doing: Doing) -> Turned {
-    let turn = Turn { mode, was, open };
+    let turn = Turn {
+        mode,
+        was,
+        open: Ok(open),
+    };
     Turned { turn, doing }
 }
 
@@ -155,7 +159,7 @@ fn a_change_of_the_mode_names_it_and_whom_it_affects() {
             GuardMode::Disabled,
             Was::Other,
             saying,
-            format!("{nothing}the guard would be in no mode: nothing is judged\n"),
+            format!("{nothing}the guard would be disabled: nothing is judged\n"),
         ),
         (
             GuardMode::Soft,

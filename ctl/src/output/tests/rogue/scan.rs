@@ -2,7 +2,7 @@
 //! `explain` says too.
 
 use super::*;
-use gpukill_proto::rogue::{Family, Looked, Sign, Threat, Verdict};
+use gpukill_proto::rogue::{Family, Looked, Share, Sign, Threat, Verdict};
 
 #[test]
 fn a_scan_says_the_day_of_what_was_not_today() {
@@ -29,13 +29,14 @@ fn of_what_is_of_high_risk_it_is_said_where_no_rule_may_act_on_it() {
     let verdict = |threat, risk, families: &str| {
         let family = |it| match it {
             'A' => Family::A,
-            'B' => Family::B,
+            'B' | 'b' => Family::B,
             _ => Family::C,
         };
         let sign = |it| Sign {
             family: family(it),
             // One that the process does not choose.
             kind: "pool_connection".into(),
+            weight: Share::thousandths(if it == 'b' { 200 } else { 400 }),
             ..scan().findings[0].verdicts[0].signs[0].clone()
         };
         Verdict {
@@ -47,22 +48,22 @@ fn of_what_is_of_high_risk_it_is_said_where_no_rule_may_act_on_it() {
     };
     let miner = |risk, families| verdict(Threat::CryptoMiner, risk, families);
     let odd = |risk, families| verdict(Threat::SuspiciousProcess, risk, families);
-    let of_it = Some("may act on it: that takes signs of two families, one being A");
-    let of_one = Some(
-        "may act on it as a suspicious process: that takes signs of two families, one being A",
+    let near = Some("may act on it: that takes a sign of family A");
+    let second = Some("may act on it: that takes a second sign, of another family");
+    let weight = Some(
+        "may act on it: that takes a second sign, of another family, that weighs at least 0.30",
     );
+    let of_one = Some("may act on it as a suspicious process: that takes a sign of family A");
     for (verdicts, expected) in [
         (vec![miner(Risk::Critical, "AB")], None),
         (vec![miner(Risk::High, "AC")], None),
-        (vec![miner(Risk::Critical, "AA")], of_it),
-        (vec![miner(Risk::High, "BC")], of_it),
+        (vec![miner(Risk::Critical, "AA")], second),
+        (vec![miner(Risk::Critical, "Ab")], weight),
+        (vec![miner(Risk::High, "BC")], near),
         (vec![miner(Risk::Medium, "BC")], None),
         // Rules go by the one that they may act on.
         (vec![odd(Risk::High, "B"), miner(Risk::High, "AB")], None),
-        (
-            vec![odd(Risk::Critical, "B"), miner(Risk::High, "B")],
-            of_it,
-        ),
+        (vec![odd(Risk::Critical, "B"), miner(Risk::High, "B")], near),
         (
             vec![odd(Risk::Critical, "B"), miner(Risk::Low, "AB")],
             of_one,

@@ -231,7 +231,27 @@ fn a_file_has_its_bounds() {
         ["line 1, column 17: protect.users: is a list of 10001: at most 10000"]
     );
     let slips = "a.b = 1\n".repeat(3);
-    assert_eq!(wrong(&slips).len(), 2);
+    // It is there twice too often, and unknown besides.
+    assert_eq!(wrong(&slips).len(), 3);
     let unknown: String = (0..2_000).map(|n| format!("k{n} = 1\n")).collect();
     assert_eq!(wrong(&unknown).len(), at::MOST_MISTAKES);
+}
+
+#[test]
+fn a_key_that_is_there_twice_hides_no_other_mistake() {
+    let text = "[global]\ndry_run = true\ndry_run = false\ndefault_idle_limt_minutes = 5\n\
+        [enforcement]\nmax_warnings = -1\n";
+    let wrong = wrong(text);
+    assert_eq!(
+        wrong,
+        [
+            "line 3, column 1: duplicate key",
+            "line 4, column 1: global.default_idle_limt_minutes: unknown key; did you mean \
+             default_idle_limit_minutes?",
+            "line 6, column 16: enforcement.max_warnings: -1 is not a whole number from 0 to 1000",
+        ]
+    );
+    // What follows a text that is not understood is a guess.
+    let broken = "[global]\ndry_run = = false\ndefault_idle_limt_minutes = 5\n";
+    assert_eq!(super::wrong(broken).len(), 1);
 }

@@ -107,6 +107,7 @@ pub(in super::super) fn brief() -> GuardBrief {
         open: 1,
         would_have_ended: 0,
         marked: Marked::all_of(&open()),
+        own_warnings: Vec::new(),
     }
 }
 
@@ -118,6 +119,7 @@ pub(in super::super) fn ruled() -> Ruled {
     };
     Ruled {
         mode: GuardMode::DryRun,
+        is_stopped: false,
         violations: vec![open()],
         would_have_ended: vec![open()],
         protected: Some("protect.users names its owner".into()),
@@ -169,6 +171,7 @@ pub(super) fn replay() -> Json {
         not_judged: vec![NotJudged {
             rule: rule(),
             why: "its memory is not known".into(),
+            subject: Subject::Group("ml".into()),
             subjects: 1,
             for_ms: 61_000,
         }],

@@ -162,6 +162,25 @@ fn before_one_job_too_many_the_guard_stops_until_an_admin_says_that_it_goes_on()
         assert_eq!(ran.code, 0, "{ran:?}");
         ran
     };
+    // It is no dry run that keeps the other job.
+    let left_over = workers.into_iter().find(|pid| !is_over(*pid));
+    let left_over = left_over.map(|pid| pid.to_string()).unwrap_or_default();
+    eventually("explain says why it runs on", || {
+        let shown = it.stage.ctl(&["explain", &left_over, "--width", "400"]);
+        let why = ": it runs on as the guard has stopped";
+        shown.stdout.contains(why).then_some(())
+    });
+    let records = it
+        .stage
+        .ctl(&["guard", "violations", "--width", "400"])
+        .stdout;
+    let anew = "begins anew: rules or mode changed, or it stopped";
+    assert!(records.contains(anew), "{records}");
+    // A plan starts nothing.
+    let plan = it.stage.ctl(&["guard", "enforce", "--dry-run"]);
+    let would = "gpukillctl: it would end jobs again: it has stopped: see ";
+    assert!(plan.stderr.contains(would), "{plan:?}");
+    assert!(!plan.stderr.contains("it ends jobs again"), "{plan:?}");
     // Nobody is ended by this: it has stopped still.
     let told = ran("dry-run");
     assert!(!told.stdout.contains("ends jobs again"), "{told:?}");
