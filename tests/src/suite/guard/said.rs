@@ -78,7 +78,10 @@ fn who_may_not_read_the_file_of_the_rules_is_told_of_its_mistakes_all_the_same()
         (by_nobody.code, by_nobody.stdout.as_str()),
         (
             3,
-            format!("line 3, column 1\nline 4, column 1\n{file}: 2 mistakes\n").as_str()
+            format!(
+                "a mistake in line 3, column 1\na mistake in line 4, column 1\n{file}: 2 mistakes\n"
+            )
+            .as_str()
         ),
         "{by_nobody:?}"
     );

@@ -97,3 +97,43 @@ fn an_own_policy_that_spares_somebody_is_told_and_leaves_no_end_in_a_list() {
         assert_eq!(marks, [marked]);
     }
 }
+
+#[test]
+fn a_rule_that_is_no_longer_broken_neither_counts_nor_marks() {
+    let mut over = open(Subject::Person(person(BOB)), vec![told(2, BOB)]);
+    over.not_broken_since = Some(Timestamp(1));
+    let mut warned = open(Subject::Person(person(ALICE)), vec![told(1, ALICE)]);
+    (warned.mode, warned.action) = (GuardMode::Soft, GuardAction::Warn);
+    warned.warned_at = Some(Timestamp(1));
+    let standing = standing(vec![over, warned]);
+    let (caller, roles) = (caller(ALICE, &[]), roles(false));
+    let sight = Sight {
+        caller: &caller,
+        roles: &roles,
+    };
+    let brief = sight.brief(
+        &Rulebook::of(Rules::default()),
+        &standing,
+        &snapshot(Vec::new()),
+    );
+    let marked: Vec<u32> = brief.marked.iter().map(|mark| mark.run.pid).collect();
+    assert_eq!((brief.open, marked), (1, vec![1]));
+    assert_eq!(
+        (sight.count(&standing.open), standing.broken().count()),
+        (1, 1)
+    );
+    // Who is warned of it reads so, and nobody else.
+    let own: Vec<u32> = brief.own_warnings.iter().map(|it| it.pid).collect();
+    assert_eq!(own, [1]);
+    let caller = self::caller(BOB, &[]);
+    let sight = Sight {
+        caller: &caller,
+        roles: &roles,
+    };
+    let brief = sight.brief(
+        &Rulebook::of(Rules::default()),
+        &standing,
+        &snapshot(Vec::new()),
+    );
+    assert_eq!(brief.own_warnings, []);
+}
