@@ -11,7 +11,9 @@ use chrono::Local;
 use gpukill_policy::guard::bucket::Bucket;
 use gpukill_policy::guard::{Ending, Rulebook, Signals, judge};
 use gpukill_proto::guard::{Acted, GuardAction, GuardMode, GuardRecord, GuardStep};
+use gpukill_proto::snapshot::{DeviceId, Snapshot};
 use gpukill_proto::units::Timestamp;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -103,7 +105,9 @@ impl Judging {
             self.only_looks(&bucket);
             return;
         }
-        let judgement = judge(&book, &mut self.remembered.memory, &bucket);
+        let memory = &mut self.remembered.memory;
+        memory.loses(&gone(&sample.snapshot), &self.lives);
+        let judgement = judge(&book, memory, &bucket);
         let today = &mut self.remembered.today;
         today.add(bucket.until, &judgement.records);
         for record in &judgement.records {
@@ -210,6 +214,12 @@ impl Judging {
             });
         });
     }
+}
+
+/// The devices that their driver does not list any more.
+fn gone(snapshot: &Snapshot) -> BTreeSet<DeviceId> {
+    let gone = snapshot.devices.iter().filter(|device| device.is_gone());
+    gone.map(|device| device.id.clone()).collect()
 }
 
 /// One entry for each step, with what it is known by.

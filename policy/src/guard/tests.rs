@@ -74,6 +74,8 @@ mod fresh;
 
 mod newcomers;
 
+mod losses;
+
 use super::judge::Rulebook;
 use super::memory::Memory;
 use super::rules::*;

@@ -345,6 +345,11 @@ impl<'l> Look<'l, '_> {
             Subject::Run(run) => Some(&run.device),
             Subject::Person(_) | Subject::Group(_) | Subject::Job(_) => None,
         };
+        // Where all that it was known by have ended, no device tells more of them.
+        let has_nobody = |opened: &Opened| opened.evidence.count == 0;
+        let has_nobody = clock.opened.as_ref().is_some_and(has_nobody);
+        let is_of_device = matches!(subject, Subject::Device(_));
+        let own = own.filter(|_| is_of_device || !has_nobody);
         let opened = clock.opened.iter();
         let known_by = opened.flat_map(|it| &it.evidence.runs);
         let known_by = known_by.map(|seen| &seen.run.device);

@@ -3,6 +3,8 @@
 //! and may come and go. One that tells nothing for a whole day does not come back.
 
 use super::super::bucket::Bucket;
+use super::Memory;
+use super::proof::Seen;
 use crate::usage::DeviceUsage;
 use gpukill_proto::snapshot::DeviceId;
 use serde::{Deserialize, Serialize};
@@ -48,6 +50,14 @@ impl Sight {
         self.wait(bucket.seen_ms);
     }
 
+    /// These are gone by what their driver says: nothing waits for them.
+    fn give_up(&mut self, gone: &BTreeSet<DeviceId>) {
+        for id in gone {
+            self.told.remove(id);
+            self.silent.insert(id.clone(), GONE);
+        }
+    }
+
     /// Waits for those that tell nothing, and forgets them when nobody is known by them
     /// any more: of the others by which somebody is known too, each has told by then, or
     /// is gone as well.
@@ -64,6 +74,29 @@ impl Sight {
         let is_gone = |id| self.silent.get(id).is_some_and(|ms| *ms >= GONE);
         let mut devices = devices.into_iter();
         devices.all(|id| self.told.contains(id) || is_gone(id))
+    }
+}
+
+impl Memory {
+    /// What is known besides the samples: the devices that their driver does not list any
+    /// more, and whether a process lives. A violation waits for neither: what a device held
+    /// that is gone, and what a process held that has ended, is held no more.
+    pub fn loses(&mut self, gone: &BTreeSet<DeviceId>, lives: &dyn Fn(u32, u64) -> bool) {
+        self.sight.give_up(gone);
+        let sight = &self.sight;
+        let stays = |seen: &Seen| {
+            let run = &seen.run;
+            sight.told.contains(&run.device) || lives(run.pid, run.start_ticks)
+        };
+        let clocks = self.clocks.values_mut().flat_map(|it| it.of.values_mut());
+        for opened in clocks.filter_map(|clock| clock.opened.as_mut()) {
+            let evidence = &mut opened.evidence;
+            // Of others that are not named it is not known whether they live.
+            if evidence.runs.len() == evidence.count as usize {
+                evidence.runs.retain(stays);
+                evidence.count = u32::try_from(evidence.runs.len()).unwrap_or(u32::MAX);
+            }
+        }
     }
 }
 
