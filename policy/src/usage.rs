@@ -58,8 +58,12 @@ pub struct Run {
     pub instance: Option<InstanceId>,
     /// The process's pid.
     pub pid: u32,
-    /// With `pid` it names the process; `None` when there was no such process.
+    /// With `pid` it names the process; `None` when there was no such process, or none
+    /// any more.
     pub start_ticks: Option<u64>,
+    /// The same of a process that has ended and that the driver lists still: what it holds
+    /// is recorded as its owner's, and no rule is judged by it.
+    pub ended: Option<u64>,
 }
 
 /// How one device was used. Its time is busy, held, free or unknown.
@@ -207,7 +211,11 @@ impl Run {
             device: process.device.clone(),
             instance: process.instance,
             pid: process.pid,
-            start_ticks: process.key().map(|key| key.start_ticks),
+            start_ticks: process.start_ticks.known().copied(),
+            ended: match process.start_ticks {
+                Reading::Stale(start_ticks, _) => Some(start_ticks),
+                _ => None,
+            },
         }
     }
 }

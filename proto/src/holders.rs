@@ -52,7 +52,7 @@ pub struct Holder {
     /// In the daemon's PID namespace.
     pub pid: u32,
     /// With `pid` it names the process; failed when there is no such process
-    /// here.
+    /// here. Stale where it has ended that long ago and its driver lists it still.
     pub start_ticks: Reading<u64>,
     /// The real user id.
     pub uid: Reading<u32>,
@@ -251,7 +251,7 @@ pub enum Role {
     /// It watches devices, or has only files open that all devices share: it
     /// holds no memory.
     Monitor,
-    /// It is listed, and there is no such process here.
+    /// It is listed, and there is no such process here, or none any more.
     Gone,
     /// It is not listed, and kept the descriptors of one that has ended.
     Orphan {

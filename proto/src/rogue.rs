@@ -287,10 +287,7 @@ impl Suspected {
     /// What is told of a process, among what is told of all.
     #[must_use]
     pub fn of(process: &GpuProcess, all: &[(ProcessKey, Self)]) -> Option<Self> {
-        let key = ProcessKey {
-            pid: process.pid,
-            start_ticks: *process.start_ticks.last_known()?,
-        };
+        let key = process.key()?;
         let its = all.iter().find(|(process, _)| *process == key);
         its.map(|(_, suspected)| *suspected)
     }

@@ -144,6 +144,9 @@ pub const NO_PROCESS: &str = "(no process)";
 /// list names the process that had it before.
 pub const LISTED_BEFORE: &str = "listed since before the process with this pid began";
 
+/// Why something of a process is not known that has ended while its driver lists it.
+pub const HAS_ENDED: &str = "the process has ended";
+
 /// Where a program lies is mostly long and says least: the documents have it. A slash in
 /// what is no path, as in `[kworker/0:1]`, is part of a name.
 #[must_use]

@@ -5,7 +5,7 @@ use super::guard;
 use super::holders::{holds, passed, what};
 use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, Symbols};
-use super::processes::command;
+use super::processes::{command, ended, marked_ended};
 use super::rogue;
 use super::status::labelled;
 use super::value::{clock, gpu, reading, size};
@@ -45,6 +45,7 @@ fn title(explained: &Explanation, symbols: Symbols) -> String {
             return "listed by the driver, and no process here".to_owned();
         }
         let command = command(&process.command, &process.name, symbols);
+        let command = marked_ended(process, command);
         return format!("{}: {command}", owner(process, symbols));
     }
     match explained.holds.first() {
@@ -65,7 +66,11 @@ fn born(explained: &Explanation, look: &Look) -> String {
         return format!("pid {pid}");
     }
     let started = reading(&process.started_at, |at| clock(*at, explained.at, look)).text;
-    format!("pid {pid}, started {started}")
+    let ended = process.ended_ago().map(|seconds| {
+        let ended = ended(seconds);
+        format!(", {ended}: its driver lists its memory still")
+    });
+    format!("pid {pid}, started {started}{}", ended.unwrap_or_default())
 }
 
 fn rows(explained: &Explanation, look: &Look) -> Vec<(String, String)> {

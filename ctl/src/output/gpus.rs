@@ -7,6 +7,7 @@ use super::idle::idle;
 use super::line::{Line, Tone, shown};
 use super::look::{Look, Symbols};
 use super::loss::lost;
+use super::processes::marked_ended;
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::value::{bar, counted, gib, reading, size};
 use super::view::{View, has_a_row};
@@ -271,8 +272,11 @@ fn top(
 /// Whose a process is, what it is called, what it holds, and how long for nothing.
 fn holder(process: &GpuProcess, taken_at: Timestamp, symbols: Symbols) -> (String, Tone) {
     let owner = owner(process, symbols);
-    let name = match process.start_ticks.last_known() {
-        Some(_) => reading(&process.name, |name| shown(name, symbols)).text,
+    let name = match process.last_key() {
+        Some(_) => {
+            let name = reading(&process.name, |name| shown(name, symbols)).text;
+            marked_ended(process, name)
+        }
         None => NO_PROCESS.to_owned(),
     };
     let memory = reading(&process.memory, |bytes| size(*bytes)).text;

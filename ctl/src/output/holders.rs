@@ -4,7 +4,7 @@
 use super::finding;
 use super::line::{Line, Tone, shown, wrap};
 use super::look::{Look, Symbols};
-use super::processes::command;
+use super::processes::{command, ended};
 use super::table::{Cell, Column, Row, Table, WhenNarrow};
 use super::value::{clock, gib, reading};
 use super::whose::holder_owner;
@@ -223,10 +223,15 @@ pub(super) fn what(holder: &Holder, role: Role, at: Timestamp, look: &Look) -> S
         Role::Mps => format!("{name}: holds memory for its clients"),
         Role::Display => format!("{name}: a display server or desktop"),
         Role::Monitor => format!("{name}: a monitor, holds no memory"),
-        Role::Gone if holder.start_ticks.failure() == Some(LISTED_BEFORE) => {
-            LISTED_BEFORE.to_owned()
-        }
-        Role::Gone => "no process here has this pid".to_owned(),
+        Role::Gone => match &holder.start_ticks {
+            Reading::Failed(why) if why == LISTED_BEFORE => LISTED_BEFORE.to_owned(),
+            Reading::Stale(_, seconds) => {
+                format!("({}, still listed) {}", ended(*seconds), command())
+            }
+            Reading::Failed(_) | Reading::Value(_) | Reading::Unsupported | Reading::Withheld => {
+                "no process here has this pid".to_owned()
+            }
+        },
         Role::Orphan { of, ended } => {
             let ended = ended.map(|ended| format!(" (ended {})", clock(ended, at, look)));
             match (of, ended) {

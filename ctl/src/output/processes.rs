@@ -17,6 +17,7 @@ use gpukill_proto::snapshot::{Device, GpuProcess, Place, Snapshot};
 use gpukill_proto::text::{self, duration};
 use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
+use std::time::Duration;
 
 /// The table of the processes.
 pub(super) fn table(sight: &Sight, view: &View, now: Timestamp, look: &Look) -> Vec<Line> {
@@ -174,8 +175,11 @@ fn row(
         let place = place.as_deref().map(|place| shown(place, symbols));
         place.unwrap_or_else(|| symbols.none().to_owned())
     }));
-    let command = match process.start_ticks.last_known() {
-        Some(_) => command(&process.command, &process.name, symbols),
+    let command = match process.last_key() {
+        Some(_) => {
+            let command = command(&process.command, &process.name, symbols);
+            marked_ended(process, command)
+        }
         None => text::NO_PROCESS.to_owned(),
     };
     cells.push(Cell::plain(command));
@@ -262,6 +266,20 @@ fn utilization(process: &GpuProcess) -> Cell {
         Some(_) => Cell::toned(cell.text, Tone::Doubtful),
         None => cell,
     }
+}
+
+/// What a process is called, with since when it has ended where its driver lists it still.
+pub(super) fn marked_ended(process: &GpuProcess, called: String) -> String {
+    match process.ended_ago() {
+        Some(seconds) => format!("({}) {called}", ended(seconds)),
+        None => called,
+    }
+}
+
+/// `ended 6s ago`
+pub(super) fn ended(seconds: u32) -> String {
+    let ago = duration(Duration::from_secs(u64::from(seconds)));
+    format!("ended {ago} ago")
 }
 
 /// The command line; where there is none to show, the name and why.

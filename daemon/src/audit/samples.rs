@@ -223,7 +223,7 @@ impl Written {
         {
             return Ok(*row);
         }
-        let row = now.write(transaction, boot, process.pid, key)?;
+        let row = now.write(transaction, boot, process.pid, start_ticks(process))?;
         if let Some(key) = key {
             self.processes.insert(key, (row, now));
         }
@@ -313,7 +313,7 @@ impl ProcessRow {
         transaction: &Transaction<'_>,
         boot: &str,
         pid: u32,
-        key: Option<ProcessKey>,
+        start_ticks: i64,
     ) -> rusqlite::Result<i64> {
         transaction
             .prepare_cached(
@@ -342,7 +342,7 @@ impl ProcessRow {
                 params![
                     boot,
                     pid,
-                    start_ticks(key),
+                    start_ticks,
                     self.uid,
                     self.user,
                     self.name,
@@ -406,16 +406,21 @@ fn depart(
             departure.name(),
             boot,
             process.pid,
-            start_ticks(process.key()),
+            start_ticks(process),
             process.device.0,
             instance(process.instance),
         ])?;
     Ok(())
 }
 
-/// As it is stored: there may be no such process.
-fn start_ticks(key: Option<ProcessKey>) -> i64 {
-    key.map_or(-1, |key| count(key.start_ticks))
+/// As it is stored. There may be no such process, and one that has ended while its driver
+/// lists it is another row: rules are judged by no row below zero.
+fn start_ticks(process: &GpuProcess) -> i64 {
+    match (process.last_key(), process.ended_ago()) {
+        (None, _) => -1,
+        (Some(key), None) => count(key.start_ticks),
+        (Some(key), Some(_)) => -2 - count(key.start_ticks).min(i64::MAX - 2),
+    }
 }
 
 /// How a part of a device is stored.

@@ -211,9 +211,11 @@ fn may_end(
     let gone = listed
         .map(|p| &p.start_ticks)
         .or(open.map(|h| &h.start_ticks));
-    let gone = gone.and_then(Reading::failure).map(|why| match why {
-        LISTED_BEFORE => LISTED_BEFORE,
-        _ => "there is no such process here",
+    let gone = gone.and_then(|start| match start {
+        Reading::Failed(why) if why == LISTED_BEFORE => Some(LISTED_BEFORE),
+        Reading::Failed(_) => Some("there is no such process here"),
+        Reading::Stale(..) => Some("it has ended"),
+        Reading::Value(_) | Reading::Unsupported | Reading::Withheld => None,
     });
     let never = asker.protected.or(gone).or(asker.will_not_act);
     MayEnd {

@@ -1,11 +1,14 @@
 //! Puts readings and identities together into a snapshot.
 
+mod last_known;
+
 mod listing;
 
 mod recall;
 
 mod rows;
 
+use self::last_known::LastKnown;
 use self::listing::{Listings, listed_before};
 use super::device::{Remembered, device};
 use super::gone::Gone;
@@ -40,6 +43,8 @@ pub(super) struct Memory {
     listed: BTreeMap<DeviceId, BTreeMap<u32, ProcessKey>>,
     /// Which process had each listed pid first.
     listings: Listings,
+    /// Who had each listed pid last.
+    last_known: LastKnown,
     lost_since: BTreeMap<DeviceId, Timestamp>,
     /// How much memory the box has.
     host_memory: Option<Bytes>,
@@ -139,6 +144,7 @@ impl Memory {
                 let age = is_old.then(|| u32::try_from(seconds).unwrap_or(u32::MAX));
                 if age.is_none() {
                     self.listings.take(read, &there, people);
+                    self.last_known.keep_listed(&read.id, &self.listings);
                 }
                 let rows = match read.silent_since {
                     Some(then) => self.processes(read, age, &there_at(people, then), users, now),
@@ -256,18 +262,20 @@ impl Memory {
         let present: BTreeSet<(DeviceId, ProcessKey)> = snapshot
             .processes
             .iter()
-            .filter_map(|row| Some((row.device.clone(), row.key()?)))
+            .filter_map(|row| Some((row.device.clone(), row.last_key()?)))
             .collect();
         let may_be_there = |device: &DeviceId| here.contains(device) && !told.contains(device);
         self.seen
             .retain(|row, _| present.contains(row) || may_be_there(&row.0));
-        let nobodies = snapshot.processes.iter().filter(|row| row.key().is_none());
+        let nobodies = snapshot.processes.iter();
+        let nobodies = nobodies.filter(|row| row.last_key().is_none());
         let nobodies: BTreeSet<(DeviceId, u32)> =
             nobodies.map(|row| (row.device.clone(), row.pid)).collect();
         self.nobodies
             .retain(|row, _| nobodies.contains(row) || may_be_there(&row.0));
         self.listed.retain(|device, _| here.contains(device));
         self.listings.keep_only(&here);
+        self.last_known.keep_only(&here);
         self.lost_since.retain(|device, _| here.contains(device));
         self.last_xid.retain(|device, _| here.contains(device));
     }

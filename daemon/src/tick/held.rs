@@ -10,6 +10,7 @@ use crate::host::users::Users;
 use gpukill_proto::holders::{EndedHolder, HeldDevice, Holder, ProcessState};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, ProcessKey, Snapshot, Use};
+use gpukill_proto::text::HAS_ENDED;
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -111,7 +112,7 @@ impl Sight<'_> {
             };
             let mut holder = found.filter(same).unwrap_or_else(|| match key {
                 Some(key) => self.holder(key),
-                None => nobody(pid, &rows[0].start_ticks.because()),
+                None => nobody_now(rows[0]),
             });
             list(&mut holder, &rows);
             holders.insert(pid, holder);
@@ -251,6 +252,25 @@ fn nobody(pid: u32, why: &Reading<()>) -> Holder {
         passed_from: None,
         used_for: Use::default(),
         memory: Reading::Unsupported,
+    }
+}
+
+/// What is known of a listed pid that no process has now.
+fn nobody_now(row: &GpuProcess) -> Holder {
+    if row.ended_ago().is_none() {
+        return nobody(row.pid, &row.start_ticks.because());
+    }
+    Holder {
+        start_ticks: row.start_ticks.clone(),
+        uid: row.uid.clone(),
+        user: row.user.clone(),
+        owner: row.owner.clone(),
+        namespace_owner: row.namespace_owner.clone(),
+        name: row.name.clone(),
+        command: row.command.clone(),
+        inner_pid: row.inner_pid.clone(),
+        container: row.place.container.clone(),
+        ..nobody(row.pid, &Reading::Failed(HAS_ENDED.into()))
     }
 }
 

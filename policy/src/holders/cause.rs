@@ -7,6 +7,7 @@ use super::words::{NAMED, called_first, ended, inside, of_number, pids, size, wh
 use super::{Seen, is_gone};
 use crate::memory::noise;
 use gpukill_proto::holders::{Cause, EndedHolder, Finding, Holder, ProcessState, Remedy, Role};
+use gpukill_proto::reading::Reading;
 use gpukill_proto::text::{LISTED_BEFORE, duration};
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::BTreeSet;
@@ -295,9 +296,12 @@ pub(super) fn monitors_by_name(seen: &Seen<'_>, cause: Cause) -> Vec<String> {
 pub(super) fn listed_and_gone(seen: &Seen<'_>) -> Vec<String> {
     let gone = seen.device.holders.iter().filter(|holder| is_gone(holder));
     let sentence = |holder: &Holder| {
-        let what = match holder.start_ticks.failure() {
-            Some(LISTED_BEFORE) => LISTED_BEFORE,
-            Some(_) | None => "which is no process here",
+        let what = match &holder.start_ticks {
+            Reading::Failed(why) if why == LISTED_BEFORE => LISTED_BEFORE,
+            Reading::Stale(..) => "which has ended",
+            Reading::Failed(_) | Reading::Value(_) | Reading::Unsupported | Reading::Withheld => {
+                "which is no process here"
+            }
         };
         match holder.memory.known() {
             Some(held) => format!(

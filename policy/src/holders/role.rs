@@ -84,9 +84,10 @@ fn user(holder: &Holder) -> Role {
     }
 }
 
-/// Whether the driver lists it under a pid that is no process here.
+/// Whether the driver lists it under a pid that is no process here, or none any more.
 pub(super) fn is_gone(holder: &Holder) -> bool {
-    holder.listed && holder.start_ticks.failure().is_some()
+    let is_over = matches!(holder.start_ticks, Reading::Failed(_) | Reading::Stale(..));
+    holder.listed && is_over
 }
 
 /// Whether it has ended as a whole. One whose first thread alone has ended is

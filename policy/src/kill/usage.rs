@@ -44,7 +44,7 @@ pub(super) fn usage<'a>(
     }
     for device in holders {
         for holder in device.holders.iter().filter(|holder| uses(holder)) {
-            let Some(start_ticks) = holder.start_ticks.last_known().copied() else {
+            let Some(start_ticks) = holder.start_ticks.known().copied() else {
                 continue;
             };
             let pid = holder.pid;

@@ -5,6 +5,7 @@ use crate::holders::whole_name;
 use crate::kill;
 use gpukill_proto::holders::{HeldDevice, Holder};
 use gpukill_proto::kill::{Fate, KillTarget, MOST_PIDS};
+use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{Blocker, ResetRequest, Unblock};
 use gpukill_proto::snapshot::{BackendState, Device, ProcessKey, Vendor};
@@ -117,9 +118,12 @@ fn is_the_sensor(holder: &Holder, seen: &Seen<'_>) -> bool {
 fn of_holder(holder: &Holder, fates: &Fates) -> Blocker {
     let who = who(holder);
     let Some(process) = key(holder) else {
-        let why = match holder.start_ticks.failure() {
-            Some(LISTED_BEFORE) => LISTED_BEFORE,
-            Some(_) | None => "no process here has this pid",
+        let why = match &holder.start_ticks {
+            Reading::Failed(why) if why == LISTED_BEFORE => LISTED_BEFORE,
+            Reading::Stale(..) => "it has ended, and its driver lists it still",
+            Reading::Failed(_) | Reading::Value(_) | Reading::Unsupported | Reading::Withheld => {
+                "no process here has this pid"
+            }
         };
         return persons(format!("{who}: {why}"));
     };

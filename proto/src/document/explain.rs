@@ -79,11 +79,7 @@ fn rules(explained: &Explanation) -> Vec<Marked> {
 
 /// What it may be, as in `list`.
 fn suspected(explained: &Explanation, process: &GpuProcess) -> Vec<(ProcessKey, Suspected)> {
-    let start_ticks = process.start_ticks.last_known();
-    let key = start_ticks.map(|start_ticks| ProcessKey {
-        pid: process.pid,
-        start_ticks: *start_ticks,
-    });
+    let key = process.key();
     let looked = explained.rogue.last_known();
     let worst = looked.and_then(|looked| Suspected::worst(&looked.verdicts));
     key.zip(worst).into_iter().collect()

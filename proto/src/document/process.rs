@@ -50,7 +50,13 @@ document! {
         }),
         started_at: Option<String> = part(&process.started_at, |at| at.to_rfc3339()),
         /// Clock ticks from boot; with `pid` it names the process for good.
-        start_ticks: Option<u64> = process.start_ticks.clone(),
+        start_ticks: Option<u64> = start_ticks(process),
+        /// Since when it has ended, where its driver lists it still; `null` without a
+        /// reason where it has not.
+        ended_at: Option<String> = process.ended_ago().map(|seconds| {
+            let before = i64::from(seconds).saturating_mul(1000);
+            Timestamp(taken_at.0.saturating_sub(before)).to_rfc3339()
+        }),
         /// When gpukilld first saw it on this device, also before a restart.
         first_seen: Option<String> = part(&process.first_seen, |at| at.to_rfc3339()),
         /// `compute`, `graphics`, `mps`.
@@ -116,7 +122,7 @@ document! {
             .map(MarkDocument::from)
             .collect::<Vec<_>>(),
         /// What it may be; `null` without a reason where there is no verdict of it.
-        rogue: Option<SuspectedDocument> = part(&process.start_ticks, |_| {
+        rogue: Option<SuspectedDocument> = part(&start_ticks(process), |_| {
             Suspected::of(process, marks.suspected).map(SuspectedDocument::from)
         }),
     }
@@ -153,7 +159,7 @@ pub fn top_process<'a>(
         let memory = process.memory.last_known().copied();
         let used = process.utilization.last_known().copied();
         let used = used.filter(|_| memory.is_none());
-        let is_here = process.start_ticks.last_known().is_some();
+        let is_here = process.key().is_some();
         (memory, used, is_here, Reverse(process.pid))
     })
 }
@@ -163,6 +169,14 @@ impl ProcessDocument {
     pub(super) fn of(snapshot: &Snapshot, process: &GpuProcess, marks: Marks<'_>) -> Self {
         let index = gpu_index(snapshot, process);
         Self::new(index, snapshot.taken_at, process, marks)
+    }
+}
+
+/// Also of one that has ended: `ended_at` says so.
+fn start_ticks(process: &GpuProcess) -> Reading<u64> {
+    match process.start_ticks {
+        Reading::Stale(start_ticks, _) => Reading::Value(start_ticks),
+        ref reading => reading.clone(),
     }
 }
 

@@ -216,7 +216,7 @@ pub fn jobs(open: &OpenViolation) -> Option<usize> {
 /// the one that ends a job first before the others.
 #[must_use]
 pub fn of_process<'a>(process: &GpuProcess, marked: &'a [Marked]) -> Vec<&'a Marked> {
-    let Some(start_ticks) = process.start_ticks.last_known().copied() else {
+    let Some(start_ticks) = process.start_ticks.known().copied() else {
         return Vec::new();
     };
     let is_its = |mark: &&Marked| {

@@ -37,7 +37,8 @@ pub struct GpuProcess {
     pub instance: Option<InstanceId>,
     /// As the driver reports it.
     pub pid: u32,
-    /// With `pid` it names the process; failed when there is no such process.
+    /// With `pid` it names the process; failed when there is no such process. Stale where
+    /// the process has ended and its driver lists it still: it ended that long ago.
     pub start_ticks: Reading<u64>,
     /// When it started.
     pub started_at: Reading<Timestamp>,
@@ -147,14 +148,35 @@ impl GpuProcess {
         }
     }
 
-    /// What names the process beyond doubt, where its start time is known.
+    /// What names the process beyond doubt, where its start time is known and it has not
+    /// ended.
     #[must_use]
     pub fn key(&self) -> Option<ProcessKey> {
+        self.start_ticks.known()?;
+        self.last_key()
+    }
+
+    /// The same, also of a process that has ended. For showing and recording: nothing is
+    /// decided about such a process.
+    #[must_use]
+    pub fn last_key(&self) -> Option<ProcessKey> {
         let start_ticks = *self.start_ticks.last_known()?;
         Some(ProcessKey {
             pid: self.pid,
             start_ticks,
         })
+    }
+
+    /// How many seconds before its snapshot the process ended, where its driver lists it
+    /// still.
+    #[must_use]
+    pub const fn ended_ago(&self) -> Option<u32> {
+        match self.start_ticks {
+            Reading::Stale(_, seconds) => Some(seconds),
+            Reading::Value(_) | Reading::Unsupported | Reading::Failed(_) | Reading::Withheld => {
+                None
+            }
+        }
     }
 }
 

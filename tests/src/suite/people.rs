@@ -3,6 +3,8 @@
 
 mod containers;
 
+mod ended;
+
 mod groups;
 
 mod hidden;

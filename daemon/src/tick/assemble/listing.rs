@@ -111,6 +111,17 @@ impl Listings {
         }
     }
 
+    /// Whether the lists of this device have had the pid since this process had it.
+    pub(super) fn is_still_of(&self, device: &DeviceId, key: ProcessKey) -> bool {
+        let first = self.first.get(device).and_then(|it| it.get(&key.pid));
+        first == Some(&Occupant::Process(key))
+    }
+
+    /// Whether this poll found that no process has the pid.
+    pub(super) fn is_absent(&self, pid: u32) -> bool {
+        self.absent.contains(&pid)
+    }
+
     /// Whether the descriptors of all processes are to be searched now, because a listed pid
     /// is another process's: that process may use the GPU too.
     pub(super) fn wants_search(&mut self, has_doubtful: bool, at: Instant) -> bool {

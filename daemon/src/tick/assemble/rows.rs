@@ -8,8 +8,10 @@ use crate::host::users::Users;
 use gpukill_policy::guard::bucket::held_since;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, GpuProcess, ProcessKey};
+use gpukill_proto::text::HAS_ENDED;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 impl Memory {
     /// The rows of a device, by a list of this age.
@@ -55,12 +57,21 @@ impl Memory {
                     && (age.is_none() || now == was.get(&process.pid).copied())
             })
             .map(|process| {
-                let why = match others.contains(&process.pid) {
-                    true => listed_before(),
-                    false => nobody(),
+                let on = (&read.id, process.pid);
+                let who = match identity(process.pid) {
+                    Some(identity) => {
+                        if age.is_none() {
+                            self.last_known.remember(&read.id, identity);
+                        }
+                        Who::Process(identity.clone())
+                    }
+                    None if others.contains(&process.pid) => Who::Unknown(listed_before()),
+                    None => match self.last_known.ended(on, &self.listings, now) {
+                        Some((identity, at)) => Who::Ended(identity, at),
+                        None => Who::Unknown(nobody()),
+                    },
                 };
-                let identity = identity(process.pid).cloned().ok_or(why);
-                self.row(&read.id, process, identity, age, users, now)
+                self.row(&read.id, process, who, age, users, now)
             })
             .collect();
         rows.sort_by_key(|row| (row.pid, row.instance));
@@ -71,13 +82,17 @@ impl Memory {
         &mut self,
         device: &DeviceId,
         read: &ProcessReadings,
-        identity: Result<Identity, Reading<()>>,
+        who: Who,
         age: Option<u32>,
         users: &Users,
         now: Timestamp,
     ) -> GpuProcess {
         let used = &read.utilization;
-        let why = identity.as_ref().err().cloned().unwrap_or_else(nobody);
+        let why = match &who {
+            Who::Process(_) => nobody(),
+            Who::Ended(..) => Reading::Failed(HAS_ENDED.into()),
+            Who::Unknown(why) => why.clone(),
+        };
         let mut row = GpuProcess {
             instance: read.instance,
             used_for: read.used_for,
@@ -88,9 +103,19 @@ impl Memory {
             decoder: aged(&used.decoder, age),
             ..GpuProcess::unknown(device.clone(), read.pid, now, &why)
         };
-        if let Ok(identity) = identity {
-            let seen = self.see((device.clone(), identity.key), read, now);
+        let (identity, ended_at) = match who {
+            Who::Process(identity) => (Some(identity), None),
+            Who::Ended(identity, at) => (Some(identity), Some(at)),
+            Who::Unknown(_) => (None, None),
+        };
+        if let Some(identity) = identity {
+            let on = (device.clone(), identity.key);
+            let before = ended_at.and_then(|_| self.seen.get(&on).copied());
+            let seen = before.unwrap_or_else(|| self.see(on, read, now));
             identity.describe(&mut row, users);
+            if let Some(at) = ended_at {
+                end(&mut row, identity.key, now.since(at));
+            }
             let started_at = row.started_at.last_known().copied();
             let is_known = seen.is_recalled || !self.may_have_been_seen_before(started_at, now);
             row.first_seen = match is_known {
@@ -127,6 +152,23 @@ impl Memory {
         }
         *seen
     }
+}
+
+/// Who a listed pid is.
+enum Who {
+    Process(Identity),
+    /// The process that it was has ended.
+    Ended(Identity, Timestamp),
+    /// Nobody knows, for this reason.
+    Unknown(Reading<()>),
+}
+
+/// Marks a row as one of a process that ended so long ago. Nothing that it did is now.
+fn end(row: &mut GpuProcess, key: ProcessKey, ago: Duration) {
+    let seconds = u32::try_from(ago.as_secs()).unwrap_or(u32::MAX);
+    row.start_ticks = Reading::Stale(key.start_ticks, seconds);
+    row.host_memory = Reading::Failed(HAS_ENDED.into());
+    row.cpu = Reading::Failed(HAS_ENDED.into());
 }
 
 /// Whether an earlier daemon saw the process is not known yet.
