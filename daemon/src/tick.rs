@@ -181,6 +181,7 @@ impl Ticker {
         let faults = own.chain(broken::faults(&latest, &snapshot)).chain(gone);
         let faults = faults.collect();
         snapshot.faults = self.faults.update(faults, now);
+        broken::share_beginnings(&mut snapshot);
         let alerts = self.alerts.update(thresholds, &snapshot);
         snapshot.faults.extend(alerts);
         let sight = Sight {

@@ -214,7 +214,10 @@ impl Run {
             start_ticks: process.start_ticks.known().copied(),
             ended: match process.start_ticks {
                 Reading::Stale(start_ticks, _) => Some(start_ticks),
-                _ => None,
+                Reading::Value(_)
+                | Reading::Unsupported
+                | Reading::Failed(_)
+                | Reading::Withheld => None,
             },
         }
     }

@@ -34,7 +34,10 @@ pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
     let mut table = Table::new(columns(view, age_column));
     for device in devices {
         let sentence = match &device.lost {
-            Some(loss) => Some((lost(device, loss, now, look), Tone::Broken)),
+            Some(loss) => Some((
+                lost(device, &snapshot.devices, loss, now, look),
+                Tone::Broken,
+            )),
             None if is_asleep(device) => Some((ASLEEP.to_owned(), Tone::Faint)),
             None => None,
         };

@@ -13,8 +13,14 @@ use std::time::Duration;
 /// poll, seconds later.
 const JUST_BEFORE: Duration = Duration::from_secs(60);
 
-/// Since when a device cannot be read, why, and what it needs.
-pub(super) fn lost(device: &Device, loss: &Loss, now: Timestamp, look: &Look) -> String {
+/// Since when a device cannot be read, why, and what it needs. One of the devices `all`.
+pub(super) fn lost(
+    device: &Device,
+    all: &[Device],
+    loss: &Loss,
+    now: Timestamp,
+    look: &Look,
+) -> String {
     let since = clock(loss.since, now, look);
     let error = device.last_xid.as_ref();
     let why = match error.filter(|error| explains(error, loss)) {
@@ -23,7 +29,12 @@ pub(super) fn lost(device: &Device, loss: &Loss, now: Timestamp, look: &Look) ->
     };
     if loss.kind == LossKind::Gone {
         let index = device.index;
-        return format!("gone since {since} ({why}): gpukillctl forget --gpu {index}");
+        let mut others = all.iter().filter(|it| it.id != device.id);
+        let called = match others.any(|it| it.index == index) {
+            true => shown(&device.id.0, look.symbols),
+            false => index.to_string(),
+        };
+        return format!("gone since {since} ({why}): gpukillctl forget --gpu {called}");
     }
     let (words, remedy) = (loss.kind.words(), loss.kind.remedy());
     format!("{words} since {since} ({why}){remedy}")
@@ -57,7 +68,7 @@ mod tests {
             at: loss.since.plus_seconds(-seconds_before),
             kind: event,
         });
-        lost(&device, &loss, NOW, &look(None))
+        lost(&device, &[], &loss, NOW, &look(None))
     }
 
     fn said(seconds_before: i64, event: EventKind) -> String {
@@ -96,7 +107,7 @@ mod tests {
             kind: LossKind::Gone,
         };
         assert_eq!(
-            lost(&device, &loss, NOW, &look(None)),
+            lost(&device, &[], &loss, NOW, &look(None)),
             "gone since 13:58:04 (it is not on the PCI bus): gpukillctl forget --gpu 7"
         );
         // A program's own fault takes no GPU away.

@@ -96,7 +96,10 @@ fn rows_of(
     let index = || Cell::plain(device.index.to_string());
     let mut rows = Vec::new();
     if let Some(loss) = &device.lost {
-        let sentence = Cell::toned(lost(device, loss, now, look), Tone::Broken);
+        let sentence = Cell::toned(
+            lost(device, &snapshot.devices, loss, now, look),
+            Tone::Broken,
+        );
         rows.push(Row::Sentence(vec![index()], sentence));
     }
     let here: Vec<&GpuProcess> = snapshot

@@ -4,7 +4,7 @@
 
 use super::{DeviceReadings, LostDevice, Readings};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{DeviceId, Vendor};
+use gpukill_proto::snapshot::{DeviceId, LossKind, Vendor};
 use std::collections::BTreeMap;
 
 /// What each index was called when it last answered.
@@ -27,13 +27,12 @@ impl Names {
         mut readings: Readings,
         told: impl FnOnce() -> Vec<DeviceReadings>,
     ) -> Readings {
-        // One that is lost half-way may not have told its name any more.
-        let well = |device: &&DeviceReadings| device.lost.is_none();
-        for device in readings.devices.iter().filter(well) {
-            self.0.insert(device.index, Named::from(device));
-        }
+        // One that is lost half-way may not tell its name any more, and has told who it is.
         for device in readings.devices.iter_mut().filter(|it| it.lost.is_some()) {
             self.name_lost(device);
+        }
+        for device in &readings.devices {
+            self.0.insert(device.index, Named::from(device));
         }
         self.name_by_driver(&readings, told);
         for lost in std::mem::take(&mut readings.lost) {
@@ -46,9 +45,7 @@ impl Names {
             match named {
                 Some(named) => readings.devices.push(named.lost(&lost)),
                 None => {
-                    let LostDevice { index, cause } = lost;
-                    let why = cause.why;
-                    readings.faults.push(format!("GPU at index {index}: {why}"));
+                    readings.faults.push(unnamed(&lost));
                 }
             }
         }
@@ -99,6 +96,20 @@ impl Names {
     }
 }
 
+/// What is wrong with a device that nobody can name, and what to do about it: no command of
+/// gpukill can be given its name.
+fn unnamed(LostDevice { index, cause }: &LostDevice) -> String {
+    let why = &cause.why;
+    let remedy = match cause.kind {
+        LossKind::Lost => {
+            format!(": it has no name here: nvidia-smi --gpu-reset -i {index}, or a reboot")
+        }
+        LossKind::NotPermitted => cause.kind.remedy().to_owned(),
+        LossKind::Gone | LossKind::Unknown => String::new(),
+    };
+    format!("GPU at index {index}: {why}{remedy}")
+}
+
 impl From<&DeviceReadings> for Named {
     fn from(device: &DeviceReadings) -> Self {
         Self {
@@ -126,7 +137,7 @@ impl Named {
 mod tests {
     use super::*;
     use crate::backend::LossCause;
-    use gpukill_proto::snapshot::{BackendState, LossKind};
+    use gpukill_proto::snapshot::BackendState;
 
     /// Devices that answer, by index and name, and indices that do not.
     fn readings(answer: &[(u32, &str)], lost: &[u32]) -> Readings {
@@ -184,6 +195,44 @@ mod tests {
         });
         let half = names.complete(half, Vec::new);
         assert_eq!(half.devices[1].name, Reading::Value("b".into()));
+    }
+
+    #[test]
+    fn a_device_that_was_never_well_keeps_the_name_that_it_told() {
+        let mut names = Names::default();
+        let mut half = readings(&[(0, "a"), (1, "b")], &[]);
+        half.devices[1].lost = Some(LossCause {
+            kind: LossKind::Lost,
+            why: "gone".into(),
+        });
+        names.complete(half, Vec::new);
+        let lost = names.complete(readings(&[(0, "a")], &[1]), Vec::new);
+        assert_eq!(seen(&lost), [(0, "a", false), (1, "b", true)]);
+        assert_eq!(lost.faults, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_device_without_a_name_comes_with_what_to_do() {
+        let told = |kind| {
+            unnamed(&LostDevice {
+                index: 2,
+                cause: LossCause {
+                    kind,
+                    why: "why".into(),
+                },
+            })
+        };
+        let reset = "it has no name here: nvidia-smi --gpu-reset -i 2, or a reboot";
+        for (kind, remedy) in [
+            (LossKind::Lost, format!(": {reset}")),
+            (
+                LossKind::NotPermitted,
+                ": see the modes of /dev/nvidia*".into(),
+            ),
+            (LossKind::Unknown, String::new()),
+        ] {
+            assert_eq!(told(kind), format!("GPU at index 2: why{remedy}"));
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ use device::TEXT_MAX;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent, LossKind, Vendor};
 use gpukill_proto::text::visible;
+use gpukill_proto::units::Bytes;
 use nvml_wrapper::error::NvmlError;
 use plausible::reading;
 use std::collections::BTreeMap;
@@ -48,6 +49,8 @@ pub(super) struct Nvml {
     windows: window::Windows,
     events: events::Events,
     versions: Option<Versions>,
+    /// The memory that each device has, as it was told last.
+    wholes: BTreeMap<DeviceId, Bytes>,
 }
 
 /// What does not change while a driver is loaded.
@@ -66,6 +69,7 @@ impl Nvml {
             windows: window::Windows::default(),
             events: events::Events::default(),
             versions: None,
+            wholes: BTreeMap::new(),
         }
     }
 
@@ -185,6 +189,7 @@ impl Nvml {
         let is_here = |id: &DeviceId| readings.devices.iter().any(|device| device.id == *id);
         self.slow.keep_only(is_here);
         self.windows.keep_only(is_here);
+        self.wholes.retain(|id, _| is_here(id));
         self.events.keep_only(is_here);
         readings.faults.extend(self.events.faults());
         readings
@@ -227,13 +232,21 @@ impl Nvml {
         } else {
             instances::whole(nvml, &device)
         };
-        let memory = device::memory(nvml, &device, unified);
+        let (memory, whole) = device::memory(nvml, &device, unified);
+        // What a GPU has does not change: it bounds what processes hold also while it is not
+        // told.
+        if let Some(whole) = whole {
+            self.wholes.insert(id.clone(), whole);
+        }
+        let whole = self.wholes.get(&id).copied();
         let processes = match divided.processes {
             Ok(merged) if merged.is_empty() => Reading::Value(Vec::new()),
             Ok(merged) => {
                 let samples = self.windows.samples(&device, &id);
                 let mut processes = processes::with_utilization(merged, &samples);
-                plausible::check_held(&mut processes, &memory, &divided.parts);
+                if let Some(whole) = whole {
+                    plausible::check_held(&mut processes, whole, &divided.parts);
+                }
                 Reading::Value(processes)
             }
             Err(error) => processes::no_list(&error),

@@ -21,7 +21,7 @@ use crate::host::process::Identity;
 use crate::host::users::Users;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
-    BackendReport, BackendState, DeviceId, GpuEvent, Loss, ProcessKey, Snapshot,
+    BackendReport, BackendState, DeviceId, GpuEvent, Loss, LossKind, ProcessKey, Snapshot,
 };
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +45,8 @@ pub(super) struct Memory {
     listings: Listings,
     /// Who had each listed pid last.
     last_known: LastKnown,
-    lost_since: BTreeMap<DeviceId, Timestamp>,
+    /// How each device is lost, and since when.
+    lost_since: BTreeMap<DeviceId, (LossKind, Timestamp)>,
     /// How much memory the box has.
     host_memory: Option<Bytes>,
     indices: Indices,
@@ -220,8 +221,14 @@ impl Memory {
     /// What is known of a device from polls before.
     fn remembered(&mut self, read: &DeviceReadings, now: Timestamp) -> Remembered {
         let lost = read.lost.as_ref().map(|cause| {
-            let since = *self.lost_since.entry(read.id.clone()).or_insert(now);
             let LossCause { kind, why } = cause.clone();
+            let known = self.lost_since.entry(read.id.clone());
+            let known = known.or_insert((kind, now));
+            // Each kind of loss is a state of its own, with its own beginning.
+            if known.0 != kind {
+                *known = (kind, now);
+            }
+            let since = known.1;
             let reason = why;
             Loss {
                 since,

@@ -6,7 +6,7 @@ use crate::backend::{DeviceReadings, SILENT};
 use crate::holders::NOT_YET;
 use gpukill_policy::health::complaints;
 use gpukill_proto::reading::IMPOSSIBLE;
-use gpukill_proto::snapshot::{BackendState, Device, DeviceId, Snapshot, Vitals};
+use gpukill_proto::snapshot::{BackendState, Device, DeviceId, LossKind, Snapshot, Vitals};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -61,6 +61,28 @@ pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> 
     all.extend(lists(latest, &indices, &works));
     all.extend(unseen(latest));
     all
+}
+
+/// Gives the fault of each device that is lost the time since when it is lost: the words of
+/// the fault may be newer, where the driver gives another reason for the same state.
+pub(super) fn share_beginnings(snapshot: &mut Snapshot) {
+    for device in &snapshot.devices {
+        let Some(loss) = &device.lost else { continue };
+        let part = format!("GPU {}", device.index);
+        let what = format!("{} ({})", loss.kind.words(), loss.reason);
+        let names_it = |what: &str| loss.kind != LossKind::Gone || !names_another(what, device);
+        for fault in &mut snapshot.faults {
+            if fault.part == part && fault.what.starts_with(&what) && names_it(&fault.what) {
+                fault.since = loss.since;
+            }
+        }
+    }
+}
+
+/// Whether the fault of a GPU that is gone is another one's, which had the same number.
+fn names_another(what: &str, device: &Device) -> bool {
+    let named = what.rsplit(' ').next().unwrap_or_default();
+    named != device.index.to_string() && named != device.id.0
 }
 
 /// An answer may take so long before anybody need hear of it: one late answer on

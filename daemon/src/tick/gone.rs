@@ -148,10 +148,16 @@ impl Gone {
         let one_by_one = self.known.values().filter_map(|known| {
             let loss = known.loss.as_ref()?;
             let index = known.row.index;
-            let what = format!(
-                "gone ({}): where it stays away, gpukillctl forget --gpu {index}",
-                loss.reason
-            );
+            let mut all = self.known.values();
+            let is_shared = all.any(|it| it.row.id != known.row.id && it.row.index == index);
+            let called = match is_shared {
+                // Another GPU took its place.
+                true => known.row.id.0.clone(),
+                false => index.to_string(),
+            };
+            let reason = &loss.reason;
+            let what =
+                format!("gone ({reason}): where it stays away, gpukillctl forget --gpu {called}");
             (!unloaded.contains_key(known.backend)).then(|| (format!("GPU {index}"), what))
         });
         of_drivers.chain(one_by_one).collect()

@@ -282,6 +282,7 @@ fn every_value_of_a_process_has_its_field() {
     "last_active_at": "2026-11-21T14:01:31.250Z",
     "start_time": "1h 30m", "started_at": "2026-11-21T12:32:31.250Z", "start_ticks": 9000,
     "first_seen": "2026-11-21T12:39:11.250Z", "used_for": ["compute", "mps"],
+        "ended_at": null,
     "host_mem_bytes": 2000, "cpu_pct": 740, "network_role": "service", "ports": [8000], "connections": 3,
     "owner": "alice", "owner_uid": 1000, "owner_kind": "namespace",
     "login_uid": 1001, "login_user": "ann", "namespace_owner_uid": 1002, "inner_pid": 7, "container": "docker/0123456789ab",
@@ -325,13 +326,23 @@ fn what_is_unknown_is_null_with_a_reason_and_what_is_none_without() {
             &list["gpus"][0],
             &["last_xid", "lost_reason", "lost_since"][..],
         ),
-        (&list["procs"][0], &["compute_instance", "gpu_instance"]),
+        (
+            &list["procs"][0],
+            &["compute_instance", "gpu_instance", "ended_at"],
+        ),
     ] {
         let (mut nulls, reasons) = nulls(document);
         nulls.retain(|field| !none.contains(&field.as_str()));
         assert_eq!(nulls, reasons.keys().copied().collect());
         assert!(reasons.values().all(|why| *why == "failed: timeout"));
     }
+
+    let mut ended = process();
+    ended.start_ticks = Stale(9_000, 6);
+    let row = &listed(device(), ended)["procs"][0];
+    assert_eq!(row["start_ticks"], 9_000);
+    assert_eq!(row["ended_at"], Timestamp(NOW.0 - 6_000).to_rfc3339());
+    assert_eq!(row["owner"], "alice");
 
     let mut alone = process();
     alone.instance = None;
@@ -365,6 +376,7 @@ fn what_is_unknown_is_null_with_a_reason_and_what_is_none_without() {
             "container_manager_uid",
             "container_name",
             "container_runtime",
+            "ended_at",
             "gpu_instance",
             "inner_pid",
             "last_active_at",

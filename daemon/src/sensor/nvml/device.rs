@@ -11,7 +11,7 @@ use crate::backend::MemoryReadings;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, RemappedRows, RetiredPages, ThrottleReasons, Vitals};
 use gpukill_proto::text::visible;
-use gpukill_proto::units::{Milliwatts, Percent};
+use gpukill_proto::units::{Bytes, Milliwatts, Percent};
 use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, PerformanceState, RetirementCause, TemperatureSensor,
 };
@@ -273,21 +273,31 @@ fn retired_pages(device: &Device<'_>) -> Reading<RetiredPages> {
     reading(pages, Reading::Value)
 }
 
-/// The memory of a GPU, or of the GPU instance that a MIG device is in. `unified`: the product is
+/// The memory of a GPU, or of the GPU instance that a MIG device is in, and how much it is by
+/// the driver's word, also where its other words cannot be. `unified`: the product is
 /// known to share the host's.
-pub(super) fn memory(nvml: &Nvml, device: &Device<'_>, unified: bool) -> MemoryReadings {
+pub(super) fn memory(
+    nvml: &Nvml,
+    device: &Device<'_>,
+    unified: bool,
+) -> (MemoryReadings, Option<Bytes>) {
     let newer = match device.memory_info() {
         Ok(memory) => {
-            return plausible::memory_v2(memory.total, memory.used, memory.reserved, unified);
+            let (total, used, reserved) = (memory.total, memory.used, memory.reserved);
+            let readings = plausible::memory_v2(total, used, reserved, unified);
+            return (readings, plausible::whole(total));
         }
         Err(error) => failure(&error),
     };
     if newer != Reading::Unsupported {
-        return plausible::unknown_memory(&newer, unified);
+        return (plausible::unknown_memory(&newer, unified), None);
     }
     match raw::memory_v1(nvml, device) {
-        Ok((total, used)) => plausible::memory_v1(total, used, unified),
-        Err(error) => plausible::unknown_memory(&failure(&error), unified),
+        Ok((total, used)) => {
+            let readings = plausible::memory_v1(total, used, unified);
+            (readings, plausible::whole(total))
+        }
+        Err(error) => (plausible::unknown_memory(&failure(&error), unified), None),
     }
 }
 

@@ -107,7 +107,7 @@ fn part(
         id: raw::instance_id(nvml, &part)?,
         uuid: DeviceId(visible(uuid.as_bytes(), super::device::TEXT_MAX)),
         profile: reading(part.name(), |name| shown(profile(&name))),
-        memory: memory(nvml, &part, unified),
+        memory: memory(nvml, &part, unified).0,
     };
     Ok(Some((readings, merged(nvml, &part))))
 }

@@ -196,17 +196,20 @@ fn mib(bytes: u64) -> u64 {
     bytes >> 20
 }
 
+/// What a GPU has, by the driver's word alone: also where the rest of what it says of the
+/// memory cannot be.
+pub(super) fn whole(total: u64) -> Option<Bytes> {
+    (1..=MOST_MEMORY).contains(&total).then_some(Bytes(total))
+}
+
 /// What processes hold of a GPU: none of them more than it has, or than its instance has, and all
 /// together not more than it has. Where they hold too much together, nobody knows which number is
 /// wrong, and none is believed.
 pub(super) fn check_held(
     processes: &mut [ProcessReadings],
-    whole: &MemoryReadings,
+    total: Bytes,
     parts: &[InstanceReadings],
 ) {
-    let Reading::Value(total) = whole.total else {
-        return;
-    };
     let of_part = |id: InstanceId| {
         let part = parts.iter().find(|part| part.id == id)?;
         part.memory.total.known().copied()
@@ -340,7 +343,7 @@ mod tests {
             profile: Reading::Unsupported,
             memory: of(10),
         };
-        check_held(&mut processes, &of(80), &[part]);
+        check_held(&mut processes, Bytes(80), &[part]);
         let held = processes.iter().map(|it| it.memory.known());
         held.map(|it| it.map(|it| it.0)).collect()
     }

@@ -72,6 +72,7 @@ pub const SENTENCES: &[&str] = &[
     "its driver does not answer",
     "lost (*): needs a reset or a reboot",
     "gone (*): where it stays away, gpukillctl forget --gpu #",
+    "gone (*): where it stays away, gpukillctl forget --gpu *",
     "all # GPUs are gone: its driver was unloaded",
     "not permitted (*): see the modes of /dev/nvidia*",
     "state unknown (*)",

@@ -82,7 +82,7 @@ fn a_process_that_has_ended_keeps_its_owner_and_its_times_while_the_driver_lists
     assert!(explained.contains("60001: (ended "), "{explained}");
     assert!(explained.contains("nobody: it has ended"), "{explained}");
     let json = stage.json(&["holders", "--gpu", "0", "-o", "json"]);
-    let holder = &json["gpus"][0]["holders"][0];
+    let holder = &json["held_gpus"][0]["holders"][0];
     assert_eq!(
         fields(holder, &["pid", "uid", "role"]),
         json!({"pid": ended, "uid": ALICE, "role": "gone"})
@@ -97,10 +97,10 @@ fn a_process_that_has_ended_keeps_its_owner_and_its_times_while_the_driver_lists
     let is_its = |record: &&Value| record["pid"] == ended;
     for record in records.iter().filter(is_its) {
         assert_eq!(record["owner"], "60001", "{record}");
-        assert_eq!(record["proc_name"], "sleep", "{record}");
+        assert_eq!(record["process_name"], "sleep", "{record}");
     }
     assert!(records.iter().any(|record| is_its(&record)));
-    let users = stage.json(&["audit", "--summary", "-o", "json"])["users"].clone();
+    let users = stage.json(&["audit", "--summary", "-o", "json"])["owners"].clone();
     let users: Vec<&Value> = users.as_array().unwrap().iter().collect();
     assert!(
         users.iter().all(|user| user["owner"] == "60001"),
@@ -108,6 +108,8 @@ fn a_process_that_has_ended_keeps_its_owner_and_its_times_while_the_driver_lists
     );
     let violations = stage.json(&["guard", "violations", "-o", "json"]);
     assert_eq!(violations["records"], json!([]), "{violations}");
+    let replay = stage.json(&["guard", "replay", "--since", "1h", "-o", "json"]);
+    assert_eq!(replay["records"], json!([]), "{replay}");
     assert!(lives.is_alive());
     let ran = stage.ctl(&["kill", &own, "--yes"]);
     assert_ne!(ran.code, 0, "{ran:?}");

@@ -179,3 +179,75 @@ fn an_admin_drops_a_gpu_that_is_gone_and_no_other() {
     assert_eq!(stage.faults(), []);
     daemon.stop();
 }
+
+/// The UUIDs of two GPUs.
+const B: &str = "GPU-bbbb0000-1111-2222-3333-444455556666";
+const C: &str = "GPU-cccc0000-1111-2222-3333-444455556666";
+
+/// The same, whose UUIDs are such as NVIDIA's are.
+fn with_uuids(names: &[&str]) -> Value {
+    let gpu = |name: &&str| {
+        let uuid = match *name {
+            "b" => B,
+            "c" => C,
+            _ => "GPU-aaaa0000-1111-2222-3333-444455556666",
+        };
+        json!({"name": name, "uuid": uuid})
+    };
+    json!({"gpus": names.iter().map(gpu).collect::<Vec<_>>()})
+}
+
+#[test]
+fn two_gpus_that_are_gone_from_one_place_are_two_faults_and_forgotten_one_by_one() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root is an admin here");
+    }
+    let stage = Stage::new();
+    stage.play(&with_uuids(&["a", "b"]));
+    let daemon = stage.start();
+    let rows = |others: &[Value]| [&[json!([0, "a", "ok"])], others].concat();
+    becomes(&rows(&[json!([1, "b", "ok"])]), || states(&stage));
+    // Another takes its place, and is gone in its turn.
+    stage.play(&with_uuids(&["a", "c"]));
+    let sorted = || {
+        let mut states = states(&stage);
+        states.sort_by_key(Value::to_string);
+        states
+    };
+    becomes(
+        &rows(&[json!([1, "b", "gone"]), json!([1, "c", "ok"])]),
+        sorted,
+    );
+    stage.play(&with_uuids(&["a"]));
+    let both = rows(&[json!([1, "b", "gone"]), json!([1, "c", "gone"])]);
+    becomes(&both, sorted);
+    let fault = |id: &str| {
+        let why = "its driver does not list it";
+        let what = format!("gone ({why}): where it stays away, gpukillctl forget --gpu {id}");
+        ("GPU 1".to_owned(), what)
+    };
+    assert_eq!(stage.faults(), [fault(B), fault(C)]);
+    let table = stage.table(&["list", "--width", "160"]);
+    for id in [B, C] {
+        assert!(
+            table.contains(&format!("gpukillctl forget --gpu {id}")),
+            "{table}"
+        );
+    }
+    for typed in ["1", "0-1", "bbbb,1"] {
+        let refused = stage.ctl(&["forget", "--gpu", typed]);
+        assert_eq!(refused.code, 3, "{typed} {refused:?}");
+        let which = "several GPUs have the number 1: name one by its UUID: ";
+        assert!(refused.stderr.contains(which), "{refused:?}");
+        assert!(refused.stderr.contains(&format!("{B}, {C}")), "{refused:?}");
+        assert_eq!(sorted(), both);
+    }
+    let forgotten = stage.ctl(&["forget", "--gpu", B]);
+    let told = format!("GPU 1 ({B}) is not listed any more\n");
+    assert_eq!(
+        (forgotten.code, forgotten.stdout.as_str()),
+        (0, told.as_str())
+    );
+    becomes(&rows(&[json!([1, "c", "gone"])]), sorted);
+    daemon.stop();
+}

@@ -99,7 +99,9 @@ fn a_gpu_that_was_lost_before_the_daemon_came_is_a_fault() {
     let stage = Stage::new();
     stage.play(&three(true));
     let daemon = stage.start();
-    let fault = ("nvidia".to_owned(), format!("GPU at index 1: {LOST}"));
+    let reset = "it has no name here: nvidia-smi --gpu-reset -i 1, or a reboot";
+    let what = format!("GPU at index 1: {LOST}: {reset}");
+    let fault = ("nvidia".to_owned(), what);
     becomes(&vec![fault], || stage.faults());
     let others = vec![(json!("first"), json!("ok")), (json!("third"), json!("ok"))];
     becomes(&others, || states(&stage.list()));
@@ -204,5 +206,83 @@ fn a_gpu_whose_handle_fails_for_once_keeps_its_row_and_its_processes_their_time(
         states(&stage.list())
     });
     becomes(&before, first_seen);
+    daemon.stop();
+}
+
+/// Three GPUs of which the driver answers these codes about the second.
+fn second_fails(errors: &Value) -> Value {
+    json!({"gpus": [
+        {"name": "first"},
+        {"name": "second", "uuid": "GPU-second", "errors": errors},
+        {"name": "third"},
+    ]})
+}
+
+#[test]
+fn a_gpu_that_is_lost_from_the_first_keeps_its_row_when_its_handle_fails_too() {
+    let stage = Stage::new();
+    stage.play(&second_fails(&json!({"nvmlDeviceGetMemoryInfo_v2": 15})));
+    let daemon = stage.start();
+    becomes(&expected("lost"), || states(&stage.list()));
+    stage.play(&second_fails(&json!({"nvmlDeviceGetHandleByIndex_v2": 4})));
+    becomes(&expected("not_permitted"), || states(&stage.list()));
+    let what = "not permitted (the driver denies access (4)): see the modes of /dev/nvidia*";
+    let faults = [("GPU 1".to_owned(), what.to_owned())];
+    assert_eq!(stage.faults(), faults);
+    assert_eq!(stage.list()["gpus"][1]["id"], "GPU-second");
+    daemon.stop();
+}
+
+/// The time that stands behind these words.
+fn time_behind(text: &str, words: &str) -> Option<String> {
+    let (_, behind) = text.split_once(words)?;
+    behind.get(.."hh:mm:ss".len()).map(str::to_owned)
+}
+
+#[test]
+fn every_screen_has_one_time_for_one_state_of_a_gpu() {
+    let stage = Stage::new();
+    stage.play(&second_fails(&json!({})));
+    let daemon = stage.start();
+    becomes(&expected("ok"), || states(&stage.list()));
+    let beginning = |words: &str| {
+        let list = stage.table(&["list"]);
+        let listed = time_behind(&list, &format!("{words} since ")).unwrap();
+        let status = stage.ctl(&["status"]).stdout;
+        let mut lines = status.lines();
+        let line = lines
+            .find(|line| line.contains(&format!(": {words} (")))
+            .unwrap();
+        assert_eq!(
+            time_behind(line, "fault since "),
+            Some(listed.clone()),
+            "{list}{status}"
+        );
+        listed
+    };
+    let handle = |code: u32| second_fails(&json!({"nvmlDeviceGetHandleByIndex_v2": code}));
+    let is_later = |than: &str| {
+        let than = than.to_owned();
+        eventually("another second", || {
+            let now = std::process::Command::new("date")
+                .arg("+%T")
+                .output()
+                .ok()?;
+            (String::from_utf8(now.stdout).ok()?.trim() != than).then_some(())
+        });
+    };
+    stage.play(&handle(15));
+    becomes(&expected("lost"), || states(&stage.list()));
+    let lost = beginning("lost");
+    is_later(&lost);
+    // Another reason for the same state.
+    stage.play(&handle(16));
+    becomes(&json!("GPU_REQUIRES_RESET"), || {
+        stage.list()["gpus"][1]["lost_reason"].clone()
+    });
+    assert_eq!(beginning("lost"), lost);
+    stage.play(&handle(4));
+    becomes(&expected("not_permitted"), || states(&stage.list()));
+    assert_ne!(beginning("not permitted"), lost);
     daemon.stop();
 }

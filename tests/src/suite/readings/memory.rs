@@ -143,3 +143,47 @@ fn a_gpu_that_does_not_answer_is_not_taken_for_one_without_memory() {
         daemon.stop();
     }
 }
+
+#[test]
+fn no_process_is_believed_to_hold_more_than_its_gpu_has_though_the_rest_is_not_known() {
+    let stage = Stage::new();
+    let gpu = |used: u64, held: u64, errors: Value| {
+        json!({"gpus": [{
+            "memory": {"total": 80 * GIB, "used": used}, "errors": errors,
+            "processes": [{"pid": 5_000_000, "memory": held}],
+        }]})
+    };
+    let shown = || {
+        let list = stage.list();
+        let process = &list["procs"][0];
+        let card = &list["gpus"][0];
+        json!([
+            card["mem_used_bytes"],
+            process["used_mem_bytes"],
+            process["reasons"]["used_mem_bytes"]
+        ])
+    };
+    let impossible = "failed: the driver reports an impossible value: 90112 MiB of 81920 MiB";
+    let unknown = json!([null, null, impossible]);
+    let is_told = || {
+        let mut faults = stage.faults().into_iter();
+        faults.any(|(part, what)| part == "GPU 0" && what.starts_with("memory of a process: "))
+    };
+    // What is used cannot be either.
+    stage.play(&gpu(88 * GIB, 88 * GIB, json!({})));
+    let daemon = stage.start();
+    becomes(&unknown, shown);
+    becomes(&true, is_told);
+    stage.play(&gpu(20 * GIB, 20 * GIB, json!({})));
+    becomes(&json!([20 * GIB, 20 * GIB, null]), shown);
+    becomes(&false, is_told);
+    // Nothing is told of the memory any more: it is as large as it was.
+    stage.play(&gpu(
+        88 * GIB,
+        88 * GIB,
+        json!({"nvmlDeviceGetMemoryInfo_v2": 999}),
+    ));
+    becomes(&unknown, shown);
+    becomes(&true, is_told);
+    daemon.stop();
+}
