@@ -9,6 +9,8 @@
 //! What is not looked at is what a process has mapped and closed since. To read
 //! what is mapped takes a lock that a process stuck in a driver may hold.
 
+mod fleeting;
+
 mod look;
 
 mod descriptors;
@@ -75,6 +77,9 @@ pub(crate) struct Found {
     /// Those of which fewer descriptors are kept than they have, because all of their
     /// person have too many.
     pub(crate) cut: BTreeSet<ProcessKey>,
+    /// Persons whose processes hold these one after the other, each for a moment: they end
+    /// before anything can be done about them.
+    pub(crate) fleeting: BTreeMap<u32, BTreeSet<DeviceNumber>>,
     /// Why there may be others; `None` after a look at every process, of which the
     /// descriptors were looked at and nothing else.
     pub(crate) unseen: Option<String>,

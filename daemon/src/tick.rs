@@ -8,6 +8,8 @@ mod device;
 
 mod ended;
 
+mod fleeting;
+
 mod gone;
 
 mod held;
@@ -177,6 +179,12 @@ impl Ticker {
         let own = own.chain(self.processes.faults());
         let search = self.holders.fault();
         let own = own.chain(search.map(|fault| ("processes".to_owned(), fault)));
+        let fleeting = fleeting::fleeting(&latest, &found, &self.users);
+        let devices = snapshot.devices.iter();
+        let own = own.chain(devices.filter_map(|device| {
+            let what = fleeting.get(&device.id)?.clone();
+            Some((format!("GPU {}", device.index), what))
+        }));
         let gone = self.memory.faults();
         let faults = own.chain(broken::faults(&latest, &snapshot)).chain(gone);
         let faults = faults.collect();
@@ -188,6 +196,7 @@ impl Ticker {
             latest: &latest,
             snapshot: &snapshot,
             found: &found,
+            fleeting: &fleeting,
             people: &people,
             users: &self.users,
             procfs: &self.procfs,

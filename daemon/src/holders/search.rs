@@ -19,6 +19,10 @@ const SLOW: Duration = Duration::from_secs(5);
 /// So many threads may hang.
 const STUCK: usize = 3;
 
+/// After a round in which a process had ended before it was looked at, so many others follow
+/// at once.
+const CHASES: u8 = 4;
+
 /// A core is worked for so long, then left to others for a moment.
 const WORK: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_millis(1);
@@ -112,7 +116,7 @@ impl Search {
         let mut state = self.lock();
         for key in holders {
             if state.found.processes.contains_key(&key) {
-                state.drop_holder(key.pid);
+                state.end_holder(key.pid, now);
                 // Whoever has the pid now is new.
                 state.table.renew(key.pid, now);
             }
@@ -213,7 +217,18 @@ impl Search {
                 worked = Instant::now();
             }
         }
-        self.lock().end_round(wish, listed_all);
+        let mut state = self.lock();
+        state.end_round(wish, listed_all);
+        state.tell_fleeting(self.now());
+        // Its children may hold what it held: they are looked for at once, a few times.
+        let has_missed = std::mem::take(&mut state.missed_newborn);
+        state.chases = match round {
+            Round::Whole if has_missed && state.chases < CHASES => state.chases + 1,
+            Round::Whole | Round::Hinted => 0,
+        };
+        if state.chases > 0 {
+            state.next_round = self.now();
+        }
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! What the search knows: what to look for, what was found, and what is missing.
 
+use super::fleeting::Fleeting;
 use super::look::{Depth, Listed, Looked, Missed, Ran, Which};
 use super::refused::{Names, OTHERS};
 use super::shares::{Shares, cut};
@@ -35,6 +36,11 @@ pub(super) struct State {
     pub(super) table: Table,
     pub(super) found: Arc<Found>,
     shares: Shares,
+    fleeting: Fleeting,
+    /// A process that had just begun had ended when it was looked at.
+    pub(super) missed_newborn: bool,
+    /// How many rounds followed at once for that.
+    pub(super) chases: u8,
     refused: Names,
     /// There are more processes than are listed.
     list_is_cut: bool,
@@ -109,6 +115,7 @@ impl State {
         self.rounds = 0;
         self.found = Arc::default();
         self.shares = Shares::default();
+        self.fleeting = Fleeting::default();
         self.refused = Names::default();
         if !self.numbers.is_empty() {
             self.wish_anew();
@@ -126,8 +133,9 @@ impl State {
     /// between.
     pub(super) fn what_to_list(&mut self, newest: Option<u32>) -> Option<Which> {
         let since_all = self.rounds % ROUNDS_TO_LIST;
-        self.rounds = self.rounds.wrapping_add(1);
-        if since_all == 0 || self.is_wished() {
+        let is_in_turn = self.chases == 0;
+        self.rounds = self.rounds.wrapping_add(u32::from(is_in_turn));
+        if (since_all == 0 && is_in_turn) || self.is_wished() {
             self.rounds = 1;
             return Some(Which::All);
         }
@@ -145,7 +153,7 @@ impl State {
             self.list_is_cut = listed.is_cut;
         }
         for pid in self.table.list(listed, which, now) {
-            self.drop_holder(pid);
+            self.end_holder(pid, now);
             self.refused.forget(pid);
         }
         if which == Which::All {
@@ -190,7 +198,11 @@ impl State {
         let mut seen = 0;
         self.refused.forget(pid);
         let verdict = match looked {
-            Looked::Gone => Verdict::Gone,
+            Looked::Gone => {
+                self.missed_newborn |= self.table.is_new(pid);
+                self.end_holder(pid, began);
+                Verdict::Gone
+            }
             Looked::Kernel => Verdict::Kernel,
             Looked::Process {
                 start_ticks,
@@ -214,7 +226,7 @@ impl State {
                     // Nothing new was seen, or nothing at all.
                     Verdict::Holds(missed)
                 } else {
-                    let verdict = self.hold(key, person, opens, missed);
+                    let verdict = self.hold(key, person, opens, missed, began);
                     if is_cut && self.found.processes.contains_key(&key) {
                         Arc::make_mut(&mut self.found).cut.insert(key);
                     }
@@ -236,9 +248,15 @@ impl State {
         person: u32,
         opens: Vec<Open>,
         missed: Option<Missed>,
+        now: Moment,
     ) -> Verdict {
         if opens.is_empty() {
             return Verdict::HoldsNothing(missed);
+        }
+        if !self.found.processes.contains_key(&key) {
+            // Whoever had the pid has ended.
+            self.end_holder(key.pid, now);
+            self.fleeting.found(key, person, &opens, now);
         }
         self.drop_holder(key.pid);
         if self.found.processes.len() >= HOLDERS {
@@ -274,6 +292,15 @@ impl State {
         }
     }
 
+    /// The process that had this pid has ended.
+    pub(super) fn end_holder(&mut self, pid: u32, now: Moment) {
+        if let Some((key, _)) = self.holders_of(pid).next() {
+            let key = *key;
+            self.fleeting.ended(&key, now);
+        }
+        self.drop_holder(pid);
+    }
+
     pub(super) fn drop_holder(&mut self, pid: u32) {
         let key = self.holders_of(pid).next().map(|(key, _)| *key);
         if let Some(key) = key {
@@ -293,6 +320,14 @@ impl State {
             self.table.look_again_where(Missed::NotAsked);
         }
         self.tell_unseen();
+    }
+
+    /// Tells of those who hold devices for moments.
+    pub(super) fn tell_fleeting(&mut self, now: Moment) {
+        let fleeting = self.fleeting.holds(now);
+        if self.found.fleeting != fleeting {
+            Arc::make_mut(&mut self.found).fleeting = fleeting;
+        }
     }
 
     /// The process at which a look takes longer than that.

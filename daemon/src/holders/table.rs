@@ -163,6 +163,11 @@ impl Table {
         !self.hinted.is_empty()
     }
 
+    /// Whether it was never looked at.
+    pub(super) fn is_new(&self, pid: u32) -> bool {
+        self.at(pid).is_ok_and(|at| self.entries[at].wish == 0)
+    }
+
     /// Looks at it as at one that is new.
     pub(super) fn renew(&mut self, pid: u32, now: Moment) {
         match self.at(pid) {
@@ -329,7 +334,8 @@ impl Entry {
     fn next(&mut self, now: Moment) {
         let age = now.saturating_sub(self.first_seen);
         let again = match self.kind {
-            Kind::Holder => HOLDER_AGAIN,
+            // One that is gone at once is told of.
+            Kind::Holder => age.clamp(ROUND, HOLDER_AGAIN),
             Kind::Kernel | Kind::Other => age.clamp(ROUND, FULL_PASS),
         };
         // An old one keeps its turn when a wish came between: all were looked

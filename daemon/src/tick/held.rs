@@ -20,6 +20,8 @@ pub(super) struct Sight<'a> {
     pub(super) latest: &'a [(&'static str, Latest)],
     pub(super) snapshot: &'a Snapshot,
     pub(super) found: &'a Found,
+    /// What is told of devices that are held for moments.
+    pub(super) fleeting: &'a BTreeMap<DeviceId, String>,
     pub(super) people: &'a BTreeMap<u32, Identity>,
     pub(super) users: &'a Users,
     pub(super) procfs: &'a Path,
@@ -59,9 +61,15 @@ impl Sight<'_> {
                 busy_alone_since: busy_alone.get(&device.id).copied(),
                 holders: self.holders(device, nodes.get(&device.id).copied(), &names, &own),
                 ended: self.over(ended.get(&device.id).map_or(&[], Vec::as_slice)),
-                unseen: self.found.unseen.clone(),
+                unseen: self.unseen(&device.id),
             })
             .collect()
+    }
+
+    /// Why others may hold it.
+    fn unseen(&self, device: &DeviceId) -> Option<String> {
+        let fleeting = || self.fleeting.get(device).cloned();
+        self.found.unseen.clone().or_else(fleeting)
     }
 
     fn holders(

@@ -4,6 +4,8 @@ use gpukill_tests::harness::{Daemon, Invented, Procfs, Related, Stage};
 use serde_json::{Value, json};
 use std::process::Command;
 
+mod fleeting;
+
 mod orphans;
 
 mod namespaces;

@@ -112,6 +112,7 @@ impl Stage {
             latest: &[("amd", latest)],
             snapshot: &snapshot,
             found: &self.found,
+            fleeting: &BTreeMap::new(),
             people: &self.people,
             users: &self.users,
             procfs: self.procfs.path(),
