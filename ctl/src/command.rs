@@ -17,6 +17,8 @@ pub(crate) mod rogue;
 
 mod rules;
 
+mod signals;
+
 pub(crate) mod holders;
 
 pub(crate) mod kill;
@@ -34,12 +36,11 @@ pub(crate) mod resume;
 pub(crate) mod status;
 
 use crate::args::Command;
-use crate::connect::{Daemon, Patience, choose};
+use crate::connect::{Daemon, Meanwhile, Nothing, Patience, choose};
 use crate::exit::{Exit, Failure};
 use crate::output::message::Messages;
 use crate::settings::Settings;
 use std::time::Duration;
-use tokio::runtime::Runtime;
 
 /// Does what the command says.
 pub(crate) fn run(
@@ -47,23 +48,21 @@ pub(crate) fn run(
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
-    runtime()?.block_on(async {
-        match command {
-            Command::List(list) => list::run(list, settings, messages).await,
-            Command::Status(status) => status::run(status, settings, messages).await,
-            Command::Holders(holders) => holders::run(holders, settings, messages).await,
-            Command::Explain(explain) => explain::run(explain, settings, messages).await,
-            Command::Kill(wanted) => kill::run(wanted, settings, messages).await,
-            Command::Reset(wanted) => reset::run(wanted, settings, messages).await,
-            Command::Audit(audit) => audit::run(audit, settings, messages).await,
-            Command::Guard(wanted) => guard::run(wanted, settings, messages).await,
-            Command::Rogue(wanted) => rogue::run(wanted, settings, messages).await,
-            Command::Quiesce(wanted) => quiesce::run(wanted, settings, messages).await,
-            Command::Forget(wanted) => forget::run(wanted, settings, messages).await,
-            Command::Resume => resume::run(settings, messages).await,
-            Command::Completions(wanted) => completions::run(wanted),
-        }
-    })
+    match command {
+        Command::List(list) => list::run(list, settings, messages),
+        Command::Status(status) => status::run(status, settings, messages),
+        Command::Holders(holders) => holders::run(holders, settings, messages),
+        Command::Explain(explain) => explain::run(explain, settings, messages),
+        Command::Kill(wanted) => kill::run(wanted, settings, messages),
+        Command::Reset(wanted) => reset::run(wanted, settings, messages),
+        Command::Audit(audit) => audit::run(audit, settings, messages),
+        Command::Guard(wanted) => guard::run(wanted, settings, messages),
+        Command::Rogue(wanted) => rogue::run(wanted, settings, messages),
+        Command::Quiesce(wanted) => quiesce::run(wanted, settings, messages),
+        Command::Forget(wanted) => forget::run(wanted, settings, messages),
+        Command::Resume => resume::run(settings, messages),
+        Command::Completions(wanted) => completions::run(wanted),
+    }
 }
 
 /// How a command ends whose settings have mistakes: with those. A report is made without
@@ -75,26 +74,26 @@ pub(crate) fn despite(command: &Command, without: Settings, failure: Failure) ->
     if !status.report {
         return failure;
     }
-    let made = runtime().and_then(|it| it.block_on(status::report_despite(&without, &failure)));
-    match made {
+    match status::report_despite(&without, &failure) {
         Ok(()) => failure,
         Err(unmade) => unmade,
     }
 }
 
-fn runtime() -> Result<Runtime, Failure> {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().build().map_err(Failure::System)
+/// A connection to the daemon of the settings.
+fn connect(settings: &Settings, patience: Patience, messages: Messages) -> Result<Daemon, Failure> {
+    connect_while(settings, patience, messages, &mut Nothing)
 }
 
-/// A connection to the daemon of the settings.
-async fn connect(
+/// The same, with something to do while it is waited for.
+fn connect_while(
     settings: &Settings,
     patience: Patience,
     messages: Messages,
+    meanwhile: &mut dyn Meanwhile,
 ) -> Result<Daemon, Failure> {
     let socket = choose(settings.socket.as_deref())?;
-    Daemon::connect(&socket, patience, messages).await
+    Daemon::connect(&socket, patience, messages, meanwhile)
 }
 
 /// How long a look at all processes may take: on a box of ten thousand, of which

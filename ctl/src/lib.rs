@@ -10,6 +10,7 @@
 //! - `command`: one file for each command.
 //! - `moment`: the times that people type.
 //! - [`rules_files`]: rules from JSON and YAML, and to them.
+//! - [`convert`]: the program gpukill-convert, for Parquet and YAML; `converter`: its start.
 //! - `output`: every word on the screen. Nothing else prints.
 //!
 //! The client opens no GPU, no database, and no file of another user but what everybody
@@ -35,6 +36,10 @@ mod moment;
 mod output;
 
 pub mod rules_files;
+
+pub mod convert;
+
+mod converter;
 
 use args::{Cli, Command};
 use exit::{Exit, Failure, Runs};

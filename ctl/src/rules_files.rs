@@ -104,6 +104,31 @@ impl Format {
     }
 }
 
+/// What reads and writes YAML. It is a program of its own to the client, for it is large and
+/// seldom wanted.
+pub trait Yaml {
+    /// What a text says.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    fn read(&self, text: &str) -> Result<Value, NotConverted>;
+
+    /// The text that says this.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn write(&self, json: &Value) -> Result<String, NotConverted>;
+}
+
+/// Why a text was not converted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotConverted {
+    /// It is not what it should be: the first line says why to people.
+    Wrong(String),
+    /// What converts it does not work here.
+    Unable(String),
+}
+
 /// Why a file is not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoRules<M = Mistake> {
@@ -114,6 +139,8 @@ pub enum NoRules<M = Mistake> {
         /// What is wrong, on one line.
         why: String,
     },
+    /// What reads or writes its format does not work here.
+    Unable(String),
     /// Its rules have mistakes. Where the file is not TOML, they have no lines.
     Mistakes(Vec<M>),
 }
@@ -122,6 +149,7 @@ impl<M: fmt::Display> fmt::Display for NoRules<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { format, why } => write!(f, "is no {}: {why}", format.name()),
+            Self::Unable(why) => write!(f, "cannot be converted: {why}"),
             Self::Mistakes(mistakes) => {
                 let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
                 f.write_str(&lines.join("\n"))
@@ -140,6 +168,7 @@ pub fn import<M>(
     language: &Language<M>,
     text: &str,
     format: Format,
+    yaml: &impl Yaml,
 ) -> Result<Imported, NoRules<M>> {
     let unreadable = |why: String| {
         let why = why.lines().next().unwrap_or_default().to_owned();
@@ -155,9 +184,10 @@ pub fn import<M>(
                 serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?;
             json
         }
-        Format::Yaml => {
-            serde_saphyr::from_str(text).map_err(|error| unreadable(error.to_string()))?
-        }
+        Format::Yaml => yaml.read(text).map_err(|why| match why {
+            NotConverted::Wrong(why) => unreadable(why),
+            NotConverted::Unable(why) => NoRules::Unable(why),
+        })?,
     };
     (language.from_json)(&json).map_err(NoRules::Mistakes)
 }
@@ -183,7 +213,12 @@ fn import_toml<M>(language: &Language<M>, text: &str) -> Result<Imported, NoRule
 ///
 /// # Errors
 /// They have mistakes.
-pub fn export<M>(language: &Language<M>, text: &str, format: Format) -> Result<String, NoRules<M>> {
+pub fn export<M>(
+    language: &Language<M>,
+    text: &str,
+    format: Format,
+    yaml: &impl Yaml,
+) -> Result<String, NoRules<M>> {
     let json = (language.to_json)(text).map_err(NoRules::Mistakes)?;
     let unwritable = |why: String| NoRules::Unreadable { format, why };
     match format {
@@ -192,15 +227,17 @@ pub fn export<M>(language: &Language<M>, text: &str, format: Format) -> Result<S
             Ok(json) => Ok(json + "\n"),
             Err(error) => Err(unwritable(error.to_string())),
         },
-        Format::Yaml => {
-            serde_saphyr::to_string(&json).map_err(|error| unwritable(error.to_string()))
-        }
+        Format::Yaml => yaml.write(&json).map_err(|why| match why {
+            NotConverted::Wrong(why) => unwritable(why),
+            NotConverted::Unable(why) => NoRules::Unable(why),
+        }),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::convert::InProcess;
     use gpukill_policy::guard::import::to_json;
 
     const RULES: &str = "# Ours.\n[global]\ndefault_memory_limit_gb = 0.5\n\n[user_policies.\"on: {x}\"]\nallowed_gpus = [0, \"1-2\", \"*H100*\"]\nmessage = \"yes: # no\"\n\n[gpu_policies.0]\nmaintenance_window = { start_time = \"02:00\", end_time = \"04:00\", days_of_week = [\"Sun\"] }\n\n[[rules]]\nname = \"null\"\ncommand = \"^a|b\\\\.c$\"\nidle_limit_minutes = \"90m\"\n";
@@ -209,17 +246,21 @@ mod tests {
     fn every_format_says_the_same() {
         let same = to_json(RULES).unwrap();
         for format in [Format::Toml, Format::Json, Format::Yaml] {
-            let exported = export(GUARD, RULES, format).unwrap();
-            let imported =
-                import(GUARD, &exported, format).unwrap_or_else(|why| panic!("{why}\n{exported}"));
+            let exported = export(GUARD, RULES, format, &InProcess).unwrap();
+            let imported = import(GUARD, &exported, format, &InProcess)
+                .unwrap_or_else(|why| panic!("{why}\n{exported}"));
             assert_eq!(imported.notices, Vec::<String>::new());
             assert_eq!(to_json(&imported.text).unwrap(), same, "{exported}");
         }
-        assert_eq!(export(GUARD, RULES, Format::Toml).unwrap(), RULES);
+        assert_eq!(
+            export(GUARD, RULES, Format::Toml, &InProcess).unwrap(),
+            RULES
+        );
         let yaml = export(
             GUARD,
             "[global]\nenabled = true\n[protect]\nusers = ['a']\n",
             Format::Yaml,
+            &InProcess,
         );
         assert_eq!(
             yaml.unwrap(),
@@ -232,12 +273,12 @@ mod tests {
         let text = "# ours\nuser_policies:\n  alice:\n    memory_limit_gb: 8.0\n    allowed_gpus: [0, 1]\n    message: |\n      ask us\n";
         // A text of several lines is none that a terminal gets.
         assert!(matches!(
-            import(GUARD, text, Format::Yaml),
+            import(GUARD, text, Format::Yaml, &InProcess),
             Err(NoRules::Mistakes(_))
         ));
         let text = text.replace("|\n      ask us", "ask us");
         assert_eq!(
-            import(GUARD, &text, Format::Yaml).unwrap().text,
+            import(GUARD, &text, Format::Yaml, &InProcess).unwrap().text,
             "[user_policies.alice]\nallowed_gpus = [\n    0,\n    1,\n]\nmemory_limit_gb = 8\nmessage = \"ask us\"\n"
         );
     }
@@ -245,7 +286,7 @@ mod tests {
     #[test]
     fn what_gpu_kill_keeps_itself_is_taken_too() {
         let text = "[global]\nenabled = true\ncheck_interval_seconds = 60\ndry_run = true\n\n[metadata]\nversion = \"1.0.0\"\n";
-        let imported = import(GUARD, text, Format::Toml).unwrap();
+        let imported = import(GUARD, text, Format::Toml, &InProcess).unwrap();
         assert_eq!(imported.text, "[global]\ndry_run = true\nenabled = true\n");
         assert_eq!(imported.notices.len(), 4);
     }
@@ -280,22 +321,27 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                import(GUARD, text, format).unwrap_err().to_string(),
+                import(GUARD, text, format, &InProcess)
+                    .unwrap_err()
+                    .to_string(),
                 expected
             );
         }
         for text in ["a: [", "a: 1\na: 2", "a: &a [*a]", "\tx: 1", "- 1", "x"] {
-            assert!(import(GUARD, text, Format::Yaml).is_err(), "{text}");
+            assert!(
+                import(GUARD, text, Format::Yaml, &InProcess).is_err(),
+                "{text}"
+            );
         }
         let large = " ".repeat(LARGEST + 1);
-        assert!(import(GUARD, &large, Format::Yaml).is_err());
+        assert!(import(GUARD, &large, Format::Yaml, &InProcess).is_err());
         // Aliases of aliases grow without end.
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for n in 1..12 {
             let item = format!("*a{}", n - 1);
             bomb += &format!("a{n}: &a{n} [{}]\n", vec![item; 10].join(", "));
         }
-        assert!(import(GUARD, &bomb, Format::Yaml).is_err());
+        assert!(import(GUARD, &bomb, Format::Yaml, &InProcess).is_err());
     }
 
     #[test]
@@ -333,7 +379,7 @@ mod tests {
         // Whatever is exported is known again.
         for format in [Format::Toml, Format::Json, Format::Yaml] {
             assert_eq!(
-                Format::of_text(&export(GUARD, RULES, format).unwrap()),
+                Format::of_text(&export(GUARD, RULES, format, &InProcess).unwrap()),
                 format
             );
         }
@@ -344,25 +390,28 @@ mod tests {
         let text = "# Ours.\n[detection]\nmax_memory_usage_gb = 0.5\n\n[patterns]\n\
             user_whitelist = [\"on: {x}\"]\n";
         for format in [Format::Toml, Format::Json, Format::Yaml] {
-            let exported = export(ROGUES, text, format).unwrap();
+            let exported = export(ROGUES, text, format, &InProcess).unwrap();
             assert_eq!(Format::of_text(&exported), format);
-            let imported = import(ROGUES, &exported, format).unwrap();
+            let imported = import(ROGUES, &exported, format, &InProcess).unwrap();
             assert_eq!(imported.notices, Vec::<String>::new());
             let read = |text: &str| rogue::read::read(text).unwrap();
             assert_eq!(read(&imported.text), read(text));
         }
-        assert_eq!(export(ROGUES, text, Format::Toml).unwrap(), text);
+        assert_eq!(
+            export(ROGUES, text, Format::Toml, &InProcess).unwrap(),
+            text
+        );
         // gpu-kill keeps its own in TOML.
         let theirs = "[detection]\nmax_memory_usage_gb = 20.0\n[detection.enabled_detections]\n\
             crypto_miners = true\n[alerts]\nenabled = true\n";
-        let imported = import(ROGUES, theirs, Format::Toml).unwrap();
+        let imported = import(ROGUES, theirs, Format::Toml, &InProcess).unwrap();
         assert_eq!(imported.notices.len(), 1);
         assert_eq!(imported.text, "[detection]\nmax_memory_usage_gb = 20\n");
         for (text, format, expected) in [
             ("max = 1", Format::Toml, "line 1: unknown key max"),
             ("{\"max\": 1}", Format::Json, "unknown key max"),
         ] {
-            let why = import(ROGUES, text, format).unwrap_err();
+            let why = import(ROGUES, text, format, &InProcess).unwrap_err();
             assert_eq!(why.to_string(), expected);
         }
     }

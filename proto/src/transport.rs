@@ -9,7 +9,7 @@ pub mod codec;
 
 mod connect;
 
-pub use connect::{ConnectError, connect};
+pub use connect::{ConnectError, Connection, Until, Wait, open};
 
 /// The longest request the daemon reads, in bytes.
 pub const MAX_REQUEST: usize = 64 * 1024;

@@ -39,40 +39,36 @@ const DEFAULT_LIMIT: u32 = 1000;
 const PAGE: u32 = 1000;
 
 /// Does what is asked with the past.
-pub(crate) async fn run(
-    audit: &Audit,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
+pub(crate) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
     if let Some(option) = audit.stray() {
         let what = format!("{option} stands before the command: type it behind");
         return Err(Failure::Usage(what));
     }
     match &audit.command {
-        Some(AuditCommand::Actions(wanted)) => actions::run(wanted, settings, messages).await,
-        Some(AuditCommand::Export(wanted)) => export::run(wanted, settings, messages).await,
-        Some(AuditCommand::Backup(wanted)) => backup::run(wanted, settings, messages).await,
+        Some(AuditCommand::Actions(wanted)) => actions::run(wanted, settings, messages),
+        Some(AuditCommand::Export(wanted)) => export::run(wanted, settings, messages),
+        Some(AuditCommand::Backup(wanted)) => backup::run(wanted, settings, messages),
         Some(AuditCommand::Restore { .. }) => Err(Failure::Usage(
             "root restores a backup while gpukilld is stopped: systemctl stop gpukilld, then \
              gpukilld restore FILE, then systemctl start gpukilld"
                 .into(),
         )),
-        Some(AuditCommand::Prune(wanted)) => prune::run(wanted, settings, messages).await,
-        None if audit.summary || audit.weekly => summary::run(audit, settings, messages).await,
-        None => records(audit, settings, messages).await,
+        Some(AuditCommand::Prune(wanted)) => prune::run(wanted, settings, messages),
+        None if audit.summary || audit.weekly => summary::run(audit, settings, messages),
+        None => records(audit, settings, messages),
     }
 }
 
 /// Asks for records page by page and prints them.
-async fn records(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+fn records(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
     let span = span(&audit.period, DEFAULT_HOURS, now()).map_err(Failure::Usage)?;
     let filter = filter(&audit.which, span)?;
     let is_narrowed = !audit.which.typed().is_empty();
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
     let look = Look::of_stdout(settings);
     let mut records = Records::<AuditRecord>::begin(settings.output_format, span, look);
     let limit = audit.limit.unwrap_or(DEFAULT_LIMIT);
-    let outcome = pages(&daemon, &filter, limit, settings, &mut records).await;
+    let outcome = pages(&daemon, &filter, limit, settings, &mut records);
     end(records, outcome, is_narrowed, "record", messages)
 }
 
@@ -128,7 +124,7 @@ fn filter(which: &Which, span: Span) -> Result<AuditFilter, Failure> {
     })
 }
 
-async fn pages(
+fn pages(
     daemon: &Daemon,
     filter: &AuditFilter,
     limit: u32,
@@ -143,9 +139,7 @@ async fn pages(
             before,
             limit: left.of_a_page(),
         };
-        let page = daemon
-            .audit(&query, Patience::lasting(settings.timeout))
-            .await?;
+        let page = daemon.audit(&query, Patience::lasting(settings.timeout))?;
         left.take(page.records.len());
         records.add(page.records)?;
         match next(page.next, before, left)? {

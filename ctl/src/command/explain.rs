@@ -13,18 +13,18 @@ use gpukill_proto::document::ExplainDocument;
 use gpukill_proto::refusal::Refusal;
 
 /// Asks and prints.
-pub(crate) async fn run(
+pub(crate) fn run(
     wanted: &Explain,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let patience = Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience, messages).await?;
-    let explained = match daemon.explain(wanted.pid, looking(settings)).await {
+    let daemon = connect(settings, patience, messages)?;
+    let explained = match daemon.explain(wanted.pid, looking(settings)) {
         Err(Failure::Refused(Refusal::NoMatch(what))) => Err(Failure::NoSuchProcess(what)),
         // As for `holders`: a driver that fails is why there is no answer.
         Err(refused @ Failure::Refused(Refusal::Unavailable(_))) => {
-            let devices = list::devices(None, &daemon, patience).await;
+            let devices = list::devices(None, &daemon, patience);
             Err(devices.err().unwrap_or(refused))
         }
         answer => answer,

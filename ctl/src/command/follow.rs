@@ -1,20 +1,22 @@
 //! Has a plan carried out, and follows it. It is the daemon's: it goes on
 //! whatever becomes of this client, and so this says how to see it.
 
-use super::connect;
-use crate::connect::{Daemon, Patience, is_over};
+use super::connect_while;
+use super::signals::Signals;
+use crate::connect::{Daemon, Meanwhile, Patience, is_over, sleep};
 use crate::exit::{Exit, Failure};
 use crate::output::message::Messages;
 use crate::settings::Settings;
 use gpukill_proto::kill::{OperationId, PlanId, Stage};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::service::LONGEST_WAIT;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// A daemon that has nothing new to say waits before it says so; one that does
 /// not is not asked faster than this.
@@ -32,19 +34,21 @@ pub(super) trait Operation {
     const WORDS: Words;
 
     /// Begins what was planned.
-    async fn begin(
+    fn begin(
         daemon: &Daemon,
         plan: PlanId,
         patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
     ) -> Result<OperationId, Failure>;
 
     /// How it stands: when something newer than version `after` is known, or
     /// after a while.
-    async fn ask(
+    fn ask(
         daemon: &Daemon,
         operation: OperationId,
         after: Option<u64>,
         patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
     ) -> Result<Self::Report, Failure>;
 
     /// How far it is, and the version of that.
@@ -73,32 +77,67 @@ pub(super) struct Words {
 }
 
 /// Carries a plan out, and follows it to its end, or to Ctrl-C.
-pub(super) async fn carry_out<O: Operation>(
+pub(super) fn carry_out<O: Operation>(
     mut operation: O,
     daemon: Daemon,
     plan: PlanId,
     settings: &Settings,
     messages: Messages,
 ) -> Result<O::Report, Failure> {
-    let Words { done, .. } = O::WORDS;
+    let done = O::WORDS.done;
     let mut stop = Stop::listen().map_err(Failure::System)?;
-    let id = tokio::select! {
-        // An answer that is there is worth more than being quick to leave.
-        biased;
-        id = begin::<O>(&daemon, plan, settings) => id?,
-        () = stop.heard() => {
-            let what = format!("not waited for: whether anything was {done} is not known");
-            return Err(left::<O>(what));
-        }
+    let what = format!("not waited for: whether anything was {done} is not known");
+    let mut beginning = Beginning(&mut stop, left::<O>, what);
+    let id = begin::<O>(&daemon, plan, settings, &mut beginning)?;
+    let mut following = Following {
+        stop: &mut stop,
+        operation: &mut operation,
     };
-    tokio::select! {
-        biased;
-        report = follow_on(&mut operation, daemon, id, settings, messages) => {
-            report.map_err(lost::<O>)
+    follow_on(&mut following, daemon, id, settings, messages).map_err(lost::<O>)
+}
+
+/// An operation is begun: nothing is to be told yet.
+struct Beginning<'a>(&'a mut Stop, fn(String) -> Failure, String);
+
+impl Meanwhile for Beginning<'_> {
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.signals.wakes())
+    }
+
+    fn heed(&mut self) -> Result<(), Failure> {
+        match self.0.is_heard() {
+            true => Err((self.1)(self.2.clone())),
+            false => Ok(()),
         }
-        () = stop.heard() => {
-            Err(left::<O>("not followed any more: it goes on in gpukilld".to_owned()))
+    }
+}
+
+/// An operation is followed.
+struct Following<'a, O> {
+    stop: &'a mut Stop,
+    operation: &'a mut O,
+}
+
+impl<O: Operation> Meanwhile for Following<'_, O> {
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.stop.signals.wakes())
+    }
+
+    fn heed(&mut self) -> Result<(), Failure> {
+        match self.stop.is_heard() {
+            true => Err(left::<O>(
+                "not followed any more: it goes on in gpukilld".to_owned(),
+            )),
+            false => Ok(()),
         }
+    }
+
+    fn quiet(&self) -> Option<Duration> {
+        Some(QUIET)
+    }
+
+    fn note(&mut self) {
+        self.operation.wait();
     }
 }
 
@@ -110,13 +149,14 @@ fn left<O: Operation>(what: String) -> Failure {
     }
 }
 
-async fn begin<O: Operation>(
+fn begin<O: Operation>(
     daemon: &Daemon,
     plan: PlanId,
     settings: &Settings,
+    meanwhile: &mut dyn Meanwhile,
 ) -> Result<OperationId, Failure> {
     let Words { done, see, .. } = O::WORDS;
-    match O::begin(daemon, plan, Patience::lasting(settings.timeout)).await {
+    match O::begin(daemon, plan, Patience::lasting(settings.timeout), meanwhile) {
         Err(failure) if breaks_off(&failure) => Err(Failure::NotDone {
             what: format!("{failure}: whether anything was {done} is not known"),
             hint: Some(see.to_owned()),
@@ -134,30 +174,30 @@ async fn begin<O: Operation>(
 }
 
 /// Follows it to its end, over one break of the connection.
-async fn follow_on<O: Operation>(
-    operation: &mut O,
+fn follow_on<O: Operation>(
+    following: &mut Following<'_, O>,
     daemon: Daemon,
     id: OperationId,
     settings: &Settings,
     messages: Messages,
 ) -> Result<O::Report, Failure> {
-    match follow(operation, &daemon, id, messages).await {
+    match follow(following, &daemon, id, messages) {
         Err(failure) if breaks_off(&failure) => {
-            operation.make_way();
+            following.operation.make_way();
             let noun = O::WORDS.noun;
             messages.warn(&format!(
                 "{failure}; asking again what becomes of the {noun}"
             ));
             let patience = Patience::lasting(settings.timeout);
-            let daemon = connect(settings, patience, messages).await?;
-            follow(operation, &daemon, id, messages).await
+            let daemon = connect_while(settings, patience, messages, following)?;
+            follow(following, &daemon, id, messages)
         }
         report => report,
     }
 }
 
-async fn follow<O: Operation>(
-    operation: &mut O,
+fn follow<O: Operation>(
+    following: &mut Following<'_, O>,
     daemon: &Daemon,
     id: OperationId,
     messages: Messages,
@@ -166,23 +206,15 @@ async fn follow<O: Operation>(
     loop {
         // As long as the daemon may take, and as it may be late.
         let patience = Patience::lasting(LONGEST_WAIT * 2);
-        let answer = O::ask(daemon, id, after, patience);
-        tokio::pin!(answer);
-        let report = loop {
-            tokio::select! {
-                biased;
-                report = &mut answer => break report?,
-                () = tokio::time::sleep(QUIET) => operation.wait(),
-            }
-        };
-        operation.tell(&report)?;
+        let report = O::ask(daemon, id, after, patience, following)?;
+        following.operation.tell(&report)?;
         let (stage, version) = O::stands(&report);
         if is_over(stage) {
             return Ok(report);
         }
         messages.debug(|| format!("{stage:?}, version {version}"));
         if after == Some(version) {
-            tokio::time::sleep(BETWEEN_ANSWERS).await;
+            sleep(BETWEEN_ANSWERS, following)?;
         }
         after = Some(version);
     }
@@ -199,6 +231,8 @@ fn lost<O: Operation>(failure: Failure) -> Failure {
     let why = match &failure {
         // It is this client that cannot say what the daemon said.
         Failure::Output(_) | Failure::ReaderGone => return failure,
+        // It is not followed any more.
+        Failure::NotDone { .. } => return failure,
         Failure::Refused(Refusal::NoMatch(_)) => "gpukilld was started anew meanwhile".to_owned(),
         failure => failure.to_string(),
     };
@@ -217,39 +251,27 @@ fn lost<O: Operation>(failure: Failure) -> Failure {
 /// Ctrl-C, and what else asks a program to end. When this is dropped it ends the
 /// program again, as it did before: nobody may read what is printed then.
 struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-    /// Tokio never gives a signal back.
+    signals: Signals,
+    /// A handler of a signal cannot be taken back.
     is_over: Arc<AtomicBool>,
 }
 
 impl Stop {
     fn listen() -> io::Result<Self> {
+        const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
         let stop = Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
+            signals: Signals::listen(&ENDING)?,
             is_over: Arc::default(),
         };
-        let kinds = [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-        ];
-        for kind in kinds {
+        for signal in ENDING {
             let is_over = Arc::clone(&stop.is_over);
-            register_conditional_default(kind.as_raw_value(), is_over)?;
+            register_conditional_default(signal, is_over)?;
         }
         Ok(stop)
     }
 
-    async fn heard(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
-        }
+    fn is_heard(&mut self) -> bool {
+        !self.signals.take().is_empty()
     }
 }
 

@@ -9,14 +9,14 @@ use crate::output::print;
 use crate::settings::Settings;
 
 /// Asks, and says which GPUs are not listed any more.
-pub(crate) async fn run(
+pub(crate) fn run(
     wanted: &Forget,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let patience = Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience, messages).await?;
-    for device in daemon.forget_gpus(&wanted.gpu, patience).await? {
+    let daemon = connect(settings, patience, messages)?;
+    for device in daemon.forget_gpus(&wanted.gpu, patience)? {
         let (index, id) = (device.index, device.id.0);
         print(&format!("GPU {index} ({id}) is not listed any more\n"))?;
     }

@@ -25,45 +25,45 @@ use gpukill_proto::guard::GuardMode;
 use gpukill_proto::guard::edit::{GuardEdit, PolicyKind};
 
 /// Does what is asked of the guard.
-pub(crate) async fn run(
+pub(crate) fn run(
     wanted: &Guard,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let change = |edit, how| edit::run(edit, how, settings, messages);
     match &wanted.command {
-        GuardCommand::Status(_) => status(settings, messages).await,
-        GuardCommand::Violations(wanted) => violations::run(wanted, settings, messages).await,
-        GuardCommand::Snooze(wanted) => snooze::run(wanted, settings, messages).await,
-        GuardCommand::Test(wanted) => replay::test(wanted, settings, messages).await,
-        GuardCommand::Replay(wanted) => replay::run(wanted, settings, messages).await,
-        GuardCommand::Check(wanted) => files::check(wanted, settings, messages).await,
-        GuardCommand::Config => rules::config(RulesOf::Guard, settings, messages).await,
+        GuardCommand::Status(_) => status(settings, messages),
+        GuardCommand::Violations(wanted) => violations::run(wanted, settings, messages),
+        GuardCommand::Snooze(wanted) => snooze::run(wanted, settings, messages),
+        GuardCommand::Test(wanted) => replay::test(wanted, settings, messages),
+        GuardCommand::Replay(wanted) => replay::run(wanted, settings, messages),
+        GuardCommand::Check(wanted) => files::check(wanted, settings, messages),
+        GuardCommand::Config => rules::config(RulesOf::Guard, settings, messages),
         GuardCommand::Reference => files::reference(),
-        GuardCommand::Enable(how) => change(set("global.enabled", "true"), how).await,
-        GuardCommand::Disable(how) => change(GuardEdit::SetMode(GuardMode::Disabled), how).await,
-        GuardCommand::DryRun(how) => change(GuardEdit::SetMode(GuardMode::DryRun), how).await,
-        GuardCommand::Soft(how) => change(GuardEdit::SetMode(GuardMode::Soft), how).await,
-        GuardCommand::Enforce(how) => change(GuardEdit::SetMode(GuardMode::Enforce), how).await,
-        GuardCommand::ToggleDryRun(how) => change(GuardEdit::ToggleDryRun, how).await,
-        GuardCommand::Set(wanted) => change(set(&wanted.key, &wanted.value), &wanted.edit).await,
+        GuardCommand::Enable(how) => change(set("global.enabled", "true"), how),
+        GuardCommand::Disable(how) => change(GuardEdit::SetMode(GuardMode::Disabled), how),
+        GuardCommand::DryRun(how) => change(GuardEdit::SetMode(GuardMode::DryRun), how),
+        GuardCommand::Soft(how) => change(GuardEdit::SetMode(GuardMode::Soft), how),
+        GuardCommand::Enforce(how) => change(GuardEdit::SetMode(GuardMode::Enforce), how),
+        GuardCommand::ToggleDryRun(how) => change(GuardEdit::ToggleDryRun, how),
+        GuardCommand::Set(wanted) => change(set(&wanted.key, &wanted.value), &wanted.edit),
         GuardCommand::User(policy) => {
-            policy_edit(PolicyKind::User, &policy.command, settings, messages).await
+            policy_edit(PolicyKind::User, &policy.command, settings, messages)
         }
         GuardCommand::Group(policy) => {
-            policy_edit(PolicyKind::Group, &policy.command, settings, messages).await
+            policy_edit(PolicyKind::Group, &policy.command, settings, messages)
         }
         GuardCommand::Gpu(policy) => {
-            policy_edit(PolicyKind::Gpu, &policy.command, settings, messages).await
+            policy_edit(PolicyKind::Gpu, &policy.command, settings, messages)
         }
         GuardCommand::Time(policy) => {
-            policy_edit(PolicyKind::Time, &policy.command, settings, messages).await
+            policy_edit(PolicyKind::Time, &policy.command, settings, messages)
         }
         GuardCommand::Rule(policy) => {
-            policy_edit(PolicyKind::Rule, &policy.command, settings, messages).await
+            policy_edit(PolicyKind::Rule, &policy.command, settings, messages)
         }
-        GuardCommand::Export(wanted) => files::export(wanted, settings, messages).await,
-        GuardCommand::Import(wanted) => files::import(wanted, settings, messages).await,
+        GuardCommand::Export(wanted) => files::export(wanted, settings, messages),
+        GuardCommand::Import(wanted) => files::import(wanted, settings, messages),
     }
 }
 
@@ -74,7 +74,7 @@ fn set(key: &str, value: &str) -> GuardEdit {
     }
 }
 
-async fn policy_edit(
+fn policy_edit(
     kind: PolicyKind,
     command: &PolicyCommand,
     settings: &Settings,
@@ -97,12 +97,12 @@ async fn policy_edit(
             (edit, &wanted.edit)
         }
     };
-    edit::run(edit, how, settings, messages).await
+    edit::run(edit, how, settings, messages)
 }
 
-async fn status(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
-    let status = daemon.status(Patience::lasting(settings.timeout)).await?;
+fn status(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
+    let status = daemon.status(Patience::lasting(settings.timeout))?;
     match settings.output_format {
         Format::Json => print(&json::pretty(&GuardDocument::from(&status.guard))?)?,
         // Only the settings can ask for forms that this command does not have.

@@ -14,15 +14,15 @@ use gpukill_proto::holders::{HoldersReport, Role};
 use gpukill_proto::snapshot::{Device, DeviceId};
 
 /// Asks and prints.
-pub(crate) async fn run(
+pub(crate) fn run(
     wanted: &Holders,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let patience = Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience, messages).await?;
+    let daemon = connect(settings, patience, messages)?;
     let gpu = wanted.gpu.as_deref();
-    let devices = match list::devices(gpu, &daemon, patience).await {
+    let devices = match list::devices(gpu, &daemon, patience) {
         Err(failure) if settings.output_format == Format::Json => {
             // As `list`: programs get a document whatever the verdict.
             print(&json::pretty(&HoldersDocument::new(now(), &[]))?)?;
@@ -30,9 +30,7 @@ pub(crate) async fn run(
         }
         devices => devices,
     }?;
-    let (at, mut held) = daemon
-        .holders(only(gpu, &devices), looking(settings))
-        .await?;
+    let (at, mut held) = daemon.holders(only(gpu, &devices), looking(settings))?;
     if gpu.is_some() {
         let is_wanted = |id: &DeviceId| devices.iter().any(|device| device.id == *id);
         held.retain(|report| is_wanted(&report.device.id));

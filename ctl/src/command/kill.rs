@@ -27,23 +27,19 @@ use gpukill_proto::refusal::Refusal;
 use step::{Step, step};
 
 /// Does it, or says why not.
-pub(crate) async fn run(
-    wanted: &Kill,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
+pub(crate) fn run(wanted: &Kill, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
     let request = request::request(wanted)?;
     let patience = Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience, messages).await?;
-    let (id, plan) = match daemon.plan_kill(&request, looking(settings)).await {
+    let daemon = connect(settings, patience, messages)?;
+    let (id, plan) = match daemon.plan_kill(&request, looking(settings)) {
         Err(failure @ Failure::Refused(Refusal::NoMatch(_))) => {
-            return Err(nobody_meant(failure, request, &daemon, settings).await?);
+            return Err(nobody_meant(failure, request, &daemon, settings)?);
         }
         planned => planned?,
     };
     let can_ask = confirm::can_ask();
     let name = match can_ask && !wanted.yes && !wanted.dry_run {
-        true => called(&daemon, settings).await,
+        true => called(&daemon, settings),
         false => None,
     };
     let said = Said {
@@ -75,20 +71,20 @@ pub(crate) async fn run(
             introduce(&plan, asked(&plan), settings)?;
             ask(&plan, settings, messages)?;
             let patience = Patience::lasting(settings.timeout);
-            (connect(settings, patience, messages).await?, id)
+            (connect(settings, patience, messages)?, id)
         }
     };
-    end(daemon, id, &plan, settings, messages).await
+    end(daemon, id, &plan, settings, messages)
 }
 
 /// What the daemon calls whoever asks. Where it does not say, their number has to do.
-async fn called(daemon: &Daemon, settings: &Settings) -> Option<String> {
-    let status = daemon.status(Patience::lasting(settings.timeout)).await;
+fn called(daemon: &Daemon, settings: &Settings) -> Option<String> {
+    let status = daemon.status(Patience::lasting(settings.timeout));
     status.ok()?.caller.user.last_known().cloned()
 }
 
 /// Carries a plan out, and prints what became of it.
-async fn end(
+fn end(
     daemon: Daemon,
     id: PlanId,
     plan: &KillPlan,
@@ -96,9 +92,7 @@ async fn end(
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let kill = Followed::new(plan, settings);
-    let report = carry_out(kill, daemon, id, settings, messages)
-        .await?
-        .report;
+    let report = carry_out(kill, daemon, id, settings, messages)?.report;
     match settings.output_format {
         Format::Json => print(&json::pretty(&KillReportDocument::from(&report))?)?,
         // Only the settings can ask for forms that this command does not have.
@@ -174,7 +168,7 @@ fn says_all(failure: &Failure, plan: &KillPlan) -> bool {
 
 /// Nothing matched, unless that cannot be known: a driver that fails may have
 /// what is missing.
-async fn nobody_meant(
+fn nobody_meant(
     failure: Failure,
     request: KillRequest,
     daemon: &Daemon,
@@ -187,7 +181,7 @@ async fn nobody_meant(
         user: selector.user.clone(),
         name: selector.filter.as_deref().and_then(|it| pattern(it).ok()),
     };
-    let doubt = list::doubt(&selection, daemon, Patience::lasting(settings.timeout)).await;
+    let doubt = list::doubt(&selection, daemon, Patience::lasting(settings.timeout));
     if settings.output_format == Format::Json {
         // As `list`: programs get a document whatever the verdict.
         let plan = KillPlan {

@@ -31,22 +31,18 @@ struct Wanted {
 }
 
 /// Asks once and prints, or goes on with `--watch`.
-pub(crate) async fn run(
-    list: &List,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
+pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
     let wanted = wanted(list, settings)?;
     if list.watch.is_some() {
-        return watch::run(&wanted, settings, messages).await;
+        return watch::run(&wanted, settings, messages);
     }
     let patience = Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience, messages).await?;
+    let daemon = connect(settings, patience, messages)?;
     let Sight {
         snapshot,
         guard,
         suspected,
-    } = first(&daemon, patience).await?;
+    } = first(&daemon, patience)?;
     let Answer { snapshot, verdict } = answer(snapshot, &wanted.selection, &person::may_be);
     // Never freed: the process ends when it is printed.
     let sight = ManuallyDrop::new(Sight {
@@ -104,7 +100,7 @@ fn wanted(list: &List, settings: &Settings) -> Result<Wanted, Failure> {
 }
 
 /// The devices that are called so; all without a name.
-pub(super) async fn devices(
+pub(super) fn devices(
     gpu: Option<&str>,
     daemon: &Daemon,
     patience: Patience,
@@ -113,7 +109,7 @@ pub(super) async fn devices(
         gpu: gpu.map(str::to_owned),
         ..Selection::default()
     };
-    let Sight { snapshot, .. } = first(daemon, patience).await?;
+    let Sight { snapshot, .. } = first(daemon, patience)?;
     let Answer { snapshot, verdict } = answer(snapshot, &selection, &person::may_be);
     match verdict {
         Some(failure) if snapshot.devices.is_empty() => Err(failure),
@@ -124,21 +120,17 @@ pub(super) async fn devices(
 
 /// Why it cannot be known whom a selection means, where that is so: a driver that
 /// fails may have what is missing.
-pub(super) async fn doubt(
-    selection: &Selection,
-    daemon: &Daemon,
-    patience: Patience,
-) -> Option<Failure> {
-    let Sight { snapshot, .. } = first(daemon, patience).await.ok()?;
+pub(super) fn doubt(selection: &Selection, daemon: &Daemon, patience: Patience) -> Option<Failure> {
+    let Sight { snapshot, .. } = first(daemon, patience).ok()?;
     let verdict = answer(snapshot, selection, &person::may_be).verdict;
     verdict.filter(|failure| matches!(failure, Failure::Vendor(_)))
 }
 
 /// The newest snapshot; waits for the first poll of a daemon that just started.
-async fn first(daemon: &Daemon, patience: Patience) -> Result<Sight, Failure> {
-    let mut sight = daemon.snapshot(None, patience).await?;
+fn first(daemon: &Daemon, patience: Patience) -> Result<Sight, Failure> {
+    let mut sight = daemon.snapshot(None, patience)?;
     if sight.snapshot.tick == 0 {
-        sight = match daemon.snapshot(Some(0), patience).await {
+        sight = match daemon.snapshot(Some(0), patience) {
             Err(Failure::TimedOut { .. }) => return Err(Failure::NothingPolled),
             answer => answer?,
         };
@@ -149,7 +141,7 @@ async fn first(daemon: &Daemon, patience: Patience) -> Result<Sight, Failure> {
     // A driver may take its time for its first answer, and "no GPU" would be a
     // lie until then.
     while answer::is_starting(&sight.snapshot) {
-        sight = match daemon.snapshot(Some(sight.snapshot.tick), patience).await {
+        sight = match daemon.snapshot(Some(sight.snapshot.tick), patience) {
             Err(Failure::TimedOut { .. }) => break,
             newer => newer?,
         };

@@ -16,15 +16,15 @@ use std::time::Duration;
 const LETTING_GO: Duration = Duration::from_secs(40);
 
 /// Asks, and says until when it holds.
-pub(crate) async fn run(
+pub(crate) fn run(
     wanted: &Quiesce,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let patience = Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience, messages).await?;
+    let daemon = connect(settings, patience, messages)?;
     let patience = Patience::lasting(settings.timeout.max(LETTING_GO));
-    let until = daemon.quiesce(wanted.minutes * 60, patience).await?;
+    let until = daemon.quiesce(wanted.minutes * 60, patience)?;
     let until = minute(until, now(), &Look::of_stdout(settings));
     print(&format!(
         "the NVIDIA driver is let go until {until}; the list shows the last readings\n"

@@ -23,7 +23,7 @@ use gpukill_proto::reset::{ResetFate, ResetPlan, ResetReport, ResetRequest, Unbl
 const PATIENCE_MS: u64 = 5_000;
 
 /// Does it, or says why not.
-pub(crate) async fn run(
+pub(crate) fn run(
     wanted: &Reset,
     settings: &Settings,
     messages: Messages,
@@ -35,8 +35,8 @@ pub(crate) async fn run(
         dry_run: wanted.dry_run,
     };
     let patience = Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience, messages).await?;
-    let (id, plan) = daemon.plan_reset(&request, looking(settings)).await?;
+    let daemon = connect(settings, patience, messages)?;
+    let (id, plan) = daemon.plan_reset(&request, looking(settings))?;
     if wanted.dry_run {
         show(&plan, settings)?;
         return Ok(match refused(&plan) {
@@ -64,19 +64,19 @@ pub(crate) async fn run(
         // the plan outlasts the connection.
         drop(daemon);
         ask(&plan, settings, messages)?;
-        connect(settings, Patience::lasting(settings.timeout), messages).await?
+        connect(settings, Patience::lasting(settings.timeout), messages)?
     };
-    end(daemon, id, settings, messages).await
+    end(daemon, id, settings, messages)
 }
 
 /// Carries a plan out, and prints what became of it.
-async fn end(
+fn end(
     daemon: Daemon,
     id: PlanId,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
-    let report = carry_out(Followed::new(settings), daemon, id, settings, messages).await?;
+    let report = carry_out(Followed::new(settings), daemon, id, settings, messages)?;
     match settings.output_format {
         Format::Json => print(&json::pretty(&ResetReportDocument::from(&report))?)?,
         // Only the settings can ask for forms that this command does not have. Each

@@ -8,10 +8,10 @@ use crate::output::print;
 use crate::settings::Settings;
 
 /// Asks, and says what is so now.
-pub(crate) async fn run(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+pub(crate) fn run(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
     let patience = Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience, messages).await?;
-    daemon.resume(patience).await?;
+    let daemon = connect(settings, patience, messages)?;
+    daemon.resume(patience)?;
     print("gpukilld reads the NVIDIA driver\n")?;
     Ok(Exit::Done)
 }

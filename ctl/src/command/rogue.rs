@@ -21,53 +21,51 @@ use gpukill_proto::guard::edit::Warning;
 use gpukill_proto::rogue::RogueEdit;
 
 /// Does what is asked.
-pub(crate) async fn run(
+pub(crate) fn run(
     wanted: &Rogue,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let change = |edit, how| change(edit, how, settings, messages);
     match &wanted.command {
-        RogueCommand::Scan(wanted) => scan::run(wanted, settings, messages).await,
-        RogueCommand::Config => rules::config(RulesOf::Rogues, settings, messages).await,
+        RogueCommand::Scan(wanted) => scan::run(wanted, settings, messages),
+        RogueCommand::Config => rules::config(RulesOf::Rogues, settings, messages),
         RogueCommand::Reference => reference(),
-        RogueCommand::Check(wanted) => check(wanted, settings, messages).await,
+        RogueCommand::Check(wanted) => check(wanted, settings, messages),
         RogueCommand::Set(wanted) => {
             let edit = RogueEdit::SetKey {
                 path: wanted.key.clone(),
                 value: wanted.value.clone(),
             };
-            change(edit, &wanted.edit).await
+            change(edit, &wanted.edit)
         }
         RogueCommand::Allow(Allowing { by, name, edit }) => {
-            change(RogueEdit::Allow((*by).into(), name.clone()), edit).await
+            change(RogueEdit::Allow((*by).into(), name.clone()), edit)
         }
         RogueCommand::Disallow(Allowing { by, name, edit }) => {
-            change(RogueEdit::Disallow((*by).into(), name.clone()), edit).await
+            change(RogueEdit::Disallow((*by).into(), name.clone()), edit)
         }
         RogueCommand::Export(wanted) => {
-            rules::export(RulesOf::Rogues, ROGUES, wanted, settings, messages).await
+            rules::export(RulesOf::Rogues, ROGUES, wanted, settings, messages)
         }
-        RogueCommand::Import(wanted) => import(wanted, settings, messages).await,
+        RogueCommand::Import(wanted) => import(wanted, settings, messages),
     }
 }
 
 /// Makes one edit, or says what it would change.
-async fn change(
+fn change(
     asked: RogueEdit,
     how: &Edit,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let patience = || Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience(), messages).await?;
+    let daemon = connect(settings, patience(), messages)?;
     let doing = match how.dry_run {
         true => Doing::Saying,
         false => Doing::Doing,
     };
-    let report = daemon
-        .edit_rules(Change::Rogues(Some(&asked)), None, doing, patience())
-        .await?;
+    let report = daemon.edit_rules(Change::Rogues(Some(&asked)), None, doing, patience())?;
     let look = Look::of_stdout(settings);
     print_lines(&edited(&report, doing, &look), &look)?;
     for warning in &report.warnings {
@@ -99,17 +97,13 @@ fn about_users(rules: &Rules) -> Vec<Warning> {
 }
 
 /// Every mistake in a file, and what of it is hardly meant. Asks no daemon.
-async fn check(
-    wanted: &CheckRules,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
+fn check(wanted: &CheckRules, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
     rules::check(
         (RulesOf::Rogues, ROGUES),
         wanted,
         settings,
         messages,
-        async |text: &str| {
+        |text: &str| {
             // It was read without a mistake.
             let rules = read(text).unwrap_or_default();
             let odd = warnings(&rules).into_iter();
@@ -119,15 +113,10 @@ async fn check(
             }
         },
     )
-    .await
 }
 
 /// Puts the rules of a file in the place of all, after it was shown what changes.
-async fn import(
-    wanted: &ImportRules,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
+fn import(wanted: &ImportRules, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
     let text = rules::read(ROGUES, &wanted.file, wanted.format, messages)?;
     rules::import(
         RulesOf::Rogues,
@@ -137,18 +126,17 @@ async fn import(
         messages,
         &RogueRules,
     )
-    .await
 }
 
 /// What rules on rogues come to on this box: they end nobody by themselves.
 struct RogueRules;
 
 impl OnThisBox for RogueRules {
-    async fn warnings(&self, text: &str, _: &Daemon, _: Patience) -> Vec<Warning> {
+    fn warnings(&self, text: &str, _: &Daemon, _: Patience) -> Vec<Warning> {
         about_text(text)
     }
 
-    async fn affected(&self, _: &str, _: &Daemon, _: Patience) -> Option<Turn> {
+    fn affected(&self, _: &str, _: &Daemon, _: Patience) -> Option<Turn> {
         None
     }
 }

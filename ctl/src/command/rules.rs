@@ -3,6 +3,7 @@
 use super::{confirm, connect, now};
 use crate::args::{CheckRules, ExportRules, ImportRules, RulesFormat};
 use crate::connect::{Daemon, Doing, Patience, RulesOf};
+use crate::converter::ByProgram;
 use crate::exit::{Exit, Failure, unreadable};
 use crate::output::export::partial::{IfThere, Partial};
 use crate::output::guard::{self, Turn};
@@ -24,11 +25,11 @@ const MODE: u32 = 0o666;
 /// What the rules of a file come to on the box of the daemon.
 pub(super) trait OnThisBox {
     /// What of them means nothing on this box, such as an unknown user.
-    async fn warnings(&self, text: &str, daemon: &Daemon, patience: Patience) -> Vec<Warning>;
+    fn warnings(&self, text: &str, daemon: &Daemon, patience: Patience) -> Vec<Warning>;
 
     /// Who would be affected if they were put in the place of those in force; `None` where
     /// that cannot be found out, or nobody is ever affected by such rules alone.
-    async fn affected(&self, text: &str, daemon: &Daemon, patience: Patience) -> Option<Turn>;
+    fn affected(&self, text: &str, daemon: &Daemon, patience: Patience) -> Option<Turn>;
 }
 
 /// What a text of rules that is right comes to.
@@ -40,17 +41,17 @@ pub(super) struct Checked {
 }
 
 /// The rules as they are written, and a word where they are not in force so.
-pub(super) async fn config(
+pub(super) fn config(
     of: RulesOf,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let patience = || Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience(), messages).await?;
-    let (file, revision, text) = daemon.rules(of, patience()).await?;
+    let daemon = connect(settings, patience(), messages)?;
+    let (file, revision, text) = daemon.rules(of, patience())?;
     warn_of_none(of, &file, revision.as_ref(), messages);
     rules::print_rules(&text)?;
-    let status = daemon.status(patience()).await?;
+    let status = daemon.status(patience())?;
     let (in_force, see) = match of {
         RulesOf::Guard => (status.guard.revision, "gpukillctl guard status"),
         RulesOf::Rogues => (status.rogue.revision, "gpukillctl status"),
@@ -74,12 +75,12 @@ fn warn_of_none(of: RulesOf, file: &str, revision: Option<&RulesRevision>, messa
 
 /// Every mistake in a file, and what of it is hardly meant, as `look_at` says of what the
 /// file comes to in TOML.
-pub(super) async fn check<M: Display>(
+pub(super) fn check<M: Display>(
     (of, language): (RulesOf, &Language<M>),
     wanted: &CheckRules,
     settings: &Settings,
     messages: Messages,
-    look_at: impl AsyncFn(&str) -> Checked,
+    look_at: impl Fn(&str) -> Checked,
 ) -> Result<Exit, Failure> {
     let (name, text, format) = match &wanted.file {
         Some(file) => {
@@ -89,9 +90,9 @@ pub(super) async fn check<M: Display>(
         }
         None => {
             let patience = || Patience::lasting(settings.timeout);
-            let daemon = connect(settings, patience(), messages).await?;
-            let (file, _, text) = daemon.rules(of, patience()).await?;
-            let status = daemon.status(patience()).await?;
+            let daemon = connect(settings, patience(), messages)?;
+            let (file, _, text) = daemon.rules(of, patience())?;
+            let status = daemon.status(patience())?;
             // Without the right to edit, a caller gets the rules in force and not the file's.
             if !status.caller.rights.contains(&Right::EditRules)
                 && let Some(exit) = differs_from_file(of, &status, (settings, messages))?
@@ -102,10 +103,10 @@ pub(super) async fn check<M: Display>(
         }
     };
     let look = Look::of_stdout(settings);
-    match rules_files::import(language, &text, format) {
+    match rules_files::import(language, &text, format, &ByProgram) {
         Ok(imported) => {
             tell(&imported.notices, messages);
-            let Checked { comes_to, mut odd } = look_at(&imported.text).await;
+            let Checked { comes_to, mut odd } = look_at(&imported.text);
             if imported.text != text {
                 odd = odd.into_iter().map(without_its_line).collect();
             }
@@ -117,9 +118,8 @@ pub(super) async fn check<M: Display>(
             print_lines(&rules::mistakes(&name, &mistakes, &look), &look)?;
             Ok(Exit::BadUsage)
         }
-        Err(NoRules::Unreadable { format, why }) => {
-            let unreadable = NoRules::<M>::Unreadable { format, why };
-            Err(Failure::Usage(format!("{name} {unreadable}")))
+        Err(why @ (NoRules::Unreadable { .. } | NoRules::Unable(_))) => {
+            Err(Failure::Usage(format!("{name} {why}")))
         }
     }
 }
@@ -164,9 +164,9 @@ pub(super) fn read<M: Display>(
 ) -> Result<String, Failure> {
     let text = text_of(file)?;
     let format = format_of(file, typed, &text);
-    let imported = rules_files::import(language, &text, format).map_err(|why| {
+    let imported = rules_files::import(language, &text, format, &ByProgram).map_err(|why| {
         let space = match why {
-            NoRules::Unreadable { .. } => " ",
+            NoRules::Unreadable { .. } | NoRules::Unable(_) => " ",
             NoRules::Mistakes(_) => ": ",
         };
         Failure::Usage(format!("{}{space}{why}", file.display()))
@@ -219,7 +219,7 @@ fn text_of(file: &Path) -> Result<String, Failure> {
 }
 
 /// Writes the rules as they are written, in one of the forms.
-pub(super) async fn export<M: Display>(
+pub(super) fn export<M: Display>(
     of: RulesOf,
     language: &Language<M>,
     wanted: &ExportRules,
@@ -229,15 +229,13 @@ pub(super) async fn export<M: Display>(
     let goal = wanted.file.as_ref().filter(|file| file.as_os_str() != "-");
     let goal = goal.map(|file| Partial::create(file, IfThere::with(wanted.force), MODE));
     let goal = goal.transpose()?;
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
-    let (file, revision, text) = daemon
-        .rules(of, Patience::lasting(settings.timeout))
-        .await?;
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
+    let (file, revision, text) = daemon.rules(of, Patience::lasting(settings.timeout))?;
     warn_of_none(of, &file, revision.as_ref(), messages);
     let named = || wanted.file.as_deref().and_then(Format::of);
     let format = wanted.format.map(Format::from).or_else(named);
     let format = format.unwrap_or(Format::Toml);
-    let text = rules_files::export(language, &text, format);
+    let text = rules_files::export(language, &text, format, &ByProgram);
     let text = text.map_err(|why| Failure::Usage(format!("{file}: {why}")))?;
     match goal {
         Some(mut goal) => {
@@ -251,7 +249,7 @@ pub(super) async fn export<M: Display>(
 
 /// Puts these rules in the place of all, after it was shown what changes, who is affected,
 /// and what of them means nothing on this box.
-pub(super) async fn import(
+pub(super) fn import(
     of: RulesOf,
     text: &str,
     wanted: &ImportRules,
@@ -261,21 +259,19 @@ pub(super) async fn import(
 ) -> Result<Exit, Failure> {
     let patience = || Patience::lasting(settings.timeout);
     let look = Look::of_stdout(settings);
-    let tell_of_this_box = async |daemon: &Daemon| {
-        for warning in on_this_box.warnings(text, daemon, patience()).await {
+    let tell_of_this_box = |daemon: &Daemon| {
+        for warning in on_this_box.warnings(text, daemon, patience()) {
             messages.warn(&without_its_line(warning).to_string());
         }
     };
-    let daemon = connect(settings, patience(), messages).await?;
-    daemon.offer_rules(text, patience()).await?;
-    let planned = daemon
-        .edit_rules(of.to_offered(), None, Doing::Saying, patience())
-        .await?;
+    let daemon = connect(settings, patience(), messages)?;
+    daemon.offer_rules(text, patience())?;
+    let planned = daemon.edit_rules(of.to_offered(), None, Doing::Saying, patience())?;
     let is_nothing = rules::is_nothing(&planned);
     // Before anything changes: afterwards nobody could tell what was so before.
     let turn = match is_nothing {
         true => None,
-        false => on_this_box.affected(text, &daemon, patience()).await,
+        false => on_this_box.affected(text, &daemon, patience()),
     };
     let shown = |report: &EditReport, doing| {
         print_lines(
@@ -287,7 +283,7 @@ pub(super) async fn import(
     if shows {
         shown(&planned, Doing::Saying)?;
         tell(&planned.warnings, messages);
-        tell_of_this_box(&daemon).await;
+        tell_of_this_box(&daemon);
     }
     if wanted.edit.dry_run || is_nothing {
         return Ok(Exit::Done);
@@ -301,14 +297,12 @@ pub(super) async fn import(
             "put these rules in the place of all?",
             "nothing was changed",
         )?;
-        let daemon = connect(settings, patience(), messages).await?;
-        daemon.offer_rules(text, patience()).await?;
+        let daemon = connect(settings, patience(), messages)?;
+        daemon.offer_rules(text, patience())?;
         daemon
     };
     let (change, expected) = (of.to_offered(), planned.before.as_ref());
-    let report = daemon
-        .edit_rules(change, expected, Doing::Doing, patience())
-        .await?;
+    let report = daemon.edit_rules(change, expected, Doing::Doing, patience())?;
     if shows {
         print_lines(&[rules::in_force(&report)], &look)?;
         // What only the edit itself could tell.
@@ -318,7 +312,7 @@ pub(super) async fn import(
     } else {
         shown(&report, Doing::Doing)?;
         tell(&report.warnings, messages);
-        tell_of_this_box(&daemon).await;
+        tell_of_this_box(&daemon);
     }
     Ok(Exit::Done)
 }

@@ -18,17 +18,17 @@ use gpukill_proto::document::StatusDocument;
 use gpukill_proto::guard::GuardMode;
 
 /// Asks and prints.
-pub(crate) async fn run(
+pub(crate) fn run(
     wanted: &Status,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
     if wanted.report {
-        return report::run(settings, messages).await;
+        return report::run(settings, messages);
     }
     let patience = Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience, messages).await?;
-    let status = daemon.status(patience).await?;
+    let daemon = connect(settings, patience, messages)?;
+    let status = daemon.status(patience)?;
     match settings.output_format {
         Format::Json => print(&json::pretty(&StatusDocument::from(&status))?)?,
         // Only the settings can ask for forms that this command does not have.
@@ -37,7 +37,7 @@ pub(crate) async fn run(
             let mut lines = lines(&status, env!("CARGO_PKG_VERSION"), &look);
             if status.guard.mode > GuardMode::DryRun && status.guard.open > 0 {
                 // How the daemon stands is worth showing without it.
-                if let Ok(sight) = daemon.snapshot(None, patience).await {
+                if let Ok(sight) = daemon.snapshot(None, patience) {
                     lines.extend(own_jobs(&sight, status.caller.uid, status.now, &look));
                 }
             }

@@ -1,6 +1,7 @@
 //! The questions that end processes: plan, carry out, follow.
 
-use super::daemon::Daemon;
+use super::daemon::{Daemon, question};
+use super::meanwhile::Meanwhile;
 use super::patience::Patience;
 use crate::exit::Failure;
 use gpukill_proto::kill::{
@@ -11,26 +12,24 @@ use gpukill_proto::refusal::Refusal;
 impl Daemon {
     /// Whom a kill would end: all pages of one plan, and what to call it when it
     /// is to be carried out.
-    pub(crate) async fn plan_kill(
+    pub(crate) fn plan_kill(
         &self,
         request: &KillRequest,
         patience: Patience,
     ) -> Result<(Option<PlanId>, KillPlan), Failure> {
-        let KillPlanPage { id, mut plan, next } = self
-            .ask(patience, async |context| {
-                self.client.plan_kill(context, request.clone()).await
-            })
-            .await?;
+        let KillPlanPage { id, mut plan, next } = question!(
+            self,
+            patience,
+            PlanKill {
+                request: request.clone()
+            }
+        )?;
         let mut missing = next;
         while let Some(start) = missing {
             self.messages
                 .debug(|| format!("asking for the targets from {start} on"));
-            let page = self
-                .ask(patience, async |context| {
-                    let plan = id.unwrap_or(PlanId::LAST);
-                    self.client.more_of_kill_plan(context, plan, start).await
-                })
-                .await?;
+            let of = id.unwrap_or(PlanId::LAST);
+            let page = question!(self, patience, MoreOfKillPlan { plan: of, start })?;
             advances(start, page.next)?;
             plan.targets.extend(page.plan.targets);
             missing = page.next;
@@ -39,31 +38,30 @@ impl Daemon {
     }
 
     /// Begins what was planned.
-    pub(crate) async fn kill(
+    pub(crate) fn kill(
         &self,
         plan: PlanId,
         patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
     ) -> Result<OperationId, Failure> {
-        self.ask(patience, async |context| {
-            self.client.kill(context, plan).await
-        })
-        .await
+        question!(self, patience, meanwhile, Kill { plan })
     }
 
     /// How a kill stands: when something newer than version `after` is known, or
     /// after a while. It is whole where it is over; before, it is the first page.
-    pub(crate) async fn follow_kill(
+    pub(crate) fn follow_kill(
         &self,
         operation: OperationId,
         after: Option<u64>,
         patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
     ) -> Result<KillReportPage, Failure> {
-        let mut whole = self.report_page(operation, after, 0, patience).await?;
+        let mut whole = self.report_page((operation, after, 0), patience, meanwhile)?;
         if !is_over(whole.report.stage) {
             return Ok(whole);
         }
         while let Some(start) = whole.next {
-            let page = self.report_page(operation, None, start, patience).await?;
+            let page = self.report_page((operation, None, start), patience, meanwhile)?;
             if page.report.version != whole.report.version {
                 return Err(Refusal::Expired.into());
             }
@@ -74,19 +72,22 @@ impl Daemon {
         Ok(whole)
     }
 
-    async fn report_page(
+    fn report_page(
         &self,
-        operation: OperationId,
-        after: Option<u64>,
-        start: u32,
+        (operation, after, start): (OperationId, Option<u64>, u32),
         patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
     ) -> Result<KillReportPage, Failure> {
-        self.ask(patience, async |context| {
-            self.client
-                .follow_kill(context, operation, after, start)
-                .await
-        })
-        .await
+        question!(
+            self,
+            patience,
+            meanwhile,
+            FollowKill {
+                operation,
+                after,
+                start
+            }
+        )
     }
 }
 

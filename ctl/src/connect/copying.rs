@@ -1,6 +1,6 @@
 //! The questions about the store as a whole: made smaller, copied.
 
-use super::daemon::Daemon;
+use super::daemon::{Daemon, question};
 use super::patience::Patience;
 use crate::exit::Failure;
 use gpukill_proto::audit::{Backup, CopyId, PruneReport};
@@ -17,35 +17,28 @@ pub(crate) enum Doing {
 
 impl Daemon {
     /// Deletes what is older, or says what that would be.
-    pub(crate) async fn prune(
+    pub(crate) fn prune(
         &self,
         before: Timestamp,
         doing: Doing,
         patience: Patience,
     ) -> Result<PruneReport, Failure> {
         let is_dry_run = doing == Doing::Saying;
-        self.ask(patience, async |context| {
-            self.client.prune(context, before, is_dry_run).await
-        })
-        .await
+        question!(self, patience, Prune { before, is_dry_run })
     }
 
     /// Has a copy of the store made.
-    pub(crate) async fn backup(&self, patience: Patience) -> Result<Backup, Failure> {
-        self.ask(patience, async |context| self.client.backup(context).await)
-            .await
+    pub(crate) fn backup(&self, patience: Patience) -> Result<Backup, Failure> {
+        question!(self, patience, Backup {})
     }
 
     /// A part of it.
-    pub(crate) async fn part_of_backup(
+    pub(crate) fn part_of_backup(
         &self,
         copy: CopyId,
         offset: u64,
         patience: Patience,
     ) -> Result<Vec<u8>, Failure> {
-        self.ask(patience, async |context| {
-            self.client.part_of_backup(context, copy, offset).await
-        })
-        .await
+        question!(self, patience, PartOfBackup { copy, offset })
     }
 }

@@ -1,6 +1,6 @@
-//! A connection to the daemon, and every question that is asked over it; what
-//! acts is in `acting`.
+//! A connection to the daemon, and the questions that only look.
 
+use super::meanwhile::{Meanwhile, Nothing, Waited, wait};
 use super::patience::{Backoff, Patience, Pause};
 use crate::exit::Failure;
 use crate::output::message::Messages;
@@ -11,15 +11,16 @@ use gpukill_proto::guard::GuardBrief;
 use gpukill_proto::holders::{DeviceLabel, Explanation, HoldersReport};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::Suspected;
-use gpukill_proto::service::{GpukillClient, SnapshotPage};
+use gpukill_proto::service::{GpukillRequest, GpukillResponse, SnapshotPage};
 use gpukill_proto::snapshot::{DeviceId, ProcessKey, Snapshot};
 use gpukill_proto::status::Status;
-use gpukill_proto::transport::{ConnectError, connect};
+use gpukill_proto::transport::{ConnectError, Connection, Wait, open};
 use gpukill_proto::units::Timestamp;
 use gpukill_proto::{PROTOCOL_VERSION, ProtocolVersion};
+use std::cell::RefCell;
+use std::io::{self, ErrorKind};
 use std::path::Path;
-use tarpc::client::RpcError;
-use tarpc::context::{self, Context};
+use std::time::Instant;
 
 /// A whole snapshot, what the guard says of who is in it, and who of them may be a rogue.
 #[derive(Debug)]
@@ -34,32 +35,48 @@ pub(crate) struct Sight {
 
 /// A connection to the daemon.
 pub(crate) struct Daemon {
-    pub(super) client: GpukillClient,
+    connection: RefCell<Connection>,
     pub(super) messages: Messages,
-    /// The wire that the daemon speaks: of our major version.
-    protocol: ProtocolVersion,
 }
+
+/// Asks one question of the service, and gives the answer to it.
+macro_rules! question {
+    ($daemon:expr, $patience:expr, $name:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        question!($daemon, $patience, &mut $crate::connect::Nothing, $name { $($field $(: $value)?),* })
+    };
+    ($daemon:expr, $patience:expr, $meanwhile:expr, $name:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        $daemon.ask(
+            $patience,
+            $meanwhile,
+            &gpukill_proto::service::GpukillRequest::$name { $($field $(: $value)?),* },
+            |response| match response {
+                gpukill_proto::service::GpukillResponse::$name(answer) => Some(answer),
+                _ => None,
+            },
+        )
+    };
+}
+pub(super) use question;
 
 impl Daemon {
     /// Connects, trying again while the daemon is busy.
-    pub(crate) async fn connect(
+    pub(crate) fn connect(
         socket: &Path,
         patience: Patience,
         messages: Messages,
+        meanwhile: &mut dyn Meanwhile,
     ) -> Result<Self, Failure> {
         messages.debug(|| format!("connecting to {}", socket.display()));
         let mut backoff = Backoff::new();
         loop {
-            let one_try = tokio::time::timeout_at(patience.until().into(), connect(socket)).await;
-            match one_try {
-                Ok(Ok((client, protocol))) => {
+            match one_try(socket, patience, meanwhile)? {
+                Ok(connection) => {
                     return Ok(Self {
-                        client,
+                        connection: RefCell::new(connection),
                         messages,
-                        protocol,
                     });
                 }
-                Ok(Err(ConnectError::Busy)) => match backoff.pause(patience).await {
+                Err(ConnectError::Busy) => match backoff.pause(patience, meanwhile)? {
                     Pause::Over(length) => {
                         messages.debug(|| format!("busy: tried again after {length:.0?}"));
                     }
@@ -67,26 +84,31 @@ impl Daemon {
                         return Err(Failure::Connect(socket.to_owned(), ConnectError::Busy));
                     }
                 },
-                Ok(Err(error)) => return Err(Failure::Connect(socket.to_owned(), error)),
-                Err(_) => {
-                    return Err(Failure::TimedOut {
-                        seconds: patience.seconds(),
-                    });
-                }
+                Err(error) => return Err(Failure::Connect(socket.to_owned(), error)),
             }
         }
     }
 
     /// A whole snapshot: the newest, or with `after` the first that is newer.
-    pub(crate) async fn snapshot(
+    pub(crate) fn snapshot(
         &self,
         after: Option<u64>,
         patience: Patience,
     ) -> Result<Sight, Failure> {
+        self.snapshot_while(after, patience, &mut Nothing)
+    }
+
+    /// The same, with something to do while it is waited for.
+    pub(crate) fn snapshot_while(
+        &self,
+        after: Option<u64>,
+        patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
+    ) -> Result<Sight, Failure> {
         // Between two pages the daemon may poll and let the snapshot go; five
         // times in a row means that it polls faster than it answers.
         for _ in 0..5 {
-            if let Some(sight) = self.pages(after, patience).await? {
+            if let Some(sight) = self.pages(after, patience, meanwhile)? {
                 return Ok(sight);
             }
             self.messages
@@ -96,30 +118,23 @@ impl Daemon {
     }
 
     /// All pages of one snapshot; `None` when the daemon let it go between two.
-    async fn pages(
+    fn pages(
         &self,
         after: Option<u64>,
         patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
     ) -> Result<Option<Sight>, Failure> {
         let SnapshotPage {
             mut snapshot,
             mut next,
             guard,
             suspected,
-        } = self
-            .ask(patience, async |context| {
-                self.client.snapshot(context, after).await
-            })
-            .await?;
+        } = question!(self, patience, meanwhile, Snapshot { after })?;
         let tick = snapshot.tick;
         while let Some(start) = next {
             self.messages
                 .debug(|| format!("asking for the processes from {start} on"));
-            let more = self
-                .ask(patience, async |context| {
-                    self.client.more_processes(context, tick, start).await
-                })
-                .await;
+            let more = question!(self, patience, meanwhile, MoreProcesses { tick, start });
             let page = match more {
                 Ok(page) if page.snapshot.tick == tick => page,
                 Ok(_) | Err(Failure::Refused(Refusal::Expired)) => return Ok(None),
@@ -141,7 +156,7 @@ impl Daemon {
 
     /// Who has a device open, or all devices: all pages of one answer, and when it
     /// was given.
-    pub(crate) async fn holders(
+    pub(crate) fn holders(
         &self,
         device: Option<DeviceId>,
         patience: Patience,
@@ -149,11 +164,14 @@ impl Daemon {
         let mut whole: Vec<HoldersReport> = Vec::new();
         let mut start = 0;
         loop {
-            let page = self
-                .ask(patience, async |context| {
-                    self.client.holders(context, device.clone(), start).await
-                })
-                .await?;
+            let page = question!(
+                self,
+                patience,
+                Holders {
+                    device: device.clone(),
+                    start
+                }
+            )?;
             for report in page.devices {
                 match whole.last_mut() {
                     Some(last) if last.device.id == report.device.id => {
@@ -178,115 +196,177 @@ impl Daemon {
     }
 
     /// All that is known of one process.
-    pub(crate) async fn explain(
-        &self,
-        pid: u32,
-        patience: Patience,
-    ) -> Result<Explanation, Failure> {
-        self.ask(patience, async |context| {
-            self.client.explain(context, pid).await
-        })
-        .await
+    pub(crate) fn explain(&self, pid: u32, patience: Patience) -> Result<Explanation, Failure> {
+        question!(self, patience, Explain { pid })
     }
 
     /// How the daemon stands.
-    pub(crate) async fn status(&self, patience: Patience) -> Result<Status, Failure> {
-        self.ask(patience, async |context| self.client.status(context).await)
-            .await
+    pub(crate) fn status(&self, patience: Patience) -> Result<Status, Failure> {
+        question!(self, patience, Status {})
     }
 
     /// One page of records.
-    pub(crate) async fn audit(
+    pub(crate) fn audit(
         &self,
         query: &AuditQuery,
         patience: Patience,
     ) -> Result<AuditPage, Failure> {
-        self.ask(patience, async |context| {
-            self.client.audit(context, query.clone()).await
-        })
-        .await
+        question!(
+            self,
+            patience,
+            Audit {
+                query: query.clone()
+            }
+        )
     }
 
     /// What a stretch of the past comes to.
-    pub(crate) async fn audit_summary(
+    pub(crate) fn audit_summary(
         &self,
         filter: &AuditFilter,
         patience: Patience,
     ) -> Result<AuditSummary, Failure> {
-        self.ask(patience, async |context| {
-            self.client.audit_summary(context, filter.clone()).await
-        })
-        .await
+        question!(
+            self,
+            patience,
+            AuditSummary {
+                filter: filter.clone()
+            }
+        )
     }
 
     /// One page of what was done.
-    pub(crate) async fn audit_actions(
+    pub(crate) fn audit_actions(
         &self,
         query: &ActionQuery,
         patience: Patience,
     ) -> Result<ActionPage, Failure> {
-        self.ask(patience, async |context| {
-            self.client.audit_actions(context, query.clone()).await
-        })
-        .await
+        question!(
+            self,
+            patience,
+            AuditActions {
+                query: query.clone()
+            }
+        )
     }
 
     /// Lets go of the NVIDIA driver; gives the end of it.
-    pub(crate) async fn quiesce(
-        &self,
-        seconds: u64,
-        patience: Patience,
-    ) -> Result<Timestamp, Failure> {
-        self.ask(patience, async |context| {
-            self.client.quiesce(context, seconds).await
-        })
-        .await
+    pub(crate) fn quiesce(&self, seconds: u64, patience: Patience) -> Result<Timestamp, Failure> {
+        question!(self, patience, Quiesce { seconds })
     }
 
     /// Reads the NVIDIA driver again.
-    pub(crate) async fn resume(&self, patience: Patience) -> Result<(), Failure> {
-        self.ask(patience, async |context| self.client.resume(context).await)
-            .await
+    pub(crate) fn resume(&self, patience: Patience) -> Result<(), Failure> {
+        question!(self, patience, Resume {})
     }
 
     /// Drops devices that are gone; gives those.
-    pub(crate) async fn forget_gpus(
+    pub(crate) fn forget_gpus(
         &self,
         gpu: &str,
         patience: Patience,
     ) -> Result<Vec<DeviceLabel>, Failure> {
-        self.ask(patience, async |context| {
-            self.client.forget_gpus(context, gpu.to_owned()).await
-        })
-        .await
+        question!(
+            self,
+            patience,
+            ForgetGpus {
+                gpu: gpu.to_owned()
+            }
+        )
     }
 
     /// Asks one question, again and again while the daemon is busy.
-    pub(super) async fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         patience: Patience,
-        question: impl AsyncFn(Context) -> Result<Result<T, Refusal>, RpcError>,
+        meanwhile: &mut dyn Meanwhile,
+        request: &GpukillRequest,
+        answer: fn(GpukillResponse) -> Option<Result<T, Refusal>>,
     ) -> Result<T, Failure> {
         let mut backoff = Backoff::new();
         loop {
-            let mut context = context::current();
-            context.deadline = patience.deadline_of_a_call();
-            match question(context).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(Refusal::Busy)) => match backoff.pause(patience).await {
+            match answer(self.exchange(patience, meanwhile, request)?) {
+                Some(Ok(answer)) => return Ok(answer),
+                Some(Err(Refusal::Busy)) => match backoff.pause(patience, meanwhile)? {
                     Pause::Over(length) => self
                         .messages
                         .debug(|| format!("busy: asking again after {length:.0?}")),
                     Pause::OutOfPatience => return Err(Refusal::Busy.into()),
                 },
-                Ok(Err(refusal)) => return Err(refusal.into()),
-                Err(error) => {
-                    let failure = broken(&error, patience);
-                    return Err(of_an_older_one(failure, self.protocol, PROTOCOL_VERSION));
-                }
+                Some(Err(refusal)) => return Err(refusal.into()),
+                None => return Err(Failure::Broken("it answers another question".into())),
             }
         }
     }
+
+    fn exchange(
+        &self,
+        patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
+        request: &GpukillRequest,
+    ) -> Result<GpukillResponse, Failure> {
+        let until = patience.deadline_of_a_call();
+        let deadline = until.saturating_duration_since(Instant::now());
+        let mut connection = self.connection.borrow_mut();
+        let answer = waiting(until, meanwhile, |wait| {
+            connection.ask(request, deadline, wait)
+        })?;
+        answer.map_err(|error| {
+            let failure = broken(&error, patience);
+            of_an_older_one(failure, connection.daemon(), PROTOCOL_VERSION)
+        })
+    }
+}
+
+/// Connects once.
+fn one_try(
+    socket: &Path,
+    patience: Patience,
+    meanwhile: &mut dyn Meanwhile,
+) -> Result<Result<Connection, ConnectError>, Failure> {
+    let until = patience.until();
+    let timed_out = || Failure::TimedOut {
+        seconds: patience.seconds(),
+    };
+    let stream = loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match open(socket, left) {
+            Ok(stream) => break stream,
+            // A signal.
+            Err(ConnectError::Io(error)) if error.kind() == ErrorKind::Interrupted => {
+                meanwhile.heed()?;
+            }
+            Err(ConnectError::Io(error)) if error.kind() == ErrorKind::WouldBlock => {
+                return Err(timed_out());
+            }
+            Err(error) => return Ok(Err(error)),
+        }
+    };
+    match waiting(until, meanwhile, |wait| Connection::enter(stream, wait))? {
+        Err(ConnectError::Io(error)) if error.kind() == ErrorKind::TimedOut => Err(timed_out()),
+        entered => Ok(entered),
+    }
+}
+
+/// Does what waits for a stream. Gives what is heeded meanwhile as the failure where that ends
+/// it, and `TimedOut` as its error where the time is over.
+fn waiting<T>(
+    until: Instant,
+    meanwhile: &mut dyn Meanwhile,
+    exchange: impl FnOnce(Wait<'_>) -> T,
+) -> Result<T, Failure> {
+    let mut ended = None;
+    let done = exchange(
+        &mut |stream, ready| match wait(Some((stream, ready)), until, meanwhile) {
+            Ok(Waited::Ready) => Ok(()),
+            Ok(Waited::Over) => Err(ErrorKind::TimedOut.into()),
+            Err(failure) => {
+                ended = Some(failure);
+                Err(ErrorKind::Interrupted.into())
+            }
+        },
+    );
+    ended.map_or(Ok(done), Err)
 }
 
 /// A daemon of an older minor version hangs up at a call that it does not know.
@@ -297,25 +377,16 @@ fn of_an_older_one(failure: Failure, daemon: ProtocolVersion, ours: ProtocolVers
     }
 }
 
-fn broken(error: &RpcError, patience: Patience) -> Failure {
-    match error {
-        RpcError::DeadlineExceeded => Failure::TimedOut {
+fn broken(error: &io::Error, patience: Patience) -> Failure {
+    match error.kind() {
+        ErrorKind::TimedOut => Failure::TimedOut {
             seconds: patience.seconds(),
         },
-        RpcError::Shutdown => Failure::Broken("it went away".into()),
-        RpcError::Channel(why) => Failure::Broken(root_cause(why)),
-        RpcError::Send(why) => Failure::Broken(root_cause(why.as_ref())),
-        RpcError::Server(why) => Failure::Broken(why.to_string()),
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+            Failure::Broken("it went away".into())
+        }
+        _ => Failure::Broken(error.to_string()),
     }
-}
-
-/// tarpc wraps what happened in several sentences that say nothing.
-fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! How long to wait, and how long between two tries.
 
+use super::meanwhile::{Meanwhile, wait};
+use crate::exit::Failure;
 use gpukill_proto::transport::MAX_DEADLINE;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
@@ -56,14 +58,21 @@ impl Backoff {
     }
 
     /// Pauses, unless that would outlast the patience.
-    pub(crate) async fn pause(&mut self, patience: Patience) -> Pause {
+    ///
+    /// # Errors
+    /// What is heeded meanwhile may end it.
+    pub(crate) fn pause(
+        &mut self,
+        patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
+    ) -> Result<Pause, Failure> {
         let length = jittered(self.next, RandomState::new().build_hasher().finish());
         self.next = (self.next * 2).min(Self::LONGEST);
         if Instant::now() + length >= patience.until() {
-            return Pause::OutOfPatience;
+            return Ok(Pause::OutOfPatience);
         }
-        tokio::time::sleep(length).await;
-        Pause::Over(length)
+        wait(None, Instant::now() + length, meanwhile)?;
+        Ok(Pause::Over(length))
     }
 }
 

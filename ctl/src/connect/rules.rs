@@ -1,7 +1,7 @@
 //! The rules of either kind as they are written, and their changes.
 
 use super::Doing;
-use super::daemon::Daemon;
+use super::daemon::{Daemon, question};
 use super::patience::Patience;
 use crate::exit::Failure;
 use gpukill_proto::guard::edit::GuardEdit;
@@ -37,7 +37,7 @@ pub(crate) enum Change<'a> {
 
 impl Daemon {
     /// The rules as they are written: where, what names them, and their text.
-    pub(crate) async fn rules(
+    pub(crate) fn rules(
         &self,
         of: RulesOf,
         patience: Patience,
@@ -50,12 +50,10 @@ impl Daemon {
                 file,
                 revision,
                 part,
-            } = self
-                .ask(patience, async |context| match of {
-                    RulesOf::Guard => self.client.rules_text(context, offset).await,
-                    RulesOf::Rogues => self.client.rogue_text(context, offset).await,
-                })
-                .await?;
+            } = match of {
+                RulesOf::Guard => question!(self, patience, RulesText { offset })?,
+                RulesOf::Rogues => question!(self, patience, RogueText { offset })?,
+            };
             let is_same = first.as_ref().is_none_or(|(_, before)| *before == revision);
             if !is_same {
                 // Somebody changed them meanwhile: a mixture is nobody's rules.
@@ -79,25 +77,29 @@ impl Daemon {
     }
 
     /// Offers rules of one's own.
-    pub(crate) async fn offer_rules(&self, text: &str, patience: Patience) -> Result<(), Failure> {
+    pub(crate) fn offer_rules(&self, text: &str, patience: Patience) -> Result<(), Failure> {
         let mut offset = 0;
         let nothing: &[u8] = &[];
         // Rules that say nothing are rules: the built-in defaults.
         let first = text.is_empty().then_some(nothing);
         let parts = text.as_bytes().chunks(LONGEST_PART);
         for part in first.into_iter().chain(parts) {
-            self.ask(patience, async |context| {
-                let part = part.to_vec();
-                self.client.offer_rules(context, offset, part).await
-            })
-            .await?;
+            let part_of_it = part.to_vec();
+            question!(
+                self,
+                patience,
+                OfferRules {
+                    offset,
+                    part: part_of_it
+                }
+            )?;
             offset += part.len() as u64;
         }
         Ok(())
     }
 
     /// Changes rules, or says what that would change.
-    pub(crate) async fn edit_rules(
+    pub(crate) fn edit_rules(
         &self,
         change: Change<'_>,
         expected: Option<&RulesRevision>,
@@ -105,19 +107,32 @@ impl Daemon {
         patience: Patience,
     ) -> Result<EditReport, Failure> {
         let is_dry_run = doing == Doing::Saying;
-        self.ask(patience, async |context| {
-            let (client, expected) = (&self.client, expected.cloned());
-            match change {
-                Change::Guard(edit) => {
-                    let edit = edit.cloned();
-                    client.edit_rules(context, edit, expected, is_dry_run).await
-                }
-                Change::Rogues(edit) => {
-                    let edit = edit.cloned();
-                    client.edit_rogue(context, edit, expected, is_dry_run).await
-                }
+        let expected = expected.cloned();
+        match change {
+            Change::Guard(edit) => {
+                let edit = edit.cloned();
+                question!(
+                    self,
+                    patience,
+                    EditRules {
+                        edit,
+                        expected,
+                        is_dry_run
+                    }
+                )
             }
-        })
-        .await
+            Change::Rogues(edit) => {
+                let edit = edit.cloned();
+                question!(
+                    self,
+                    patience,
+                    EditRogue {
+                        edit,
+                        expected,
+                        is_dry_run
+                    }
+                )
+            }
+        }
     }
 }

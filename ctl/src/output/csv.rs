@@ -168,7 +168,7 @@ fn rows(
 }
 
 /// A value as one text.
-pub(super) fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::Bool(truth) => truth.to_string(),

@@ -3,7 +3,7 @@
 
 pub(crate) mod partial;
 
-mod columns;
+mod parquet;
 
 use super::csv::{self, Header};
 use super::line::Line;
@@ -13,11 +13,11 @@ use super::{json, print};
 use crate::args::ExportFormat;
 use crate::exit::Failure;
 use crate::settings::Settings;
-use columns::Columns;
 use gpukill_proto::audit::AuditRecord;
 use gpukill_proto::document::AuditDocument;
 use gpukill_proto::text::visible;
 use gpukill_proto::units::{Bytes, Timestamp};
+use parquet::Writer;
 use partial::Partial;
 use std::path::Path;
 
@@ -39,7 +39,7 @@ pub(crate) struct Exported {
 enum Form {
     Csv(Target),
     Jsonl(Target),
-    Parquet(Box<Columns>, Partial),
+    Parquet(Writer, Partial),
 }
 
 impl Exported {
@@ -52,7 +52,7 @@ impl Exported {
             }
             (ExportFormat::Jsonl, target) => Form::Jsonl(target),
             (ExportFormat::Parquet, Target::File(file)) => {
-                Form::Parquet(Box::new(Columns::begin(file.handle()?)?), file)
+                Form::Parquet(Writer::begin(file.handle()?)?, file)
             }
             (ExportFormat::Parquet, Target::Stdout) => {
                 return Err(Failure::Usage("parquet needs a file".into()));
@@ -63,16 +63,19 @@ impl Exported {
 
     /// Takes the next page.
     pub(crate) fn add(&mut self, records: &[AuditRecord]) -> Result<(), Failure> {
-        let documents: Vec<_> = records.iter().map(AuditDocument::from).collect();
+        let documents = || records.iter().map(AuditDocument::from);
         match &mut self.form {
-            Form::Csv(target) => target.write(&csv::records(&documents, Header::Printed)?)?,
+            Form::Csv(target) => {
+                let documents: Vec<_> = documents().collect();
+                target.write(&csv::records(&documents, Header::Printed)?)?;
+            }
             Form::Jsonl(target) => {
-                let lines = documents.iter().map(json::on_one_line);
+                let lines = documents().map(|document| json::on_one_line(&document));
                 target.write(&lines.collect::<Result<String, _>>()?)?;
             }
-            Form::Parquet(columns, _) => {
-                for (record, document) in records.iter().zip(&documents) {
-                    columns.add(record.at, document)?;
+            Form::Parquet(writer, _) => {
+                for record in records {
+                    writer.add(record)?;
                 }
             }
         }
@@ -92,8 +95,8 @@ impl Exported {
                 Target::Stdout => {}
                 Target::File(file) => file.finish()?,
             },
-            Form::Parquet(columns, file) => {
-                columns.finish()?;
+            Form::Parquet(writer, file) => {
+                writer.finish()?;
                 file.finish()?;
             }
         }

@@ -26,24 +26,10 @@ pub type ServerTransport<S> = tokio_serde::Framed<
     Bincode<ClientMessage<GpukillRequest>, Response<GpukillResponse>>,
 >;
 
-/// What a client reads and what it writes.
-pub type ClientTransport<S> = tokio_serde::Framed<
-    Framed<S, Frames>,
-    Response<GpukillResponse>,
-    ClientMessage<GpukillRequest>,
-    Bincode<Response<GpukillResponse>, ClientMessage<GpukillRequest>>,
->;
-
 /// The daemon's side of a connection whose prefaces are exchanged.
 pub fn server<S: AsyncRead + AsyncWrite>(stream: S) -> ServerTransport<S> {
     let frames = Framed::new(stream, Frames::new(MAX_REQUEST, MAX_RESPONSE));
-    tokio_serde::Framed::new(frames, Bincode(Direction::Requests, PhantomData))
-}
-
-/// The client's side of a connection whose prefaces are exchanged.
-pub fn client<S: AsyncRead + AsyncWrite>(stream: S) -> ClientTransport<S> {
-    let frames = Framed::new(stream, Frames::new(MAX_RESPONSE, MAX_REQUEST));
-    tokio_serde::Framed::new(frames, Bincode(Direction::Responses, PhantomData))
+    tokio_serde::Framed::new(frames, Bincode(PhantomData))
 }
 
 /// Encodes a value as it travels: variable-length integers, little-endian.
@@ -60,6 +46,22 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, bincode::Error> {
 /// When the bytes are not exactly one such value.
 pub fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, bincode::Error> {
     bincode::DefaultOptions::new().deserialize(bytes)
+}
+
+/// Encodes a request as a tarpc client writes it, without a trace.
+///
+/// # Errors
+/// When it holds something bincode has no form for.
+pub fn encode_request(
+    id: u64,
+    deadline: Duration,
+    request: &GpukillRequest,
+) -> io::Result<Vec<u8>> {
+    // `ClientMessage::Request`: the deadline, the ids of a trace and that it is not
+    // sampled, the request's id.
+    let (is_request, trace, span, unsampled) = (0_u32, [0_u8; 16], 0_u64, 1_u32);
+    let message = (is_request, deadline, trace, span, unsampled, id, request);
+    encode(&message).map_err(invalid)
 }
 
 /// Decodes a request as the daemon does, refusing a deadline that is too far.
@@ -139,14 +141,8 @@ impl Encoder<Bytes> for Frames {
     }
 }
 
-/// The contents of frames.
-pub struct Bincode<Item, SinkItem>(Direction, PhantomData<fn() -> (Item, SinkItem)>);
-
-#[derive(Clone, Copy)]
-enum Direction {
-    Requests,
-    Responses,
-}
+/// The contents of frames: requests in, answers out.
+pub struct Bincode<Item, SinkItem>(PhantomData<fn() -> (Item, SinkItem)>);
 
 impl<Item: for<'a> Deserialize<'a>, SinkItem> tokio_serde::Deserializer<Item>
     for Bincode<Item, SinkItem>
@@ -154,10 +150,7 @@ impl<Item: for<'a> Deserialize<'a>, SinkItem> tokio_serde::Deserializer<Item>
     type Error = io::Error;
 
     fn deserialize(self: Pin<&mut Self>, frame: &BytesMut) -> io::Result<Item> {
-        match self.0 {
-            Direction::Requests => check_deadline(frame)?,
-            Direction::Responses => {}
-        }
+        check_deadline(frame)?;
         decode(frame).map_err(invalid)
     }
 }

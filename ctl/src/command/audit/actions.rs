@@ -14,7 +14,7 @@ use gpukill_proto::snapshot::DeviceId;
 use std::collections::BTreeMap;
 
 /// Asks page by page and prints.
-pub(super) async fn run(
+pub(super) fn run(
     wanted: &Actions,
     settings: &Settings,
     messages: Messages,
@@ -22,14 +22,14 @@ pub(super) async fn run(
     let span = span(&wanted.period, DEFAULT_HOURS_OF_A_WEEK, now()).map_err(Failure::Usage)?;
     let narrowing = [&wanted.user, &wanted.kind, &wanted.gpu];
     let is_narrowed = narrowing.iter().any(|it| it.is_some());
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
     let look = Look::of_stdout(settings);
     let mut records = Records::<Acted>::begin(settings.output_format, span, look);
-    let outcome = pages(&daemon, wanted, span, settings, &mut records).await;
+    let outcome = pages(&daemon, wanted, span, settings, &mut records);
     end(records, outcome, is_narrowed, "entry", messages)
 }
 
-async fn pages(
+fn pages(
     daemon: &Daemon,
     wanted: &Actions,
     span: Span,
@@ -49,13 +49,11 @@ async fn pages(
             before,
             limit: left.of_a_page(),
         };
-        let page = daemon
-            .audit_actions(&query, Patience::lasting(settings.timeout))
-            .await?;
+        let page = daemon.audit_actions(&query, Patience::lasting(settings.timeout))?;
         left.take(page.records.len());
         let names_some = page.records.iter().any(|it| it.device.is_some());
         if indices.is_none() && names_some && settings.output_format == Format::Table {
-            indices = Some(numbered(daemon, settings).await);
+            indices = Some(numbered(daemon, settings));
         }
         let acted = page.records.into_iter().map(|record| {
             let known = indices.iter().flatten();
@@ -72,12 +70,9 @@ async fn pages(
 }
 
 /// How the devices are numbered now. Where that is not told their names stay.
-async fn numbered(daemon: &Daemon, settings: &Settings) -> BTreeMap<DeviceId, u32> {
+fn numbered(daemon: &Daemon, settings: &Settings) -> BTreeMap<DeviceId, u32> {
     let sight = daemon.snapshot(None, Patience::lasting(settings.timeout));
-    let devices = sight
-        .await
-        .map(|it| it.snapshot.devices)
-        .unwrap_or_default();
+    let devices = sight.map(|it| it.snapshot.devices).unwrap_or_default();
     let numbered = devices.into_iter().map(|it| (it.id, it.index));
     numbered.collect()
 }

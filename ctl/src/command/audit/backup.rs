@@ -20,7 +20,7 @@ const COPYING: Duration = Duration::from_secs(110);
 const MODE: u32 = 0o600;
 
 /// Fetches it, whole or not at all.
-pub(super) async fn run(
+pub(super) fn run(
     wanted: &Backup,
     settings: &Settings,
     messages: Messages,
@@ -30,14 +30,14 @@ pub(super) async fn run(
         return Err(Failure::Usage("a backup needs a file: - is none".into()));
     }
     let mut file = Partial::create(&wanted.file, IfThere::with(wanted.force), MODE)?;
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
     let mut line = Passing::on_stderr(settings);
     let patience = Patience::lasting(settings.timeout.max(COPYING));
-    let copy = daemon.backup(patience).await?;
+    let copy = daemon.backup(patience)?;
     let mut offset = 0;
     while offset < copy.bytes {
         let patience = Patience::lasting(settings.timeout);
-        let part = daemon.part_of_backup(copy.id, offset, patience).await?;
+        let part = daemon.part_of_backup(copy.id, offset, patience)?;
         let left = copy.bytes - offset;
         let length = part.len() as u64;
         if part.is_empty() || part.len() > LONGEST_PART || length > left {

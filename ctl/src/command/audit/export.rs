@@ -18,7 +18,7 @@ use std::path::Path;
 const MODE: u32 = 0o666;
 
 /// Exports.
-pub(super) async fn run(
+pub(super) fn run(
     wanted: &Export,
     settings: &Settings,
     messages: Messages,
@@ -34,10 +34,10 @@ pub(super) async fn run(
         Target::File(Partial::create(&wanted.file, if_there, MODE)?)
     };
     let mut records = Exported::begin(format, target)?;
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
     // Between records on the same terminal it would be in the way.
     let line = Passing::on_stderr(settings).filter(|_| !is_to_stdout);
-    pages(&daemon, &filter, settings, &mut records, line).await?;
+    pages(&daemon, &filter, settings, &mut records, line)?;
     if records.count() == 0 && !wanted.which.typed().is_empty() {
         return Err(Failure::NoMatch("no record matches".into()));
     }
@@ -64,7 +64,7 @@ fn form(wanted: &Export) -> Result<ExportFormat, String> {
     }
 }
 
-async fn pages(
+fn pages(
     daemon: &Daemon,
     filter: &AuditFilter,
     settings: &Settings,
@@ -79,7 +79,7 @@ async fn pages(
             limit: PAGE,
         };
         let patience = Patience::lasting(settings.timeout);
-        let page = daemon.audit(&query, patience).await?;
+        let page = daemon.audit(&query, patience)?;
         records.add(&page.records)?;
         if let (Some(line), Some(last)) = (&mut line, page.records.last()) {
             line.say(reached(records.count(), last.at, settings));

@@ -21,15 +21,15 @@ use std::time::Duration;
 const DELETING: Duration = Duration::from_secs(110);
 
 /// Does it, or says why not.
-pub(super) async fn run(
+pub(super) fn run(
     wanted: &Prune,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let before = moment::parse(&wanted.before, now(), &Local).map_err(Failure::Usage)?;
     let patience = || Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience(), messages).await?;
-    let planned = daemon.prune(before, Doing::Saying, patience()).await?;
+    let daemon = connect(settings, patience(), messages)?;
+    let planned = daemon.prune(before, Doing::Saying, patience())?;
     if wanted.dry_run {
         show(&planned, before, Tense::Would, settings)?;
         return Ok(Exit::Done);
@@ -44,10 +44,10 @@ pub(super) async fn run(
         // The daemon hangs up on who is silent, and a person may take their time.
         drop(daemon);
         ask(&planned, before, settings, messages)?;
-        connect(settings, patience(), messages).await?
+        connect(settings, patience(), messages)?
     };
     let patience = Patience::lasting(settings.timeout.max(DELETING));
-    let report = daemon.prune(before, Doing::Doing, patience).await?;
+    let report = daemon.prune(before, Doing::Doing, patience)?;
     show(&report, before, Tense::Done, settings)?;
     Ok(Exit::Done)
 }

@@ -21,11 +21,7 @@ use gpukill_proto::units::Timestamp;
 const WEEKS_BEFORE: u64 = 7;
 
 /// Asks and prints.
-pub(super) async fn run(
-    audit: &Audit,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
+pub(super) fn run(audit: &Audit, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
     refuse_rows(audit)?;
     let span = if audit.weekly && audit.period.hours.is_none() {
         let from = |until| monday(until, WEEKS_BEFORE, now(), &Local);
@@ -36,8 +32,8 @@ pub(super) async fn run(
     let span = span.map_err(Failure::Usage)?;
     let filter = filter(&audit.which, span)?;
     let patience = Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience, messages).await?;
-    let summary = daemon.audit_summary(&filter, patience).await?;
+    let daemon = connect(settings, patience, messages)?;
+    let summary = daemon.audit_summary(&filter, patience)?;
     let has_none = has_none(audit, &summary);
     if !has_none || settings.output_format != Format::Table {
         show(audit, &summary, span, settings)?;

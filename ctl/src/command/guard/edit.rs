@@ -21,31 +21,29 @@ use gpukill_proto::guard::{GuardMode, GuardReport, OpenViolation, ViolationPage,
 use gpukill_proto::units::Timestamp;
 
 /// Makes one edit, or says what it would change.
-pub(super) async fn run(
+pub(super) fn run(
     asked: GuardEdit,
     how: &Edit,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
     let doing = if how.dry_run {
         Doing::Saying
     } else {
         Doing::Doing
     };
     let patience = Patience::lasting(settings.timeout);
-    let before = daemon.status(patience).await?.guard;
-    let held = daemon.rules(RulesOf::Guard, patience).await;
-    let report = daemon
-        .edit_rules(Change::Guard(Some(&asked)), None, doing, patience)
-        .await?;
+    let before = daemon.status(patience)?.guard;
+    let held = daemon.rules(RulesOf::Guard, patience);
+    let report = daemon.edit_rules(Change::Guard(Some(&asked)), None, doing, patience)?;
     let look = Look::of_stdout(settings);
     let turn = match &held {
         Ok((_, _, held)) if is_of_mode(&asked, held, before.mode) => {
-            turn(&asked, (&before, held), &daemon, patience).await
+            turn(&asked, (&before, held), &daemon, patience)
         }
         Ok((_, _, held)) if !is_nothing(&report) => {
-            edited((&asked, held), &before, &daemon, (settings, messages)).await
+            edited((&asked, held), &before, &daemon, (settings, messages))
         }
         Ok(_) => None,
         // The edit is made all the same.
@@ -63,7 +61,7 @@ pub(super) async fn run(
     for warning in &report.warnings {
         messages.warn(warning);
     }
-    for warning in here::about_edit(&asked, &daemon, patience).await {
+    for warning in here::about_edit(&asked, &daemon, patience) {
         messages.warn(&without_its_line(warning).to_string());
     }
     Ok(Exit::Done)
@@ -85,7 +83,7 @@ fn is_of_mode(asked: &GuardEdit, held: &str, before: GuardMode) -> bool {
 }
 
 /// What such an edit comes to; `None` where that cannot be told: it is made all the same.
-async fn turn(
+fn turn(
     asked: &GuardEdit,
     (before, held): (&GuardReport, &str),
     daemon: &Daemon,
@@ -111,7 +109,7 @@ async fn turn(
     let now = now();
     let book = Rulebook::of(rules);
     // What a dry run counts as ended goes on, and is among these.
-    let open = standing(daemon, now, patience).await.map(|page| {
+    let open = standing(daemon, now, patience).map(|page| {
         let open = page.open.into_iter();
         let open = open.filter(|open| was == Was::Same || open.not_broken_since.is_none());
         let open = open.map(|open| {
@@ -126,7 +124,7 @@ async fn turn(
 
 /// Who is affected by an edit other than one of the mode: those who now break a rule that
 /// it changes, or that applies to them by it.
-pub(super) async fn edited(
+pub(super) fn edited(
     (asked, held): (&GuardEdit, &str),
     before: &GuardReport,
     daemon: &Daemon,
@@ -149,13 +147,13 @@ pub(super) async fn edited(
         return (before.mode != mode).then_some(Turn { mode, was, open });
     }
     let books = (&Rulebook::of(held), &Rulebook::of(rules));
-    let open = affected(&text, books, before, daemon, (settings, messages)).await;
+    let open = affected(&text, books, before, daemon, (settings, messages));
     let open = open.map_err(|why| why.to_string());
     Some(Turn { mode, was, open })
 }
 
 /// The violations by the rules of this text that `held`, the rules of before, did not have.
-async fn affected(
+fn affected(
     text: &str,
     (held, book): (&Rulebook, &Rulebook),
     before: &GuardReport,
@@ -163,8 +161,8 @@ async fn affected(
     (settings, messages): (&Settings, Messages),
 ) -> Result<Vec<(OpenViolation, Comes)>, Failure> {
     let now = now();
-    let open = replay::open_now(text, daemon, settings, messages).await?;
-    let page = standing(daemon, now, Patience::lasting(settings.timeout)).await?;
+    let open = replay::open_now(text, daemon, settings, messages)?;
+    let page = standing(daemon, now, Patience::lasting(settings.timeout))?;
     let goes_on = |open: &OpenViolation| {
         let mut known = page.open.iter();
         let is_known = known.any(|it| (&it.rule, &it.subject) == (&open.rule, &open.subject));
@@ -187,11 +185,7 @@ async fn affected(
 }
 
 /// The violations that go on.
-async fn standing(
-    daemon: &Daemon,
-    now: Timestamp,
-    patience: Patience,
-) -> Result<ViolationPage, Failure> {
+fn standing(daemon: &Daemon, now: Timestamp, patience: Patience) -> Result<ViolationPage, Failure> {
     let query = ViolationQuery {
         since: now,
         until: now.plus_seconds(1),
@@ -199,5 +193,5 @@ async fn standing(
         before: None,
         limit: 1,
     };
-    daemon.violations(&query, patience).await
+    daemon.violations(&query, patience)
 }

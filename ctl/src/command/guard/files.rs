@@ -19,7 +19,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Every mistake in a file, and what of it can never hold.
-pub(super) async fn check(
+pub(super) fn check(
     wanted: &CheckRules,
     settings: &Settings,
     messages: Messages,
@@ -29,27 +29,26 @@ pub(super) async fn check(
         wanted,
         settings,
         messages,
-        async |text: &str| {
+        |text: &str| {
             // It was read without a mistake.
             let rules = read::read(text).unwrap_or_default();
-            let here = about_this_box(&rules, settings, messages).await;
+            let here = about_this_box(&rules, settings, messages);
             Checked {
                 comes_to: of_guard(&rules),
                 odd: warnings(&rules).into_iter().chain(here).collect(),
             }
         },
     )
-    .await
 }
 
 /// What means nothing here: where a daemon answers, also which GPUs this box has not got.
 /// A file is checked without one too.
-async fn about_this_box(rules: &Rules, settings: &Settings, messages: Messages) -> Vec<Warning> {
+fn about_this_box(rules: &Rules, settings: &Settings, messages: Messages) -> Vec<Warning> {
     /// A daemon that is there answers at once, and one that is not is not waited for.
     const PATIENCE: Duration = Duration::from_secs(1);
     let patience = Patience::lasting(settings.timeout.min(PATIENCE));
-    match connect(settings, patience, messages).await {
-        Ok(daemon) => here::about_all(rules, &daemon, patience).await,
+    match connect(settings, patience, messages) {
+        Ok(daemon) => here::about_all(rules, &daemon, patience),
         Err(_) => here::about_users(rules),
     }
 }
@@ -67,16 +66,16 @@ pub(super) fn read(
 }
 
 /// Writes the rules as they are written, in one of the forms.
-pub(super) async fn export(
+pub(super) fn export(
     wanted: &ExportRules,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
-    rules::export(RulesOf::Guard, GUARD, wanted, settings, messages).await
+    rules::export(RulesOf::Guard, GUARD, wanted, settings, messages)
 }
 
 /// Puts the rules of a file in the place of all, after it was shown what changes.
-pub(super) async fn import(
+pub(super) fn import(
     wanted: &ImportRules,
     settings: &Settings,
     messages: Messages,
@@ -91,7 +90,6 @@ pub(super) async fn import(
         messages,
         &on_this_box,
     )
-    .await
 }
 
 /// What rules of the guard come to on this box.
@@ -101,17 +99,17 @@ struct GuardRules<'a> {
 }
 
 impl OnThisBox for GuardRules<'_> {
-    async fn warnings(&self, text: &str, daemon: &Daemon, patience: Patience) -> Vec<Warning> {
+    fn warnings(&self, text: &str, daemon: &Daemon, patience: Patience) -> Vec<Warning> {
         // The daemon has read them without a mistake.
         match read::read(text) {
-            Ok(rules) => here::about_all(&rules, daemon, patience).await,
+            Ok(rules) => here::about_all(&rules, daemon, patience),
             Err(_) => Vec::new(),
         }
     }
 
-    async fn affected(&self, text: &str, daemon: &Daemon, patience: Patience) -> Option<Turn> {
-        let (_, _, held) = daemon.rules(RulesOf::Guard, patience).await.ok()?;
-        let before = daemon.status(patience).await.ok()?.guard;
+    fn affected(&self, text: &str, daemon: &Daemon, patience: Patience) -> Option<Turn> {
+        let (_, _, held) = daemon.rules(RulesOf::Guard, patience).ok()?;
+        let before = daemon.status(patience).ok()?.guard;
         let asked = GuardEdit::Replace(text.to_owned());
         edited(
             (&asked, &held),
@@ -119,7 +117,6 @@ impl OnThisBox for GuardRules<'_> {
             daemon,
             (self.settings, self.messages),
         )
-        .await
     }
 }
 

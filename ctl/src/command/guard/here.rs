@@ -16,20 +16,16 @@ pub(super) fn about_users(rules: &Rules) -> Vec<Warning> {
 }
 
 /// The same, and what is about GPUs that it does not have.
-pub(super) async fn about_all(rules: &Rules, daemon: &Daemon, patience: Patience) -> Vec<Warning> {
+pub(super) fn about_all(rules: &Rules, daemon: &Daemon, patience: Patience) -> Vec<Warning> {
     // Warnings are not worth an error.
-    let sight = daemon.snapshot(None, patience).await.ok();
+    let sight = daemon.snapshot(None, patience).ok();
     let devices = sight.iter().flat_map(|sight| &sight.snapshot.devices);
     let devices: Vec<DeviceName<'_>> = devices.map(DeviceName::from).collect();
     about(rules, &devices)
 }
 
 /// The same of one edit, without what else the rules say.
-pub(super) async fn about_edit(
-    asked: &GuardEdit,
-    daemon: &Daemon,
-    patience: Patience,
-) -> Vec<Warning> {
+pub(super) fn about_edit(asked: &GuardEdit, daemon: &Daemon, patience: Patience) -> Vec<Warning> {
     let new = match asked {
         GuardEdit::SetPolicy { .. } | GuardEdit::SetKey { .. } | GuardEdit::Replace(_) => {
             edit("", asked)
@@ -40,7 +36,7 @@ pub(super) async fn about_edit(
     };
     // What is no policy alone was one with what is there already.
     match new.map(|text| read(&text)) {
-        Ok(Ok(rules)) => about_all(&rules, daemon, patience).await,
+        Ok(Ok(rules)) => about_all(&rules, daemon, patience),
         Ok(Err(_)) | Err(_) => Vec::new(),
     }
 }

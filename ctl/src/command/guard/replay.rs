@@ -2,7 +2,7 @@
 
 use super::{connect, files, now};
 use crate::args::{ReplayRules, TestRules};
-use crate::connect::{Daemon, Patience, RulesOf};
+use crate::connect::{Daemon, Meanwhile, Patience, RulesOf};
 use crate::exit::{Exit, Failure};
 use crate::moment;
 use crate::output::guard::Spared;
@@ -37,7 +37,7 @@ const TESTED: i64 = 24 * 3_600;
 const BEFORE: i64 = 3_600;
 
 /// Replays and prints.
-pub(super) async fn run(
+pub(super) fn run(
     wanted: &ReplayRules,
     settings: &Settings,
     messages: Messages,
@@ -51,7 +51,7 @@ pub(super) async fn run(
     let text = text
         .map(|file| files::read(file, None, messages))
         .transpose()?;
-    let (report, spared) = replay(text.as_deref(), span, settings, messages).await?;
+    let (report, spared) = replay(text.as_deref(), span, settings, messages)?;
     let name = named(wanted.rules.as_deref());
     show(&report, settings, |look| {
         guard::replay(&report, &name, &spared, look)
@@ -59,7 +59,7 @@ pub(super) async fn run(
 }
 
 /// The same up to now, of which only what goes on is told.
-pub(super) async fn test(
+pub(super) fn test(
     wanted: &TestRules,
     settings: &Settings,
     messages: Messages,
@@ -73,15 +73,13 @@ pub(super) async fn test(
         Some(text) => (judged(text), acts(text)),
         None => {
             let patience = Patience::lasting(settings.timeout);
-            let daemon = connect(settings, patience, messages).await?;
-            let (_, _, text) = daemon
-                .rules(RulesOf::Guard, Patience::lasting(settings.timeout))
-                .await?;
+            let daemon = connect(settings, patience, messages)?;
+            let (_, _, text) = daemon.rules(RulesOf::Guard, Patience::lasting(settings.timeout))?;
             (judged(&text), acts(&text))
         }
     };
     let span = (now.plus_seconds(-judged), now);
-    let (report, spared) = replay(text.as_deref(), span, settings, messages).await?;
+    let (report, spared) = replay(text.as_deref(), span, settings, messages)?;
     show(&report, settings, |look| {
         guard::tested(&report, (&spared, mode), now, look)
     })
@@ -91,7 +89,7 @@ pub(super) async fn test(
 ///
 /// # Errors
 /// Why they cannot be found out.
-pub(super) async fn open_now(
+pub(super) fn open_now(
     text: &str,
     daemon: &Daemon,
     settings: &Settings,
@@ -99,13 +97,13 @@ pub(super) async fn open_now(
 ) -> Result<Vec<OpenViolation>, Failure> {
     let now = now();
     let patience = Patience::lasting(settings.timeout);
-    let rules = offered(daemon, Some(text), settings).await?;
+    let rules = offered(daemon, Some(text), settings)?;
     let request = ReplayRequest {
         rules,
         since: now.plus_seconds(-judged(text)),
         until: now,
     };
-    let replayed = patiently(daemon.replay_rules(&request, patience), messages).await;
+    let replayed = daemon.replay_rules(&request, patience, &mut Patiently::new(messages));
     replayed.map(|report| report.open)
 }
 
@@ -139,7 +137,7 @@ fn show(
     Ok(Exit::Done)
 }
 
-async fn replay(
+fn replay(
     text: Option<&str>,
     (since, until): (Timestamp, Timestamp),
     settings: &Settings,
@@ -152,34 +150,49 @@ async fn replay(
         )));
     }
     let patience = || Patience::lasting(settings.timeout.max(REPLAYING));
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
-    let rules = offered(&daemon, text, settings).await?;
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
+    let rules = offered(&daemon, text, settings)?;
     let request = ReplayRequest {
         rules,
         since,
         until,
     };
-    let report = patiently(daemon.replay_rules(&request, patience()), messages).await?;
+    let report = daemon.replay_rules(&request, patience(), &mut Patiently::new(messages))?;
     let text = match text {
         Some(text) => text.to_owned(),
         None => {
-            let (_, _, text) = daemon
-                .rules(RulesOf::Guard, Patience::lasting(settings.timeout))
-                .await?;
+            let (_, _, text) = daemon.rules(RulesOf::Guard, Patience::lasting(settings.timeout))?;
             text
         }
     };
     Ok(with_own_policies(report, &text))
 }
 
-/// Says what is waited for where that takes long.
-async fn patiently<T>(replaying: impl Future<Output = T>, messages: Messages) -> T {
-    let mut replaying = std::pin::pin!(replaying);
-    tokio::select! {
-        replayed = &mut replaying => return replayed,
-        () = tokio::time::sleep(QUIET) => messages.wait("reading the history, this may take a minute"),
+/// Says once what is waited for where that takes long.
+struct Patiently {
+    messages: Messages,
+    is_said: bool,
+}
+
+impl Patiently {
+    const fn new(messages: Messages) -> Self {
+        Self {
+            messages,
+            is_said: false,
+        }
     }
-    replaying.await
+}
+
+impl Meanwhile for Patiently {
+    fn quiet(&self) -> Option<Duration> {
+        (!self.is_said).then_some(QUIET)
+    }
+
+    fn note(&mut self) {
+        self.is_said = true;
+        self.messages
+            .wait("reading the history, this may take a minute");
+    }
 }
 
 /// A replay rehearses for everybody: who is spared by their own policy, the rules say. With
@@ -196,16 +209,12 @@ fn with_own_policies(mut report: ReplayReport, text: &str) -> (ReplayReport, Spa
     (report, spared)
 }
 
-async fn offered(
-    daemon: &Daemon,
-    text: Option<&str>,
-    settings: &Settings,
-) -> Result<RulesFrom, Failure> {
+fn offered(daemon: &Daemon, text: Option<&str>, settings: &Settings) -> Result<RulesFrom, Failure> {
     match text {
         None => Ok(RulesFrom::Force),
         Some(text) => {
             let patience = Patience::lasting(settings.timeout);
-            daemon.offer_rules(text, patience).await?;
+            daemon.offer_rules(text, patience)?;
             Ok(RulesFrom::Offered)
         }
     }

@@ -19,14 +19,14 @@ use gpukill_proto::text::visible;
 const DEFAULT_HOURS: u32 = 168;
 
 /// Asks page by page and prints.
-pub(super) async fn run(
+pub(super) fn run(
     wanted: &Violations,
     settings: &Settings,
     messages: Messages,
 ) -> Result<Exit, Failure> {
     let span = span(&wanted.period, DEFAULT_HOURS, now()).map_err(Failure::Usage)?;
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
-    let (all, rest) = pages(&daemon, wanted, span, settings).await?;
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
+    let (all, rest) = pages(&daemon, wanted, span, settings)?;
     if rest == Rest::More {
         messages.warn("there are more records: --limit 0 shows all");
     }
@@ -38,7 +38,7 @@ pub(super) async fn run(
             let look = Look::of_stdout(settings);
             // A dry run, a guard that has stopped and one that ends jobs look alike in what
             // goes on.
-            let status = daemon.status(Patience::lasting(settings.timeout)).await?;
+            let status = daemon.status(Patience::lasting(settings.timeout))?;
             print_lines(&guard::violations(&all, &status.guard, now(), &look), &look)?;
         }
         Format::Table | Format::Ndjson | Format::Csv => {}
@@ -59,7 +59,7 @@ fn stranger(user: Option<&str>, all: &ViolationPage) -> Option<Failure> {
 }
 
 /// Everything that is wanted, and whether there is more.
-async fn pages(
+fn pages(
     daemon: &Daemon,
     wanted: &Violations,
     span: Span,
@@ -76,9 +76,7 @@ async fn pages(
             before,
             limit: left.of_a_page(),
         };
-        let page = daemon
-            .violations(&query, Patience::lasting(settings.timeout))
-            .await?;
+        let page = daemon.violations(&query, Patience::lasting(settings.timeout))?;
         left.take(page.records.len());
         let next_page = page.next;
         // What goes on comes with the first.

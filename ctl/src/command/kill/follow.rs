@@ -2,7 +2,7 @@
 //! that tells a person who is waited for.
 
 use super::super::follow::{Operation, Words};
-use crate::connect::{Daemon, Patience, is_over};
+use crate::connect::{Daemon, Meanwhile, Patience, is_over};
 use crate::exit::Failure;
 use crate::output::kill::under_way;
 use crate::output::passing::Passing;
@@ -34,21 +34,23 @@ impl Operation for Followed<'_> {
         see: "see who is left: gpukillctl list --details",
     };
 
-    async fn begin(
+    fn begin(
         daemon: &Daemon,
         plan: PlanId,
         patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
     ) -> Result<OperationId, Failure> {
-        daemon.kill(plan, patience).await
+        daemon.kill(plan, patience, meanwhile)
     }
 
-    async fn ask(
+    fn ask(
         daemon: &Daemon,
         operation: OperationId,
         after: Option<u64>,
         patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
     ) -> Result<KillReportPage, Failure> {
-        daemon.follow_kill(operation, after, patience).await
+        daemon.follow_kill(operation, after, patience, meanwhile)
     }
 
     fn stands(report: &KillReportPage) -> (Stage, u64) {

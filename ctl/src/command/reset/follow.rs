@@ -2,7 +2,7 @@
 //! each GPU is told of when it is done.
 
 use super::super::follow::{Operation, Words};
-use crate::connect::{Daemon, Patience};
+use crate::connect::{Daemon, Meanwhile, Patience};
 use crate::exit::Failure;
 use crate::output::look::Look;
 use crate::output::print_lines;
@@ -34,21 +34,23 @@ impl Operation for Followed<'_> {
         see: "see how they stand: gpukillctl list",
     };
 
-    async fn begin(
+    fn begin(
         daemon: &Daemon,
         plan: PlanId,
         patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
     ) -> Result<OperationId, Failure> {
-        daemon.reset(plan, patience).await
+        daemon.reset(plan, patience, meanwhile)
     }
 
-    async fn ask(
+    fn ask(
         daemon: &Daemon,
         operation: OperationId,
         after: Option<u64>,
         patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
     ) -> Result<ResetReport, Failure> {
-        daemon.follow_reset(operation, after, patience).await
+        daemon.follow_reset(operation, after, patience, meanwhile)
     }
 
     fn stands(report: &ResetReport) -> (Stage, u64) {

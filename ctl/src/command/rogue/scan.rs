@@ -15,14 +15,10 @@ use std::time::Duration;
 const LOOKING_BACK: Duration = Duration::from_secs(60);
 
 /// Asks and prints.
-pub(super) async fn run(
-    wanted: &Scan,
-    settings: &Settings,
-    messages: Messages,
-) -> Result<Exit, Failure> {
-    let daemon = connect(settings, Patience::lasting(settings.timeout), messages).await?;
+pub(super) fn run(wanted: &Scan, settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+    let daemon = connect(settings, Patience::lasting(settings.timeout), messages)?;
     let patience = Patience::lasting(settings.timeout.max(LOOKING_BACK));
-    let report = daemon.scan(wanted.hours, patience).await?;
+    let report = daemon.scan(wanted.hours, patience)?;
     match settings.output_format {
         Format::Json => print(&json::pretty(&rogue::document(&report))?)?,
         // Only the settings can ask for forms that this command does not have.

@@ -28,18 +28,15 @@ const RECENTLY: i64 = 86_400;
 
 /// Asks what there is to ask, and prints it. Where the daemon does not answer, that is
 /// told, and is how it ends.
-pub(super) async fn run(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
+pub(super) fn run(settings: &Settings, messages: Messages) -> Result<Exit, Failure> {
     let mut report = by_the_client(settings);
-    let asked = answered(settings, messages, &mut report).await;
+    let asked = answered(settings, messages, &mut report);
     show(settings, &report)?;
     asked.map(|()| Exit::Done)
 }
 
 /// The same without the settings of the file and the environment, which have mistakes.
-pub(in crate::command) async fn despite(
-    without: &Settings,
-    mistakes: &Failure,
-) -> Result<(), Failure> {
+pub(in crate::command) fn despite(without: &Settings, mistakes: &Failure) -> Result<(), Failure> {
     let mut report = by_the_client(without);
     // A file that cannot be read is one.
     report.client.settings_mistakes = 1;
@@ -47,17 +44,17 @@ pub(in crate::command) async fn despite(
         report.client.settings_mistakes = mistakes.len() as u64;
     }
     // It says itself why there is no answer; how all ends, the mistakes say.
-    let _ = answered(without, Messages::default(), &mut report).await;
+    let _ = answered(without, Messages::default(), &mut report);
     show(without, &report)
 }
 
 /// Adds what the daemon tells, or why it tells nothing.
-async fn answered(
+fn answered(
     settings: &Settings,
     messages: Messages,
     report: &mut ReportDocument,
 ) -> Result<(), Failure> {
-    let asked = ask(settings, messages, report).await;
+    let asked = ask(settings, messages, report);
     if let Err(failure) = &asked {
         report.failure = Some(part(failure));
     }
@@ -102,18 +99,18 @@ fn by_the_client(settings: &Settings) -> ReportDocument {
 
 /// Adds what the daemon tells. What of it cannot be had, but for its status, is left
 /// out.
-async fn ask(
+fn ask(
     settings: &Settings,
     messages: Messages,
     report: &mut ReportDocument,
 ) -> Result<(), Failure> {
     let patience = Patience::lasting(settings.timeout);
-    let daemon = connect(settings, patience, messages).await?;
-    let status = daemon.status(patience).await?;
+    let daemon = connect(settings, patience, messages)?;
+    let status = daemon.status(patience)?;
     report.client.rights = rights(&status.caller.rights);
     report.client.log_in_again = status.caller.log_in_again_for.is_some();
     report.daemon = Some(DaemonPart::from(&status));
-    match daemon.snapshot(None, patience).await {
+    match daemon.snapshot(None, patience) {
         Ok(sight) => {
             let devices = sight.snapshot.devices.iter().map(DevicePart::from);
             report.devices = Some(devices.collect());
@@ -121,7 +118,7 @@ async fn ask(
         }
         Err(failure) => messages.debug(|| format!("no list: {failure}")),
     }
-    match recent(&daemon, &status, patience).await {
+    match recent(&daemon, &status, patience) {
         Ok(faults) => report.recent_faults = Some(faults),
         Err(failure) => messages.debug(|| format!("no record of faults: {failure}")),
     }
@@ -129,7 +126,7 @@ async fn ask(
 }
 
 /// The faults that the record has of the last day.
-async fn recent(
+fn recent(
     daemon: &Daemon,
     status: &Status,
     patience: Patience,
@@ -143,7 +140,7 @@ async fn recent(
         before: None,
         limit: MOST_RECENT,
     };
-    let page = daemon.audit_actions(&query, patience).await?;
+    let page = daemon.audit_actions(&query, patience)?;
     Ok(page.records.iter().map(RecentPart::from).collect())
 }
 

@@ -3,6 +3,7 @@
 use super::super::sample::records as past;
 use super::partial::IfThere;
 use super::*;
+use crate::convert::Columns;
 use ::parquet::basic::{LogicalType, TimeUnit};
 use ::parquet::file::reader::{FileReader as _, SerializedFileReader};
 use ::parquet::record::Field;
@@ -46,7 +47,15 @@ fn cell(name: &str, at: Timestamp, value: &Value) -> Field {
 fn columns_hold_what_a_row_holds_and_null_for_what_is_not_known() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("records.parquet");
-    exported_as(ExportFormat::Parquet, &path);
+    let file = File::create(&path).expect("a file");
+    let mut columns = Columns::begin(file).expect("it begins");
+    for record in past() {
+        let document = AuditDocument::from(&record);
+        columns
+            .add(record.at, &document)
+            .expect("it can be written");
+    }
+    columns.finish().expect("it ends");
     let reader = SerializedFileReader::new(File::open(&path).expect("it is there"));
     let reader = reader.expect("it is whole");
     let columns = reader.metadata().file_metadata().schema_descr();

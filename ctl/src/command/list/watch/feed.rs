@@ -1,6 +1,6 @@
 //! News from the daemon, one after another, through its absences.
 
-use crate::connect::{Daemon, Patience, Sight};
+use crate::connect::{Daemon, Meanwhile, Patience, Sight, sleep};
 use crate::exit::Failure;
 use crate::output::message::Messages;
 use crate::settings::Settings;
@@ -9,8 +9,7 @@ use gpukill_proto::service::LONGEST_WAIT;
 use gpukill_proto::transport::ConnectError;
 use gpukill_proto::units::Timestamp;
 use std::path::PathBuf;
-use std::time::Duration;
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Something to show.
 #[derive(Debug)]
@@ -76,17 +75,23 @@ impl Feed {
     }
 
     /// The next news, not sooner than a frame may be drawn.
-    pub(super) async fn next(&mut self) -> Result<News, Failure> {
-        tokio::time::sleep_until(self.next_frame).await;
+    ///
+    /// # Errors
+    /// Why there are none; what is heeded meanwhile may end the wait.
+    pub(super) fn next(&mut self, meanwhile: &mut dyn Meanwhile) -> Result<News, Failure> {
+        sleep(
+            self.next_frame.saturating_duration_since(Instant::now()),
+            meanwhile,
+        )?;
         loop {
             match &self.link {
                 Link::New => {
                     let patience = Patience::lasting(self.timeout);
-                    self.link = Link::Up(self.connect(patience).await?);
+                    self.link = Link::Up(self.connect(patience, meanwhile)?);
                 }
                 Link::Up(daemon) => {
                     let patience = Patience::lasting(LONGEST_WAIT + self.timeout);
-                    match daemon.snapshot(self.after, patience).await {
+                    match daemon.snapshot_while(self.after, patience, meanwhile) {
                         Ok(sight) => return Ok(self.news(sight)),
                         Err(failure) if passes(&failure) => {
                             self.link = Link::Away(Instant::now() + LONGEST_ABSENCE);
@@ -97,10 +102,10 @@ impl Feed {
                 }
                 Link::Away(until) => {
                     let until = *until;
-                    tokio::time::sleep(BETWEEN_TRIES).await;
+                    sleep(BETWEEN_TRIES, meanwhile)?;
                     let left = until.saturating_duration_since(Instant::now());
                     let patience = Patience::lasting(left.min(self.timeout));
-                    match self.connect(patience).await {
+                    match self.connect(patience, meanwhile) {
                         Ok(daemon) => {
                             self.link = Link::Up(daemon);
                             self.after = None;
@@ -115,8 +120,12 @@ impl Feed {
         }
     }
 
-    async fn connect(&self, patience: Patience) -> Result<Daemon, Failure> {
-        Daemon::connect(&self.socket, patience, self.messages).await
+    fn connect(
+        &self,
+        patience: Patience,
+        meanwhile: &mut dyn Meanwhile,
+    ) -> Result<Daemon, Failure> {
+        Daemon::connect(&self.socket, patience, self.messages, meanwhile)
     }
 
     fn news(&mut self, sight: Sight) -> News {

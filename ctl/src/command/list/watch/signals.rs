@@ -1,69 +1,48 @@
-//! The signals that a watch answers.
+//! What a watch does while it waits for news: it draws again, stops for a while, or ends.
 
-use rustix::process::Signal as Number;
-use std::future::pending;
+use super::sheet::Sheet;
+use crate::command::signals::Signals;
+use crate::connect::Meanwhile;
+use crate::exit::Failure;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
 use std::io;
-use tokio::signal::unix::{self, SignalKind, signal};
+use std::os::fd::BorrowedFd;
 
-/// What a signal asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Signal {
-    /// End: Ctrl-C, SIGTERM, SIGHUP.
-    Stop,
-    /// Stop for a while: Ctrl-Z.
-    Suspend,
-    /// The terminal has another size, or was somebody else's for a while.
-    Redraw,
+/// A sheet, and the signals that are answered on it.
+pub(super) struct Answering<'a> {
+    pub(super) sheet: Sheet<'a>,
+    signals: Signals,
 }
 
-/// The signals that a watch answers.
-pub(super) struct Signals {
-    interrupt: unix::Signal,
-    terminate: unix::Signal,
-    hangup: unix::Signal,
-    resize: unix::Signal,
-    resume: unix::Signal,
-    /// Only a screen must be left before a stop; without one the kernel's way
-    /// is right, and listening would turn it off.
-    stop: Option<unix::Signal>,
-}
-
-impl Signals {
-    /// Listens from now on.
-    pub(super) fn listen() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-            resize: signal(SignalKind::window_change())?,
-            resume: signal(SignalKind::from_raw(Number::CONT.as_raw()))?,
-            stop: None,
-        })
+impl<'a> Answering<'a> {
+    /// Answers from now on: Ctrl-C, SIGTERM and SIGHUP end; where the terminal has another
+    /// size, or was somebody else's for a while, it is drawn again.
+    pub(super) fn on(sheet: Sheet<'a>) -> io::Result<Self> {
+        let signals = Signals::listen(&[SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT])?;
+        Ok(Self { sheet, signals })
     }
 
-    /// Listens to Ctrl-Z too.
+    /// Answers Ctrl-Z too. Only a screen must be left before a stop; without one the kernel's
+    /// way is right, and listening would turn it off.
     pub(super) fn hear_suspend(&mut self) -> io::Result<()> {
-        if self.stop.is_none() {
-            self.stop = Some(signal(SignalKind::from_raw(Number::TSTP.as_raw()))?);
+        self.signals.also(SIGTSTP)
+    }
+}
+
+impl Meanwhile for Answering<'_> {
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.signals.wakes())
+    }
+
+    fn heed(&mut self) -> Result<(), Failure> {
+        for signal in self.signals.take() {
+            match signal {
+                SIGTSTP => self.sheet.suspend()?,
+                SIGWINCH | SIGCONT => self.sheet.redraw()?,
+                // As where nobody reads any more.
+                _ => return Err(Failure::ReaderGone),
+            }
         }
         Ok(())
-    }
-
-    /// The next signal.
-    pub(super) async fn next(&mut self) -> Signal {
-        let stop = async {
-            match &mut self.stop {
-                Some(stop) => stop.recv().await,
-                None => pending().await,
-            }
-        };
-        tokio::select! {
-            _ = self.interrupt.recv() => Signal::Stop,
-            _ = self.terminate.recv() => Signal::Stop,
-            _ = self.hangup.recv() => Signal::Stop,
-            _ = stop => Signal::Suspend,
-            _ = self.resize.recv() => Signal::Redraw,
-            _ = self.resume.recv() => Signal::Redraw,
-        }
     }
 }

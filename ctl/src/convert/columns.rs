@@ -1,9 +1,8 @@
-//! Records as columns, for programs that read many. The columns are those of a
-//! row, and what is not known is null. Written without Arrow: a record has no
+//! Records as columns, for programs that read many. The columns
+//! are those of a row, and what is not known is null. Written without Arrow: a record has no
 //! lists, and the columns are few.
 
-use super::super::csv::{columns_of_records, text};
-use crate::exit::Failure;
+use crate::output::csv::{columns_of_records, text};
 use gpukill_proto::document::AuditDocument;
 use gpukill_proto::units::Timestamp;
 use parquet::basic::{Encoding, LogicalType, Repetition, TimeUnit, Type as Physical};
@@ -21,7 +20,7 @@ use std::sync::Arc;
 const GROUP: usize = 16_384;
 
 /// Records on their way into columns.
-pub(super) struct Columns {
+pub(crate) struct Columns {
     writer: SerializedFileWriter<File>,
     columns: Vec<(&'static str, Cells)>,
     rows: usize,
@@ -83,7 +82,7 @@ impl Values {
 
 impl Columns {
     /// Begins a file.
-    pub(super) fn begin(file: File) -> Result<Self, Failure> {
+    pub(crate) fn begin(file: File) -> io::Result<Self> {
         let columns: Vec<_> = columns_of_records()
             .into_iter()
             .map(|name| (name, Cells::of(name)))
@@ -112,8 +111,8 @@ impl Columns {
     }
 
     /// Takes a record, and writes a group when there are enough.
-    pub(super) fn add(&mut self, at: Timestamp, record: &AuditDocument) -> Result<(), Failure> {
-        let record = serde_json::to_value(record).map_err(|error| Failure::Output(error.into()))?;
+    pub(crate) fn add(&mut self, at: Timestamp, record: &AuditDocument) -> io::Result<()> {
+        let record = serde_json::to_value(record)?;
         for (name, cells) in &mut self.columns {
             let value = record.get(*name).unwrap_or(&Value::Null);
             cells.add(name, value, at)?;
@@ -126,7 +125,7 @@ impl Columns {
     }
 
     /// Writes what is left, and the end of the file.
-    pub(super) fn finish(mut self) -> Result<(), Failure> {
+    pub(crate) fn finish(mut self) -> io::Result<()> {
         if self.rows > 0 {
             self.write_group()?;
         }
@@ -134,7 +133,7 @@ impl Columns {
         Ok(())
     }
 
-    fn write_group(&mut self) -> Result<(), Failure> {
+    fn write_group(&mut self) -> io::Result<()> {
         self.rows = 0;
         let mut group = self.writer.next_row_group().map_err(failed)?;
         for (_, cells) in &mut self.columns {
@@ -155,7 +154,7 @@ impl Cells {
         }
     }
 
-    fn add(&mut self, name: &str, value: &Value, at: Timestamp) -> Result<(), Failure> {
+    fn add(&mut self, name: &str, value: &Value, at: Timestamp) -> io::Result<()> {
         // Why others are not known is one text, and none where all are.
         let is_none = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
         self.is_known.push(i16::from(!is_none));
@@ -174,7 +173,7 @@ impl Cells {
                 is_text.then(|| all.push(text(value).into_bytes().into()))
             }
         };
-        let wrong = || Failure::Output(io::Error::other(format!("{name} is of another kind")));
+        let wrong = || io::Error::other(format!("{name} is of another kind"));
         taken.ok_or_else(wrong)
     }
 
@@ -203,6 +202,6 @@ impl Cells {
     }
 }
 
-fn failed(error: ParquetError) -> Failure {
-    Failure::Output(io::Error::other(error))
+fn failed(error: ParquetError) -> io::Error {
+    io::Error::other(error)
 }

@@ -1,0 +1,6 @@
+//! `gpukill-convert`: Parquet and YAML for gpukillctl. What it does is in the library.
+#![forbid(unsafe_code)]
+
+fn main() -> std::process::ExitCode {
+    gpukillctl::convert::run(std::env::args_os())
+}
