@@ -6,15 +6,15 @@ mod columns;
 
 pub(crate) use columns::Columns;
 
+use crate::output::message::of_a_part;
+use crate::output::{print, stdout_file};
 use crate::rules_files::{NotConverted, Yaml};
 use gpukill_proto::audit::AuditRecord;
 use gpukill_proto::document::AuditDocument;
 use gpukill_proto::transport::codec::decode;
 use serde_json::Value;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Read, Write as _};
-use std::os::fd::AsFd as _;
+use std::io::{self, Read};
 use std::process::ExitCode;
 
 /// What is converted into what: the program's second argument.
@@ -51,8 +51,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match convert(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // There is no other place to complain of this one.
-            let _ = writeln!(io::stderr(), "{error}");
+            of_a_part(&error.to_string());
             ExitCode::FAILURE
         }
     }
@@ -76,14 +75,18 @@ fn convert(arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
         Form::FromYaml => {
             let text = io::read_to_string(io::stdin())?;
             let json = InProcess.read(&text).map_err(not_converted)?;
-            writeln!(io::stdout(), "{json}")
+            printed(&json.to_string())
         }
         Form::ToYaml => {
             let json: Value = serde_json::from_reader(io::stdin())?;
             let yaml = InProcess.write(&json).map_err(not_converted)?;
-            write!(io::stdout(), "{yaml}")
+            printed(&yaml)
         }
     }
+}
+
+fn printed(text: &str) -> io::Result<()> {
+    print(text).map_err(|failure| io::Error::other(failure.to_string()))
 }
 
 fn not_converted(why: NotConverted) -> io::Error {
@@ -107,8 +110,7 @@ impl Yaml for InProcess {
 }
 
 fn records_to_parquet() -> io::Result<()> {
-    let file = io::stdout().as_fd().try_clone_to_owned()?;
-    let mut columns = Columns::begin(File::from(file))?;
+    let mut columns = Columns::begin(stdout_file()?)?;
     let mut records = io::stdin().lock();
     while let Some(record) = next(&mut records)? {
         columns.add(record.at, &AuditDocument::from(&record))?;

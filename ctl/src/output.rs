@@ -92,7 +92,9 @@ mod tests;
 use crate::exit::Failure;
 use line::Line;
 use look::Look;
+use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
 
 /// Prints lines for people.
 pub(crate) fn print_lines(lines: &[Line], look: &Look) -> Result<(), Failure> {
@@ -102,6 +104,11 @@ pub(crate) fn print_lines(lines: &[Line], look: &Look) -> Result<(), Failure> {
         text.push('\n');
     }
     print(&text)
+}
+
+/// Standard output as the file that it is: what is written in place goes around its buffer.
+pub(crate) fn stdout_file() -> io::Result<File> {
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
 /// Prints text as it is, at once.

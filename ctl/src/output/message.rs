@@ -75,6 +75,11 @@ impl Messages {
     }
 }
 
+/// What a program that the client starts says of its failure: the client says whose it is.
+pub(crate) fn of_a_part(what: &str) {
+    say("", what);
+}
+
 /// Asks on stderr. The answer is typed behind it, so no line ends here.
 pub(crate) fn ask(question: &str) -> io::Result<()> {
     let mut stderr = io::stderr().lock();

@@ -156,7 +156,8 @@ fn status_tells_how_each_part_stands() {
         " GPU N    fault since N:N:N: lost (GPU_IS_LOST): needs a reset or a reboot",
         " polling  every N ms, last N.N s ago, N late of N",
         " guard    dry-run: records what soft would do, and warns and ends nobody; no rules, so that \
-          nobody is limited, N open violations; N would be warned and N ended today",
+          nobody is limited, N open violations; would have warned of N violations and ended N \
+          jobs today",
         " rogue    watching, no findings",
         " store    SIZE samples, N KiB audit, written N.N s ago, in DIRECTORY",
         "",

@@ -100,7 +100,8 @@ runaway_minutes = "2s"
 fn who_works_without_end_and_frees_nothing_runs_away() {
     let mut cast = Cast::on(2);
     cast.gpu(1, json!({"process_utilization": false}));
-    let at = |percent| holds(0, 40 * GIB).works(percent);
+    // All of them together have no more than the card.
+    let at = |percent| holds(0, 10 * GIB).works(percent);
     cast.person("hot", &[at(91)]);
     cast.person("warm", &[at(90)]);
     cast.person("frees", &[at(100)]);
@@ -118,7 +119,7 @@ fn who_works_without_end_and_frees_nothing_runs_away() {
     cast.person("vague", &[holds_unknown(0).works(100)]);
     cast.rules(RUNAWAY);
     let daemon = cast.start();
-    let (mut memory, mut turn) = (40 * GIB, 0);
+    let (mut memory, mut turn) = (10 * GIB, 0);
     let told = [
         Told::of("rule runaway: runaway", "hot").beyond(4_000),
         Told::of("rule runaway: runaway", "breathes").beyond(4_000),
@@ -129,8 +130,8 @@ fn who_works_without_end_and_frees_nothing_runs_away() {
         memory -= memory / 10;
         cast.turns("frees", &[holds(0, memory).works(100)]);
         turn += 1;
-        let little = turn % 2 * GIB;
-        cast.turns("breathes", &[holds(0, 40 * GIB - little).works(100)]);
+        let little = turn % 2 * GIB / 4;
+        cast.turns("breathes", &[holds(0, 10 * GIB - little).works(100)]);
     });
     cast.leaves_unjudged(&["rule veiled: runaway: whether it worked all the time is not known"]);
     daemon.stop();
