@@ -1,7 +1,9 @@
 //! GPUs that are lost, that go and that come.
 
+use gpukill_proto::units::Timestamp;
 use gpukill_tests::harness::{Stage, becomes, eventually, wrong};
 use serde_json::{Value, json};
+use std::time::SystemTime;
 
 const LOST: &str = "GPU_IS_LOST";
 
@@ -261,20 +263,15 @@ fn every_screen_has_one_time_for_one_state_of_a_gpu() {
         listed
     };
     let handle = |code: u32| second_fails(&json!({"nvmlDeviceGetHandleByIndex_v2": code}));
-    let is_later = |than: &str| {
-        let than = than.to_owned();
-        eventually("another second", || {
-            let now = std::process::Command::new("date")
-                .arg("+%T")
-                .output()
-                .ok()?;
-            (String::from_utf8(now.stdout).ok()?.trim() != than).then_some(())
-        });
+    let second = || Timestamp::from(SystemTime::now()).0 / 1_000;
+    let another_second = || {
+        let now = second();
+        eventually("another second", || (second() > now).then_some(()));
     };
     stage.play(&handle(15));
     becomes(&expected("lost"), || states(&stage.list()));
     let lost = beginning("lost");
-    is_later(&lost);
+    another_second();
     // Another reason for the same state.
     stage.play(&handle(16));
     becomes(&json!("GPU_REQUIRES_RESET"), || {
