@@ -42,7 +42,6 @@ use number::{pid, whole};
 pub use reset::Reset;
 pub use rogue::{AllowChoice, Allowing, Rogue, RogueCommand, Scan, SetRogueKey};
 use std::ffi::OsString;
-use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use visible::visible;
 
@@ -187,11 +186,9 @@ fn one_command(arguments: &[OsString]) -> clap::Command {
 }
 
 fn parse_by(
-    command: clap::Command,
+    mut command: clap::Command,
     arguments: &[OsString],
 ) -> Result<(Cli, Vec<String>), clap::Error> {
-    // Never freed: nothing is parsed twice.
-    let mut command = ManuallyDrop::new(command);
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     let mut path = Vec::new();
     let mut below = matches.subcommand();

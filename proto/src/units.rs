@@ -29,20 +29,23 @@ impl Bytes {
     }
 
     /// GiB with one decimal, for people to read: `63.1`. A tie goes to the even digit, as
-    /// `{:.1}` of [`as_gib`](Self::as_gib) rounds, which costs five times as much.
+    /// `{:.1}` of [`as_gib`](Self::as_gib) rounds, which costs ten times as much.
     #[must_use]
     pub fn gib_text(self) -> String {
-        let tenths = nearest(u128::from(self.0) * 10, 1 << 30);
-        format!("{}.{}", tenths / 10, tenths % 10)
+        const GIB: u64 = 1 << 30;
+        let tenths = self.0 / GIB * 10 + nearest(self.0 % GIB * 10, GIB);
+        let mut text = (tenths / 10).to_string();
+        text.push('.');
+        text.push_str(&(tenths % 10).to_string());
+        text
     }
 }
 
-/// The whole number nearest to `number / by`; of two, the even one.
-const fn nearest(number: u128, by: u128) -> u64 {
+/// The whole number nearest to `number / by`; of two, the even one. `by` is a small factor.
+const fn nearest(number: u64, by: u64) -> u64 {
     let (whole, rest) = (number / by, number % by);
     let up = rest * 2 > by || (rest * 2 == by && whole % 2 == 1);
-    // Quantities of 64 bits and small factors: it fits.
-    (whole + up as u128) as u64
+    whole + up as u64
 }
 
 /// A share of 100. A utilisation of 0 is a known zero, never an unknown one.
@@ -77,7 +80,7 @@ impl Milliwatts {
     /// [`as_watts`](Self::as_watts) rounds.
     #[must_use]
     pub const fn whole_watts(self) -> u64 {
-        nearest(self.0 as u128, 1000)
+        nearest(self.0, 1000)
     }
 }
 

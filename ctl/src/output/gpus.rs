@@ -188,13 +188,13 @@ fn memory(used: &Reading<Bytes>, total: &Reading<Bytes>) -> Cell {
         return reading(used, |_| String::new());
     }
     let part = |part: &Reading<Bytes>| reading(part, |bytes| gib(*bytes));
-    let (used, total) = (part(used), part(total));
-    let unit = if total.text.ends_with(|c: char| c.is_ascii_digit()) {
-        "G"
-    } else {
-        ""
-    };
-    Cell::toned(format!("{}/{}{unit}", used.text, total.text), used.tone)
+    let (mut cell, total) = (part(used), part(total));
+    cell.text.push('/');
+    cell.text.push_str(&total.text);
+    if total.text.ends_with(|c: char| c.is_ascii_digit()) {
+        cell.text.push('G');
+    }
+    cell
 }
 
 fn utilization(device: &Device, processes: &[&GpuProcess]) -> Cell {
@@ -213,7 +213,8 @@ fn power(device: &Device) -> Cell {
     let mut cell = reading(&device.vitals.power, watts);
     if device.vitals.power.last_known().is_some() {
         if let Some(limit) = device.vitals.power_limit.last_known() {
-            cell.text = format!("{}/{}", cell.text, watts(limit));
+            cell.text.push('/');
+            cell.text.push_str(&watts(limit));
         }
         cell.text.push('W');
     }
@@ -283,8 +284,9 @@ fn holder(process: &GpuProcess, taken_at: Timestamp, symbols: Symbols) -> (Strin
         None => NO_PROCESS.to_owned(),
     };
     let memory = reading(&process.memory, |bytes| size(*bytes)).text;
+    let text = [owner.as_str(), &name, &memory].join(" ");
     match idle(process, taken_at) {
-        Some(idle) => (format!("{owner} {name} {memory}, {idle}"), Tone::Doubtful),
-        None => (format!("{owner} {name} {memory}"), Tone::Plain),
+        Some(idle) => (format!("{text}, {idle}"), Tone::Doubtful),
+        None => (text, Tone::Plain),
     }
 }

@@ -66,8 +66,14 @@ impl Line {
         if columns > 0 {
             self.push("", Tone::Plain);
         }
+        const BLANKS: &str = "                                ";
         if let Some((last, _)) = self.0.last_mut() {
-            last.extend(std::iter::repeat_n(' ', columns));
+            let mut left = columns;
+            while left > 0 {
+                let now = left.min(BLANKS.len());
+                last.push_str(&BLANKS[..now]);
+                left -= now;
+            }
         }
     }
 

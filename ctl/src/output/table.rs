@@ -196,7 +196,10 @@ impl Table {
     }
 
     fn line(&self, row: &Row, widths: &[Option<usize>], look: &Look) -> Line {
-        let mut line = Line::plain(" ");
+        // Most rows are one piece of text, which grows to this.
+        let mut start = String::with_capacity(2 * total(widths));
+        start.push(' ');
+        let mut line = Line::plain(start);
         let mut gap = "";
         for ((cell, column), width) in row.cells().iter().zip(&self.columns).zip(widths) {
             if let Some(width) = width {

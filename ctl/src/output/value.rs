@@ -24,7 +24,7 @@ pub(crate) fn reading<T>(reading: &Reading<T>, text: impl FnOnce(&T) -> String) 
 /// A size as people compare it: `15.8G`, below one GiB `214M`.
 pub(crate) fn size(bytes: Bytes) -> String {
     if bytes.as_mib() >= 1024 {
-        format!("{}G", gib(bytes))
+        gib(bytes) + "G"
     } else if bytes.0 == 0 || bytes.as_mib() > 0 {
         format!("{}M", bytes.as_mib())
     } else {
