@@ -26,10 +26,13 @@ pub(crate) mod replay;
 use crate::audit::{DeviceProcess, Sample, Store};
 use crate::civil::civil;
 use crate::enforce::Enforcer;
+use crate::evaluator::Present;
+use crate::procfs::living::Living;
 use crate::rules_file::Edited;
 pub(crate) use acting::Asked;
 use acting::{Armed, SnoozeOrder, Snoozing};
 use chrono::Local;
+use gpukill_policy::guard::losses::Losses;
 use gpukill_policy::guard::rules::Rehearsed;
 use gpukill_policy::guard::schedule::Civil;
 use gpukill_policy::guard::{NotSnoozed, simulated_jobs};
@@ -38,8 +41,9 @@ use gpukill_proto::guard::{
     EditReport, GuardMode, GuardRecord, GuardReport, RulesDoubt, RulesRevision, RulesText,
 };
 use gpukill_proto::refusal::Refusal;
+use gpukill_proto::snapshot::Snapshot;
 use gpukill_proto::units::Timestamp;
-use judging::{Judging, Lives, Order};
+use judging::{Judging, Order};
 use rules::Keeper;
 pub(crate) use rules::{InForce, check_rules, read_rules};
 pub(crate) use standing::Standing;
@@ -93,6 +97,7 @@ pub(crate) struct Guard {
     look: Arc<Semaphore>,
     /// Who asks for more time now: each user once, and few at a time.
     snoozing: Snoozing,
+    living: Living,
 }
 
 impl Guard {
@@ -106,7 +111,7 @@ impl Guard {
         settings: crate::config::Guard,
         directory: PathBuf,
         boot: String,
-        lives: Lives,
+        living: Living,
         store: Store,
     ) -> std::io::Result<(Self, BTreeMap<DeviceProcess, Timestamp>)> {
         let (remembered, before) = remembered::load(&directory, &boot);
@@ -119,7 +124,7 @@ impl Guard {
         let judging = Judging {
             directory,
             boot,
-            lives,
+            living: living.clone(),
             remembered,
             in_force: in_force.clone(),
             standing,
@@ -145,6 +150,7 @@ impl Guard {
             ended: Arc::new(Mutex::new(ended)),
             look: Arc::new(Semaphore::new(1)),
             snoozing: Snoozing::default(),
+            living,
         };
         Ok((guard, first))
     }
@@ -283,6 +289,14 @@ impl Guard {
     /// The rules in force.
     pub(crate) fn in_force(&self) -> InForce {
         self.in_force.borrow().clone()
+    }
+
+    /// What the guard knows of now besides its samples. Reads every process.
+    pub(crate) fn present(&self, snapshot: &Snapshot) -> Present {
+        Present {
+            losses: Losses::of(snapshot),
+            living: self.living.all(),
+        }
     }
 
     /// The violations that go on, by the rules in force.

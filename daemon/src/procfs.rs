@@ -3,6 +3,8 @@
 
 pub(crate) mod file;
 
+pub(crate) mod living;
+
 pub(crate) mod stat;
 
 pub(crate) mod status;

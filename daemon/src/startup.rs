@@ -25,6 +25,7 @@ use crate::host::namespace::has_the_hosts_pids;
 use crate::host::users::{System, Users};
 use crate::logging;
 use crate::poller::Event;
+use crate::procfs::living::Living;
 use crate::reset::Resetter;
 use crate::server::listener::{Listening, listen, lock};
 use crate::server::{Replays, Shared, Turns, serve};
@@ -173,7 +174,7 @@ impl Running {
             config.guard.clone(),
             state_dir.clone(),
             boot.clone(),
-            Box::new(crate::procfs::stat::lives(procfs)),
+            Living::below(procfs),
             store.clone(),
         )
         .map_err(&thread)?;

@@ -25,6 +25,8 @@ pub mod import;
 
 pub mod bucket;
 
+pub mod losses;
+
 pub mod schedule;
 
 pub mod limits;

@@ -141,7 +141,7 @@ impl Judging {
         let record = self.remembered.memory.acted(ending, acted, now);
         log(&record);
         let today = &mut self.remembered.today;
-        today.add(now, std::slice::from_ref(&record));
+        today.add(now, std::slice::from_ref(&record), |_| false);
         self.record(vec![record]);
         let _ = self.save(None);
         self.publish(None);

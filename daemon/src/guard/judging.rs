@@ -7,13 +7,13 @@ use super::telling::{but_for_ends, tell_owners};
 use super::{InForce, Standing};
 use crate::audit::{Sample, Store};
 use crate::catalogue::{About, tell};
+use crate::procfs::living::Living;
 use chrono::Local;
 use gpukill_policy::guard::bucket::Bucket;
+use gpukill_policy::guard::losses::Losses;
 use gpukill_policy::guard::{Ending, Rulebook, Signals, judge};
 use gpukill_proto::guard::{Acted, GuardAction, GuardMode, GuardRecord, GuardStep};
-use gpukill_proto::snapshot::{DeviceId, Snapshot};
 use gpukill_proto::units::Timestamp;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -42,14 +42,11 @@ pub(super) enum Order {
 /// decided meanwhile.
 const SAVE_EVERY: i64 = 60_000;
 
-/// Tells of a pid, and when in ticks it began, whether that process lives.
-pub(crate) type Lives = Box<dyn Fn(u32, u64) -> bool + Send>;
-
 /// The thread's own.
 pub(super) struct Judging {
     pub(super) directory: PathBuf,
     pub(super) boot: String,
-    pub(super) lives: Lives,
+    pub(super) living: Living,
     pub(super) remembered: Remembered,
     pub(super) in_force: watch::Receiver<InForce>,
     pub(super) standing: watch::Sender<Arc<Standing>>,
@@ -106,10 +103,13 @@ impl Judging {
             return;
         }
         let memory = &mut self.remembered.memory;
-        memory.loses(&gone(&sample.snapshot), &self.lives);
+        let lives = |pid, start_ticks| self.living.has(pid, start_ticks);
+        memory.loses(&Losses::of(&sample.snapshot), &lives);
         let judgement = judge(&book, memory, &bucket);
+        let memory = &self.remembered.memory;
+        let is_first = |record: &GuardRecord| memory.is_first_warning(record);
         let today = &mut self.remembered.today;
-        today.add(bucket.until, &judgement.records);
+        today.add(bucket.until, &judgement.records, is_first);
         for record in &judgement.records {
             log(record);
         }
@@ -120,7 +120,8 @@ impl Judging {
         let age = bucket.until.since(self.saved_at);
         let is_old = age >= Duration::from_millis(SAVE_EVERY.unsigned_abs());
         if is_old || self.remembered.seen.has_many_gone(&bucket) {
-            self.remembered.seen.forget(&bucket, &self.lives);
+            let lives = |pid, start_ticks| self.living.has(pid, start_ticks);
+            self.remembered.seen.forget(&bucket, &lives);
         }
         if has_decided || is_old || self.is_save_broken {
             let _ = self.save(Some(bucket.until));
@@ -162,7 +163,8 @@ impl Judging {
         let age = bucket.until.since(self.saved_at);
         let is_old = age >= Duration::from_millis(SAVE_EVERY.unsigned_abs());
         if is_old || self.remembered.seen.has_many_gone(bucket) {
-            self.remembered.seen.forget(bucket, &self.lives);
+            let lives = |pid, start_ticks| self.living.has(pid, start_ticks);
+            self.remembered.seen.forget(bucket, &lives);
             self.saved_at = bucket.until;
         }
     }
@@ -214,12 +216,6 @@ impl Judging {
             });
         });
     }
-}
-
-/// The devices that their driver does not list any more.
-fn gone(snapshot: &Snapshot) -> BTreeSet<DeviceId> {
-    let gone = snapshot.devices.iter().filter(|device| device.is_gone());
-    gone.map(|device| device.id.clone()).collect()
 }
 
 /// One entry for each step, with what it is known by.

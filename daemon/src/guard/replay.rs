@@ -1,7 +1,9 @@
 //! Rules tried on what the store keeps.
 
 use crate::audit::Past;
+use crate::evaluator::Present;
 use gpukill_policy::guard::Grant;
+use gpukill_policy::guard::bucket::Bucket;
 use gpukill_policy::guard::replay::{Replay, Replayed};
 use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::audit::Gap;
@@ -36,6 +38,7 @@ pub(crate) fn replay(
     rules: Rules,
     snoozes: &[Grant],
     (since, until): (Timestamp, Timestamp),
+    present: Option<Present>,
 ) -> Result<ReplayReport, Refusal> {
     if since >= until {
         return Err(Refusal::Invalid("the time is empty".into()));
@@ -48,16 +51,26 @@ pub(crate) fn replay(
     let mut seen = Seen::default();
     let span = (since.plus_seconds(-BEFORE), until);
     let mut added = Ok(());
+    let mut newest: Option<Bucket> = None;
     past.buckets(span, &mut |bucket, is_sample| {
         if bucket.until > since {
             seen.add(bucket.from, bucket.until, bucket.seen_ms, is_sample);
         }
-        added = replay.add(&bucket);
+        if let Some(before) = newest.replace(bucket) {
+            added = replay.add(&before);
+        }
         match added {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         }
     })?;
+    if let (Ok(()), Some(newest)) = (added, newest) {
+        if let Some(Present { losses, living }) = present {
+            let lives = |pid, start_ticks| living.contains(&(pid, start_ticks));
+            replay.loses(losses, &lives);
+        }
+        added = replay.add(&newest);
+    }
     added.map_err(|too_much| Refusal::Invalid(too_much.to_string()))?;
     let Replayed {
         judged,

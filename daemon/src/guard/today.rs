@@ -46,7 +46,13 @@ impl Today {
     }
 
     /// Adds what was decided now. What was rehearsed and what was done are not added up.
-    pub(crate) fn add(&mut self, now: Timestamp, records: &[GuardRecord]) {
+    /// Of several warnings of one violation the first counts, which `is_first` tells.
+    pub(crate) fn add(
+        &mut self,
+        now: Timestamp,
+        records: &[GuardRecord],
+        is_first: impl Fn(&GuardRecord) -> bool,
+    ) {
         let day = day(now);
         if day != self.day {
             *self = Self {
@@ -57,8 +63,7 @@ impl Today {
         for record in records {
             let was_rehearsed = record.mode <= GuardMode::DryRun;
             let (warned, ended) = match &record.step {
-                // Of several warnings of one violation the first counts.
-                GuardStep::Warned { times: 1, .. } => (1, 0),
+                GuardStep::Warned { .. } if is_first(record) => (1, 0),
                 // For real, what came of it counts.
                 GuardStep::Ended(victim) if was_rehearsed && victim.leave_to.is_none() => (0, 1),
                 GuardStep::Acted(acted) if acted.ended > 0 => (0, 1),
@@ -158,12 +163,12 @@ mod tests {
         let soft = |hours| (Timestamp(hours * hour), warned(GuardMode::Soft));
         let dry = |hours| (Timestamp(hours * hour), warned(GuardMode::DryRun));
         for (at, record) in [soft(1), dry(2), dry(3), soft(4), soft(5)] {
-            today.add(at, &[record]);
+            today.add(at, &[record], |_| true);
         }
         let of = |tally: &Tally| (tally.all.warned, tally.of[&1_001].warned);
         assert_eq!(of(today.done()), (3, 3));
         assert_eq!(of(today.simulated()), (2, 2));
-        today.add(Timestamp(72 * hour), &[warned(GuardMode::Soft)]);
+        today.add(Timestamp(72 * hour), &[warned(GuardMode::Soft)], |_| true);
         assert_eq!(of(today.done()), (1, 1));
         assert_eq!(today.simulated(), &Tally::default());
     }

@@ -101,15 +101,6 @@ pub(crate) fn terminal(device: u32) -> Reading<Option<String>> {
     Reading::Value(Some(name))
 }
 
-/// Tells of a pid, and when in ticks it began, whether that process lives.
-pub(crate) fn lives(procfs: &Path) -> impl Fn(u32, u64) -> bool + Send + use<> {
-    let procfs = procfs.to_owned();
-    move |pid, start_ticks| {
-        let stat = Stat::read(&procfs.join(pid.to_string()));
-        stat.is_ok_and(|stat| stat.start_ticks == start_ticks)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -30,11 +30,12 @@ pub(super) fn evaluate() -> io::Result<()> {
                 snoozes,
                 since,
                 until,
+                present,
             } => {
                 let replayed = || {
                     let rules = read_rules(&text)?;
                     let past = past.unwrap_or(Err(Refusal::Internal))?;
-                    replay(past, rules, &snoozes, (since, until))
+                    replay(past, rules, &snoozes, (since, until), present)
                 };
                 encoded(&replayed())
             }

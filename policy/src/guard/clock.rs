@@ -163,13 +163,17 @@ impl Clock {
     }
 
     /// It holds since then. Where that is later than before, and it has to hold without a
-    /// break, it is another violation: whoever was warned of the last is warned anew.
+    /// break, it is another violation: whoever was warned of the last is warned anew. The
+    /// beginning of a window that moves on with the time begins no other violation.
     pub(crate) fn holds_since(&mut self, kind: RuleKind, since: Timestamp) {
-        let before = std::mem::replace(&mut self.since, since);
-        if is_unbroken(kind)
-            && before < since
-            && let Some(opened) = &mut self.opened
-        {
+        let before = self.since;
+        self.since = since;
+        let Some(opened) = &mut self.opened else {
+            return;
+        };
+        if !is_unbroken(kind) {
+            self.since = before.min(since);
+        } else if before < since {
             opened.warned = Warned::default();
         }
     }

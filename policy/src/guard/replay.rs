@@ -3,9 +3,14 @@
 //! Whatever the rules say of their mode, it is a dry run: a job that would have been ended
 //! goes on, as it did, and what it went on to use is what was freed.
 
+mod silences;
+
+mod too_much;
+
 use super::bucket::{About, Bucket};
 use super::ended::Process;
 use super::judge::{Beyond, Bounds, Judgement, Rulebook, judge_within};
+use super::losses::Losses;
 use super::memory::Memory;
 use super::rules::Rules;
 use super::snoozes::Grant;
@@ -14,11 +19,12 @@ use gpukill_proto::guard::{
     RuleOutcome, Subject, Victim,
 };
 use gpukill_proto::units::Timestamp;
+use silences::Silences;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
+pub use too_much::TooMuch;
 
 /// So many records are kept; more are counted.
 pub const MOST_RECORDS: usize = 1_000;
@@ -54,6 +60,8 @@ pub struct Replay {
     not_judged: BTreeMap<(RuleName, String), Unknown>,
     /// How many subjects these have in all.
     subjects: usize,
+    silences: Silences,
+    losses: Losses,
 }
 
 #[derive(Debug, Default)]
@@ -81,59 +89,6 @@ impl Distinct {
     }
 }
 
-/// Why a replay ends early: it would keep too much.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TooMuch {
-    /// So many policies are about so many processes at once.
-    Pairs(usize, usize),
-    /// Violations at once.
-    Violations,
-    /// What rules look back over.
-    LookedBack,
-    /// Processes in all.
-    Processes,
-    /// What cannot be judged.
-    NotJudged,
-}
-
-impl fmt::Display for TooMuch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Bounds {
-            findings: _,
-            violations,
-            looked_back,
-        } = Bounds::TRIED;
-        match self {
-            Self::Pairs(policies, processes) => write!(
-                f,
-                "{policies} rules for {processes} processes at once are too many to try: \
-                 try fewer rules"
-            ),
-            Self::Violations => write!(
-                f,
-                "these rules tell of more than {violations} violations at once: try fewer \
-                 rules, or a shorter time"
-            ),
-            Self::LookedBack => write!(
-                f,
-                "these rules look back over more than {looked_back} jobs and processes at \
-                 once: try fewer rules, or a shorter time"
-            ),
-            Self::Processes => write!(
-                f,
-                "more than {MOST_COUNTED} processes used a GPU in this time: try a shorter one"
-            ),
-            Self::NotJudged => write!(
-                f,
-                "more than {MOST_COUNTED} things cannot be judged by these rules: try fewer \
-                 rules, or a shorter time"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for TooMuch {}
-
 /// What came of it.
 #[derive(Debug)]
 pub struct Replayed {
@@ -151,7 +106,7 @@ pub struct Replayed {
     pub more_records: u64,
     /// Rules that were broken at the end.
     pub open: Vec<OpenViolation>,
-    /// What could not be judged, the longest first.
+    /// What could not be judged: devices, then by each rule the longest first.
     pub not_judged: Vec<NotJudged>,
 }
 
@@ -185,7 +140,16 @@ impl Replay {
             more_records: 0,
             not_judged: BTreeMap::new(),
             subjects: 0,
+            silences: Silences::default(),
+            losses: Losses::default(),
         }
+    }
+
+    /// What is known of now, besides the samples, where the next bucket is the newest that
+    /// there is: as [`Memory::loses`], which the guard asks before each.
+    pub fn loses(&mut self, losses: Losses, lives: &dyn Fn(u32, u64) -> bool) {
+        self.memory.loses(&losses, lives);
+        self.losses = losses;
     }
 
     /// Notes a snooze that was granted by now. One of a rule that these rules lack says
@@ -202,6 +166,7 @@ impl Replay {
     /// When it would keep too much: then it is of no use any more.
     pub fn add(&mut self, bucket: &Bucket) -> Result<(), TooMuch> {
         let tried = Bounds::TRIED;
+        self.silences.add(bucket, bucket.until > self.since);
         if bucket.until <= self.since {
             let _ = judge_within(&tried, &self.nothing, &mut self.memory, bucket);
             return Ok(());
@@ -306,10 +271,11 @@ impl Replay {
     }
 
     fn count(&mut self, record: &GuardRecord) {
+        let is_first = self.memory.is_first_warning(record);
         let outcome = outcome(&mut self.outcomes, &record.rule);
         match &record.step {
             GuardStep::Violated => outcome.violated += 1,
-            GuardStep::Warned { times: 1, .. } => {
+            GuardStep::Warned { .. } if is_first => {
                 outcome.warned += 1;
                 outcome.services += u64::from(record.evidence.is_spared_service);
             }
@@ -357,7 +323,7 @@ impl Replay {
             .into_iter()
             .filter_map(|((rule, why), unknown)| {
                 Some(NotJudged {
-                    rule,
+                    rule: Some(rule),
                     why,
                     subject: unknown.first?,
                     subjects: unknown.subjects.len() as u64,
@@ -366,6 +332,9 @@ impl Replay {
             })
             .collect();
         not_judged.sort_by_key(|it| Reverse(it.for_ms));
+        let mut of_devices = self.silences.told(&self.losses);
+        of_devices.append(&mut not_judged);
+        let mut not_judged = of_devices;
         not_judged.truncate(MOST_NOT_JUDGED);
         Replayed {
             judged: self.judged,

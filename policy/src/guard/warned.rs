@@ -6,9 +6,9 @@
 //! container's name or an account of the system's, reads nothing.
 
 use super::judge::Course;
+use super::memory::Memory;
 use super::snoozes::Grant;
-use gpukill_proto::guard::GuardAction;
-use gpukill_proto::guard::{self, GuardStep};
+use gpukill_proto::guard::{self, GuardAction, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +19,6 @@ use std::fmt;
 pub(crate) struct Warned {
     /// When first.
     at: Option<Timestamp>,
-    /// How often in all.
-    times: u32,
     /// How often where nobody reads it.
     in_round: u32,
     /// So much of the time since the first warning is no part of it: nobody looked.
@@ -45,6 +43,9 @@ struct Reader {
     /// How many warnings they have had since then: more time begins them anew.
     #[serde(default)]
     told: u32,
+    /// How many warnings these were: where looks are rare, one stands for several.
+    #[serde(default)]
+    times: u32,
 }
 
 impl Reader {
@@ -52,7 +53,16 @@ impl Reader {
     fn is_told(&mut self, due: u32) -> bool {
         let is_due = self.told < due;
         self.told = self.told.max(due);
+        self.times = self.times.saturating_add(u32::from(is_due));
         is_due
+    }
+
+    /// Their grace counts since then, as they asked for more time: of the warnings that they
+    /// have had, so many were due by now.
+    fn has_more_time(&mut self, since: Timestamp, due: u32) {
+        self.since = since;
+        self.told = self.told.min(due);
+        self.times = self.times.min(due);
     }
 }
 
@@ -86,11 +96,24 @@ impl Warned {
             // What they were promised before holds still.
             let granted = snoozes.get(uid);
             let since = granted.map(|it| Timestamp(it.until.0.saturating_sub(grace)));
-            self.readers.entry(*uid).or_insert(Reader {
-                since: since.unwrap_or(at).max(at),
-                snoozes: granted.map_or(0, |it| it.used),
-                told: 0,
-            });
+            let Some(mut reader) = self.readers.get(uid).cloned() else {
+                let reader = Reader {
+                    since: since.unwrap_or(at).max(at),
+                    snoozes: granted.map_or(0, |it| it.used),
+                    told: 0,
+                    times: 0,
+                };
+                self.readers.insert(*uid, reader);
+                continue;
+            };
+            // A test and a replay know of a snooze by this alone.
+            if let (Some(since), Some(granted)) = (since, granted)
+                && since > reader.since
+            {
+                reader.has_more_time(since, self.due(since, at));
+                reader.snoozes = granted.used.max(reader.snoozes);
+                self.readers.insert(*uid, reader);
+            }
         }
         let is_fatal = course.action == GuardAction::Terminate;
         self.deadline = self.first_end().filter(|_| is_fatal);
@@ -131,10 +154,12 @@ impl Warned {
 
     fn tell(&mut self, at: Timestamp) -> GuardStep {
         self.at.get_or_insert(at);
-        self.times = self.times.saturating_add(1);
-        self.in_round = self.in_round.saturating_add(1);
+        self.in_round = self
+            .in_round
+            .saturating_add(1)
+            .min(self.max_warnings.max(1));
         GuardStep::Warned {
-            times: self.times,
+            times: self.times(),
             deadline: self.deadline,
         }
     }
@@ -177,11 +202,9 @@ impl Warned {
         let grace = i64::try_from(self.grace_ms).unwrap_or(i64::MAX);
         let since = Timestamp(until.0.saturating_sub(grace));
         let used = reader.snoozes.saturating_add(1);
-        let reader = Reader {
-            since,
-            snoozes: used,
-            told: reader.told.min(self.due(since, at)),
-        };
+        let mut reader = reader.clone();
+        reader.has_more_time(since, self.due(since, at));
+        reader.snoozes = used;
         self.readers.insert(uid, reader);
         self.deadline = self.first_end();
         Ok(Granted { until, left, used })
@@ -200,8 +223,11 @@ impl Warned {
         self.at
     }
 
-    pub(crate) const fn times(&self) -> u32 {
-        self.times
+    /// The most warnings that a user has had, out of as many as the rule allows: more time
+    /// begins them anew.
+    pub(crate) fn times(&self) -> u32 {
+        let most = self.readers.values().map(|reader| reader.times).max();
+        most.unwrap_or(self.in_round)
     }
 
     pub(crate) const fn deadline(&self) -> Option<Timestamp> {
@@ -217,6 +243,18 @@ impl Warned {
         };
         let readers = self.readers.iter().filter(|_| self.deadline.is_some());
         readers.map(told).collect()
+    }
+}
+
+impl Memory {
+    /// Whether a record is the first warning of a violation: of several one counts.
+    #[must_use]
+    pub fn is_first_warning(&self, record: &GuardRecord) -> bool {
+        let clocks = self.clocks.get(&record.rule);
+        let clock = clocks.and_then(|it| it.of.get(&record.subject));
+        let opened = clock.and_then(|clock| clock.opened.as_ref());
+        matches!(record.step, GuardStep::Warned { .. })
+            && opened.is_some_and(|it| it.warned.at() == Some(record.at))
     }
 }
 

@@ -103,14 +103,15 @@ impl From<&RuleOutcome> for RuleOutcomeDocument {
     }
 }
 
-/// What of one rule could not be judged.
+/// What could not be judged: by one rule, or by all rules on a device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(
     missing_docs,
     reason = "the names are the documented JSON fields; units are in them"
 )]
 pub struct NotJudgedDocument {
-    pub rule: String,
+    /// `null` of a device that no rule could judge.
+    pub rule: Option<String>,
     pub why: String,
     /// The first of them.
     pub subject: String,
@@ -121,7 +122,7 @@ pub struct NotJudgedDocument {
 impl From<&NotJudged> for NotJudgedDocument {
     fn from(unknown: &NotJudged) -> Self {
         Self {
-            rule: unknown.rule.to_string(),
+            rule: unknown.rule.as_ref().map(ToString::to_string),
             why: unknown.why.clone(),
             subject: unknown.subject.to_string(),
             subjects: unknown.subjects,

@@ -71,11 +71,11 @@ pub struct RuleOutcome {
     pub freed_ms: u64,
 }
 
-/// What of one rule could not be judged.
+/// What could not be judged: by one rule, or by all rules on a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotJudged {
-    /// Which.
-    pub rule: RuleName,
+    /// By which; `None` of a device that no rule could judge.
+    pub rule: Option<RuleName>,
     /// What was not known.
     pub why: String,
     /// Of whom or what: the first of them.

@@ -251,6 +251,10 @@ fn rest(report: &ReplayReport, mut texts: Vec<String>, look: &Look) -> Vec<Line>
     }
     for unknown in report.not_judged.iter().take(10) {
         let length = duration(Duration::from_millis(unknown.for_ms));
+        let Some(rule) = &unknown.rule else {
+            texts.push(format!("not judged: {} for {length}", unknown.why));
+            continue;
+        };
         let first = match &unknown.subject {
             Subject::Run(run) => format!("process {}", run.pid),
             subject @ (Subject::Person(_)
@@ -265,8 +269,8 @@ fn rest(report: &ReplayReport, mut texts: Vec<String>, look: &Look) -> Vec<Line>
             several => format!("{first} and {} more", several - 1),
         };
         texts.push(format!(
-            "not judged: {}: {} for {length}, of {subjects}",
-            unknown.rule, unknown.why
+            "not judged: {rule}: {} for {length}, of {subjects}",
+            unknown.why
         ));
     }
     if texts.is_empty() {

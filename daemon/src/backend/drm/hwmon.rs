@@ -13,9 +13,6 @@ use std::time::{Duration, Instant};
 /// No driver has as many channels of one kind.
 const CHANNELS_MAX: usize = 64;
 
-/// Why a value is not shown that no card can have.
-pub(crate) const CANNOT_BE: &str = "a value that cannot be";
-
 /// So often is looked what sensors a card has: as often as what it seldom tells.
 const AGAIN: Duration = Duration::from_secs(16);
 
@@ -144,7 +141,7 @@ fn number(file: &str, kind: &str) -> Option<u32> {
 /// A temperature, of thousandths of a degree.
 pub(crate) fn celsius(millidegrees: Reading<i64>) -> Reading<Celsius> {
     // The nearest degree, as the drivers' own tools show it, below zero too.
-    bounded(millidegrees, -60_000..=250_000, |value| {
+    bounded(millidegrees, -60_000..=250_000, "m°C", |value| {
         Celsius(i32::try_from((value + 500).div_euclid(1_000)).unwrap_or(i32::MAX))
     })
 }
@@ -152,21 +149,21 @@ pub(crate) fn celsius(millidegrees: Reading<i64>) -> Reading<Celsius> {
 /// A power, of millionths of a watt.
 pub(crate) fn milliwatts(microwatts: Reading<i64>) -> Reading<Milliwatts> {
     // No card draws ten kilowatts.
-    bounded(microwatts, 0..=10_000_000_000, |value| {
+    bounded(microwatts, 0..=10_000_000_000, "µW", |value| {
         Milliwatts(value.unsigned_abs() / 1_000)
     })
 }
 
 /// The speed of a fan.
 pub(crate) fn rpm(rounds: Reading<i64>) -> Reading<Rpm> {
-    bounded(rounds, 0..=50_000, |value| {
+    bounded(rounds, 0..=50_000, "RPM", |value| {
         Rpm(u32::try_from(value).unwrap_or(u32::MAX))
     })
 }
 
 /// A clock, of hertz.
 pub(crate) fn megahertz(hertz: Reading<i64>) -> Reading<Megahertz> {
-    bounded(hertz, 0..=20_000_000_000, |value| {
+    bounded(hertz, 0..=20_000_000_000, "Hz", |value| {
         Megahertz(u32::try_from(value / 1_000_000).unwrap_or(u32::MAX))
     })
 }
@@ -174,12 +171,12 @@ pub(crate) fn megahertz(hertz: Reading<i64>) -> Reading<Megahertz> {
 fn bounded<T>(
     reading: Reading<i64>,
     range: std::ops::RangeInclusive<i64>,
+    raw_unit: &str,
     unit: impl FnOnce(i64) -> T,
 ) -> Reading<T> {
     match reading {
         Reading::Value(value) if range.contains(&value) => Reading::Value(unit(value)),
-        // Without the value, so that a fault keeps its identity.
-        Reading::Value(_) => Reading::Failed(CANNOT_BE.into()),
+        Reading::Value(value) => Reading::impossible(format_args!("{value} {raw_unit}")),
         unknown => unknown.because(),
     }
 }
@@ -306,8 +303,8 @@ mod tests {
             (45_500, Reading::Value(Celsius(46))),
             (-1_400, Reading::Value(Celsius(-1))),
             (0, Reading::Value(Celsius(0))),
-            (511_000, failed(CANNOT_BE)),
-            (-273_000, failed(CANNOT_BE)),
+            (511_000, Reading::impossible("511000 m°C")),
+            (-273_000, Reading::impossible("-273000 m°C")),
         ] {
             assert_eq!(celsius(Reading::Value(read)), shown, "{read}");
         }
@@ -315,14 +312,20 @@ mod tests {
             milliwatts(Reading::Value(68_000_000)),
             Reading::Value(Milliwatts(68_000))
         );
-        assert_eq!(milliwatts(Reading::Value(-1)), failed(CANNOT_BE));
+        assert_eq!(milliwatts(Reading::Value(-1)), Reading::impossible("-1 µW"));
         assert_eq!(rpm(Reading::Value(1_944)), Reading::Value(Rpm(1_944)));
-        assert_eq!(rpm(Reading::Value(65_535)), failed(CANNOT_BE));
+        assert_eq!(
+            rpm(Reading::Value(65_535)),
+            Reading::impossible("65535 RPM")
+        );
         assert_eq!(
             megahertz(Reading::Value(900_000_000)),
             Reading::Value(Megahertz(900))
         );
-        assert_eq!(megahertz(Reading::Value(i64::MAX)), failed(CANNOT_BE));
+        assert_eq!(
+            megahertz(Reading::Value(i64::MAX)),
+            Reading::impossible(format_args!("{} Hz", i64::MAX))
+        );
         assert_eq!(rpm(Reading::Unsupported), Reading::Unsupported);
         assert_eq!(celsius(failed("busy")), failed("busy"));
     }

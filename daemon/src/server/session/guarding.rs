@@ -24,6 +24,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// So many violations that go on are told at once.
 const MOST_OPEN: usize = 1_000;
 
+/// Whoever asks for all up to a moment so many seconds ago asks for now: samples are ten
+/// seconds each.
+const NOW: i64 = 60;
+
 /// The rules that a connection offers. They go with it.
 #[derive(Clone, Default)]
 pub(super) struct Offered(Arc<Mutex<Option<Vec<u8>>>>);
@@ -235,17 +239,25 @@ impl Session {
             RulesFrom::Force => self.shared.guard.in_force().text.to_string(),
             RulesFrom::Offered => self.offered.text()?,
         };
-        let request = Request::Replay {
-            directory: self.shared.store.directory().to_owned(),
-            text,
-            snoozes: self.shared.guard.standing().snoozes.clone(),
-            since: request.since,
-            until: request.until,
-        };
-        self.look_back(move |is_wanted| match evaluate(&request, is_wanted) {
-            Ok(answer) => answer,
-            Err(Failed::Ended(why)) => Err(Refusal::Invalid(why)),
-            Err(Failed::Unwanted) => Err(Refusal::Expired),
+        let directory = self.shared.store.directory().to_owned();
+        let snoozes = self.shared.guard.standing().snoozes.clone();
+        let snapshot = Arc::clone(&self.shared.state.borrow().snapshot);
+        let guard = self.shared.guard.clone();
+        self.look_back(move |is_wanted| {
+            let is_of_now = request.until.plus_seconds(NOW) >= snapshot.taken_at;
+            let request = Request::Replay {
+                directory,
+                text,
+                snoozes,
+                since: request.since,
+                until: request.until,
+                present: is_of_now.then(|| guard.present(&snapshot)),
+            };
+            match evaluate(&request, is_wanted) {
+                Ok(answer) => answer,
+                Err(Failed::Ended(why)) => Err(Refusal::Invalid(why)),
+                Err(Failed::Unwanted) => Err(Refusal::Expired),
+            }
         })
         .await
     }

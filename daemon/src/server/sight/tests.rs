@@ -380,6 +380,7 @@ fn who_may_not_see_others_counts_only_their_own_of_today() {
             record(device(), vec![alice(), bob()], ended(BOB, None)),
             record(device(), vec![bob()], ended(BOB, Some("scancel 7"))),
         ],
+        |it| matches!(it.step, GuardStep::Warned { times: 1, .. }),
     );
     let counted = |uid, groups: &[u32], hides| {
         let (caller, roles) = (caller(uid, groups), roles(hides));

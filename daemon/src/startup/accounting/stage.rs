@@ -18,6 +18,7 @@ use crate::host::containers::Containers;
 use crate::host::process::Processes;
 use crate::host::users::Users;
 use crate::poller::{Event, Poller};
+use crate::procfs::living::Living;
 use crate::rogue::rules::Keeper;
 use crate::rogue::{Blind, Rogue};
 use crate::startup::people::HostPeople;
@@ -148,7 +149,7 @@ impl Stage {
                 },
                 root("state"),
                 "boot".into(),
-                Box::new(|_, _| false),
+                Living::below(&root("nobody")),
                 store.clone(),
             )
             .unwrap()

@@ -3,6 +3,7 @@
 //! and may come and go. One that tells nothing for a whole day does not come back.
 
 use super::super::bucket::Bucket;
+use super::super::losses::Losses;
 use super::Memory;
 use super::proof::Seen;
 use crate::usage::DeviceUsage;
@@ -50,11 +51,15 @@ impl Sight {
         self.wait(bucket.seen_ms);
     }
 
-    /// These are gone by what their driver says: nothing waits for them.
-    fn give_up(&mut self, gone: &BTreeSet<DeviceId>) {
-        for id in gone {
-            self.told.remove(id);
-            self.silent.insert(id.clone(), GONE);
+    /// Some are gone by what their drivers say: nothing waits for them.
+    fn give_up(&mut self, losses: &Losses) {
+        let gone = self.told.extract_if(.., |id| losses.is_gone(id));
+        let gone: Vec<DeviceId> = gone.collect();
+        self.silent.extend(gone.into_iter().map(|id| (id, GONE)));
+        for (id, ms) in &mut self.silent {
+            if losses.is_gone(id) {
+                *ms = GONE;
+            }
         }
     }
 
@@ -78,11 +83,12 @@ impl Sight {
 }
 
 impl Memory {
-    /// What is known besides the samples: the devices that their driver does not list any
-    /// more, and whether a process lives. A violation waits for neither: what a device held
-    /// that is gone, and what a process held that has ended, is held no more.
-    pub fn loses(&mut self, gone: &BTreeSet<DeviceId>, lives: &dyn Fn(u32, u64) -> bool) {
-        self.sight.give_up(gone);
+    /// What is known besides the samples: the devices that their drivers do not list any
+    /// more, also where that began before the daemon was started, and whether a process
+    /// lives. A violation waits for neither: what a device held that is gone, and what a
+    /// process held that has ended, is held no more.
+    pub fn loses(&mut self, losses: &Losses, lives: &dyn Fn(u32, u64) -> bool) {
+        self.sight.give_up(losses);
         let sight = &self.sight;
         let stays = |seen: &Seen| {
             let run = &seen.run;

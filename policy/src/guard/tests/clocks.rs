@@ -345,3 +345,30 @@ fn a_limit_of_some_hours_replaces_the_one_of_all() {
     ];
     assert_eq!(told, expected);
 }
+
+#[test]
+fn what_is_judged_by_a_window_that_moves_on_is_broken_since_its_beginning() {
+    let mut rules = Rules {
+        mode: GuardMode::Soft,
+        behaviours: vec![behaviour(
+            "waste",
+            Conduct::Waste {
+                below: Percent(10),
+                min_memory: Bytes(GIB),
+                hours: minutes(10),
+            },
+        )],
+        ..rules()
+    };
+    rules.enforcement.grace = minutes(60);
+    let (mut guard, mut world) = (Guard::new(rules), World::new(1));
+    world.start(100, "bob").uses(0, 21, 1).job("tree 100");
+    guard.watches(&mut world, 62);
+    let first = guard.memory.violations().remove(0);
+    let (since, warned) = (first.evidence.since, first.warned_at.unwrap());
+    assert!(since < warned, "{since:?} {warned:?}");
+    // As long again as the window is, and more.
+    guard.watches(&mut world, 90);
+    let open = guard.memory.violations().remove(0);
+    assert_eq!((open.evidence.since, open.warned_at), (since, Some(warned)));
+}

@@ -202,3 +202,52 @@ proptest! {
         }
     }
 }
+
+/// As docs/guard.md has it: what is known of jobs whatever the rules ask counts for a rule
+/// that is new; what is measured for a rule is measured from when that is there.
+#[test]
+fn a_rule_that_is_new_measures_with_what_is_known_already() {
+    let with = |conduct: Option<Conduct>, mode: GuardMode| Rules {
+        mode,
+        behaviours: conduct.map(|it| behaviour("new", it)).into_iter().collect(),
+        ..rules()
+    };
+    let ten = minutes(10);
+    let idle = Conduct::Idle {
+        limit: ten,
+        min_memory: Bytes(0),
+        with_connections: false,
+        cpu_below: None,
+    };
+    let waste = Conduct::Waste {
+        below: Percent(10),
+        min_memory: Bytes(0),
+        hours: ten,
+    };
+    let kinds = [
+        (Conduct::Duration(ten), 1, 1),
+        (idle, 1, 59),
+        (waste, 59, 59),
+    ];
+    for (conduct, of_new, of_disabled) in kinds {
+        for (before, expected) in [
+            (GuardMode::DryRun, of_new),
+            (GuardMode::Disabled, of_disabled),
+        ] {
+            let (mut guard, mut world) = (Guard::new(with(None, before)), idle_job());
+            guard.watches(&mut world, 90);
+            guard.book = Rulebook::of(with(Some(conduct.clone()), GuardMode::DryRun));
+            let is_broken = |guard: &Guard| !guard.memory.violations().is_empty();
+            let mut looks = 0;
+            while !is_broken(&guard) && looks < 100 {
+                guard.watches(&mut world, 1);
+                looks += 1;
+            }
+            // Limits of duration hold after two looks.
+            assert!(
+                (expected..expected + 3).contains(&looks),
+                "{conduct:?} after {before:?}: {looks}"
+            );
+        }
+    }
+}

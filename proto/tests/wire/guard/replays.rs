@@ -47,7 +47,7 @@ pub(crate) fn replayed() -> ReplayReport {
             until: AT,
         }],
         not_judged: vec![NotJudged {
-            rule,
+            rule: Some(rule),
             why: "its memory is not known".into(),
             subject: Subject::Group("ml".into()),
             subjects: 1,

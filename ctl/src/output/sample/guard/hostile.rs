@@ -70,7 +70,7 @@ pub(crate) fn hostile(text: &str) -> (ViolationPage, ReplayReport, Ruled, GuardB
         outcome.rule = rule(outcome.rule.kind);
     }
     for unknown in &mut report.not_judged {
-        unknown.rule = rule(unknown.rule.kind);
+        unknown.rule = unknown.rule.take().map(|it| rule(it.kind));
         unknown.why = text.into();
         unknown.subject = Subject::Group(text.into());
     }

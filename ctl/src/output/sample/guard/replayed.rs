@@ -66,7 +66,7 @@ pub(crate) fn replayed() -> ReplayReport {
             until: ago(252_800),
         }],
         not_judged: vec![NotJudged {
-            rule: too_much.rule,
+            rule: Some(too_much.rule),
             why: "what it holds is not known".into(),
             subject: too_much.subject,
             subjects: 3,

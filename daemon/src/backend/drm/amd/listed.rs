@@ -4,7 +4,6 @@
 //! `sdma_*` is left alone: reading it waits for the process's address space.
 
 use super::topology::GpuNode;
-use crate::backend::drm::hwmon::CANNOT_BE;
 use crate::backend::drm::{Listed, sysfs};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Percent};
@@ -115,7 +114,7 @@ fn occupancy(units: Reading<u64>, nodes: &[GpuNode]) -> Reading<Percent> {
             let share = units.saturating_mul(100).div_ceil(all);
             match u32::try_from(share) {
                 Ok(share @ 0..=100) => Reading::Value(Percent(share)),
-                _ => Reading::Failed(CANNOT_BE.into()),
+                _ => Reading::impossible(format_args!("{units} of {all}")),
             }
         }
         (Reading::Value(_), _) => Reading::Unsupported,

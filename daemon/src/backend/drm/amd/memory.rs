@@ -7,7 +7,6 @@
 use super::sensors::size;
 use crate::backend::MemoryReadings;
 use crate::backend::drm::Listed;
-use crate::backend::drm::hwmon::CANNOT_BE;
 use crate::backend::drm::lacking::Attributes;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Vitals;
@@ -32,7 +31,8 @@ pub(super) fn of(
     let (total, used) = match (&total, &used) {
         (Reading::Value(Bytes(0)), _) => (Reading::Unsupported, Reading::Unsupported),
         (Reading::Value(all), Reading::Value(part)) if part > all => {
-            (total, Reading::Failed(CANNOT_BE.into()))
+            let what = format!("{} of {} bytes", part.0, all.0);
+            (total, Reading::impossible(what))
         }
         _ => (total, used),
     };

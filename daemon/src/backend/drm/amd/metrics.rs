@@ -127,7 +127,7 @@ const FORMATS_MAX: u8 = 15;
 fn percent(value: Reading<u16>) -> Reading<Percent> {
     match value {
         Reading::Value(value) if value <= 100 => Reading::Value(Percent(value.into())),
-        Reading::Value(_) => Reading::Failed(hwmon::CANNOT_BE.into()),
+        Reading::Value(value) => Reading::impossible(format_args!("{value} %")),
         unknown => unknown.because(),
     }
 }

@@ -71,7 +71,7 @@ fn percent(file: &impl Attribute) -> Reading<Percent> {
         Reading::Value(share @ 0..=100) => {
             Reading::Value(Percent(u32::try_from(share).unwrap_or_default()))
         }
-        Reading::Value(_) => Reading::Failed(hwmon::CANNOT_BE.into()),
+        Reading::Value(share) => Reading::impossible(format_args!("{share} %")),
         unknown => unknown.because(),
     }
 }
@@ -140,11 +140,11 @@ fn fan_speed(hwmon: Option<&Hwmon>) -> Reading<Rpm> {
 fn fan(hwmon: Option<&Hwmon>) -> Reading<Percent> {
     let share = |part: i64, whole: i64| match u32::try_from((part * 100 + whole / 2) / whole) {
         Ok(share @ 0..=100) => Reading::Value(Percent(share)),
-        _ => Reading::Failed(hwmon::CANNOT_BE.into()),
+        _ => Reading::impossible(format_args!("{part} of {whole}")),
     };
     let intended = match attribute(hwmon, "pwm1") {
         Reading::Value(level @ 0..=255) => share(level, 255),
-        Reading::Value(_) => Reading::Failed(hwmon::CANNOT_BE.into()),
+        Reading::Value(level) => Reading::impossible(format_args!("{level} of 255")),
         unknown => unknown.because(),
     };
     intended.or(|| {

@@ -10,7 +10,6 @@ mod sensors;
 use super::*;
 use crate::backend::MemoryReadings;
 use crate::backend::drm::card;
-use crate::backend::drm::hwmon::CANNOT_BE;
 use gpukill_proto::snapshot::Vitals;
 use gpukill_proto::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Rpm};
 use proptest::prelude::*;
@@ -176,7 +175,7 @@ fn the_memory_of_a_card_is_its_own() {
     assert_eq!(memory("100\n", "7\n"), whole(value(100), value(7)));
     assert_eq!(
         memory("100\n", "101\n"),
-        whole(value(100), failed(CANNOT_BE))
+        whole(value(100), Reading::impossible("101 of 100 bytes"))
     );
     let none = whole(Reading::Unsupported, Reading::Unsupported);
     assert_eq!(memory("0\n", "0\n"), none);

@@ -169,7 +169,7 @@ pub(super) fn replay() -> Json {
             until: Timestamp(60_000),
         }],
         not_judged: vec![NotJudged {
-            rule: rule(),
+            rule: Some(rule()),
             why: "its memory is not known".into(),
             subject: Subject::Group("ml".into()),
             subjects: 1,

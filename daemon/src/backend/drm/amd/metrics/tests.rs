@@ -223,7 +223,7 @@ fn a_fan_that_stands_is_none_and_a_link_of_nothing_is_none() {
     assert_eq!(Metrics::parse(&bytes), Some(told));
     let bytes = structure((1, 3), 120, &[(72, 50_001), (74, 33), (76, 161)]);
     let told = Metrics {
-        fan_speed: Reading::Failed(hwmon::CANNOT_BE.into()),
+        fan_speed: Reading::impossible("50001 RPM"),
         pcie_width: Reading::Failed("not a width of a link".into()),
         pcie_generation: Reading::Failed("not a speed of a link".into()),
         ..nothing()
@@ -238,14 +238,13 @@ fn a_value_that_cannot_be_fails_alone() {
         120,
         &[(4, 48), (6, 60_000), (16, 130), (54, 65_000)],
     );
-    let failed = || hwmon::CANNOT_BE.to_owned();
     assert_eq!(
         Metrics::parse(&bytes),
         Some(Metrics {
             temperature: Reading::Value(Celsius(48)),
-            hotspot: Reading::Failed(failed()),
-            utilization: Reading::Failed(failed()),
-            graphics_clock: Reading::Failed(failed()),
+            hotspot: Reading::impossible("60000000 m°C"),
+            utilization: Reading::impossible("130 %"),
+            graphics_clock: Reading::impossible("65000000000 Hz"),
             ..nothing()
         })
     );
@@ -322,12 +321,7 @@ fn the_busiest_video_unit_is_what_the_video_engines_do() {
     let cases: [Case<'_>; 9] = [
         ((1, 0), 80, &[(32, 7)], share(7)),
         ((1, 3), 120, &[(20, 100)], share(100)),
-        (
-            (1, 3),
-            120,
-            &[(20, 101)],
-            Reading::Failed(hwmon::CANNOT_BE.into()),
-        ),
+        ((1, 3), 120, &[(20, 101)], Reading::impossible("101 %")),
         ((1, 4), 288, &[(16, 3), (18, 40), (22, 5)], share(40)),
         ((1, 5), 360, &[(22, 9)], share(9)),
         ((1, 6), 1_664, &[(16, 9)], Reading::Unsupported),

@@ -155,7 +155,11 @@ fn what_kfd_writes_is_not_believed_beyond_what_can_be() {
     let tree = Tree::whole();
     tree.process("7/vram_4242", "much\n");
     tree.process("7/stats_4242/cu_occupancy", "41\n");
-    let user = listed(7, failed("not understood: much"), failed(CANNOT_BE));
+    let user = listed(
+        7,
+        failed("not understood: much"),
+        Reading::impossible("41 of 40"),
+    );
     assert_eq!(tree.told().listed, [user]);
 }
 

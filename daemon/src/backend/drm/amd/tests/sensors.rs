@@ -16,7 +16,7 @@ fn a_share_of_more_than_a_hundred_fails_and_is_not_shown() {
     for (text, utilization) in [
         ("0\n", Reading::Value(Percent(0))),
         ("100\n", Reading::Value(Percent(100))),
-        ("101\n", failed(CANNOT_BE)),
+        ("101\n", Reading::impossible("101 %")),
         ("-1\n", failed("not understood: -1")),
     ] {
         let expected = Vitals {
@@ -54,7 +54,7 @@ fn a_fan_is_as_fast_as_is_intended_or_as_it_turns() {
             &[("pwm1", "0\n"), ("fan1_input", "800\n")],
             Reading::Value(Percent(0)),
         ),
-        (&[("pwm1", "256\n")], failed(CANNOT_BE)),
+        (&[("pwm1", "256\n")], Reading::impossible("256 of 255")),
         (
             &[("fan1_input", "800\n"), ("fan1_max", "3200\n")],
             Reading::Value(Percent(25)),
@@ -71,7 +71,7 @@ fn a_fan_is_as_fast_as_is_intended_or_as_it_turns() {
         (&[("fan1_input", "800\n")], Reading::Unsupported),
         (
             &[("fan1_input", "90000\n"), ("fan1_max", "3200\n")],
-            failed(CANNOT_BE),
+            Reading::impossible("90000 RPM"),
         ),
     ] {
         assert_eq!(sensed(files).fan, share, "{files:?}");
@@ -139,7 +139,7 @@ fn what_has_no_sensor_comes_from_the_steps_and_then_from_the_structure() {
     // A share that failed is not replaced.
     tree.device("gpu_busy_percent", "300\n");
     let told = tree.told().vitals;
-    assert_eq!(told.utilization, failed(CANNOT_BE));
+    assert_eq!(told.utilization, Reading::impossible("300 %"));
     assert_eq!(told.temperature, Reading::Value(Celsius(53)));
     assert_eq!(told.power, Reading::Value(Milliwatts(68_000)));
     assert_eq!(told.clock_graphics, Reading::Value(Megahertz(31)));
