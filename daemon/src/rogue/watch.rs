@@ -116,6 +116,7 @@ impl Watch {
             let process = known.get(run)?;
             Some(Stretch {
                 process: key(run)?,
+                owner: owner_of(process),
                 held_since: *process.first_seen.known().unwrap_or(&usage.from),
                 usage: used,
                 host_cpu: process

@@ -6,7 +6,7 @@ use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// So many processes are remembered; of who comes then nothing is told.
+/// So many processes are remembered: as many of each user, or all that they have.
 pub const MOST: usize = 4_096;
 
 /// So often is told of one person's processes in [`WINDOW`]: whoever starts a thousand is
@@ -20,6 +20,8 @@ const WINDOW: Duration = Duration::from_secs(3_600);
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
     known: BTreeMap<ProcessKey, Known>,
+    /// How many are known of each user.
+    of_user: BTreeMap<Option<u32>, usize>,
     /// When was told of whose processes, the oldest first.
     told: BTreeMap<Option<u32>, VecDeque<(Timestamp, Risk)>>,
     /// Of how many nothing was told, for there was no room.
@@ -52,13 +54,16 @@ impl Findings {
     /// Takes what a process was found to be, the worst first; nothing is a verdict that is
     /// over.
     pub fn found(&mut self, who: Finding, verdicts: Vec<Verdict>) {
-        let is_full = self.known.len() >= MOST;
         let known = self.known.get_mut(&who.process);
         match known {
             Some(known) if verdicts.is_empty() => known.is_open = false,
             Some(known) => {
                 known.is_open = true;
                 known.gone_at = None;
+                if known.finding.uid != who.uid {
+                    leaves(&mut self.of_user, known.finding.uid);
+                    *self.of_user.entry(who.uid).or_default() += 1;
+                }
                 known.finding = Finding {
                     since: known.finding.since,
                     verdicts,
@@ -73,8 +78,8 @@ impl Findings {
                     is_open: true,
                     gone_at: None,
                 };
-                if !is_full || self.make_room(&known) {
-                    self.known.insert(known.finding.process, known);
+                if self.make_room(&known) {
+                    self.insert(known);
                 } else {
                     self.beyond = self.beyond.saturating_add(1);
                 }
@@ -82,15 +87,43 @@ impl Findings {
         }
     }
 
-    /// Forgets whoever matters least: who is gone or without a verdict, else whoever is
-    /// less bad than this. Whether there was anybody.
+    fn insert(&mut self, known: Known) {
+        let uid = known.finding.uid;
+        if self.known.insert(known.finding.process, known).is_none() {
+            *self.of_user.entry(uid).or_default() += 1;
+        }
+    }
+
+    /// Whether there is room for this. Where all of it is taken, a process that matters less
+    /// is forgotten: one that is gone or without a verdict, else one that is less bad. Each
+    /// user has an equal part: whoever has more than this one's user loses the least of
+    /// theirs, and nobody loses any to a user who has more.
     fn make_room(&mut self, newcomer: &Known) -> bool {
+        if self.known.len() < MOST {
+            return true;
+        }
+        let count = |uid: &Option<u32>| self.of_user.get(uid).copied().unwrap_or(0);
+        let own = count(&newcomer.finding.uid);
+        let biggest = self.of_user.iter().max_by_key(|(_, count)| **count);
+        let biggest = biggest.filter(|(_, count)| **count > own + 1);
+        let biggest = biggest.map(|(uid, _)| *uid);
         let matters = |known: &Known| (known.is_here(), known.worst());
-        let known = self.known.iter();
+        let known = self.known.iter().filter(|(_, known)| {
+            let uid = known.finding.uid;
+            match biggest {
+                Some(biggest) => uid == biggest,
+                None => uid == newcomer.finding.uid || count(&uid) > own,
+            }
+        });
         let least = known.min_by_key(|(process, known)| (matters(known), **process));
-        let least = least.filter(|(_, known)| matters(known) < matters(newcomer));
+        let makes_room = |known: &Known| biggest.is_some() || matters(known) < matters(newcomer);
+        let least = least.filter(|(_, known)| makes_room(known));
         let least = least.map(|(process, _)| *process);
-        least.is_some_and(|process| self.known.remove(&process).is_some())
+        let forgotten = least.and_then(|process| self.known.remove(&process));
+        if let Some(known) = &forgotten {
+            leaves(&mut self.of_user, known.finding.uid);
+        }
+        forgotten.is_some()
     }
 
     /// What is to be told now, the worst first: the first verdict of a process, or a worse
@@ -116,18 +149,22 @@ impl Findings {
 
     /// That this was told before: the daemon was started anew.
     pub fn was_told(&mut self, finding: Finding) {
-        if self.known.len() >= MOST {
-            return;
-        }
         let told = Known {
             told: None,
             is_open: false,
             gone_at: None,
             finding,
         };
-        let worst = told.worst();
-        let known = self.known.entry(told.finding.process).or_insert(told);
-        known.told = known.told.max(worst);
+        let (process, worst) = (told.finding.process, told.worst());
+        if !self.known.contains_key(&process) {
+            if !self.make_room(&told) {
+                return;
+            }
+            self.insert(told);
+        }
+        if let Some(known) = self.known.get_mut(&process) {
+            known.told = known.told.max(worst);
+        }
     }
 
     /// Those of whom there is a verdict now, the worst first.
@@ -147,18 +184,33 @@ impl Findings {
 
     /// Takes who is there. Who has been gone for an hour is forgotten.
     pub fn follow(&mut self, is_here: impl Fn(&ProcessKey) -> bool, now: Timestamp) {
+        let of_user = &mut self.of_user;
         self.known.retain(|process, known| {
             if is_here(process) {
                 known.gone_at = None;
                 return true;
             }
             let gone_at = *known.gone_at.get_or_insert(now);
-            gone_at <= now && now.since(gone_at) < WINDOW
+            let is_kept = gone_at <= now && now.since(gone_at) < WINDOW;
+            if !is_kept {
+                leaves(of_user, known.finding.uid);
+            }
+            is_kept
         });
         self.told.retain(|_, told| {
             forget_old(told, now);
             !told.is_empty()
         });
+    }
+}
+
+/// One fewer is known of this user.
+fn leaves(of_user: &mut BTreeMap<Option<u32>, usize>, uid: Option<u32>) {
+    if let Some(count) = of_user.get_mut(&uid) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            of_user.remove(&uid);
+        }
     }
 }
 
@@ -344,6 +396,35 @@ mod tests {
         assert_eq!(findings.open().len(), 1);
         findings.found(who(most, most, 3_603), of(Risk::Low));
         assert_eq!(findings.open().len(), 2);
+    }
+
+    #[test]
+    fn one_users_many_findings_drive_out_nobody_elses() {
+        let mut findings = Findings::default();
+        let most = u32::try_from(MOST).unwrap();
+        findings.found(who(0, 8, 1), of(Risk::Low));
+        for pid in 1..2 * most {
+            findings.found(who(pid, 7, 1), of(Risk::Critical));
+        }
+        let of_other = |findings: &Findings| {
+            let open = findings.open().into_iter();
+            open.filter(|it| it.uid == Some(8)).count()
+        };
+        assert_eq!((findings.open().len(), of_other(&findings)), (MOST, 1));
+        // There is room for more of the other's, up to half, however harmless they are.
+        for pid in 2 * most..3 * most {
+            findings.found(who(pid, 8, 1), of(Risk::Low));
+        }
+        assert_eq!(findings.open().len(), MOST);
+        assert!(of_other(&findings).abs_diff(MOST / 2) <= 1);
+        // What is worse takes the place of one's own.
+        for pid in 3 * most..4 * most {
+            findings.found(who(pid, 7, 1), of(Risk::Critical));
+            findings.found(who(most + pid, 8, 1), of(Risk::Medium));
+        }
+        assert!(of_other(&findings).abs_diff(MOST / 2) <= 1);
+        let open = findings.open();
+        assert!(open.iter().all(|it| it.verdicts[0].risk > Risk::Low));
     }
 
     #[test]

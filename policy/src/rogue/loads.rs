@@ -4,16 +4,18 @@
 
 use super::suspect::{Held, Load, Shares};
 use crate::guard::bucket::Bucket;
+use crate::turns::in_turns;
 use crate::usage::RunUsage;
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::units::Timestamp;
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// So many processes are followed; who comes then is not.
+/// So many processes are followed: as many of each owner, or all that they have.
 pub const MOST: usize = 4_096;
 
-/// So many processes that left their devices are kept, each with up to some KiB.
+/// So many processes that left their devices are kept, each with up to some KiB: likewise.
 const MOST_DEPARTED: usize = 128;
 
 /// So many parts the time that is looked back over has: when it is full the oldest goes.
@@ -30,6 +32,9 @@ const LEVELS: usize = 8;
 pub struct Stretch<'a> {
     /// Which.
     pub process: ProcessKey,
+    /// The user whom it belongs to, or a name where they have no number; `None` where that
+    /// is not known.
+    pub owner: Option<(Option<u32>, &'a str)>,
     /// Since when it holds the device, as far as was seen.
     pub held_since: Timestamp,
     /// How it used it.
@@ -50,6 +55,7 @@ pub struct Loads {
 /// One process.
 #[derive(Debug, Clone)]
 struct Past {
+    owner: Option<(Option<u32>, String)>,
     held_since: Timestamp,
     until: Timestamp,
     /// The oldest first.
@@ -77,7 +83,8 @@ struct Part {
 
 /// What a process did with all its devices in one sample.
 #[derive(Debug, Clone, Copy, Default)]
-struct Moment {
+struct Moment<'a> {
+    owner: Option<(Option<u32>, &'a str)>,
     held_since: Timestamp,
     /// Of the device that it used most.
     percent: Option<u64>,
@@ -105,24 +112,27 @@ impl Loads {
         }
     }
 
-    /// Adds a sample: what was seen in so many milliseconds until then. Whoever there is
-    /// no room for is not followed.
+    /// Adds a sample: what was seen in so many milliseconds until then. A process that there
+    /// is no room for is not followed.
     pub fn add<'a>(
         &mut self,
         until: Timestamp,
         seen_ms: u64,
         stretches: impl IntoIterator<Item = Stretch<'a>>,
     ) {
-        for (process, moment) in moments(stretches) {
-            let count = self.processes.len();
-            let past = match self.processes.get_mut(&process) {
-                Some(past) => past,
-                None if count >= MOST => continue,
-                None => self.processes.entry(process).or_insert(Past {
-                    held_since: moment.held_since,
-                    until,
-                    parts: Vec::new(),
-                }),
+        let moments = moments(stretches);
+        for (process, moment) in &moments {
+            self.processes.entry(*process).or_insert_with(|| Past {
+                owner: moment.owner.map(|(uid, name)| (uid, name.to_owned())),
+                held_since: moment.held_since,
+                until,
+                parts: Vec::new(),
+            });
+        }
+        self.make_room();
+        for (process, moment) in moments {
+            let Some(past) = self.processes.get_mut(&process) else {
+                continue;
             };
             past.held_since = past.held_since.min(moment.held_since);
             past.until = past.until.max(until);
@@ -130,10 +140,28 @@ impl Loads {
         }
     }
 
+    /// Forgets those that there is no room for. Of each owner those stay that were followed
+    /// before.
+    fn make_room(&mut self) {
+        if self.processes.len() <= MOST {
+            return;
+        }
+        let all = self.processes.iter();
+        let mut all: Vec<(&ProcessKey, &Past)> = all.collect();
+        all.sort_by_key(|(_, past)| past.parts.is_empty());
+        let all = all.into_iter().map(|(key, past)| (&past.owner, *key));
+        let kept: BTreeSet<ProcessKey> = in_turns(all).into_iter().take(MOST).collect();
+        self.keep_only(|process| kept.contains(process));
+    }
+
     /// Adds what the store has of a sample, where nothing is known of host CPUs.
     pub fn add_stored(&mut self, bucket: &Bucket) {
         let stretches = bucket.runs.iter().map(|(run, judged)| Stretch {
             process: run.process(),
+            owner: judged.about.owner.as_ref().map(|owner| {
+                let name = owner.uid.map_or(owner.name.as_str(), |_| "");
+                (owner.uid, name)
+            }),
             held_since: judged.first_seen,
             usage: &judged.usage,
             host_cpu: None,
@@ -178,18 +206,20 @@ impl Loads {
         let is_old = |past: &Past| now.since(past.until) >= FORGET;
         self.processes.retain(|_, past| !is_old(past));
         let departed = self.processes.iter().filter(|(_, past)| past.until < now);
-        let mut departed: Vec<(Timestamp, ProcessKey)> =
-            departed.map(|(key, past)| (past.until, *key)).collect();
-        departed.sort_unstable_by(|one, other| other.cmp(one));
-        for (_, key) in departed.iter().skip(MOST_DEPARTED) {
-            self.processes.remove(key);
+        let mut departed: Vec<(&ProcessKey, &Past)> = departed.collect();
+        departed.sort_unstable_by_key(|(key, past)| Reverse((past.until, **key)));
+        let departed = departed.into_iter().map(|(key, past)| (&past.owner, *key));
+        for key in in_turns(departed).into_iter().skip(MOST_DEPARTED) {
+            self.processes.remove(&key);
         }
     }
 }
 
 /// What each of them did with all its devices.
-fn moments<'a>(stretches: impl IntoIterator<Item = Stretch<'a>>) -> BTreeMap<ProcessKey, Moment> {
-    let mut moments: BTreeMap<ProcessKey, Moment> = BTreeMap::new();
+fn moments<'a>(
+    stretches: impl IntoIterator<Item = Stretch<'a>>,
+) -> BTreeMap<ProcessKey, Moment<'a>> {
+    let mut moments: BTreeMap<ProcessKey, Moment<'a>> = BTreeMap::new();
     for it in stretches {
         let (percent, memory) = (it.usage.utilization.mean(), it.usage.memory.mean());
         moments
@@ -201,6 +231,7 @@ fn moments<'a>(stretches: impl IntoIterator<Item = Stretch<'a>>) -> BTreeMap<Pro
                 moment.memory = both.map(|(one, other)| one.saturating_add(other));
             })
             .or_insert(Moment {
+                owner: it.owner,
                 held_since: it.held_since,
                 percent,
                 memory,
@@ -212,7 +243,7 @@ fn moments<'a>(stretches: impl IntoIterator<Item = Stretch<'a>>) -> BTreeMap<Pro
 
 impl Past {
     /// Adds a sample; where that takes one part more than there may be, the oldest goes.
-    fn add(&mut self, longest: Option<Duration>, ms: u64, moment: Moment) {
+    fn add(&mut self, longest: Option<Duration>, ms: u64, moment: Moment<'_>) {
         let has_room = |part: &&mut Part| {
             longest.is_none_or(|longest| Duration::from_millis(part.seen_ms) < longest)
         };
@@ -230,7 +261,7 @@ impl Past {
 }
 
 impl Part {
-    fn add(&mut self, ms: u64, moment: Moment) {
+    fn add(&mut self, ms: u64, moment: Moment<'_>) {
         grow(&mut self.seen_ms, ms);
         if let Some(percent) = moment.percent {
             grow(&mut self.known_ms, ms);

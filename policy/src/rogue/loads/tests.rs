@@ -35,6 +35,7 @@ fn add(loads: &mut Loads, from: usize, samples: &[Vec<(Option<u64>, Option<u64>)
         let until = Timestamp::default().plus_seconds(10 * i64::try_from(from + at + 1).unwrap());
         let stretches = usages.iter().map(|usage| Stretch {
             process: key(1),
+            owner: None,
             held_since: Timestamp::default(),
             usage,
             host_cpu: Some(40),
@@ -151,6 +152,7 @@ fn who_there_is_no_room_for_is_not_followed() {
     let pids = 0..u32::try_from(MOST).unwrap() + 1;
     let stretches = pids.clone().map(|pid| Stretch {
         process: key(pid),
+        owner: None,
         held_since: Timestamp::default(),
         usage: &usage,
         host_cpu: None,
@@ -173,6 +175,7 @@ proptest! {
             let usage = usage(percent, memory);
             let stretch = Stretch {
                 process: key(1),
+                owner: None,
                 held_since: Timestamp(i64::MIN),
                 usage: &usage,
                 host_cpu,
@@ -197,6 +200,7 @@ fn of_many_short_processes_few_are_kept() {
     for second in 1..=12_000 {
         let stretch = |pid| Stretch {
             process: key(pid),
+            owner: None,
             held_since: at(second),
             usage: &usage,
             host_cpu: None,
@@ -209,4 +213,40 @@ fn of_many_short_processes_few_are_kept() {
     assert!(loads.of(key(1)).is_some());
     assert!(loads.of(key(12_000)).is_some());
     assert!(loads.of(key(9_000)).is_none());
+}
+
+#[test]
+fn many_processes_of_one_person_take_nobody_elses_place() {
+    let usage = usage(Some(1), Some(1));
+    let stretch = |pid: u32, uid| Stretch {
+        process: key(pid),
+        owner: Some((Some(uid), "")),
+        held_since: Timestamp::default(),
+        usage: &usage,
+        host_cpu: None,
+    };
+    let most = u32::try_from(MOST).unwrap();
+    let mut loads = hour();
+    let many = || (1..=most).map(|pid| stretch(pid, 1_000));
+    loads.add(Timestamp(10_000), SAMPLE, many());
+    // One of somebody else comes, and stays; all the time more of the first come.
+    let other = most + 1;
+    for round in 2_u32..6 {
+        let newer = (0..100).map(|nth| stretch(most + 2 + round * 100 + nth, 1_000));
+        let all = many().chain([stretch(other, 1_001)]).chain(newer);
+        loads.add(Timestamp(i64::from(round) * 10_000), SAMPLE, all);
+        assert_eq!(loads.processes().count(), MOST);
+        let seen = loads.of(key(other)).unwrap().seen;
+        assert_eq!(seen, Duration::from_millis(SAMPLE) * (round - 1));
+    }
+    // Those that were followed before are followed still.
+    assert!(loads.of(key(1)).is_some() && loads.of(key(most - 1)).is_some());
+
+    // So it is with those that have gone.
+    let mut loads = hour();
+    loads.add(Timestamp(10_000), SAMPLE, [stretch(other, 1_001)]);
+    loads.add(Timestamp(20_000), SAMPLE, many());
+    loads.forget_old(Timestamp(30_000));
+    assert_eq!(loads.processes().count(), MOST_DEPARTED);
+    assert!(loads.of(key(other)).is_some());
 }
