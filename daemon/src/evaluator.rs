@@ -6,7 +6,7 @@ pub(crate) mod child;
 
 use crate::audit::RulesOf;
 use gpukill_policy::guard::Grant;
-use gpukill_policy::guard::losses::Losses;
+use gpukill_policy::guard::losses::Present;
 use gpukill_proto::transport::MAX_RESPONSE;
 use gpukill_proto::transport::codec::{decode, encode};
 use gpukill_proto::units::Timestamp;
@@ -14,7 +14,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -45,15 +44,6 @@ pub(crate) enum Request {
         /// How things are now, where that is until now.
         present: Option<Present>,
     },
-}
-
-/// What the guard knows of now besides its samples.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Present {
-    /// The devices that cannot be read.
-    pub(crate) losses: Losses,
-    /// Every process, by pid and start in ticks.
-    pub(crate) living: BTreeSet<(u32, u64)>,
 }
 
 impl Request {

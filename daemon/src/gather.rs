@@ -131,13 +131,14 @@ impl Gatherer {
     }
 
     /// Those of the poll before whose device has told of nobody since, for its list of
-    /// processes failed: they are neither there nor gone, while they live.
+    /// processes failed: they are neither there nor gone, while they live. Of a device that
+    /// its driver does not list any more they are gone.
     fn unlisted(&self, snapshot: &Snapshot) -> Vec<GpuProcess> {
         let Some(last) = &self.last else {
             return Vec::new();
         };
         let failed = snapshot.devices.iter();
-        let failed = failed.filter(|it| it.process_count.failure().is_some());
+        let failed = failed.filter(|it| it.process_count.failure().is_some() && !it.is_gone());
         let failed: BTreeSet<&DeviceId> = failed.map(|it| &it.id).collect();
         if failed.is_empty() {
             return Vec::new();

@@ -26,13 +26,11 @@ pub(crate) mod replay;
 use crate::audit::{DeviceProcess, Sample, Store};
 use crate::civil::civil;
 use crate::enforce::Enforcer;
-use crate::evaluator::Present;
-use crate::procfs::living::Living;
 use crate::rules_file::Edited;
 pub(crate) use acting::Asked;
 use acting::{Armed, SnoozeOrder, Snoozing};
 use chrono::Local;
-use gpukill_policy::guard::losses::Losses;
+use gpukill_policy::guard::losses::{Losses, Present};
 use gpukill_policy::guard::rules::Rehearsed;
 use gpukill_policy::guard::schedule::Civil;
 use gpukill_policy::guard::{NotSnoozed, simulated_jobs};
@@ -47,7 +45,7 @@ use judging::{Judging, Order};
 use rules::Keeper;
 pub(crate) use rules::{InForce, check_rules, read_rules};
 pub(crate) use standing::Standing;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -83,6 +81,15 @@ fn concern(doubt: &RulesDoubt) -> String {
     format!("idle, waste, runaway and growth rules concerned {people} of {of} people within a day")
 }
 
+/// Which processes live, by pid and start in ticks.
+pub(crate) trait Living: Send + Sync {
+    /// Whether this one does.
+    fn has(&self, pid: u32, start_ticks: u64) -> bool;
+
+    /// All that do.
+    fn all(&self) -> BTreeSet<(u32, u64)>;
+}
+
 /// The guard's near side. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Guard {
@@ -97,7 +104,7 @@ pub(crate) struct Guard {
     look: Arc<Semaphore>,
     /// Who asks for more time now: each user once, and few at a time.
     snoozing: Snoozing,
-    living: Living,
+    living: Arc<dyn Living>,
 }
 
 impl Guard {
@@ -111,7 +118,7 @@ impl Guard {
         settings: crate::config::Guard,
         directory: PathBuf,
         boot: String,
-        living: Living,
+        living: Arc<dyn Living>,
         store: Store,
     ) -> std::io::Result<(Self, BTreeMap<DeviceProcess, Timestamp>)> {
         let (remembered, before) = remembered::load(&directory, &boot);
@@ -124,7 +131,7 @@ impl Guard {
         let judging = Judging {
             directory,
             boot,
-            living: living.clone(),
+            living: Arc::clone(&living),
             remembered,
             in_force: in_force.clone(),
             standing,

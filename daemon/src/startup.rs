@@ -174,7 +174,7 @@ impl Running {
             config.guard.clone(),
             state_dir.clone(),
             boot.clone(),
-            Living::below(procfs),
+            Arc::new(Living::below(procfs)),
             store.clone(),
         )
         .map_err(&thread)?;

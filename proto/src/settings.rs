@@ -4,7 +4,8 @@
 
 pub mod place;
 
-use place::{Lines, broken};
+use place::{Lines, are_only_twice, broken};
+use serde::Deserialize as _;
 use std::fmt;
 
 /// One key: the whole truth about it in one place.
@@ -60,17 +61,19 @@ pub fn apply_file<C>(keys: &[Key<C>], text: &str, settings: &mut C) -> Vec<Mista
     let (table, errors) = toml::de::DeTable::parse_recoverable(text);
     let lines = Lines::of(text);
     let line_of = |offset: usize| lines.place(offset).line;
-    if !errors.is_empty() {
-        let mistake = |(offset, what)| Mistake {
-            line: Some(line_of(offset)),
-            what,
-        };
-        return broken(&errors, &lines).into_iter().map(mistake).collect();
+    let mistake = |(offset, what)| Mistake {
+        line: Some(line_of(offset)),
+        what,
+    };
+    let broken = broken(&errors, &lines).into_iter();
+    let mut mistakes: Vec<Mistake> = broken.map(mistake).collect();
+    // What else there is, is known only where all of the text was understood.
+    if !are_only_twice(&errors) {
+        return mistakes;
     }
-    let mut mistakes = Vec::new();
-    // The text parses, so the same values can be had as plain ones; the spanned
-    // table is only for the lines.
-    let Ok(values) = text.parse::<toml::Table>() else {
+    // The same values as plain ones; the spanned table is only for the lines.
+    let values = toml::Table::deserialize(toml::de::Deserializer::from(table.clone()));
+    let Ok(values) = values else {
         return mistakes;
     };
     let file = File { keys, line_of };
@@ -461,6 +464,34 @@ mod tests {
             .map(|m| m.line)
             .collect();
         assert_eq!(lines, [Some(1), Some(3)]);
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_named_and_hides_no_other_mistake() {
+        for (text, expected) in [
+            (
+                "level = \"x\"\nlevel = \"y\"\n[part]\ncount = 10\n\"count\" = 3\nother = 1\n",
+                &[
+                    "line 2: duplicate key level",
+                    "line 4: part.count: 10 is not a whole number from 1 to 9",
+                    "line 5: duplicate key \"count\"",
+                    "line 6: unknown key part.other",
+                ][..],
+            ),
+            (
+                "[part]\ncount = 3\n[part]\ncount = 4\n",
+                &["line 3: duplicate key part", "line 4: duplicate key count"],
+            ),
+        ] {
+            let found = apply_file(KEYS, text, &mut Sample::default());
+            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let are_these = found.len() == expected.len()
+                && found
+                    .iter()
+                    .zip(expected)
+                    .all(|(it, begin)| it.starts_with(begin));
+            assert!(are_these, "{found:#?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::rogue::{Risk, Suspected, Threat};
-use gpukill_proto::snapshot::{Device, ProcessKey, Vendor};
+use gpukill_proto::snapshot::{Device, Loss, LossKind, ProcessKey, Vendor};
 use tempfile::TempDir;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,6 +19,7 @@ struct Scene {
     suspected: Arc<Suspicions>,
     /// How many use the device, as it tells itself.
     count: Reading<u32>,
+    lost: Option<Loss>,
 }
 
 /// What a sample says: from and until by the wall clock, the time seen, the pids in
@@ -45,6 +46,7 @@ impl Scene {
             accounts: Arc::default(),
             suspected: Arc::default(),
             count: Reading::Value(1),
+            lost: None,
         }
     }
 
@@ -68,6 +70,7 @@ impl Scene {
             tick: self.at,
             devices: vec![Device {
                 process_count: self.count.clone(),
+                lost: self.lost.clone(),
                 ..Device::unknown(device.clone(), 0, Vendor::Nvidia, &why)
             }],
             processes: processes.collect(),
@@ -317,4 +320,25 @@ fn who_leaves_a_device_of_which_not_all_is_ever_known_has_left() {
     let departed = vec![(7, Departure::Left, 1_000)];
     let expected = (1_000, 1_010, 10, vec![], departed);
     assert_eq!(scene.poll(2, &[]), [expected]);
+}
+
+#[test]
+fn who_held_a_device_that_its_driver_does_not_list_any_more_has_left() {
+    for (kind, leaves) in [(LossKind::Gone, true), (LossKind::Lost, false)] {
+        let mut scene = Scene::new();
+        scene.poll(0, &[7]);
+        scene.count = Reading::Failed("gone".into());
+        scene.lost = Some(Loss {
+            since: Timestamp(0),
+            reason: "it is not on the PCI bus".into(),
+            kind,
+        });
+        for _ in 0..4 {
+            assert_eq!(scene.poll(2, &[]), []);
+        }
+        let samples = scene.samples(2, &[]);
+        let departed = samples.iter().map(|sample| sample.departed.len());
+        let departed: Vec<usize> = departed.collect();
+        assert_eq!(departed, [usize::from(leaves)], "{kind:?}");
+    }
 }

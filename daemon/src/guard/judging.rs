@@ -4,10 +4,9 @@ use super::acting::{Armed, SnoozeOrder};
 use super::bucket::bucket;
 use super::remembered::{Remembered, save};
 use super::telling::{but_for_ends, tell_owners};
-use super::{InForce, Standing};
+use super::{InForce, Living, Standing};
 use crate::audit::{Sample, Store};
 use crate::catalogue::{About, tell};
-use crate::procfs::living::Living;
 use chrono::Local;
 use gpukill_policy::guard::bucket::Bucket;
 use gpukill_policy::guard::losses::Losses;
@@ -46,7 +45,7 @@ const SAVE_EVERY: i64 = 60_000;
 pub(super) struct Judging {
     pub(super) directory: PathBuf,
     pub(super) boot: String,
-    pub(super) living: Living,
+    pub(super) living: Arc<dyn Living>,
     pub(super) remembered: Remembered,
     pub(super) in_force: watch::Receiver<InForce>,
     pub(super) standing: watch::Sender<Arc<Standing>>,

@@ -1,9 +1,9 @@
 //! Rules tried on what the store keeps.
 
 use crate::audit::Past;
-use crate::evaluator::Present;
 use gpukill_policy::guard::Grant;
 use gpukill_policy::guard::bucket::Bucket;
+use gpukill_policy::guard::losses::Present;
 use gpukill_policy::guard::replay::{Replay, Replayed};
 use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::audit::Gap;

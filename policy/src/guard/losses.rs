@@ -14,6 +14,15 @@ pub struct Losses {
     listed: Option<BTreeSet<DeviceId>>,
 }
 
+/// What the guard knows of now besides its samples.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Present {
+    /// The devices that cannot be read.
+    pub losses: Losses,
+    /// Every process, by pid and start in ticks.
+    pub living: BTreeSet<(u32, u64)>,
+}
+
 impl Losses {
     /// What is lost by this snapshot.
     #[must_use]

@@ -39,7 +39,7 @@ use super::rules::Rules;
 use at::{At, Found, Source};
 use field::Entry;
 use gpukill_proto::guard::edit::{Mistake, PolicyKind};
-use gpukill_proto::settings::place::{Lines, Place, broken};
+use gpukill_proto::settings::place::{Lines, Place, are_only_twice, broken};
 use std::collections::BTreeMap;
 use toml::de::{DeTable, DeValue};
 
@@ -84,9 +84,6 @@ fn read_from(source: Source, text: &str) -> Result<Rules, Vec<Mistake>> {
     }
     let (table, errors) = DeTable::parse_recoverable(text);
     let lines = Lines::of(text);
-    let only_twice = errors
-        .iter()
-        .all(|it| it.message().starts_with("duplicate key"));
     let mut mistakes = Vec::new();
     if !errors.is_empty() {
         let broken = broken(&errors, &lines).into_iter();
@@ -106,7 +103,7 @@ fn read_from(source: Source, text: &str) -> Result<Rules, Vec<Mistake>> {
         };
         mistakes.extend(broken.take(at::MOST_MISTAKES).map(mistake));
         // What else there is, is known only where all of the text was understood.
-        if !only_twice {
+        if !are_only_twice(&errors) {
             return Err(mistakes);
         }
     }

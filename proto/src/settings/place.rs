@@ -1,5 +1,6 @@
 //! Where in a text something stands, as editors count it.
 
+use crate::text::visible;
 use serde::{Deserialize, Serialize};
 
 /// A line and a column, both from 1. Columns are characters.
@@ -49,12 +50,27 @@ pub fn broken(errors: &[toml::de::Error], lines: &Lines<'_>) -> Vec<(usize, Stri
         .map(|error| {
             let offset = error.span().map_or(0, |span| span.start);
             let what = error.message().lines().next().unwrap_or("invalid TOML");
-            (offset, what.to_owned())
+            let key = error.span().and_then(|span| lines.text.get(span));
+            match key.filter(|key| is_twice(error) && !key.is_empty()) {
+                Some(key) => (offset, format!("{what} {}", visible(key.as_bytes(), 80))),
+                None => (offset, what.to_owned()),
+            }
         })
         .collect();
     found.sort_by_key(|(offset, _)| *offset);
     found.dedup_by_key(|(offset, _)| lines.place(*offset).line);
     found
+}
+
+/// Whether nothing is wrong with a text but that keys are there twice: all the rest of it
+/// was understood.
+#[must_use]
+pub fn are_only_twice(errors: &[toml::de::Error]) -> bool {
+    errors.iter().all(is_twice)
+}
+
+fn is_twice(error: &toml::de::Error) -> bool {
+    error.message().starts_with("duplicate key")
 }
 
 #[cfg(test)]

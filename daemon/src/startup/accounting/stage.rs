@@ -149,7 +149,7 @@ impl Stage {
                 },
                 root("state"),
                 "boot".into(),
-                Living::below(&root("nobody")),
+                Arc::new(Living::below(&root("nobody"))),
                 store.clone(),
             )
             .unwrap()

@@ -15,6 +15,8 @@ mod interrupted;
 
 mod journal;
 
+mod lost;
+
 mod newcomers;
 
 mod numbers;

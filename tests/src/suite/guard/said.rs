@@ -67,7 +67,11 @@ fn who_may_not_read_the_file_of_the_rules_is_told_of_its_mistakes_all_the_same()
     let file = stage.path("guard.toml").display().to_string();
     let by_root = stage.ctl(&["guard", "check"]);
     assert_eq!(by_root.code, 3, "{by_root:?}");
-    assert!(by_root.stdout.contains("line 3, column 1: duplicate key\n"));
+    assert!(
+        by_root
+            .stdout
+            .contains("line 3, column 1: duplicate key dry_run\n")
+    );
     assert!(
         by_root
             .stdout

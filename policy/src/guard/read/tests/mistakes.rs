@@ -245,7 +245,7 @@ fn a_key_that_is_there_twice_hides_no_other_mistake() {
     assert_eq!(
         wrong,
         [
-            "line 3, column 1: duplicate key",
+            "line 3, column 1: duplicate key dry_run",
             "line 4, column 1: global.default_idle_limt_minutes: unknown key; did you mean \
              default_idle_limit_minutes?",
             "line 6, column 16: enforcement.max_warnings: -1 is not a whole number from 0 to 1000",
