@@ -4,7 +4,8 @@
 //!
 //! gpustat and nvitop are run by `$PYTHON` (else `python3`) where that has them,
 //! and left out with a sentence where it has not. Rounds go through all tools in
-//! turn, so that a noisy moment hits all of them.
+//! turn, so that a noisy moment hits all of them. What does not depend on the machine,
+//! the bench `budget` counts.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,
@@ -12,12 +13,14 @@
     reason = "it prints its measurements, and ends where it cannot"
 )]
 
-use gpukill_tests::harness::{Actor, Stage, built};
-use serde_json::json;
+#[path = "training.rs"]
+mod training;
+
+use gpukill_tests::harness::Stage;
 use std::fs::File;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use training::Training;
 
 const ROUNDS: usize = 300;
 
@@ -33,18 +36,8 @@ struct Tool {
 
 fn main() {
     let stage = Stage::new();
-    let actors: Vec<Actor> = (0..16)
-        .map(|_| Actor::start("python train.py --model llama-70b"))
-        .collect();
-    let gpus: Vec<_> = actors.chunks(2).map(gpu).collect();
-    stage.play(&json!({"gpus": gpus}));
-    stage.configure("");
-    let mut command = stage.daemon();
-    // As a user runs it, not as the tests do.
-    command
-        .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
-        .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
-    let daemon = stage.start_with(&mut command);
+    let training = Training::on(&stage, 2);
+    let daemon = training.start_as_installed(&stage);
 
     let mut tools = tools(&stage);
     for round in 0..ROUNDS {
@@ -59,39 +52,7 @@ fn main() {
         }
     }
     print_times(&mut tools);
-    println!();
-    for (name, path) in [
-        ("gpukilld", &built().gpukilld),
-        ("gpukillctl", &built().gpukillctl),
-    ] {
-        println!(
-            "{name:<10} {:>9} bytes",
-            std::fs::metadata(path).unwrap().len()
-        );
-    }
-    println!("\nresident memory      VmRSS   anonymous");
-    for (name, pid) in [("gpukilld", daemon.pid()), ("its sensor", daemon.sensor())] {
-        println!(
-            "{name:<14} {:>8} kB {:>8} kB",
-            status_field(pid, "VmRSS:"),
-            status_field(pid, "RssAnon:")
-        );
-    }
     daemon.stop();
-}
-
-fn gpu(processes: &[Actor]) -> serde_json::Value {
-    let processes: Vec<_> = processes
-        .iter()
-        .map(|actor| json!({"pid": actor.pid(), "memory": 30u64 << 30, "sm": 48}))
-        .collect();
-    json!({
-        "memory": {"total": 80u64 << 30, "used": 61u64 << 30},
-        "utilization": {"gpu": 97, "memory": 40},
-        "temperature": 71, "power_mw": 688_000, "power_limit_mw": 700_000,
-        "ecc": {"enabled": true},
-        "processes": processes,
-    })
 }
 
 fn tools(stage: &Stage) -> Vec<Tool> {
@@ -162,14 +123,4 @@ fn print_times(tools: &mut [Tool]) {
             at(95)
         );
     }
-}
-
-fn status_field(pid: u32, field: &str) -> u64 {
-    let status =
-        std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix(field))
-        .unwrap();
-    line.split_whitespace().next().unwrap().parse().unwrap()
 }

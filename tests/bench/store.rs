@@ -1,7 +1,7 @@
 //! `cargo bench -p gpukill-tests --bench store`: what 30 days of 8 GPUs with 64
 //! processes leave on the disk, and how long questions about them take. Polls
 //! every 2 s, samples every 10 s, through the code that gathers and writes; then
-//! a daemon over the file, and whole clients.
+//! a daemon over the file, what its start costs, and whole clients.
 //!
 //! Beside it, of one day of the same samples: one JSON object a record, as
 //! gpu-kill writes them, and one row a record in a plain table.
@@ -18,14 +18,27 @@
 #[path = "people.rs"]
 mod people;
 
+#[path = "process.rs"]
+#[allow(dead_code, reason = "other benches need more of it")]
+mod process;
+
+#[path = "budget/callgrind.rs"]
+#[allow(dead_code, reason = "the bench `budget` needs more of it")]
+mod callgrind;
+
+#[path = "budget/life.rs"]
+mod life;
+
+use callgrind::Callgrind;
 use gpukill_proto::snapshot::Snapshot;
 use gpukill_proto::units::Timestamp;
 use gpukill_tests::harness::Stage;
 use gpukilld::gathered::Measured;
+use life::live;
 use people::Box8;
 use rusqlite::{Connection, params};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -49,7 +62,32 @@ fn main() {
     println!();
     beside(start);
     println!();
+    print_start(&stage);
+    println!();
     ask(&stage, days);
+}
+
+/// What starting over the history costs the daemon: a life of one poll, and its end.
+fn print_start(stage: &Stage) {
+    let callgrind = Callgrind::find();
+    let life = live(stage, daemon(stage), Duration::ZERO, callgrind.as_ref());
+    let instructions = life.instructions.map_or_else(
+        || "(valgrind is not installed)".to_owned(),
+        |it| it.to_string(),
+    );
+    println!(
+        "start: {instructions} instructions, {} bytes in {} reads, {} polls",
+        life.bytes, life.reads, life.polls
+    );
+}
+
+fn daemon(stage: &Stage) -> Command {
+    let mut command = stage.daemon();
+    command
+        .env("GPUKILLD_DAEMON_STATE_DIR", stage.path("state"))
+        .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
+        .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
+    command
 }
 
 /// Writes the history, and tells of each day that doubles it.
@@ -188,13 +226,7 @@ fn flat(snapshot: &Snapshot) -> Vec<serde_json::Value> {
 
 /// Whole clients, which ask a daemon over this store.
 fn ask(stage: &Stage, days: u64) {
-    stage.configure("");
-    let mut command = stage.daemon();
-    command
-        .env("GPUKILLD_DAEMON_STATE_DIR", stage.path("state"))
-        .env("GPUKILLD_DAEMON_POLL_INTERVAL", "2s")
-        .env("GPUKILLD_AUDIT_SAMPLE_INTERVAL", "10s");
-    let daemon = stage.start_with(&mut command);
+    let daemon = stage.start_with(&mut daemon(stage));
     let all = format!("{days}d");
     println!("{:<36} {:>9} {:>9}", "whole client", "median", "longest");
     time(stage, "list", &["list"]);

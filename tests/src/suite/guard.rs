@@ -21,6 +21,8 @@ mod said;
 
 mod bounds;
 
+mod junk;
+
 mod acts;
 
 use gpukill_tests::harness::{Stage, eventually};

@@ -7,6 +7,8 @@
 
 mod acting;
 
+mod budget;
+
 mod client;
 
 mod containers_recipe;

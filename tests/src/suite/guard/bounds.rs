@@ -1,6 +1,7 @@
 //! Whoever tries rules costs the daemon little, whatever the rules are, and nobody is
 //! told more of a file of rules than they may know.
 
+use super::junk::{hostile_files, large_patterns};
 use super::{GIB, has_rules, plays};
 use gpukill_tests::harness::{
     Actor, Daemon, NOBODY, Stage, acting_as, can_act_as_others, eventually,
@@ -50,17 +51,6 @@ fn resident(daemon: &Daemon) -> u64 {
     let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"));
     let kib = line.unwrap().split_whitespace().next().unwrap();
     kib.parse::<u64>().unwrap() * 1024
-}
-
-/// So many rules with a pattern each that takes about as much memory as one may.
-fn large_patterns(rules: usize) -> String {
-    let one = |nth| {
-        format!(
-            "[[rules]]\nname = \"r{nth}\"\naction = \"warn\"\nduration_limit_hours = 9\n\
-             command = 'x{nth}[a-z0-9]{{900}}'\n"
-        )
-    };
-    (0..rules).map(one).collect()
 }
 
 /// How long it has run on processors, in ticks (fields 14 and 15 of proc_pid_stat(5)).
@@ -242,10 +232,7 @@ fn what_foreign_rules_need_goes_with_them() {
         assert!([0, 3].contains(&ran.code), "{ran:?}");
     }
     gives_back("foreign rules");
-    // Files that take much to read, or have nothing but mistakes.
-    let mistakes = "user_policies = 7 [\n".repeat(50_000);
-    let tables = "[a.a.a.a.a.a.a.a]\n".repeat(50_000);
-    for junk in [large_patterns(1_000), mistakes, tables] {
+    for junk in hostile_files() {
         std::fs::write(&rules, &junk).unwrap();
         daemon.signal(Signal::HUP);
         eventually("it is refused", || {

@@ -1,0 +1,59 @@
+//! What the programs are: their bytes as the release profile builds them, and how many
+//! crates they are made of.
+
+use super::compare::Count;
+use gpukill_tests::harness::built;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// The packages that `packaging/build` packs the programs of.
+const PACKAGES: [&str; 2] = ["gpukilld", "gpukillctl"];
+
+/// The bytes of each program, stripped as it was built.
+pub(crate) fn bytes() -> Vec<Count> {
+    let directory = built().gpukilld.parent().unwrap();
+    let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1"]);
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let shipped = packages.filter(|package| PACKAGES.iter().any(|name| package["name"] == *name));
+    let targets = shipped.flat_map(|package| package["targets"].as_array().unwrap());
+    let programs = targets.filter(|target| target["kind"][0] == "bin");
+    programs
+        .map(|program| {
+            let name = program["name"].as_str().unwrap();
+            let bytes = std::fs::metadata(directory.join(name)).unwrap().len();
+            Count::new(format!("{}_bytes", name.replace('-', "_")), bytes)
+        })
+        .collect()
+}
+
+/// The crates that each package links, itself among them; of one in two versions, both.
+/// Those that only work at build time (procedural macros, build scripts) are not counted.
+pub(crate) fn crates() -> Vec<Count> {
+    let of = |package: &str| {
+        let mut arguments = vec!["tree", "--package", package, "--prefix", "none"];
+        arguments.extend(["--no-dedupe", "--edges", "normal,no-proc-macro"]);
+        let tree = cargo(&arguments);
+        // `name vVERSION (PATH)`
+        let crates = tree.lines().filter(|line| !line.is_empty());
+        let crates: BTreeSet<&str> = crates.collect();
+        Count::new(format!("{package}_crates"), crates.len() as u64)
+    };
+    PACKAGES.map(of).into()
+}
+
+fn cargo(arguments: &[&str]) -> String {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .current_dir(workspace)
+        .args(arguments)
+        .arg("--locked");
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
