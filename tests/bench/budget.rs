@@ -27,6 +27,7 @@ mod daemon;
 mod growth;
 
 #[path = "budget/life.rs"]
+#[allow(dead_code, reason = "the bench `store` needs more of it")]
 mod life;
 
 #[path = "budget/polls.rs"]

@@ -34,7 +34,7 @@ use gpukill_proto::snapshot::Snapshot;
 use gpukill_proto::units::Timestamp;
 use gpukill_tests::harness::Stage;
 use gpukilld::gathered::Measured;
-use life::live;
+use life::{Reads, instructions};
 use people::Box8;
 use rusqlite::{Connection, params};
 use std::path::Path;
@@ -69,16 +69,14 @@ fn main() {
 
 /// What starting over the history costs the daemon: a life of one poll, and its end.
 fn print_start(stage: &Stage) {
-    let callgrind = Callgrind::find();
-    let life = live(stage, daemon(stage), Duration::ZERO, callgrind.as_ref());
-    let instructions = life.instructions.map_or_else(
-        || "(valgrind is not installed)".to_owned(),
-        |it| it.to_string(),
+    let once = stage.start_with(&mut daemon(stage));
+    let Reads { bytes, calls } = Reads::by(&once);
+    once.stop();
+    let instructions = Callgrind::find().map_or_else(
+        || "(no valgrind)".to_owned(),
+        |callgrind| instructions(stage, &daemon(stage), &callgrind).to_string(),
     );
-    println!(
-        "start: {instructions} instructions, {} bytes in {} reads, {} polls",
-        life.bytes, life.reads, life.polls
-    );
+    println!("start: {instructions} instructions, {bytes} bytes in {calls} reads");
 }
 
 fn daemon(stage: &Stage) -> Command {

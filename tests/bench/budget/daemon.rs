@@ -51,11 +51,15 @@ pub(crate) fn memory() -> Vec<Count> {
 /// Waits for so many polls more.
 pub(crate) fn settle(stage: &Stage, polls_more: u64) {
     let until = polls(stage) + polls_more;
-    eventually("it polls", || (polls(stage) >= until).then_some(()));
+    eventually("it polls", || {
+        // Answers cost too.
+        std::thread::sleep(Duration::from_millis(500));
+        (polls(stage) >= until).then_some(())
+    });
 }
 
-fn polls(stage: &Stage) -> u64 {
-    std::thread::sleep(Duration::from_millis(500));
+/// How often it has polled.
+pub(crate) fn polls(stage: &Stage) -> u64 {
     stage.json(&["status", "-o", "json"])["polls"]
         .as_u64()
         .unwrap()

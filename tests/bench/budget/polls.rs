@@ -1,8 +1,8 @@
-//! What polls of the daemon cost beside many processes of the host.
+//! What polls of the daemon read beside many processes of the host.
 
 use super::boxes::{Kind, Users};
-use super::callgrind::Callgrind;
-use super::life::{Life, live};
+use super::daemon::polls;
+use super::life::Reads;
 use gpukill_tests::harness::{Churn, Invented, Procfs, Stage};
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use std::time::Duration;
 const FIRST: u32 = 8;
 
 /// How many polls are counted.
-const COUNTED: u32 = 16;
+const COUNTED: u32 = 30;
 
 /// As by default.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -23,37 +23,13 @@ const FIRST_PID: u32 = 100_000;
 /// Descriptors of each process of the host.
 const DESCRIPTORS: u32 = 26;
 
-/// What one poll of the daemon costs on average, without its sensor.
-pub(crate) struct Cost {
-    /// Where valgrind is installed.
-    pub(crate) instructions: Option<u64>,
-    /// What it reads of files.
-    pub(crate) bytes: u64,
-    /// How often it reads.
-    pub(crate) reads: u64,
-}
-
-/// What a poll costs on a box of this kind, eight GPUs with eight processes each, beside so
-/// many other processes of the host. A daemon that makes few polls is subtracted from one
-/// that makes more: what is done once falls out.
-pub(crate) fn cost(kind: Kind, processes: u32, callgrind: Option<&Callgrind>) -> Cost {
-    let few = life(kind, processes, FIRST, callgrind);
-    let more = life(kind, processes, FIRST + COUNTED, callgrind);
-    let polls = more.polls - few.polls;
-    let each = |few: u64, more: u64| more.saturating_sub(few) / polls;
-    let instructions = few.instructions.zip(more.instructions);
-    Cost {
-        instructions: instructions.map(|(few, more)| each(few, more)),
-        bytes: each(few.bytes, more.bytes),
-        reads: each(few.reads, more.reads),
-    }
-}
-
-fn life(kind: Kind, processes: u32, polls: u32, callgrind: Option<&Callgrind>) -> Life {
+/// What one poll of the daemon, without its sensor, reads on average on a box of this kind,
+/// eight GPUs with eight processes each, beside so many other processes of the host.
+pub(crate) fn reads(kind: Kind, processes: u32) -> Reads {
     let stage = Stage::new();
     // What it holds must outlive the daemon.
     let users = Users::start();
-    let command = if kind == Kind::Nvidia {
+    let mut command = if kind == Kind::Nvidia {
         let mut churn = Churn::on(&stage);
         churn.turn_over(64, 64);
         as_installed(churn.daemon())
@@ -61,7 +37,18 @@ fn life(kind: Kind, processes: u32, polls: u32, callgrind: Option<&Callgrind>) -
         users.daemon(kind, &stage)
     };
     invent_host(&stage, processes);
-    live(&stage, command, INTERVAL * polls, callgrind)
+    let daemon = stage.start_with(&mut command);
+    std::thread::sleep(INTERVAL * FIRST);
+    let (polls_before, before) = (polls(&stage), Reads::by(&daemon));
+    // Nobody asks it meanwhile: answers cost too.
+    std::thread::sleep(INTERVAL * COUNTED);
+    let after = Reads::by(&daemon);
+    let counted = polls(&stage) - polls_before;
+    daemon.stop();
+    Reads {
+        bytes: (after.bytes - before.bytes) / counted,
+        calls: (after.calls - before.calls) / counted,
+    }
 }
 
 /// The daemon as a user runs it.
