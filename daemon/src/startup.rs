@@ -157,12 +157,12 @@ impl Running {
     fn start(config: &Arc<Config>) -> Result<Self, String> {
         let thread = about("cannot start a thread");
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::starting());
-        let users = users(config).map_err(&thread)?;
+        let users = users(config);
         let (procfs, state_dir) = (&config.backends.procfs_root, &config.daemon.state_dir);
         let crowds = Crowds::new(
             procfs.clone(),
             config.backends.host_root.clone(),
-            config.access.owner_label.clone(),
+            &config.access.owner_label,
         );
         let boot = boot_id(procfs);
         // Before anybody can ask for another kill, and for the record of the last.
@@ -302,15 +302,15 @@ impl Running {
 
 /// Who people are. The groups of operators and admins are asked for before the first
 /// client comes: an operator must be one.
-fn users(config: &Config) -> std::io::Result<Users> {
-    let users = Users::start(System {
+fn users(config: &Config) -> Users {
+    let users = Users::new(System {
         host_root: config.backends.host_root.clone(),
-    })?;
+    });
     users.group(&config.access.operator_group);
     users.group(&config.access.admin_group);
     users.learn_subordinates();
     users.settle(Instant::now() + GROUP_PATIENCE);
-    Ok(users)
+    users
 }
 
 /// What this box is called.

@@ -31,6 +31,9 @@ const CLIENT: &str = "AGXDeviceUserClient";
 /// No Mac has more GPUs.
 const MOST_DEVICES: usize = 16;
 
+/// Why there is nothing to read without that program.
+pub(super) const ABSENT: &str = "no ioreg: Apple GPUs are read on macOS";
+
 /// Reads what `ioreg` prints.
 pub(crate) struct Apple {
     program: PathBuf,
@@ -62,8 +65,7 @@ impl Backend for Apple {
 
     fn read(&mut self) -> Result<Readings, Failure> {
         if !self.program.exists() {
-            let why = "no ioreg: Apple GPUs are read on macOS";
-            return Ok(Readings::nothing(BackendState::Absent(why.into())));
+            return Ok(Readings::nothing(BackendState::Absent(ABSENT.into())));
         }
         let began = Instant::now();
         let accelerators = ask::ask(&self.program, ACCELERATOR).map_err(Failure::Failed)?;

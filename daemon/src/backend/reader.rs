@@ -23,6 +23,8 @@ const MOST_EVENTS: usize = 1_000;
 pub(crate) struct Reader {
     name: &'static str,
     slot: Arc<Slot>,
+    /// What it answers without a thread.
+    absent: Option<Arc<Readings>>,
 }
 
 /// The newest of a backend.
@@ -170,7 +172,21 @@ impl Reader {
                     }
                 }
             })?;
-        Ok(Self { name, slot })
+        Ok(Self {
+            name,
+            slot,
+            absent: None,
+        })
+    }
+
+    /// A backend that has nothing to read on this box, for this reason: it needs no thread.
+    pub(crate) fn absent(name: &'static str, why: &str) -> Self {
+        let readings = Readings::nothing(BackendState::Absent(why.to_owned()));
+        Self {
+            name,
+            slot: Arc::default(),
+            absent: Some(Arc::new(readings)),
+        }
     }
 
     /// As in the configuration: `nvidia`.
@@ -181,6 +197,11 @@ impl Reader {
     /// Asks for new readings and returns at once.
     pub(crate) fn ask(&self) {
         let mut rounds = self.slot.lock();
+        if let Some(readings) = &self.absent {
+            let now = Timestamp::from(SystemTime::now());
+            rounds.latest.readings = Some((Arc::clone(readings), now));
+            return;
+        }
         let is_young = rounds.arrived.is_some_and(|at| at.elapsed() < YOUNG);
         if rounds.unseen && is_young && rounds.answered == rounds.asked {
             // It came late, and this poll was hurried for its sake.
@@ -330,6 +351,18 @@ mod tests {
         reader.ask();
         assert!(reader.latest(soon()).is_fresh());
         assert!(heard.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_backend_without_anything_to_read_answers_at_once() {
+        let reader = Reader::absent("told", "no driver");
+        for _ in 0..2 {
+            reader.ask();
+            let latest = reader.latest(soon());
+            assert!(latest.is_fresh() && !latest.is_late());
+            let state = latest.readings.map(|(readings, _)| readings.state.clone());
+            assert_eq!(state, Some(BackendState::Absent("no driver".into())));
+        }
     }
 
     #[test]

@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn crowds() -> Crowds {
-        Crowds::new("/proc".into(), "/".into(), String::new())
+        Crowds::new("/proc".into(), "/".into(), "")
     }
 
     #[test]

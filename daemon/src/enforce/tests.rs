@@ -54,12 +54,12 @@ fn enforcer_below(procfs: std::path::PathBuf, will_not_act: Option<&str>) -> Par
     let hour = Duration::from_secs(3_600);
     let store = Store::start(directory.path().to_owned(), "boot".into(), Keep::HOUR, None).unwrap();
     let (_, state) = state::channel("box".into(), hour);
-    let (settings, authority) = Settings::read_with(Users::start(System::here()).unwrap());
+    let (settings, authority) = Settings::read_with(Users::new(System::here()));
     let means = Means {
         authority,
         state,
         look: Arc::new(|_| Box::pin(async { Looked::Whole })),
-        crowds: Crowds::new(procfs, "/".into(), String::new()),
+        crowds: Crowds::new(procfs, "/".into(), ""),
         store,
         clock: Arc::new(SystemClock::starting()),
         hurry: Arc::new(|| ()),

@@ -38,13 +38,10 @@ const VARIABLE: &[u8] = b"SLURM_JOB_ACCOUNT=";
 const NAME_MAX: usize = 255;
 
 impl Accounts {
-    /// Starts the threads that read.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
-    pub(crate) fn start() -> std::io::Result<Self> {
+    /// Nothing is read yet.
+    pub(crate) fn new() -> Self {
         let read = |process: &ProcessKey, directory: PathBuf| read(*process, &directory);
-        Ok(Self(Asked::start(MANNER, read)?))
+        Self(Asked::new(MANNER, read))
     }
 
     /// The account that a process names, whose files these are, where it is in a job

@@ -1,30 +1,25 @@
 //! Questions that may take for ever to answer: a name service that hangs, a
 //! process that is stuck, a file on a dead disk. Threads of their own ask them,
 //! and one that hangs costs one of these; everybody else reads what is known by
-//! now and never waits.
+//! now and never waits. A thread starts when a question comes and no thread is
+//! free, and ends when there is none for a while.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What is known by now of many things of a kind. Clones share it.
 ///
 /// `K` names a thing, `Q` is what is needed to ask for it, `V` is an answer.
-pub(super) struct Asked<K, Q, V> {
-    shared: Arc<Shared<K, Q, V>>,
-    /// Not a channel of so many places: it would keep room for all of them, forever.
-    ask: Sender<(K, Q)>,
-    manner: Manner,
-}
+pub(super) struct Asked<K, Q, V>(Arc<Shared<K, Q, V>>);
 
 /// How a kind of things is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Manner {
     /// The name of each thread.
     pub(super) thread: &'static str,
-    /// So many threads ask, each one question at a time. When all are stuck,
-    /// nothing is answered until one goes on.
+    /// So many threads ask at most, each one question at a time. When all are
+    /// stuck, nothing is answered until one goes on.
     pub(super) threads: usize,
     /// So many questions may wait; one that comes then is asked another time.
     pub(super) queue: usize,
@@ -44,8 +39,24 @@ pub(super) enum Answer<V> {
     Given(V),
 }
 
+/// A thread without a question ends after so long. The questions of one poll come
+/// together; most polls have none.
+const LINGER: Duration = if cfg!(test) {
+    Duration::from_millis(20)
+} else {
+    Duration::from_secs(1)
+};
+
+/// How a thing is asked for.
+type Ask<K, Q, V> = Box<dyn Fn(&K, Q) -> Result<V, String> + Send + Sync>;
+
 struct Shared<K, Q, V> {
+    manner: Manner,
+    ask: Ask<K, Q, V>,
     known: Mutex<Known<K, Q, V>>,
+    /// A question waits for a thread.
+    questions: Condvar,
+    /// A question was answered.
     news: Condvar,
 }
 
@@ -53,8 +64,11 @@ struct Known<K, Q, V> {
     entries: BTreeMap<K, Entry<V>>,
     /// What is on its way, and so not asked for a second time.
     out: BTreeMap<K, Out<Q>>,
-    /// How many questions wait for a thread.
-    waiting: usize,
+    /// The questions that wait for a thread.
+    waiting: VecDeque<(K, Q)>,
+    /// How many threads there are, and how many of them have no question.
+    threads: usize,
+    idle: usize,
     /// Why the last question failed, if it did.
     failure: Option<String>,
     changes: u64,
@@ -75,11 +89,7 @@ struct Entry<V> {
 
 impl<K, Q, V> Clone for Asked<K, Q, V> {
     fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-            ask: self.ask.clone(),
-            manner: self.manner,
-        }
+        Self(Arc::clone(&self.0))
     }
 }
 
@@ -89,47 +99,36 @@ where
     Q: Send + 'static,
     V: Clone + PartialEq + Send + 'static,
 {
-    /// Starts the threads, which ask with `ask`.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
-    pub(super) fn start(
+    /// Nothing is known yet, and `ask` asks.
+    pub(super) fn new(
         manner: Manner,
         ask: impl Fn(&K, Q) -> Result<V, String> + Send + Sync + 'static,
-    ) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
-            known: Mutex::new(Known {
-                entries: BTreeMap::new(),
-                out: BTreeMap::new(),
-                waiting: 0,
-                failure: None,
-                changes: 0,
-            }),
-            news: Condvar::new(),
-        });
-        let (sender, questions) = channel();
-        let (ask, questions) = (Arc::new(ask), Arc::new(Mutex::new(questions)));
-        for _ in 0..manner.threads {
-            let (ask, questions) = (Arc::clone(&ask), Arc::clone(&questions));
-            let answers = Arc::clone(&shared);
-            std::thread::Builder::new()
-                .name(manner.thread.into())
-                .spawn(move || answer(&*ask, &questions, &answers))?;
-        }
-        Ok(Self {
-            shared,
-            ask: sender,
+    ) -> Self {
+        let known = Known {
+            entries: BTreeMap::new(),
+            out: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            threads: 0,
+            idle: 0,
+            failure: None,
+            changes: 0,
+        };
+        Self(Arc::new(Shared {
             manner,
-        })
+            ask: Box::new(ask),
+            known: Mutex::new(known),
+            questions: Condvar::new(),
+            news: Condvar::new(),
+        }))
     }
 
     /// What is known of a thing. Asks for it where it is not known or old.
     pub(super) fn of(&self, key: &K, question: impl FnOnce() -> Q) -> Answer<V> {
-        let mut known = self.shared.lock();
+        let manner = self.0.manner;
+        let mut known = self.0.lock();
         let known = &mut *known;
         let now = Instant::now();
-        let is_old =
-            |entry: &Entry<V>| now.saturating_duration_since(entry.asked) > self.manner.keep;
+        let is_old = |entry: &Entry<V>| now.saturating_duration_since(entry.asked) > manner.keep;
         let is_sent = match (known.out.get_mut(key), known.entries.get(key)) {
             (Some(_), Some(_)) => false,
             (Some(out), None) => {
@@ -137,37 +136,56 @@ where
                 true
             }
             (None, entry) if entry.is_none_or(is_old) => {
-                let has_room = known.waiting < self.manner.queue;
-                let is_sent = has_room && self.ask.send((key.clone(), question())).is_ok();
-                if is_sent {
-                    known.waiting += 1;
+                let has_room = known.waiting.len() < manner.queue;
+                if has_room {
+                    known.waiting.push_back((key.clone(), question()));
                     let (since, again) = (None, None);
                     known.out.insert(key.clone(), Out { since, again });
                 }
-                is_sent
+                has_room
             }
             (None, _) => false,
         };
         if is_sent {
-            known.note(key, now, self.manner.most);
+            known.note(key, now, manner.most);
         }
+        // Also where no thread could be started for an earlier question.
+        self.find_threads(known);
         let entry = known.entries.get(key);
         entry.map_or(Answer::Pending, |entry| entry.answer.clone())
     }
 
+    /// Wakes a thread for what waits, or starts one where too few are free.
+    fn find_threads(&self, known: &mut Known<K, Q, V>) {
+        if known.waiting.is_empty() {
+            return;
+        }
+        self.0.questions.notify_one();
+        if known.waiting.len() <= known.idle || known.threads >= self.0.manner.threads {
+            return;
+        }
+        let shared = Arc::clone(&self.0);
+        let thread = std::thread::Builder::new().name(self.0.manner.thread.into());
+        match thread.spawn(move || shared.answer()) {
+            Ok(_) => known.threads += 1,
+            // The next question tries again.
+            Err(error) => known.failure = Some(format!("cannot start a thread: {error}")),
+        }
+    }
+
     /// Whether a question for it waits for a thread, or is being asked.
     pub(super) fn is_on_its_way(&self, key: &K) -> bool {
-        self.shared.lock().out.contains_key(key)
+        self.0.lock().out.contains_key(key)
     }
 
     /// Forgets a thing, so that it is asked for again.
     pub(super) fn forget(&self, key: &K) {
-        self.shared.lock().entries.remove(key);
+        self.0.lock().entries.remove(key);
     }
 
     /// Forgets everything but these.
     pub(super) fn keep_only(&self, wanted: impl Fn(&K) -> bool) {
-        self.shared.lock().entries.retain(|key, _| wanted(key));
+        self.0.lock().entries.retain(|key, _| wanted(key));
     }
 
     /// Waits until everything was answered once, but not past `deadline`, and
@@ -178,15 +196,15 @@ where
 
     /// Waits likewise for what is wanted alone.
     pub(super) fn settle_for(&self, wanted: impl Fn(&K) -> bool, deadline: Instant) {
-        let mut known = self.shared.lock();
-        while known.is_worth_waiting(&wanted, self.manner) {
+        let mut known = self.0.lock();
+        while known.is_worth_waiting(&wanted, self.0.manner) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
             // Nobody tells that a question is stuck from now on.
-            let left = left.min(self.manner.slow / 4);
-            let waited = self.shared.news.wait_timeout(known, left);
+            let left = left.min(self.0.manner.slow / 4);
+            let waited = self.0.news.wait_timeout(known, left);
             known = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -194,18 +212,18 @@ where
     /// What the threads are stuck with; as many as there are threads when all
     /// are.
     pub(super) fn stuck(&self) -> Vec<K> {
-        let known = self.shared.lock();
-        known.stuck(self.manner.slow).cloned().collect()
+        let known = self.0.lock();
+        known.stuck(self.0.manner.slow).cloned().collect()
     }
 
     /// Why the last question failed, if it did.
     pub(super) fn failure(&self) -> Option<String> {
-        self.shared.lock().failure.clone()
+        self.0.lock().failure.clone()
     }
 
     /// Grows whenever something else is known than before.
     pub(super) fn changes(&self) -> u64 {
-        self.shared.lock().changes
+        self.0.lock().changes
     }
 }
 
@@ -286,29 +304,59 @@ impl<K, Q, V> Shared<K, Q, V> {
     }
 }
 
-fn answer<K: Ord + Clone, Q, V: PartialEq>(
-    ask: &impl Fn(&K, Q) -> Result<V, String>,
-    questions: &Mutex<Receiver<(K, Q)>>,
-    shared: &Shared<K, Q, V>,
-) {
-    // Whoever waits for the next question holds the lock; the others wait for it.
-    let next = || {
-        let questions = questions.lock();
-        questions.unwrap_or_else(PoisonError::into_inner).recv()
-    };
-    while let Ok((key, first)) = next() {
-        let is_wanted = {
-            let mut known = shared.lock();
-            known.waiting = known.waiting.saturating_sub(1);
-            known.begin(&key)
-        };
-        let mut question = is_wanted.then_some(first);
-        while let Some(asked) = question {
-            // Without the lock: this is what may take for ever.
-            let answered = ask(&key, asked);
-            question = shared.lock().take(&key, answered);
+impl<K: Ord + Clone, Q, V: PartialEq> Shared<K, Q, V> {
+    /// What each thread does.
+    fn answer(&self) {
+        let _counted = Counted(self);
+        while let Some((key, mut question)) = self.next() {
+            loop {
+                // Without the lock: this is what may take for ever.
+                let answered = (self.ask)(&key, question);
+                match self.lock().take(&key, answered) {
+                    Some(again) => question = again,
+                    None => break,
+                }
+            }
+            self.news.notify_all();
         }
-        shared.news.notify_all();
+    }
+
+    /// Waits a while for a question that is still wanted.
+    fn next(&self) -> Option<(K, Q)> {
+        let mut known = self.lock();
+        loop {
+            while let Some((key, question)) = known.waiting.pop_front() {
+                if known.begin(&key) {
+                    return Some((key, question));
+                }
+                self.news.notify_all();
+            }
+            // What many questions needed is not kept.
+            known.waiting.shrink_to_fit();
+            known.idle += 1;
+            let waited = self.questions.wait_timeout(known, LINGER);
+            let timed_out;
+            (known, timed_out) = match waited.unwrap_or_else(PoisonError::into_inner) {
+                (known, waited) => (known, waited.timed_out()),
+            };
+            known.idle -= 1;
+            if timed_out && known.waiting.is_empty() {
+                // While nobody else can count on this thread for a question.
+                known.threads -= 1;
+                return None;
+            }
+        }
+    }
+}
+
+/// A thread that answers; one that panics is none any more.
+struct Counted<'a, K, Q, V>(&'a Shared<K, Q, V>);
+
+impl<K, Q, V> Drop for Counted<'_, K, Q, V> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lock().threads -= 1;
+        }
     }
 }
 
@@ -348,13 +396,13 @@ mod tests {
     fn obedient(manner: Manner) -> (Asked<u32, u32, u32>, Sender<bool>) {
         let (tell, told) = channel();
         let told = Mutex::new(told);
-        let asked = Asked::start(manner, move |_, question| {
+        let asked = Asked::new(manner, move |_, question| {
             match told.lock().unwrap().recv() {
                 Ok(true) => Ok(question),
                 Ok(false) | Err(_) => Err("told so".into()),
             }
         });
-        (asked.unwrap(), tell)
+        (asked, tell)
     }
 
     #[test]
@@ -429,7 +477,7 @@ mod tests {
             .unzip();
         let times = Arc::new(Mutex::new(BTreeMap::new()));
         let counted = Arc::clone(&times);
-        let asked = Asked::start(manner, move |key: &u32, question| {
+        let asked = Asked::new(manner, move |key: &u32, question| {
             *counted.lock().unwrap().entry(*key).or_default() += 1;
             if let Some(told) = told.get(key) {
                 let _ = told.lock().unwrap().recv();
@@ -437,7 +485,7 @@ mod tests {
             Ok(question)
         });
         Hanging {
-            asked: asked.unwrap(),
+            asked,
             go_on,
             times,
         }
@@ -566,6 +614,45 @@ mod tests {
     }
 
     #[test]
+    fn threads_come_with_questions_and_end_without_them() {
+        let hanging = hanging(TWO);
+        let threads = || hanging.asked.0.lock().threads;
+        assert_eq!(threads(), 0);
+        for key in [11, 12, 13] {
+            hanging.ask(&[key]);
+            hanging.asked.settle(soon());
+        }
+        hanging.ask(&[1, 2, 14]);
+        hanging.wait_until_stuck(&[1, 2]);
+        assert_eq!(threads(), 2);
+        for key in [1, 2] {
+            hanging.go_on[&key].send(()).unwrap();
+        }
+        hanging.asked.settle(soon());
+        while threads() > 0 {
+            std::thread::yield_now();
+        }
+        // Another question finds a thread again.
+        hanging.ask(&[15]);
+        hanging.asked.settle(soon());
+        assert_eq!(hanging.ask(&[14, 15]), [14, 15].map(Answer::Given));
+    }
+
+    #[test]
+    fn a_question_never_misses_a_thread_that_is_about_to_end() {
+        let hanging = hanging(MANNER);
+        for step in 0..40 {
+            hanging.ask(&[10 + step]);
+            hanging.asked.settle(soon());
+            assert_eq!(hanging.ask(&[10 + step]), [Answer::Given(10 + step)]);
+            // About as long as a thread waits for another one.
+            std::thread::sleep(
+                LINGER - Duration::from_micros(500) + Duration::from_micros(25) * step,
+            );
+        }
+    }
+
+    #[test]
     fn what_is_forgotten_or_too_much_is_not_kept() {
         let (asked, tell) = obedient(MANNER);
         for key in 0..5 {
@@ -574,7 +661,7 @@ mod tests {
         }
         asked.settle(soon());
         let kept = |asked: &Asked<u32, u32, u32>| {
-            let keys = asked.shared.lock();
+            let keys = asked.0.lock();
             keys.entries.keys().copied().collect::<Vec<_>>()
         };
         assert_eq!(kept(&asked), [1, 2, 3, 4]);

@@ -45,27 +45,24 @@ const ARGUMENTS_MAX: usize = 32;
 pub(super) const NOT_YET: &str = "not read yet";
 
 impl Commands {
-    /// Starts the threads that read.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
-    pub(crate) fn start() -> std::io::Result<Self> {
-        Self::start_as(MANNER)
+    /// Nothing is read yet.
+    pub(crate) fn new() -> Self {
+        Self::in_manner(MANNER)
     }
 
-    /// Starts those for which nobody is ever stuck: what they read is waited for.
+    /// Those for which nobody is ever stuck: what they read is waited for.
     #[cfg(test)]
-    pub(super) fn start_patient() -> std::io::Result<Self> {
+    pub(super) fn patient() -> Self {
         let slow = Duration::from_secs(3_600);
-        Self::start_as(Manner { slow, ..MANNER })
+        Self::in_manner(Manner { slow, ..MANNER })
     }
 
-    fn start_as(manner: Manner) -> std::io::Result<Self> {
+    fn in_manner(manner: Manner) -> Self {
         let read = |_: &ProcessKey, file: PathBuf| {
             let bytes = read_at_most(&file, CMDLINE_MAX);
             Ok(bytes.map_or_else(failed, |bytes| line(&bytes)))
         };
-        Ok(Self(Asked::start(manner, read)?))
+        Self(Asked::new(manner, read))
     }
 
     /// The command line of a process, from this file. Asks for it where it is
@@ -270,7 +267,7 @@ mod tests {
         let (directory, fifos) = fifos(1);
         let well = directory.path().join("well");
         std::fs::write(&well, "python\0x\0").unwrap();
-        let commands = Commands::start().unwrap();
+        let commands = Commands::new();
         for (stuck, fifo) in &fifos {
             commands.of(*stuck, || fifo.clone());
         }
@@ -292,7 +289,7 @@ mod tests {
         let (directory, fifos) = fifos(4);
         let well = directory.path().join("well");
         std::fs::write(&well, "python\0x\0").unwrap();
-        let commands = Commands::start().unwrap();
+        let commands = Commands::new();
         for (stuck, fifo) in &fifos {
             commands.of(*stuck, || fifo.clone());
         }

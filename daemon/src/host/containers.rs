@@ -56,21 +56,13 @@ const MANNER: Manner = Manner {
 const AGAIN: Duration = Duration::from_secs(2);
 
 impl Containers {
-    /// Starts the threads that read, below this root; `label` names whose a
-    /// container is, where that is not empty.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
-    pub(crate) fn start(root: PathBuf, label: &str) -> std::io::Result<Self> {
-        Self::start_keeping(root, label, MANNER.keep, AGAIN)
+    /// Reads below this root; `label` names whose a container is, where that is not
+    /// empty.
+    pub(crate) fn new(root: PathBuf, label: &str) -> Self {
+        Self::keeping(root, label, MANNER.keep, AGAIN)
     }
 
-    fn start_keeping(
-        root: PathBuf,
-        label: &str,
-        keep: Duration,
-        again: Duration,
-    ) -> std::io::Result<Self> {
+    fn keeping(root: PathBuf, label: &str, keep: Duration, again: Duration) -> Self {
         let manner = Manner { keep, ..MANNER };
         let of_users = Manner {
             thread: "user-containers",
@@ -78,18 +70,18 @@ impl Containers {
         };
         let label = label.to_owned();
         let users_root = root.clone();
-        Ok(Self {
-            of_the_box: Asked::start(manner, move |contained: &Contained, ()| {
+        Self {
+            of_the_box: Asked::new(manner, move |contained: &Contained, ()| {
                 let told = look(contained, &root, Whose::Anybodys, &label);
                 Ok(Looked::now(told, again))
-            })?,
-            of_users: Asked::start(of_users, move |contained: &Contained, home: PathBuf| {
+            }),
+            of_users: Asked::new(of_users, move |contained: &Contained, home: PathBuf| {
                 Ok(Looked::now(
                     look_at_home(contained, &users_root, &home),
                     again,
                 ))
-            })?,
-        })
+            }),
+        }
     }
 
     /// A container as it is known by now, and the person whom its label names.

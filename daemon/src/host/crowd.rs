@@ -22,26 +22,22 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where processes are looked up. Each look is a fresh one: nothing that it finds
-/// is kept for the next, and none of it is the poll's. Only the threads that ask
-/// for what may hang stay, and remember who was stuck: such a process costs two of
-/// them at most, and not one at each look. Clones share them.
+/// is kept for the next, and none of it is the poll's. Only who was stuck is
+/// remembered: such a process costs two threads at most, and not one at each look. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Crowds {
     procfs: PathBuf,
     /// Below which the files of container runtimes lie.
     host_root: PathBuf,
-    /// The label of a container that names whose it is.
-    owner_label: String,
     /// The first uid that is a person's.
     uid_min: u32,
     /// Compares what processes execute with the host's files.
     origins: Origins,
-    /// `None` before the first look: most days nobody plans anything.
-    asking: Arc<Mutex<Option<Arc<Asking>>>>,
+    asking: Arc<Asking>,
 }
 
 /// So many processes are looked at: a hundred times as many as a busy box has.
@@ -55,14 +51,13 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 impl Crowds {
     /// Below these roots, `/proc` and `/` but in tests.
-    pub(crate) fn new(procfs: PathBuf, host_root: PathBuf, owner_label: String) -> Self {
+    pub(crate) fn new(procfs: PathBuf, host_root: PathBuf, owner_label: &str) -> Self {
         Self {
             uid_min: login_defs::uid_min(&host_root),
             origins: Origins::new(procfs.clone()),
             procfs,
+            asking: Arc::new(Asking::new(&host_root, owner_label)),
             host_root,
-            owner_label,
-            asking: Arc::default(),
         }
     }
 
@@ -75,13 +70,13 @@ impl Crowds {
     /// where one of them is stuck that was not known to be.
     ///
     /// # Errors
-    /// When `/proc` cannot be listed, or the system gives no thread.
+    /// When `/proc` cannot be listed.
     pub(crate) fn everybody(&self, users: &Users) -> io::Result<Crowd> {
         let (mut members, is_cut) = self.members()?;
-        let asking = self.asking()?;
         // Begun first: it goes on while the others are asked.
         let origins = self.origins.begin(&members, self.uid_min);
-        asking.fill(&mut members, &self.procfs, users, PATIENCE);
+        self.asking
+            .fill(&mut members, &self.procfs, users, PATIENCE);
         origins.fill(&mut members, PATIENCE);
         Ok(candidates(members, is_cut, users))
     }
@@ -110,17 +105,6 @@ impl Crowds {
         let members = pids.into_iter();
         let members = members.filter_map(|pid| Some((pid, look(pid).ok()?)));
         Ok((members.collect(), is_cut))
-    }
-
-    /// The threads that ask.
-    fn asking(&self) -> io::Result<Arc<Asking>> {
-        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(asking) = &*asking {
-            return Ok(Arc::clone(asking));
-        }
-        let started = Arc::new(Asking::start(&self.host_root, &self.owner_label)?);
-        *asking = Some(Arc::clone(&started));
-        Ok(started)
     }
 
     /// The pid, among those that are looked up here, of the process that this

@@ -43,19 +43,16 @@ const MANNER: Manner = Manner {
 
 impl Hashes {
     /// Reads below this root, `/proc` but in tests.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
-    pub(crate) fn start(root: PathBuf) -> std::io::Result<Self> {
+    pub(crate) fn new(root: PathBuf) -> Self {
         let before = Mutex::new(Before::default());
         let read = move |process: &ProcessKey, ()| {
             yield_to_others();
             read(*process, &root, &before)
         };
-        Ok(Self {
-            asked: Asked::start(MANNER, read)?,
+        Self {
+            asked: Asked::new(MANNER, read),
             waiting: Mutex::default(),
-        })
+        }
     }
 
     /// The hash of what a process of this person executes, or executed when it was asked

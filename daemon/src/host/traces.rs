@@ -77,12 +77,9 @@ const MANNER: Manner = Manner {
 
 impl TraceReader {
     /// Reads below this root, `/proc` but in tests.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
-    pub(crate) fn start(root: PathBuf) -> std::io::Result<Self> {
+    pub(crate) fn new(root: PathBuf) -> Self {
         let read = move |process: &ProcessKey, ()| look::read(*process, &root).map(Arc::new);
-        Ok(Self(Asked::start(MANNER, read)?))
+        Self(Asked::new(MANNER, read))
     }
 
     /// What is known of a process. Asks for it where it is not known or old, and never

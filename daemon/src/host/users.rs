@@ -190,11 +190,8 @@ const SUBORDINATES: Manner = Manner {
 };
 
 impl Users {
-    /// Starts the threads that ask.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
-    pub(crate) fn start(service: impl NameService) -> std::io::Result<Self> {
+    /// Nobody is known yet; this service is asked.
+    pub(crate) fn new(service: impl NameService) -> Self {
         let for_users = Arc::new(service);
         let for_groups = Arc::clone(&for_users);
         let for_memberships = Arc::clone(&for_users);
@@ -220,14 +217,14 @@ impl Users {
                 names.into()
             }))
         };
-        Ok(Self {
-            users: Asked::start(USERS, user)?,
-            groups: Asked::start(GROUPS, group)?,
-            memberships: Asked::start(MEMBERSHIPS, membership)?,
-            subordinates: Asked::start(SUBORDINATES, move |(), ()| {
+        Self {
+            users: Asked::new(USERS, user),
+            groups: Asked::new(GROUPS, group),
+            memberships: Asked::new(MEMBERSHIPS, membership),
+            subordinates: Asked::new(SUBORDINATES, move |(), ()| {
                 for_subordinates.subordinates().map(Arc::new)
-            })?,
-        })
+            }),
+        }
     }
 
     /// The name of a user. Asks for it where it is not known, and never waits.
@@ -405,7 +402,7 @@ mod tests {
     #[test]
     fn a_name_service_that_hangs_delays_nobody() {
         let (tell, told) = channel();
-        let users = Users::start(Slow(Mutex::new(told))).unwrap();
+        let users = Users::new(Slow(Mutex::new(told)));
         let not_yet = Reading::Failed("not resolved yet".into());
         assert_eq!(users.name(1000), not_yet);
         assert_eq!(users.name(1000), not_yet);
@@ -425,7 +422,7 @@ mod tests {
     #[test]
     fn the_groups_of_a_user_are_told_in_order_and_not_without_end() {
         let (_tell, told) = channel();
-        let users = Users::start(Slow(Mutex::new(told))).unwrap();
+        let users = Users::new(Slow(Mutex::new(told)));
         let groups = |uid| {
             users.groups_of(uid);
             users.memberships.settle(soon());
@@ -442,7 +439,7 @@ mod tests {
     #[test]
     fn a_user_nobody_knows_has_no_name_and_is_no_fault() {
         let (tell, told) = channel();
-        let users = Users::start(Slow(Mutex::new(told))).unwrap();
+        let users = Users::new(Slow(Mutex::new(told)));
         users.name(4_000_000);
         tell.send(()).unwrap();
         users.settle(soon());
@@ -453,7 +450,7 @@ mod tests {
     #[test]
     fn a_name_service_that_fails_is_a_fault() {
         let (tell, told) = channel();
-        let users = Users::start(Slow(Mutex::new(told))).unwrap();
+        let users = Users::new(Slow(Mutex::new(told)));
         users.name(1000);
         drop(tell);
         users.settle(soon());
@@ -477,10 +474,9 @@ mod tests {
         let text = "1002:60000:200\nroot:70000:9\nno-such-user:80000:9\n1003:0:2\n1003:1:1\n";
         let file = root.path().join("etc/subuid");
         std::fs::write(&file, text).unwrap();
-        let users = Users::start(System {
+        let users = Users::new(System {
             host_root: host_root(),
-        })
-        .unwrap();
+        });
         let superior = |uid| {
             users.superior(uid);
             users.superior_of_nameless(uid);
@@ -515,7 +511,7 @@ mod tests {
         std::fs::create_dir(root.path().join("etc")).unwrap();
         std::fs::write(root.path().join("etc/subuid"), "1002:1:9\n").unwrap();
         let host_root = root.path().to_path_buf();
-        let users = Users::start(System { host_root }).unwrap();
+        let users = Users::new(System { host_root });
         let (daemon, _) = (1, users.superior(1));
         users.name(daemon);
         users.settle(soon());
@@ -525,7 +521,7 @@ mod tests {
 
     #[test]
     fn the_box_knows_root() {
-        let users = Users::start(System::here()).unwrap();
+        let users = Users::new(System::here());
         users.name(0);
         users.settle(soon());
         assert_eq!(users.name(0), Reading::Value("root".into()));

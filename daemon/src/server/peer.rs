@@ -98,7 +98,7 @@ mod tests {
             .unwrap();
         let caller = runtime.block_on(async {
             let (ours, _theirs) = UnixStream::pair().unwrap();
-            let users = Users::start(System::here()).unwrap();
+            let users = Users::new(System::here());
             caller(&ours, &users).unwrap()
         });
         assert_eq!(caller.uid, rustix::process::geteuid().as_raw());

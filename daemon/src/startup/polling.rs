@@ -112,7 +112,7 @@ pub(super) fn start(config: &Arc<Config>, others: Others) -> std::io::Result<Pol
             roots,
             Sources {
                 holders,
-                processes: processes(config)?,
+                processes: processes(config),
                 users: others.users,
                 connections: others.connections,
             },
@@ -157,16 +157,16 @@ fn persons(roots: &Roots) -> Persons {
     })
 }
 
-fn processes(config: &Config) -> std::io::Result<Processes> {
-    let containers = Containers::start(
+fn processes(config: &Config) -> Processes {
+    let containers = Containers::new(
         config.backends.host_root.clone(),
         &config.access.owner_label,
-    )?;
-    Ok(Processes::new(
+    );
+    Processes::new(
         config.backends.procfs_root.clone(),
-        Commands::start()?,
+        Commands::new(),
         containers,
-        Accounts::start()?,
+        Accounts::new(),
         config.backends.host_root.clone(),
-    ))
+    )
 }

@@ -24,8 +24,8 @@ pub(super) fn start(
     let kept = sockets::kept(&config.daemon.state_dir, &boot);
     let connections = Arc::new(Connections::start(procfs.clone(), kept)?);
     let witness = OfProc {
-        traces: TraceReader::start(procfs.clone())?,
-        hashes: Hashes::start(procfs.clone())?,
+        traces: TraceReader::new(procfs.clone()),
+        hashes: Hashes::new(procfs.clone()),
         connections: Arc::clone(&connections),
     };
     let rules = Keeper::start(config.rogue.rules.clone(), store.clone());

@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn readings_of_the_last_second_are_values_though_the_next_answer_is_late() {
-        let (mut memory, users) = (Memory::default(), Users::start(System::here()).unwrap());
+        let (mut memory, users) = (Memory::default(), Users::new(System::here()));
         let alice: People = [person(7, 100)].into();
         let mut used = |latest: &[(&'static str, Latest)], now| {
             let shown = memory.assemble(latest, &alice, &users, Timestamp(now)).0;
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn an_old_list_never_names_whoever_has_the_pid_now() {
-        let (mut memory, users) = (Memory::default(), Users::start(System::here()).unwrap());
+        let (mut memory, users) = (Memory::default(), Users::new(System::here()));
         let alice: People = [person(7, 100)].into();
         let fresh = memory
             .assemble(&latest(listed(), true), &alice, &users, Timestamp(1))
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn what_a_silent_card_told_is_as_old_as_its_last_answer_though_others_answered() {
-        let (mut memory, users) = (Memory::default(), Users::start(System::here()).unwrap());
+        let (mut memory, users) = (Memory::default(), Users::new(System::here()));
         let alice: People = [person(7, 100)].into();
         let fresh = memory
             .assemble(&latest(listed(), true), &alice, &users, Timestamp(1_000))
@@ -468,7 +468,7 @@ mod tests {
 
     #[test]
     fn a_pid_that_is_no_process_here_is_as_old_as_its_stay_in_the_list() {
-        let (mut memory, users) = (Memory::default(), Users::start(System::here()).unwrap());
+        let (mut memory, users) = (Memory::default(), Users::new(System::here()));
         let mut first_seen = |list, people: &People, now| {
             let snapshot = memory
                 .assemble(&latest(list, true), people, &users, Timestamp(now))
@@ -498,7 +498,7 @@ mod tests {
                 all[0].start_ticks = start_ticks;
                 all
             });
-            let (mut memory, users) = (Memory::default(), Users::start(System::here()).unwrap());
+            let (mut memory, users) = (Memory::default(), Users::new(System::here()));
             let now: People = [person(7, 900)].into();
             let snapshot = memory
                 .assemble(&latest(listed, true), &now, &users, Timestamp(1))
@@ -520,7 +520,7 @@ mod tests {
 
     #[test]
     fn a_list_that_fails_once_does_not_restart_the_time_on_the_gpu() {
-        let (mut memory, users) = (Memory::default(), Users::start(System::here()).unwrap());
+        let (mut memory, users) = (Memory::default(), Users::new(System::here()));
         let people: People = [person(7, 100)].into();
         let mut first_seen = |list, now| {
             let snapshot = memory

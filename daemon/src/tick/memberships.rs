@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn groups_of_owners_are_told_when_they_have_come_and_shared_while_they_are_the_same() {
-        let users = Users::start(Own).unwrap();
+        let users = Users::new(Own);
         let mut memberships = Memberships::default();
         let snapshot = owned(&[Some(5), Some(6), Some(5), Some(9), None]);
         let mut expected: Groups = [5, 6]

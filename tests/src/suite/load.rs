@@ -77,3 +77,25 @@ fn polls(stage: &Stage) -> (u64, u64) {
     let number = |field: &str| status[field].as_u64().expect("a number");
     (number("polls"), number("polls_late"))
 }
+
+/// One vendor, eight GPUs, and nobody who asks.
+#[test]
+fn a_healthy_box_takes_sixteen_threads_at_most() {
+    let stage = Stage::new();
+    stage.play(
+        &json!({"gpus": vec![json!({"processes": [{"pid": 5_000_000, "memory": 1 << 20}]}); 8]}),
+    );
+    let daemon = stage.start();
+    let threads = |pid: u32| {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+        let name = |thread: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_to_string(thread.ok()?.path().join("comm")).ok()
+        };
+        threads.filter_map(name).collect::<Vec<_>>()
+    };
+    // The first names are asked for at the start.
+    becomes(&Ok(()), || {
+        let all = [threads(daemon.pid()), threads(daemon.sensor())].concat();
+        if all.len() <= 16 { Ok(()) } else { Err(all) }
+    });
+}

@@ -5,7 +5,7 @@ use super::*;
 
 /// Containers whose files never let themselves be read, some of them.
 fn hanging(of_the_box: bool, of_users: bool) -> Containers {
-    fn start<Q: Send + 'static>(hangs: bool) -> Asked<Contained, Q, Looked> {
+    fn asked<Q: Send + 'static>(hangs: bool) -> Asked<Contained, Q, Looked> {
         let manner = Manner {
             slow: Duration::from_millis(1),
             ..MANNER
@@ -19,17 +19,17 @@ fn hanging(of_the_box: bool, of_users: bool) -> Containers {
             let told = Told::by_its_id(&contained.id.id);
             Ok(Looked::now(Look::Told(told), AGAIN))
         };
-        Asked::start(manner, ask).unwrap()
+        Asked::new(manner, ask)
     }
     Containers {
-        of_the_box: start(of_the_box),
-        of_users: start(of_users),
+        of_the_box: asked(of_the_box),
+        of_users: asked(of_users),
     }
 }
 
 #[test]
 fn files_that_hang_are_a_fault_that_says_whose_they_are() {
-    let users = Users::start(Homes).unwrap();
+    let users = Users::new(Homes);
     users.name(1000);
     users.settle(Instant::now() + Duration::from_secs(10));
     let whose = |whose: &str| {

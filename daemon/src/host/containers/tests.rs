@@ -41,14 +41,14 @@ impl Host {
 
     fn keeping(keep: Duration, again: Duration) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let containers = Containers::start_keeping(root.path().into(), "user", keep, again);
-        let users = Users::start(Homes).unwrap();
+        let containers = Containers::keeping(root.path().into(), "user", keep, again);
+        let users = Users::new(Homes);
         for uid in [us(), us() + 1] {
             users.name(uid);
         }
         users.settle(Instant::now() + Duration::from_secs(10));
         Self {
-            containers: containers.unwrap(),
+            containers,
             root,
             users,
         }

@@ -9,12 +9,11 @@ use crate::host::users::Users;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ProcessKey;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The threads that ask, for all looks at once.
+/// What asks, for all looks at once.
 pub(super) struct Asking {
     commands: Commands,
     /// Processes whose command line was stuck once. Whoever does that on purpose
@@ -33,14 +32,22 @@ const AT_ONCE: usize = 512;
 const SLOW_MAX: usize = 1_024;
 
 impl Asking {
-    pub(super) fn start(host_root: &Path, owner_label: &str) -> io::Result<Self> {
-        let containers = Containers::start(host_root.to_owned(), owner_label)?;
-        Ok(Self {
-            commands: Commands::start()?,
+    pub(super) fn new(host_root: &Path, owner_label: &str) -> Self {
+        let containers = Containers::new(host_root.to_owned(), owner_label);
+        Self {
+            commands: Commands::new(),
             slow: Mutex::default(),
-            of_slow: Commands::start()?,
+            of_slow: Commands::new(),
             containers: Mutex::new(containers),
-        })
+        }
+    }
+
+    /// Makes whoever asks wait.
+    #[cfg(test)]
+    pub(super) fn halt(&self) -> impl Drop {
+        self.containers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Fills in what comes in time, and forgets it all: the next look is to be a
@@ -233,7 +240,7 @@ mod tests {
             let read = |pid| Member::read(&tree.place(), pid).unwrap();
             let members = pids.iter().map(|pid| (*pid, read(*pid)));
             let mut members: BTreeMap<u32, Member> = members.collect();
-            let users = Users::start(Alice).unwrap();
+            let users = Users::new(Alice);
             self.fill(&mut members, tree.root(), &users, patience);
             let members = members.into_values();
             members.map(|member| member.candidate.command).collect()
@@ -256,14 +263,14 @@ mod tests {
     #[test]
     fn one_that_was_stuck_once_is_not_waited_for_again_and_is_read_when_it_is_well() {
         let (tree, cmdline) = stuck_and_well();
-        let mut asking = Asking::start(tree.root(), "").unwrap();
+        let mut asking = Asking::new(tree.root(), "");
         let not_yet = [Reading::Failed(NOT_YET.into()), well()];
         assert_eq!(asking.look(&tree, &[7, 8], HOUR), not_yet);
         assert_eq!(*lock(&asking.slow), [key(7)].into());
         // It goes on, and is stuck again.
         std::fs::write(&cmdline, "late").unwrap();
         // Whom these read is waited for, for an hour.
-        asking.commands = Commands::start_patient().unwrap();
+        asking.commands = Commands::patient();
         for _ in 0..2 {
             assert_eq!(asking.look(&tree, &[7, 8], HOUR), not_yet);
         }
@@ -285,8 +292,8 @@ mod tests {
     fn no_look_waits_for_what_another_one_waits_for() {
         let (tree, cmdline) = stuck_and_well();
         let asking = Asking {
-            commands: Commands::start_patient().unwrap(),
-            ..Asking::start(tree.root(), "").unwrap()
+            commands: Commands::patient(),
+            ..Asking::new(tree.root(), "")
         };
         std::thread::scope(|scope| {
             let other = scope.spawn(|| asking.look(&tree, &[7, 8], HOUR));

@@ -73,7 +73,7 @@ impl Tree {
 
     pub(super) fn crowds(&self) -> Crowds {
         let root = self.root().to_owned();
-        Crowds::new(root.clone(), root, String::new())
+        Crowds::new(root.clone(), root, "")
     }
 }
 
@@ -98,7 +98,7 @@ impl NameService for Alice {
 }
 
 fn everybody(crowds: &Crowds) -> Crowd {
-    let users = Users::start(Alice).unwrap();
+    let users = Users::new(Alice);
     crowds.everybody(&users).unwrap()
 }
 
@@ -351,7 +351,7 @@ fn those_who_came_since_a_look_are_found_without_asking_for_what_may_hang() {
     tree.file(6, "cmdline", "python3\0train.py\0");
     tree.process(7, "train", 6, 500);
     let crowds = tree.crowds();
-    let users = Users::start(Alice).unwrap();
+    let users = Users::new(Alice);
     let before = crowds.everybody(&users).unwrap();
     tree.process(8, "worker", 7, 600);
     tree.stick(8);
@@ -362,7 +362,7 @@ fn those_who_came_since_a_look_are_found_without_asking_for_what_may_hang() {
     // Its pid is another's by now.
     tree.process(7, "other", 6, 550);
     // Whoever asks would wait for this.
-    let nobody_asks = crowds.asking.lock().unwrap();
+    let nobody_asks = crowds.asking.halt();
     let crowd = crowds.everybody_since(&before, &users).unwrap();
     drop(nobody_asks);
     let tree_of_6 = || Reading::Value(Job::Tree(key(6, 400)));

@@ -18,7 +18,7 @@ fn sha256_of(bytes: &[u8]) -> String {
 }
 
 fn started() -> Hashes {
-    Hashes::start("/proc".into()).unwrap()
+    Hashes::new("/proc".into())
 }
 
 /// Its hash, once it is read.
@@ -257,7 +257,7 @@ fn fifo(path: &Path) {
 
 #[test]
 fn one_persons_many_files_let_anothers_be_read_between_them() {
-    let hashes = Hashes::start(tempfile::tempdir().unwrap().path().to_owned()).unwrap();
+    let hashes = Hashes::new(tempfile::tempdir().unwrap().path().to_owned());
     let key = |pid| ProcessKey {
         pid,
         start_ticks: 100,
@@ -297,7 +297,7 @@ fn one_that_hangs_delays_nobody_who_asks_and_the_next_is_read_after_it() {
         write(of_process.join("exe"), "abc").unwrap();
         fifo(&of_process.join("stat"));
     }
-    let hashes = Hashes::start(directory.path().to_owned()).unwrap();
+    let hashes = Hashes::new(directory.path().to_owned());
     // Once somebody reads from it.
     let open = |pid: u32| {
         let path = directory.path().join(format!("{pid}/stat"));

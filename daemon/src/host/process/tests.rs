@@ -8,11 +8,11 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 
 fn processes(root: &Path) -> Processes {
-    let containers = Containers::start(root.into(), "").unwrap();
-    let accounts = Accounts::start().unwrap();
+    let containers = Containers::new(root.into(), "");
+    let accounts = Accounts::new();
     Processes::new(
         root.into(),
-        Commands::start().unwrap(),
+        Commands::new(),
         containers,
         accounts,
         root.into(),
@@ -70,7 +70,7 @@ impl Tree {
 
 #[test]
 fn this_process_is_found_and_keeps_its_identity() {
-    let users = Users::start(System::here()).unwrap();
+    let users = Users::new(System::here());
     let mut processes = processes(Path::new("/proc"));
     let now = Timestamp::from(std::time::SystemTime::now());
     let pid = std::process::id();
@@ -103,7 +103,7 @@ fn this_process_is_found_and_keeps_its_identity() {
 
 #[test]
 fn a_process_that_cannot_be_read_is_not_absent() {
-    let users = Users::start(System::here()).unwrap();
+    let users = Users::new(System::here());
     let tree = Tree::new();
     tree.process(7, "x", 0, 5, 0);
     tree.file(8, "stat", "8 (x");
@@ -115,7 +115,7 @@ fn a_process_that_cannot_be_read_is_not_absent() {
 
 #[test]
 fn every_identifying_field_of_a_row_is_filled() {
-    let users = Users::start(System::here()).unwrap();
+    let users = Users::new(System::here());
     let tree = Tree::new();
     tree.process(7, "x", 0, 5, 0);
     let row = row(&mut tree.processes(), &users, 7, Timestamp(0));
@@ -153,7 +153,7 @@ fn every_identifying_field_of_a_row_is_filled() {
 
 #[test]
 fn another_start_time_is_another_process() {
-    let users = Users::start(System::here()).unwrap();
+    let users = Users::new(System::here());
     let tree = Tree::new();
     let mut processes = tree.processes();
     tree.process(7, "first", 0, 500, 0);
@@ -173,7 +173,7 @@ fn another_start_time_is_another_process() {
 
 #[test]
 fn the_rest_is_read_again_when_it_is_old_and_at_once_after_an_exec_or_a_lost_parent() {
-    let users = Users::start(System::here()).unwrap();
+    let users = Users::new(System::here());
     let tree = Tree::new();
     let mut processes = tree.processes();
     let mut unit_at = |now: i64| {
@@ -209,7 +209,7 @@ fn the_rest_is_read_again_when_it_is_old_and_at_once_after_an_exec_or_a_lost_par
 
 #[test]
 fn a_process_that_stays_what_it_is_is_read_less_and_less_often_but_for_an_exec() {
-    let users = Users::start(System::here()).unwrap();
+    let users = Users::new(System::here());
     let tree = Tree::new();
     let mut processes = tree.processes();
     let mut user_at = |seconds: i64| {
@@ -249,7 +249,7 @@ fn a_process_that_stays_what_it_is_is_read_less_and_less_often_but_for_an_exec()
 
 #[test]
 fn a_process_that_executes_something_else_shows_the_new_command_line() {
-    let users = Users::start(System::here()).unwrap();
+    let users = Users::new(System::here());
     let tree = Tree::new();
     let mut processes = tree.processes();
     tree.process(7, "x", 0, 500, 0);
@@ -263,7 +263,7 @@ fn a_process_that_executes_something_else_shows_the_new_command_line() {
 
 #[test]
 fn who_may_be_a_jupyter_server_is_no_part_of_a_job_before_it_is_known() {
-    let users = Users::start(System::here()).unwrap();
+    let users = Users::new(System::here());
     let tree = Tree::new();
     tree.process(6, "python3", 1, 200, 0);
     tree.process(7, "python3", 6, 300, 0);
@@ -275,7 +275,7 @@ fn who_may_be_a_jupyter_server_is_no_part_of_a_job_before_it_is_known() {
 
 #[test]
 fn a_tree_of_processes_is_one_job_below_a_jupyter_that_only_its_command_line_names() {
-    let users = Users::start(System::here()).unwrap();
+    let users = Users::new(System::here());
     let tree = Tree::new();
     tree.process(5, "python3", 1, 100, 0);
     tree.file(5, "cmdline", "/a b/python3\0-W\0ignore\0-m\0jupyterlab\0");
@@ -294,7 +294,7 @@ fn a_tree_of_processes_is_one_job_below_a_jupyter_that_only_its_command_line_nam
 
 #[test]
 fn an_editors_server_that_only_its_executable_names_is_no_part_of_a_job() {
-    let users = Users::start(System::here()).unwrap();
+    let users = Users::new(System::here());
     let tree = Tree::new();
     tree.process(5, "MainThread", 1, 100, 0);
     let node = "/home/a/.vscode-server/bin/1/node";
@@ -310,7 +310,7 @@ fn an_editors_server_that_only_its_executable_names_is_no_part_of_a_job() {
 
 #[test]
 fn a_pid_that_changes_hands_while_it_is_read_is_nobody() {
-    let users = Users::start(System::here()).unwrap();
+    let users = Users::new(System::here());
     let tree = Tree::new();
     tree.process(40, "python", 1, 100, 0);
     let directory = tree.0.path().join("40");
@@ -370,7 +370,7 @@ fn what_waits_for_a_users_name_is_filled_in_as_soon_as_that_is_known() {
     tree.file(7, "cgroup", &format!("0::/{group}\n"));
 
     let (tell, told) = channel();
-    let users = Users::start(Slow(Mutex::new(told))).unwrap();
+    let users = Users::new(Slow(Mutex::new(told)));
     let mut processes = tree.processes();
     let now = Timestamp(2_000_000);
     let name = |people: &BTreeMap<u32, Identity>| {

@@ -54,7 +54,7 @@ impl Tree {
     }
 
     fn reader(&self) -> TraceReader {
-        TraceReader::start(self.0.path().to_owned()).unwrap()
+        TraceReader::new(self.0.path().to_owned())
     }
 }
 

@@ -100,7 +100,7 @@ impl Stage {
     pub(super) fn start(&mut self) {
         self.go_to(self.clock.seconds());
         let root = |part| self.directory.path().join(part);
-        let users = Users::start(Numbers).unwrap();
+        let users = Users::new(Numbers);
         let roots = Roots {
             sysfs: root("sys"),
             procfs: root("proc"),
@@ -122,9 +122,9 @@ impl Stage {
         let procfs = || roots.procfs.clone();
         let processes = Processes::new(
             procfs(),
-            Commands::start().unwrap(),
-            Containers::start(roots.host.clone(), "").unwrap(),
-            Accounts::start().unwrap(),
+            Commands::new(),
+            Containers::new(roots.host.clone(), ""),
+            Accounts::new(),
             roots.host.clone(),
         );
         let poller = Poller {

@@ -169,7 +169,7 @@ mod tests {
         fn new() -> Self {
             Self {
                 memory: Memory::default(),
-                users: Users::start(System::here()).unwrap(),
+                users: Users::new(System::here()),
                 now: 0,
             }
         }

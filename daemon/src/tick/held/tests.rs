@@ -35,7 +35,7 @@ impl Stage {
     fn new() -> Self {
         Self {
             procfs: tempfile::tempdir().unwrap(),
-            users: Users::start(System::here()).unwrap(),
+            users: Users::new(System::here()),
             found: Found::default(),
             people: BTreeMap::new(),
             rows: Vec::new(),

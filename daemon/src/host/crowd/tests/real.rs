@@ -24,8 +24,8 @@ impl Drop for Sleeper {
 
 #[test]
 fn a_child_of_ours_is_found_among_the_real_ones_as_what_it_is() {
-    let users = Users::start(System::here()).unwrap();
-    let crowds = Crowds::new("/proc".into(), "/".into(), String::new());
+    let users = Users::new(System::here());
+    let crowds = Crowds::new("/proc".into(), "/".into(), "");
     let sleeper = Sleeper::new();
     let pid = sleeper.0.id();
     let began = Instant::now();
@@ -67,8 +67,8 @@ fn a_child_of_ours_is_found_among_the_real_ones_as_what_it_is() {
 #[test]
 #[ignore = "it measures, and says how long a look takes here"]
 fn how_long_a_look_takes() {
-    let users = Users::start(System::here()).unwrap();
-    let crowds = Crowds::new("/proc".into(), "/".into(), String::new());
+    let users = Users::new(System::here());
+    let crowds = Crowds::new("/proc".into(), "/".into(), "");
     for _ in 0..5 {
         let began = Instant::now();
         let crowd = crowds.everybody(&users).unwrap();

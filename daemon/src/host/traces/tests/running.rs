@@ -111,7 +111,7 @@ fn whoever_has_the_pid_of_another_is_not_it() {
         start_ticks: key.start_ticks + 1,
         ..key
     };
-    let reader = TraceReader::start("/proc".into()).unwrap();
+    let reader = TraceReader::new("/proc".into());
     for process in [key, other] {
         assert_eq!(reader.of(process), None);
     }
