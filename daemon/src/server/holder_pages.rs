@@ -6,6 +6,7 @@ use gpukill_policy::access::{Caller, Operation, Roles, Ruling, check};
 use gpukill_policy::holders::{findings, role};
 use gpukill_proto::holders::{EndedHolder, HeldDevice, Holder, HoldersPage, HoldersReport, Role};
 use gpukill_proto::reading::Reading;
+use gpukill_proto::transport::codec::encoded_size;
 use gpukill_proto::units::Timestamp;
 
 /// So many of those that have ended are told of one device: the last.
@@ -97,7 +98,7 @@ impl Page {
     /// Takes a device without its holders. A page has room for the first, however
     /// large.
     fn takes(&mut self, head: &HoldersReport) -> bool {
-        let fits = self.has_room(bincode::serialized_size(head).unwrap_or(PAGE));
+        let fits = self.has_room(encoded_size(head).unwrap_or(PAGE));
         if fits {
             self.devices.push(head.clone());
         }
@@ -106,7 +107,7 @@ impl Page {
 
     /// Takes a holder of the device that it took last.
     fn takes_holder(&mut self, holder: &Holder, role: Role) -> bool {
-        let fits = self.has_room(bincode::serialized_size(holder).unwrap_or(PAGE));
+        let fits = self.has_room(encoded_size(holder).unwrap_or(PAGE));
         if let Some(last) = self.devices.last_mut().filter(|_| fits) {
             last.device.holders.push(holder.clone());
             last.roles.push(role);
@@ -251,7 +252,7 @@ pub(super) mod tests {
         let (mut whole, mut start, mut pages): (Vec<HoldersReport>, _, _) = (Vec::new(), 0, 0);
         loop {
             let page = answer.page(start, caller, roles);
-            assert!(bincode::serialized_size(&page).unwrap() < 128 << 10);
+            assert!(encoded_size(&page).unwrap() < 128 << 10);
             pages += 1;
             for report in page.devices {
                 match whole

@@ -7,6 +7,7 @@ use gpukill_proto::kill::{
     Fate, KillOutcome, KillPlan, KillPlanPage, KillReport, KillReportPage, KillTarget, PlanId,
 };
 use gpukill_proto::reading::Reading;
+use gpukill_proto::transport::codec::encoded_size;
 use serde::Serialize;
 
 /// The most bytes of jobs that go on, on each page of a plan: some thousand.
@@ -114,7 +115,7 @@ fn page<T: Serialize>(all: &[T], start: usize, shown: impl Fn(&T) -> T) -> (Vec<
 fn as_many_as_fit<T: Serialize>(all: impl Iterator<Item = T>, room: u64) -> Vec<T> {
     let mut size = 0;
     all.take_while(|one| {
-        size += bincode::serialized_size(one).unwrap_or(room);
+        size += encoded_size(one).unwrap_or(room);
         size <= room
     })
     .collect()
@@ -216,7 +217,7 @@ mod tests {
         let (mut start, mut targets) = (Some(0), Vec::new());
         while let Some(at) = start {
             let page = plan_page(Some(PlanId(7)), &plan, at as usize, &caller, &roles);
-            assert!(bincode::serialized_size(&page).unwrap() < 2 * PAGE);
+            assert!(encoded_size(&page).unwrap() < 2 * PAGE);
             assert_eq!((page.id, page.plan.unjudged), (Some(PlanId(7)), 3));
             targets.extend(page.plan.targets);
             start = page.next;
@@ -225,7 +226,7 @@ mod tests {
         let (mut start, mut outcomes) = (Some(0), Vec::new());
         while let Some(at) = start {
             let page = report_page(&report, &plan, true, at as usize, &caller, &roles);
-            assert!(bincode::serialized_size(&page).unwrap() < 2 * PAGE);
+            assert!(encoded_size(&page).unwrap() < 2 * PAGE);
             assert_eq!(page.report.version, 4);
             outcomes.extend(page.report.outcomes);
             start = page.next;

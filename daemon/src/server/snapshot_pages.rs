@@ -6,6 +6,7 @@ use gpukill_proto::guard::GuardBrief;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::service::SnapshotPage;
 use gpukill_proto::snapshot::{GpuProcess, Snapshot};
+use gpukill_proto::transport::codec::encoded_size;
 
 /// The most bytes of processes on one page. A page has the devices besides,
 /// some hundred bytes each, and a frame takes 4 MiB.
@@ -24,7 +25,7 @@ pub(super) fn page(
         .iter()
         .map(|process| shown_to(caller, roles, process))
         .take_while(|process| {
-            size += bincode::serialized_size(process).unwrap_or(PAGE);
+            size += encoded_size(process).unwrap_or(PAGE);
             size <= PAGE
         })
         .collect();
@@ -116,7 +117,7 @@ mod tests {
         let (mut start, mut pids, mut pages) = (0, Vec::new(), 0);
         loop {
             let page = page(&whole, start, &caller(1000), &Roles::default());
-            assert!(bincode::serialized_size(&page).unwrap() < 1 << 20);
+            assert!(encoded_size(&page).unwrap() < 1 << 20);
             pids.extend(page.snapshot.processes.iter().map(|process| process.pid));
             pages += 1;
             match page.next {

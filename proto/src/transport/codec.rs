@@ -37,7 +37,20 @@ pub fn server<S: AsyncRead + AsyncWrite>(stream: S) -> ServerTransport<S> {
 /// # Errors
 /// When the value holds something bincode has no form for.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, bincode::Error> {
-    bincode::DefaultOptions::new().serialize(value)
+    // Not its `serialize`, which counts the bytes first: that is another serializer of
+    // each type.
+    let mut bytes = Vec::new();
+    bincode::DefaultOptions::new().serialize_into(&mut bytes, value)?;
+    Ok(bytes)
+}
+
+/// How many bytes a value is as it travels.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encoded_size<T: Serialize>(value: &T) -> Result<u64, bincode::Error> {
+    // Not bincode's own, for the same reason, and it has all integers fixed.
+    encode(value).map(|bytes| bytes.len() as u64)
 }
 
 /// Decodes a value; every byte must belong to it.

@@ -8,6 +8,7 @@ use gpukill_proto::audit::{ActionPage, ActionPlace, ActionQuery, ActionRecord};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::DeviceId;
+use gpukill_proto::transport::codec::encoded_size;
 use gpukill_proto::units::Timestamp;
 use rusqlite::{Connection, Row, Rows, params};
 use serde_json::json;
@@ -233,7 +234,7 @@ struct Filling {
 impl Filling {
     /// Takes an entry; false when the page was full without it.
     fn take(&mut self, record: ActionRecord) -> bool {
-        self.bytes += bincode::serialized_size(&record).unwrap_or(MOST_BYTES);
+        self.bytes += encoded_size(&record).unwrap_or(MOST_BYTES);
         let is_full = self.records.len() >= self.limit || self.bytes > MOST_BYTES;
         if is_full && !self.records.is_empty() {
             return false;

@@ -14,6 +14,7 @@ use gpukill_proto::audit::{AuditFilter, AuditPage, AuditQuery, AuditRecord, Audi
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::DeviceId;
+use gpukill_proto::transport::codec::encoded_size;
 use gpukill_proto::units::{Bytes, Celsius, Milliwatts, Percent, Timestamp};
 use rusqlite::{Connection, params};
 
@@ -113,7 +114,7 @@ struct Filling {
 impl Filling {
     /// Takes a record; false when the page was full without it.
     fn take(&mut self, record: AuditRecord) -> bool {
-        self.bytes += bincode::serialized_size(&record).unwrap_or(MOST_BYTES);
+        self.bytes += encoded_size(&record).unwrap_or(MOST_BYTES);
         let is_full = self.page.records.len() >= self.limit || self.bytes > MOST_BYTES;
         if is_full && !self.page.records.is_empty() {
             self.page.next = self.page.records.last().map(|last| last.id);

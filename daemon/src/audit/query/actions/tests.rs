@@ -2,6 +2,7 @@
 
 use super::super::super::database::{AUDIT, Opened, open};
 use super::*;
+use gpukill_proto::transport::codec::encoded_size;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -109,7 +110,7 @@ fn a_page_is_bounded_in_bytes_and_the_longest_entry_is_one_by_itself() {
     let ids: Vec<Vec<u64>> = pages.iter().map(ids).collect();
     assert_eq!(ids, [vec![9, 4], vec![7], vec![5], vec![3], vec![2]]);
     for page in &pages {
-        let bytes = bincode::serialized_size(page).unwrap();
+        let bytes = encoded_size(page).unwrap();
         assert!(bytes < 2 * MOST_BYTES, "{bytes}");
     }
 }
