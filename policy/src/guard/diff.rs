@@ -1,6 +1,11 @@
 //! The difference of two texts of rules, for people to read before it is made.
 
-use similar::{Algorithm, TextDiff};
+use similar::algorithms::{Capture, Compact, Replace, patience};
+use similar::udiff::UnifiedHunkHeader;
+use similar::{DiffOp, DiffTag, DiffableStr as _, group_diff_ops};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt::Write as _;
 
 /// Lines around each change.
 const AROUND: usize = 3;
@@ -23,13 +28,50 @@ pub fn unified(before: (&str, &str), after: (&str, &str)) -> String {
             "--- {before_name}\n+++ {after_name}\n{old} lines become {new} others: too many to show\n"
         );
     }
-    TextDiff::configure()
-        .algorithm(Algorithm::Patience)
-        .diff_lines(before, after)
-        .unified_diff()
-        .context_radius(AROUND)
-        .header(before_name, after_name)
-        .to_string()
+    // Not `TextDiff`, which brings each of its six algorithms for each kind of input:
+    // half a megabyte.
+    let (before, after) = (before.tokenize_lines(), after.tokenize_lines());
+    let Ok(changes) = changes(&before, &after);
+    let mut text = format!("--- {before_name}\n+++ {after_name}\n");
+    for hunk in group_diff_ops(changes, AROUND) {
+        // A text takes all that is written.
+        let _ = writeln!(text, "{}", UnifiedHunkHeader::new(&hunk));
+        for (kind, gone, come) in hunk.iter().map(DiffOp::as_tag_tuple) {
+            let gone = before.get(gone).unwrap_or_default();
+            if kind == DiffTag::Equal {
+                write_lines(&mut text, ' ', gone);
+            } else {
+                write_lines(&mut text, '-', gone);
+                write_lines(&mut text, '+', after.get(come).unwrap_or_default());
+            }
+        }
+    }
+    text
+}
+
+/// What becomes of the lines.
+fn changes(before: &[&str], after: &[&str]) -> Result<Vec<DiffOp>, Infallible> {
+    // Numbers are compared sooner than lines.
+    let mut numbers = BTreeMap::new();
+    let mut number = |line| {
+        let next = numbers.len();
+        *numbers.entry(line).or_insert(next)
+    };
+    let before: Vec<usize> = before.iter().map(|line| number(*line)).collect();
+    let after: Vec<usize> = after.iter().map(|line| number(*line)).collect();
+    let mut found = Compact::new(Replace::new(Capture::new()), &before, &after);
+    patience::diff(&mut found, &before, 0..before.len(), &after, 0..after.len())?;
+    Ok(found.into_inner().into_inner().into_ops())
+}
+
+fn write_lines(text: &mut String, mark: char, lines: &[&str]) {
+    for line in lines {
+        text.push(mark);
+        text.push_str(line);
+        if !line.ends_with_newline() {
+            text.push_str("\n\\ No newline at end of file\n");
+        }
+    }
 }
 
 /// How many lines of each are neither at the beginning nor at the end of the other.
@@ -47,6 +89,7 @@ fn between(before: &str, after: &str) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_difference_shows_what_changes_and_a_little_around_it() {
@@ -61,6 +104,28 @@ mod tests {
             unified(("a", ""), ("b", "x\n")),
             "--- a\n+++ b\n@@ -0,0 +1 @@\n+x\n"
         );
+    }
+
+    /// Texts of lines out of few, so that much is the same and much moves.
+    fn texts() -> impl Strategy<Value = (String, String)> {
+        let line =
+            prop::sample::select(vec!["a\n", "b\n", "c\n", "d\n", "\n", "e\r\n", "f\r", "x"]);
+        let text = || prop::collection::vec(line.clone(), 0..60).prop_map(|lines| lines.concat());
+        (text(), text())
+    }
+
+    proptest! {
+        #[test]
+        fn a_difference_is_the_one_that_a_whole_text_diff_makes((before, after) in texts()) {
+            let expected = similar::TextDiff::configure()
+                .algorithm(similar::Algorithm::Patience)
+                .diff_lines(&*before, &*after)
+                .unified_diff()
+                .context_radius(AROUND)
+                .header("a", "b")
+                .to_string();
+            prop_assert_eq!(unified(("a", &before), ("b", &after)), expected);
+        }
     }
 
     #[test]
