@@ -36,6 +36,7 @@ use assemble::{Memory, People};
 use ended::Past;
 use gpukill_policy::alert::Thresholds;
 use gpukill_policy::memory::Shared;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::HeldDevice;
 use gpukill_proto::snapshot::{DeviceId, GpuEvent, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
@@ -268,7 +269,7 @@ impl Ticker {
         now: Timestamp,
     ) -> People {
         let holding = found.processes.keys().map(|key| key.pid);
-        let pids: BTreeSet<u32> = assemble::pids(latest).chain(holding).collect();
+        let pids: BTreeSet<u32> = assemble::pids(latest).chain(holding).into_set();
         let mut people: People = self.processes.identify(&pids, now, &self.users);
         let deadline = Instant::now() + PATIENCE;
         self.processes.settle(&mut people, &self.users, deadline);

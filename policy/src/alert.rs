@@ -2,6 +2,8 @@
 //! A threshold that is reached in two polls in a row begins an alert; two polls well
 //! below it end the alert, so that a value that sways about it is one alert.
 
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, DeviceId, Snapshot};
 use gpukill_proto::status::AlertValue;
@@ -133,7 +135,7 @@ impl Thresholds {
         ];
         let set = both.into_iter();
         set.filter_map(|(quantity, limit)| Some((quantity, limit?)))
-            .collect()
+            .into_map()
     }
 }
 
@@ -147,7 +149,7 @@ impl Memory {
     /// Forgets what no threshold is for, and devices that are gone.
     fn forget(&mut self, limits: &BTreeMap<Quantity, i64>, snapshot: &Snapshot) -> Vec<Change> {
         let here = snapshot.devices.iter().filter(|it| !it.is_gone());
-        let here: BTreeSet<&DeviceId> = here.map(|it| &it.id).collect();
+        let here: BTreeSet<&DeviceId> = here.map(|it| &it.id).into_set();
         let mut changes = Vec::new();
         self.0.retain(|(device, quantity), watch| {
             let step = if !here.contains(device) {

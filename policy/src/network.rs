@@ -5,6 +5,7 @@
 //! service that has no client at the moment may have one in the next: it is still a
 //! service.
 
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::snapshot::{MAX_PORTS, NetworkRole};
 use std::collections::BTreeSet;
 
@@ -96,7 +97,7 @@ pub fn network_use(ports: &[ListeningPort], was_connected_to: bool) -> NetworkUs
 }
 
 fn lowest(ports: &[ListeningPort]) -> Vec<u16> {
-    let ports: BTreeSet<u16> = ports.iter().map(|it| it.port).collect();
+    let ports: BTreeSet<u16> = ports.iter().map(|it| it.port).into_set();
     ports.into_iter().take(MAX_PORTS).collect()
 }
 

@@ -4,6 +4,7 @@ mod glob;
 
 pub use glob::Glob;
 pub(crate) use glob::{glob, is_of_a_login, is_user_manager};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, GpuProcess, Owner, Snapshot, Vendor};
 use regex_lite::{Regex, RegexBuilder};
@@ -143,7 +144,7 @@ pub fn narrow(mut snapshot: Snapshot, selection: &Selection) -> Result<Snapshot,
         .devices
         .iter()
         .map(|device| device.id.clone())
-        .collect();
+        .into_set();
     snapshot
         .processes
         .retain(|process| kept.contains(&process.device) && selection.takes(process));
@@ -233,7 +234,7 @@ fn part_of_devices(part: &str, among: &[DeviceName<'_>]) -> BTreeSet<usize> {
             .enumerate()
             .filter(|(_, device)| takes(device))
             .map(|(position, _)| position)
-            .collect()
+            .into_set()
     };
     if let Some((first, last)) = range(part) {
         return positions(&|device| (first..=last).contains(&device.index));

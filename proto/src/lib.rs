@@ -44,6 +44,8 @@ pub mod transport;
 
 pub mod document;
 
+pub mod collect;
+
 pub mod settings;
 
 pub mod text;

@@ -3,6 +3,7 @@
 
 use super::{Order, Store, cut};
 use crate::catalogue::tell;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::snapshot::{Fault, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,7 +74,7 @@ impl FaultLog {
         now: Instant,
     ) -> Vec<FaultChange> {
         self.begin_an_hour(now);
-        let names: BTreeSet<Name> = present.iter().map(name).collect();
+        let names: BTreeSet<Name> = present.iter().map(name).into_set();
         for fault in present {
             self.begin(fault, at, now);
         }

@@ -2,6 +2,7 @@
 
 use gpukill_policy::guard::about::About;
 use gpukill_policy::usage::{Run, Usage};
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::rogue::Suspected;
 use gpukill_proto::snapshot::{DeviceId, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
@@ -31,7 +32,7 @@ impl Sample {
         let departed = self.departed.iter().map(|departed| &departed.process);
         // Who is there last is told of last.
         let all = departed.chain(&self.snapshot.processes);
-        all.map(|process| (Run::of(process), process)).collect()
+        all.map(|process| (Run::of(process), process)).into_map()
     }
 
     /// The runs of it that were over at its end.
@@ -49,7 +50,7 @@ impl Sample {
         let all = departed.into_iter().map(|it| &it.process).chain(present);
         let last: BTreeMap<ProcessKey, &GpuProcess> = all
             .filter_map(|process| Some((process.key()?, process)))
-            .collect();
+            .into_map();
         last.into_iter()
             .map(|(key, process)| {
                 let about = About {
@@ -58,7 +59,7 @@ impl Sample {
                 };
                 (key, Arc::new(about))
             })
-            .collect()
+            .into_map()
     }
 }
 

@@ -2,6 +2,7 @@
 //! hosts runs in its memory and may have written anything into it.
 
 use super::{DeviceReadings, Readings};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::GpuEvent;
 use std::collections::BTreeSet;
@@ -50,11 +51,11 @@ pub(crate) fn check(readings: &Readings) -> Result<(), String> {
     let indices: Vec<u32> = indices
         .chain(readings.lost.iter().map(|it| it.index))
         .collect();
-    let different: BTreeSet<_> = indices.iter().collect();
+    let different: BTreeSet<_> = indices.iter().into_set();
     if different.len() < indices.len() || indices.iter().any(|at| *at as usize >= MOST_DEVICES) {
         return Err("two devices of one index, or one beyond all".into());
     }
-    let names: BTreeSet<_> = devices.iter().map(|device| &device.id).collect();
+    let names: BTreeSet<_> = devices.iter().map(|device| &device.id).into_set();
     if names.len() < devices.len() {
         return Err("two devices of one name".into());
     }

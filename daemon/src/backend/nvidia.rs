@@ -14,6 +14,7 @@ use super::{Backend, Failure, Node, Readings, Roots, driver_files};
 use crate::holders::{DeviceNumber, Holders, When};
 use crate::quiesce::Quiesce;
 use crate::sensor::{Patience, Sensor, SpawnError};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -167,7 +168,7 @@ impl Nvidia {
             let nodes = devices.map(|it| (it.id.clone(), numbers.of(it, &self.sysfs)));
             self.nodes = nodes.collect();
             let all = self.nodes.values().flatten();
-            let all: BTreeSet<DeviceNumber> = all.map(|node| node.number).collect();
+            let all: BTreeSet<DeviceNumber> = all.map(|node| node.number).into_set();
             self.holders.watch("nvidia", all, When::OnRequest);
         }
         for device in &mut readings.devices {

@@ -13,6 +13,7 @@ use gpukill_policy::guard::sentence::{
 use gpukill_policy::guard::{PersonKey, Process, Rulebook, Signals};
 use gpukill_policy::kill::shared::{People, narrow};
 use gpukill_policy::kill::{Seen, plan};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{Acted, JudgedJob};
 use gpukill_proto::kill::{KillPlan, KillScope};
 use gpukill_proto::snapshot::{DeviceId, ProcessKey};
@@ -227,7 +228,7 @@ fn planned(
             .get(&pid)
             .is_some_and(|it| it.kin.key.start_ticks == start_ticks)
     };
-    let living: BTreeSet<Process> = sentence.processes.iter().filter(lives).copied().collect();
+    let living: BTreeSet<Process> = sentence.processes.iter().filter(lives).copied().into_set();
     if living.is_empty() {
         return Err(None);
     }

@@ -7,6 +7,8 @@ use chrono::TimeZone;
 use gpukill_policy::guard::about::memory;
 use gpukill_policy::guard::bucket::{Bucket, Judged, JudgedDevice, held_since};
 use gpukill_policy::usage::Run;
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::JudgedRun;
 use gpukill_proto::snapshot::{Device, DeviceId};
 use gpukill_proto::units::{Bytes, Timestamp};
@@ -65,7 +67,7 @@ impl Seen {
 pub(crate) fn bucket(sample: &Sample, seen: &mut Seen, zone: &impl TimeZone) -> Bucket {
     let usage = &sample.usage;
     let (known, abouts) = (sample.processes(), sample.abouts());
-    let left: BTreeSet<Run> = sample.left().collect();
+    let left: BTreeSet<Run> = sample.left().into_set();
     let runs: BTreeMap<Arc<JudgedRun>, Judged> = usage
         .runs
         .iter()
@@ -86,7 +88,7 @@ pub(crate) fn bucket(sample: &Sample, seen: &mut Seen, zone: &impl TimeZone) -> 
             };
             Some((Arc::new(judged), told))
         })
-        .collect();
+        .into_map();
     Bucket {
         from: usage.from,
         until: usage.until,
@@ -132,7 +134,7 @@ fn devices(
         };
         (id.clone(), told)
     })
-    .collect()
+    .into_map()
 }
 
 impl Facts {

@@ -5,6 +5,7 @@ use super::Args;
 use super::request::Gpu;
 use crate::holders::DeviceNumber;
 use crate::procfs::file::read_at_most;
+use gpukill_proto::collect::IntoSet as _;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -76,7 +77,7 @@ fn of_drm(directory: &Path) -> BTreeSet<DeviceNumber> {
             minor: minor.parse().ok()?,
         })
     });
-    numbers.collect()
+    numbers.into_set()
 }
 
 /// `Device Minor: 3`, of `/proc/driver/nvidia/gpus/ADDRESS/information`.

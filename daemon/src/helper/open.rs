@@ -2,6 +2,7 @@
 
 use super::Args;
 use crate::holders::{DeviceNumber, Holders, When};
+use gpukill_proto::collect::IntoSet as _;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ pub(super) fn nobody(nodes: &BTreeSet<DeviceNumber>, args: &Args) -> Result<(), 
         std::thread::sleep(STEP);
     }
     let found = holders.found();
-    let pids: BTreeSet<u32> = found.processes.keys().map(|key| key.pid).collect();
+    let pids: BTreeSet<u32> = found.processes.keys().map(|key| key.pid).into_set();
     if !pids.is_empty() {
         let named: Vec<String> = pids.iter().take(SAID).map(u32::to_string).collect();
         let more = pids.len().saturating_sub(SAID);

@@ -2,6 +2,7 @@
 
 use super::look::{Care, Depth, Missed};
 use super::{DeviceNumber, Open};
+use gpukill_proto::collect::IntoSet as _;
 use rustix::fd::OwnedFd;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags, openat, readlinkat_raw, statat, statx,
@@ -113,7 +114,7 @@ impl<'a> Descriptors<'a> {
             return;
         };
         let first = self.opens.iter().filter(|open| open.thread.is_none());
-        let first: BTreeSet<_> = first.map(|open| (open.fd, open.number)).collect();
+        let first: BTreeSet<_> = first.map(|open| (open.fd, open.number)).into_set();
         let mut others = others(&tasks);
         others.retain(|thread| !known.contains(thread));
         // By Fibonacci hashing: looks at one process do not begin beside each other.

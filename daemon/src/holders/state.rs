@@ -6,6 +6,7 @@ use super::refused::{Names, OTHERS};
 use super::shares::{Shares, cut};
 use super::table::{Moment, Table, Turn, Verdict};
 use super::{DeviceNumber, Found, Open, When};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::snapshot::ProcessKey;
 use std::collections::btree_map::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +84,7 @@ impl State {
     /// Looks for what is watched now.
     pub(super) fn rewatch(&mut self) {
         let all = self.watched.values().flat_map(|(numbers, _)| numbers);
-        let numbers: BTreeSet<DeviceNumber> = all.copied().collect();
+        let numbers: BTreeSet<DeviceNumber> = all.copied().into_set();
         let is_more = numbers.iter().any(|number| !self.numbers.contains(number));
         self.numbers = numbers.into_iter().collect();
         let watched = Arc::clone(&self.numbers);

@@ -4,6 +4,7 @@
 //! now and never waits. A thread starts when a question comes and no thread is
 //! free, and ends when there is none for a while.
 
+use gpukill_proto::collect::IntoSet as _;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -242,7 +243,7 @@ impl<K: Ord + Clone, Q, V> Known<K, Q, V> {
 
     /// Whether something wanted was never answered and still may be soon.
     fn is_worth_waiting(&self, wanted: impl Fn(&K) -> bool, manner: Manner) -> bool {
-        let stuck: BTreeSet<&K> = self.stuck(manner.slow).collect();
+        let stuck: BTreeSet<&K> = self.stuck(manner.slow).into_set();
         let mut pending = self
             .entries
             .iter()

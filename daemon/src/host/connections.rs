@@ -31,6 +31,8 @@ pub(crate) mod untrusted;
 use budget::Share;
 use core::net::SocketAddr;
 use gpukill_policy::turns::in_turns;
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Job, NetworkRole, ProcessKey};
 use look::Look;
@@ -206,7 +208,7 @@ impl Connections {
                 .zip(now)
                 .is_some_and(|(before, now)| before.is_like(now))
         };
-        let kept: BTreeSet<ProcessKey> = known.found.keys().copied().filter(is_same).collect();
+        let kept: BTreeSet<ProcessKey> = known.found.keys().copied().filter(is_same).into_set();
         known.found.retain(|key, _| kept.contains(key));
         known.wanted = processes;
         self.0.changed.notify_all();
@@ -370,7 +372,7 @@ fn shared_out(
         return processes;
     }
     let shares = processes.into_iter().map(|it| (it.1.share(), it));
-    in_turns(shares).into_iter().take(most).collect()
+    in_turns(shares).into_iter().take(most).into_map()
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use super::users::Users;
 use crate::procfs::file::{failed, is_absent, read_at_most};
 use crate::procfs::stat::{Stat, terminal};
 use gpukill_policy::job::{Kin, notebook_servers};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Place, ProcessKey};
 use gpukill_proto::units::{Bytes, Timestamp};
@@ -350,12 +351,12 @@ impl Processes {
                 let ancestors = known.ancestors.line.iter().map(|kin| kin.key);
                 ancestors.chain([known.key])
             })
-            .collect();
+            .into_set();
         self.commands.keep_only(|key| keys.contains(key));
         self.accounts.keep_only(|key| keys.contains(key));
         let containers: BTreeSet<&Contained> = known
             .filter_map(|known| known.contained.known()?.as_ref())
-            .collect();
+            .into_set();
         self.containers
             .keep_only(|contained| containers.contains(contained));
     }

@@ -8,6 +8,7 @@ use crate::state::Published;
 use gpukill_policy::access::Caller;
 use gpukill_policy::reset::HelperCheck;
 use gpukill_policy::{kill, reset};
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::reset::{ResetFate, ResetPlan, ResetRequest, ResetTarget};
 use gpukill_proto::snapshot::{Device, DeviceId, Vendor};
@@ -99,7 +100,7 @@ fn checks(means: &Means, socket: &Path, devices: &[&Device]) -> BTreeMap<DeviceI
         }
         Some((device.id.clone(), check))
     });
-    checks.collect()
+    checks.into_map()
 }
 
 /// A hive's name is a number.
@@ -118,7 +119,7 @@ fn hives(devices: &[Device], sysfs: &Path) -> BTreeMap<DeviceId, String> {
         let is_one = !number.is_empty() && number.parse::<u64>() != Ok(0);
         is_one.then(|| (device.id.clone(), number))
     });
-    hives.collect()
+    hives.into_map()
 }
 
 /// Why a plan resets nothing.

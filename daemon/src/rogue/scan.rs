@@ -4,6 +4,7 @@ use super::Standing;
 use crate::audit::Store;
 use gpukill_policy::rogue::rules::Rules;
 use gpukill_policy::rogue::scan::Scan;
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::{Finding, ScanReport};
 use gpukill_proto::snapshot::{GpuProcess, ProcessKey, Snapshot};
@@ -53,7 +54,7 @@ fn living(snapshot: &Snapshot, standing: &Standing) -> BTreeMap<ProcessKey, Opti
         // Of whom was not looked at yet what is recorded counts.
         .filter(|key| standing.looked.contains_key(key))
         .map(|key| (key, None))
-        .collect();
+        .into_map();
     for finding in &standing.findings {
         if let Some(found) = living.get_mut(&finding.process) {
             *found = Some(Finding {

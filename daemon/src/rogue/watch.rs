@@ -12,6 +12,8 @@ use gpukill_policy::rogue::loads::{Loads, Stretch};
 use gpukill_policy::rogue::refusals::Refusals;
 use gpukill_policy::turns::in_turns;
 use gpukill_policy::usage::Run;
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::Person;
 use gpukill_proto::rogue::{Finding, Suspected};
 use gpukill_proto::snapshot::{DeviceId, GpuProcess, ProcessKey, Snapshot};
@@ -183,7 +185,7 @@ impl Watch {
         self.known.retain(|key, _| present.contains_key(key));
         let is_gone = self.known.len() != before;
         if is_gone {
-            let kept: BTreeSet<ProcessKey> = present.keys().copied().collect();
+            let kept: BTreeSet<ProcessKey> = present.keys().copied().into_set();
             self.witness.keep_only(&kept);
             self.findings.follow(|key| kept.contains(key), now);
         }
@@ -202,7 +204,7 @@ impl Watch {
         let known = self.known.iter();
         let looked: BTreeMap<_, _> = known
             .filter_map(|(key, known)| Some((*key, Arc::clone(known.looked()?))))
-            .collect();
+            .into_map();
         let suspicions: Suspicions = match self.are_doubtful() {
             true => Suspicions::new(),
             false => looked

@@ -11,6 +11,7 @@ use gpukill_policy::guard::affected::{is_idle_service, milder};
 use gpukill_policy::guard::rules::PersonBy;
 use gpukill_policy::guard::{Process, Rulebook, SimulatedEnd, simulated_jobs};
 use gpukill_policy::usage::Run;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{
     GuardBrief, GuardMode, GuardRecord, GuardStep, JudgedRun, MAX_IDLE_SERVICES, MAX_OWN_WARNINGS,
     Marked, OpenViolation, OwnWarning, Person, Subject, Told,
@@ -291,7 +292,7 @@ impl Sight<'_> {
             return marks;
         };
         if !is_whole(open) && matches!(open.subject, Subject::Job(_)) {
-            let known: BTreeSet<JudgedRun> = marks.iter().map(|mark| mark.run.clone()).collect();
+            let known: BTreeSet<JudgedRun> = marks.iter().map(|mark| mark.run.clone()).into_set();
             let of_job = snapshot.processes.iter();
             let of_job = of_job.filter(|process| is_of_its_job(open, by, process));
             let of_job = of_job.filter_map(|process| judged_run(&Run::of(process)));

@@ -6,6 +6,7 @@ mod script;
 
 mod stage;
 
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::units::Percent;
 use script::{Load, Task};
 use stage::Stage;
@@ -146,7 +147,7 @@ fn an_hour_of_which_the_truth_is_known_sums_to_it_across_a_restart_and_a_gap() {
     let held: BTreeMap<(u32, u32), u64> = runs
         .iter()
         .map(|run| ((run.pid, run.gpu), run.held_ms))
-        .collect();
+        .into_map();
     for table in ["sample", "minute", "hour"] {
         let told = stage.told_by(table);
         assert_eq!(told.held, held, "{table}");

@@ -19,6 +19,7 @@ use crate::backend::{DeviceReadings, Failure, LossCause, Readings};
 use crate::holders::Found;
 use crate::host::process::Identity;
 use crate::host::users::Users;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
     BackendReport, BackendState, DeviceId, GpuEvent, Loss, LossKind, ProcessKey, Snapshot,
@@ -264,20 +265,20 @@ impl Memory {
             .flat_map(|(readings, _)| &readings.devices)
             .filter(|device| device.silent_since.is_none() && device.processes.known().is_some())
             .map(|device| &device.id)
-            .collect();
-        let here: BTreeSet<&DeviceId> = snapshot.devices.iter().map(|device| &device.id).collect();
+            .into_set();
+        let here: BTreeSet<&DeviceId> = snapshot.devices.iter().map(|device| &device.id).into_set();
         let present: BTreeSet<(DeviceId, ProcessKey)> = snapshot
             .processes
             .iter()
             .filter_map(|row| Some((row.device.clone(), row.last_key()?)))
-            .collect();
+            .into_set();
         let may_be_there = |device: &DeviceId| here.contains(device) && !told.contains(device);
         self.seen
             .retain(|row, _| present.contains(row) || may_be_there(&row.0));
         let nobodies = snapshot.processes.iter();
         let nobodies = nobodies.filter(|row| row.last_key().is_none());
         let nobodies: BTreeSet<(DeviceId, u32)> =
-            nobodies.map(|row| (row.device.clone(), row.pid)).collect();
+            nobodies.map(|row| (row.device.clone(), row.pid)).into_set();
         self.nobodies
             .retain(|row, _| nobodies.contains(row) || may_be_there(&row.0));
         self.listed.retain(|device, _| here.contains(device));

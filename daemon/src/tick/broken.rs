@@ -5,6 +5,8 @@ use crate::backend::reader::Latest;
 use crate::backend::{DeviceReadings, SILENT};
 use crate::holders::NOT_YET;
 use gpukill_policy::health::complaints;
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::IMPOSSIBLE;
 use gpukill_proto::snapshot::{BackendState, Device, DeviceId, LossKind, Snapshot, Vitals};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,12 +43,12 @@ pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> 
         .devices
         .iter()
         .map(|device| (&device.id, device.index))
-        .collect();
+        .into_map();
     for (name, latest) in latest {
         let read = latest.readings.iter();
         let read = read.flat_map(|(readings, _)| &readings.devices);
         let read: BTreeMap<&DeviceId, &DeviceReadings> =
-            read.map(|device| (&device.id, device)).collect();
+            read.map(|device| (&device.id, device)).into_map();
         for device in &snapshot.devices {
             match read.get(&device.id) {
                 // Why each value is old or missing is told once.
@@ -130,7 +132,7 @@ fn unseen(latest: &[(&'static str, Latest)]) -> BTreeSet<Broken> {
         // It is on its way.
         .filter(|why| why != NOT_YET)
         .map(|why| ("processes".to_owned(), why))
-        .collect()
+        .into_set()
 }
 
 /// Lists that could not be had, and what in them cannot be.

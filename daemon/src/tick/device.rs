@@ -3,6 +3,7 @@
 use super::assemble::aged;
 use crate::backend::{DeviceReadings, MemoryReadings};
 use gpukill_policy::memory::{held, unattributed};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, GpuEvent, GpuProcess, Instance, Loss, Vendor};
 use gpukill_proto::units::Bytes;
@@ -113,7 +114,7 @@ fn count<'a>(
     if let Some(unseen) = &read.unseen {
         return Reading::Failed(unseen.clone());
     }
-    let pids: BTreeSet<u32> = rows.into_iter().map(|row| row.pid).collect();
+    let pids: BTreeSet<u32> = rows.into_iter().map(|row| row.pid).into_set();
     let count = u32::try_from(pids.len()).unwrap_or(u32::MAX);
     match &read.processes {
         Reading::Value(_) => Reading::Value(count),

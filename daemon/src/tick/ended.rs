@@ -1,6 +1,7 @@
 //! What each device remembers of a short past: who held it and has ended, and
 //! since when it works for nobody.
 
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::EndedHolder;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, ProcessKey, Snapshot};
@@ -36,14 +37,14 @@ impl Past {
             .processes
             .iter()
             .filter_map(|row| Some((&row.device, row.key()?)))
-            .collect();
+            .into_set();
         // Only a list that came says who is gone.
         let told: BTreeSet<&DeviceId> = snapshot
             .devices
             .iter()
             .filter(|device| device.process_count.known().is_some())
             .map(|device| &device.id)
-            .collect();
+            .into_set();
         for row in &before.processes {
             let Some(key) = row.key() else { continue };
             if !told.contains(&row.device) || here.contains(&(&row.device, key)) {

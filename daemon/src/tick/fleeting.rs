@@ -3,6 +3,7 @@
 use crate::backend::reader::Latest;
 use crate::holders::Found;
 use crate::host::users::Users;
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::snapshot::DeviceId;
 use std::collections::BTreeMap;
 
@@ -33,7 +34,7 @@ pub(super) fn fleeting(
         let persons: Vec<String> = persons.take(NAMED).collect();
         (!persons.is_empty()).then(|| (device.id.clone(), words(&persons)))
     });
-    told.collect()
+    told.into_map()
 }
 
 fn words(persons: &[String]) -> String {

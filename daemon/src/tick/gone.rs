@@ -6,6 +6,8 @@
 
 use super::slots::Bus;
 use crate::backend::reader::Latest;
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
     BackendState, Device, DeviceId, EventKind, GpuEvent, Loss, LossKind,
@@ -48,8 +50,8 @@ impl Gone {
             .iter()
             .filter(is_whole)
             .map(|(name, _)| *name)
-            .collect();
-        let listed: BTreeSet<DeviceId> = devices.iter().map(|device| device.id.clone()).collect();
+            .into_set();
+        let listed: BTreeSet<DeviceId> = devices.iter().map(|device| device.id.clone()).into_set();
         for (id, known) in &mut self.known {
             if known.loss.is_none() && !listed.contains(id) && lists.contains(known.backend) {
                 known.loss = Some(Loss {
@@ -115,7 +117,7 @@ impl Gone {
         let listed: BTreeMap<&String, &DeviceId> = devices
             .iter()
             .filter_map(|device| Some((device.pci.last_known()?, &device.id)))
-            .collect();
+            .into_map();
         self.known.retain(|id, known| {
             let place = known.row.pci.last_known();
             let now = place.and_then(|place| Some((place, *listed.get(place)?)));
@@ -135,7 +137,7 @@ impl Gone {
         all.into_iter()
             .filter(|(_, (number, are_gone))| *number > 1 && *are_gone)
             .map(|(backend, (number, _))| (backend, number))
-            .collect()
+            .into_map()
     }
 
     /// What is wrong: for each GPU that is gone, or once for all of a driver.

@@ -7,6 +7,8 @@ use crate::holders::{DeviceNumber, Found, Open};
 use crate::host::condition::Condition;
 use crate::host::identity::Identity;
 use crate::host::users::Users;
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::{EndedHolder, HeldDevice, Holder, ProcessState};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, ProcessKey, Snapshot, Use};
@@ -39,7 +41,7 @@ impl Sight<'_> {
         let nodes: BTreeMap<&DeviceId, &DeviceReadings> = readings
             .flat_map(|(readings, _)| &readings.devices)
             .map(|device| (&device.id, device))
-            .collect();
+            .into_map();
         let names = names(nodes.values().flat_map(|read| &read.nodes));
         // Whoever has a device of their own open has the shared files open too.
         let own: BTreeSet<DeviceNumber> = nodes
@@ -47,7 +49,7 @@ impl Sight<'_> {
             .flat_map(|read| &read.nodes)
             .filter(|node| !node.shared)
             .map(|node| node.number)
-            .collect();
+            .into_set();
         let devices = self.snapshot.devices.iter();
         devices
             .map(|device| HeldDevice {
@@ -83,7 +85,7 @@ impl Sight<'_> {
         let here: BTreeMap<DeviceNumber, bool> = nodes
             .iter()
             .map(|node| (node.number, node.shared))
-            .collect();
+            .into_map();
         let rows = self.snapshot.processes.iter();
         let rows: BTreeMap<u32, Vec<&GpuProcess>> = rows
             .filter(|row| row.device == device.id)
@@ -285,7 +287,7 @@ fn nobody_now(row: &GpuProcess) -> Holder {
 fn names<'a>(nodes: impl Iterator<Item = &'a Node>) -> BTreeMap<DeviceNumber, &'a str> {
     nodes
         .map(|node| (node.number, node.name.as_str()))
-        .collect()
+        .into_map()
 }
 
 /// What it has open of this device first, then what all share; of other devices

@@ -7,6 +7,7 @@
 
 use super::slots::Bus;
 use crate::backend::DeviceReadings;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::snapshot::{DeviceId, Vendor};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +62,7 @@ impl Indices {
         are_all: bool,
     ) -> BTreeMap<DeviceId, u32> {
         let mut given = self.given.clone();
-        let here: BTreeSet<&DeviceId> = devices.clone().map(|(_, device)| &device.id).collect();
+        let here: BTreeSet<&DeviceId> = devices.clone().map(|(_, device)| &device.id).into_set();
         let mut new: Vec<&DeviceReadings> = devices
             .clone()
             .map(|(_, device)| device)
@@ -140,7 +141,7 @@ impl Given {
     fn forget(&mut self, here: &BTreeSet<&DeviceId>) {
         if self.devices.len().max(self.places.len()) > MOST {
             self.devices.retain(|id, _| here.contains(id));
-            let used: BTreeSet<u32> = self.devices.values().copied().collect();
+            let used: BTreeSet<u32> = self.devices.values().copied().into_set();
             self.places.retain(|_, index| used.contains(index));
         }
     }

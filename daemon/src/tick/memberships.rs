@@ -3,6 +3,7 @@
 
 use crate::audit::Groups;
 use crate::host::users::Users;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::snapshot::Snapshot;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ impl Memberships {
             let owner = process.owner.last_known().and_then(|owner| owner.uid);
             owner.into_iter().chain(process.login())
         });
-        let people: BTreeSet<u32> = people.collect();
+        let people: BTreeSet<u32> = people.into_set();
         let known = people.into_iter();
         let known = known.filter_map(|uid| Some((uid, users.groups_of(uid)?)));
         let known: Vec<_> = known.collect();

@@ -3,6 +3,7 @@
 
 use super::rules::PersonBy;
 use crate::select::{is_of_a_login, is_user_manager};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::Person;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::rogue::Suspected;
@@ -165,7 +166,7 @@ fn nameless(process: &GpuProcess, groups: &BTreeMap<u32, Vec<String>>) -> Vec<u3
         is_told || groups.get(uid).is_some_and(Vec::is_empty)
     };
     let all = owner.into_iter().chain(user).chain(process.login());
-    let all: BTreeSet<u32> = all.filter(is_nameless).collect();
+    let all: BTreeSet<u32> = all.filter(is_nameless).into_set();
     all.into_iter().collect()
 }
 

@@ -8,6 +8,8 @@ use super::judge::{Course, Policy, Rulebook};
 use super::rules::{Measures, Rehearsed, Rules};
 use super::warned::is_read;
 use crate::select::is_user;
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{
     Evidence, GuardAction, GuardMode, GuardRecord, Milder, OpenViolation, Person, Subject, Told,
 };
@@ -207,10 +209,10 @@ pub fn spared(records: &[GuardRecord], rules: &Rules) -> BTreeMap<String, Milder
         let of_step = record.step.victim().map(|victim| &victim.job.owner);
         of_subject.into_iter().chain(of_step)
     });
-    let people: BTreeSet<&Person> = people.collect();
+    let people: BTreeSet<&Person> = people.into_set();
     let spared = people.into_iter();
     let spared = spared.filter_map(|it| Some((it.name.clone(), milder_of(it, rules)?)));
-    spared.collect()
+    spared.into_map()
 }
 
 /// Who broke a rule, where that is one person.

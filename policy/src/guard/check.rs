@@ -20,6 +20,7 @@ pub mod here;
 use super::read::field::key;
 use super::rules::{Limits, Measures, Rules};
 use super::schedule::Hours;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::edit::{PolicyKind, Warning};
 use gpukill_proto::units::{Bytes, Percent};
 use std::collections::BTreeSet;
@@ -182,7 +183,7 @@ impl Odd<'_> {
         (allowed_key, allowed): (&str, &[T]),
         (blocked_key, blocked): (&str, &[T]),
     ) {
-        let blocked: BTreeSet<&T> = blocked.iter().collect();
+        let blocked: BTreeSet<&T> = blocked.iter().into_set();
         let both: Vec<&T> = allowed.iter().filter(|it| blocked.contains(it)).collect();
         if both.is_empty() {
             return;

@@ -17,6 +17,7 @@ use super::rules::Rehearsed;
 use super::simulated::{JobPart, SimulatedEnd};
 use super::snoozes::Grant;
 use super::warned::{Warned, is_read};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{
     GuardAction, GuardMode, GuardStep, OpenViolation, RuleKind, RuleName, Subject,
 };
@@ -279,7 +280,7 @@ impl Opened {
     fn readers(&self) -> BTreeSet<u32> {
         let told = self.evidence.runs.iter();
         let people = told.filter_map(|seen| seen.about.owner.as_ref()?.uid);
-        people.filter(|uid| is_read(*uid)).collect()
+        people.filter(|uid| is_read(*uid)).into_set()
     }
 
     /// Nobody can be ended for it: that is said once.

@@ -52,6 +52,7 @@ pub(crate) use book::{Course, Policy, has_grace};
 pub use bounds::Beyond;
 pub(crate) use bounds::Bounds;
 pub(crate) use finding::{Excess, Held, seen};
+use gpukill_proto::collect::IntoSet as _;
 pub(crate) use idle::is_busy;
 pub(crate) use named::UNNAMED;
 pub(crate) use places::{Names, Places, is_called, names};
@@ -137,7 +138,7 @@ pub(crate) fn judge_within(
         // What nobody is there for any more is forgotten.
         let names = concerns.iter();
         let names = names.map(|it| book.name(it.policy, it.conduct.kind()));
-        let names: BTreeSet<_> = names.collect();
+        let names: BTreeSet<_> = names.into_set();
         memory.conduct.retain(|rule, _| names.contains(rule));
     }
     let (unjudged, unjudged_besides) = unjudged(&scene, &findings);

@@ -23,6 +23,7 @@ use super::limits::milliseconds;
 use super::simulated::SimulatedEnd;
 use super::snoozes::Snoozes;
 use claim::Claim;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{JudgedRun, OpenViolation, RuleName, Subject};
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
@@ -350,7 +351,7 @@ pub(crate) fn keep<'k, K: Ord + 'k, V>(
 ) {
     // Mostly nobody has gone.
     if map.len() != count {
-        let there: BTreeSet<&K> = there.collect();
+        let there: BTreeSet<&K> = there.into_set();
         map.retain(|key, _| there.contains(key));
     }
 }

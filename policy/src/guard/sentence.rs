@@ -8,6 +8,7 @@ use super::rules::{PersonBy, Rules};
 use crate::kill::Crowd;
 use crate::kill::again::is_of_person;
 use crate::usage::is_fresh;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{Acted, JudgedJob};
 use gpukill_proto::kill::{
     Ending, Fate, KillPlan, KillReport, KillRequest, KillScope, KillSelector, KillTarget, MOST_PIDS,
@@ -47,12 +48,12 @@ pub fn on_devices(
     devices: &BTreeSet<DeviceId>,
 ) -> Result<BTreeSet<Process>, String> {
     let fresh = snapshot.devices.iter().filter(|device| is_fresh(device));
-    let fresh: BTreeSet<&DeviceId> = fresh.map(|device| &device.id).collect();
+    let fresh: BTreeSet<&DeviceId> = fresh.map(|device| &device.id).into_set();
     let rows = snapshot.processes.iter();
     let rows = rows.filter(|row| fresh.contains(&row.device));
     let keys = rows.filter_map(GpuProcess::key);
-    let keys: BTreeSet<Process> = keys.map(|key| (key.pid, key.start_ticks)).collect();
-    let on_devices: BTreeSet<Process> = keys.intersection(processes).copied().collect();
+    let keys: BTreeSet<Process> = keys.map(|key| (key.pid, key.start_ticks)).into_set();
+    let on_devices: BTreeSet<Process> = keys.intersection(processes).copied().into_set();
     if !on_devices.is_empty() {
         return Ok(on_devices);
     }
@@ -128,7 +129,7 @@ pub struct Judged<'a> {
 /// Why a plan for all of a job is not to be carried out; `None` where it is.
 #[must_use]
 pub fn objection(plan: &KillPlan, judged: Judged<'_>) -> Option<Objection> {
-    let planned: BTreeSet<Process> = plan.targets.iter().map(process).collect();
+    let planned: BTreeSet<Process> = plan.targets.iter().map(process).into_set();
     if let Some((pid, _)) = judged.processes.iter().find(|it| !planned.contains(it)) {
         return Some(Objection::to_all(*pid, "is no part of what would be ended"));
     }

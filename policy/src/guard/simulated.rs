@@ -4,6 +4,7 @@
 
 use super::ended::{Part, Process};
 use super::memory::JobKey;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{OpenViolation, Subject, Victim};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -25,7 +26,7 @@ pub struct SimulatedEnd {
 #[must_use]
 pub fn simulated_jobs<'a>(ends: impl IntoIterator<Item = &'a SimulatedEnd>) -> usize {
     let jobs = ends.into_iter().map(|end| &end.violation.subject);
-    jobs.collect::<BTreeSet<_>>().len()
+    jobs.into_set().len()
 }
 
 impl SimulatedEnd {

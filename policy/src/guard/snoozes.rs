@@ -7,6 +7,7 @@
 use super::ended::Process;
 use super::judge::Rulebook;
 use super::whose::Whose;
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::guard::{
     Evidence, GuardRecord, GuardStep, OpenViolation, RuleName, RuleSource, Subject,
 };
@@ -151,7 +152,7 @@ impl Snoozes {
         let processes = processes();
         let held = self.0.iter().filter(|it| it.holds(at));
         let held = held.filter(|it| it.is_for(rule, subject, &processes));
-        held.map(|it| (it.owner, it.clone())).collect()
+        held.map(|it| (it.owner, it.clone())).into_map()
     }
 
     /// Until when nothing is ended for a violation, as everybody it is about has snoozed it.

@@ -24,6 +24,7 @@ use super::whose::PersonKey;
 use candidates::{
     Candidate, Kept, began, best, claimed, frees, is_idle, is_known, is_newest, priority,
 };
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{GuardMode, RuleKind, RuleName, Victim};
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
@@ -122,7 +123,7 @@ impl Ended {
     pub(crate) fn end(&mut self, scene: &Scene<'_>, chosen: &Chosen, rule: &RuleName) {
         let job = &scene.jobs[chosen.job];
         let used = chosen.runs.iter().map(|run| &scene.runs[*run].key.device);
-        let used: BTreeSet<DeviceId> = used.cloned().collect();
+        let used: BTreeSet<DeviceId> = used.cloned().into_set();
         self.cooling
             .extend(used.iter().map(|device| (device.clone(), self.at)));
         self.devices.extend(used.iter().cloned());

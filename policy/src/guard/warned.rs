@@ -8,6 +8,7 @@
 use super::judge::Course;
 use super::memory::Memory;
 use super::snoozes::Grant;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{self, GuardAction, GuardRecord, GuardStep};
 use gpukill_proto::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -168,12 +169,12 @@ impl Warned {
     pub(crate) fn over(&self, grace_ms: u64, at: Timestamp) -> BTreeSet<u32> {
         let is_over = |reader: &Reader| at >= later(reader.since, grace_ms);
         let over = self.readers.iter().filter(|(_, it)| is_over(it));
-        over.map(|(uid, _)| *uid).collect()
+        over.map(|(uid, _)| *uid).into_set()
     }
 
     /// Who was warned.
     pub(crate) fn readers(&self) -> BTreeSet<u32> {
-        self.readers.keys().copied().collect()
+        self.readers.keys().copied().into_set()
     }
 
     /// When the grace of the first of them is over.

@@ -6,6 +6,7 @@ use super::names;
 use super::role::{lives_and_is_listed, protection};
 use crate::access::UID_MIN;
 use crate::job::is_called_like_a_keeper;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::{Holder, Remedy, Role};
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ pub(super) fn end(seen: &Seen<'_>, orphans: &[&Holder]) -> Option<Remedy> {
     // What is listed and has ended is at no work.
     let working = seen.device.holders.iter();
     let working = working.filter(|holder| lives_and_is_listed(holder));
-    let listed: BTreeSet<u32> = working.map(|holder| holder.pid).collect();
+    let listed: BTreeSet<u32> = working.map(|holder| holder.pid).into_set();
     let named = orphans
         .iter()
         .filter(|holder| may_be_named(holder, &listed));

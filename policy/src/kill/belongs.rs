@@ -4,6 +4,7 @@ use super::protected::{agrees, is_of_the_box};
 use super::{Candidate, Crowd};
 use crate::holders::names;
 use crate::job::{is_keeper, is_server};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::{Fate, KillPlan, KillScope};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Container, ContainerId, Job, ProcessKey};
@@ -54,7 +55,7 @@ pub fn newborn(
     let people: BTreeSet<u32> = members_seen
         .iter()
         .filter_map(|member| member.kin.person())
-        .collect();
+        .into_set();
     let mut found = BTreeSet::new();
     let mut visited = BTreeSet::new();
     let mut wholes = BTreeSet::new();
@@ -117,7 +118,7 @@ pub fn joined(plan: &KillPlan, now: &Crowd) -> BTreeSet<ProcessKey> {
         .iter()
         .filter(|target| ended(&target.fate))
         .filter_map(|target| at(now, target.key)?.kin.person())
-        .collect();
+        .into_set();
     found.retain(|key| {
         at(now, *key).is_some_and(|process| {
             let is_systems = container_key(process).is_none_or(|(_, manager)| manager.is_none());
@@ -324,7 +325,7 @@ impl<'a> Kindred<'a> {
         let mut members: BTreeSet<ProcessKey> = parts
             .filter(|other| is_part(other))
             .map(|other| other.kin.key)
-            .collect();
+            .into_set();
         if with_groups {
             let pids: Vec<u32> = members.iter().map(|key| key.pid).collect();
             for pid in pids {

@@ -6,6 +6,7 @@ use crate::access::{Operation, Ruling, check};
 use crate::select::{
     DeviceName, NoSuchDevice, PATTERN_MAX, devices, glob, is_theirs, is_user, pattern,
 };
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::KillSelector;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
@@ -314,7 +315,7 @@ fn is_unique(typed: &str, seen: &Seen<'_>) -> Result<(), Refusal> {
         let container = process.container.known()?.as_ref()?;
         begins_id(container, typed).then_some(&container.id.id)
     });
-    let ids: BTreeSet<&String> = containers.collect();
+    let ids: BTreeSet<&String> = containers.into_set();
     if ids.len() > 1 && !ids.iter().any(|id| *id == typed) {
         return Err(Refusal::Invalid(format!(
             "{typed:?} begins the ids of several containers"

@@ -5,6 +5,7 @@ use super::condition::{Conditions, Holds};
 use super::usage::{Usage, is_zombie, usage};
 use super::{Candidate, Seen};
 use crate::access::is_root_of_the_box;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::{KillRequest, KillScope, KillSignal, LONGEST_PATIENCE_MS, MOST_PIDS};
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::ProcessKey;
@@ -127,7 +128,7 @@ fn launchers(
     usage: &BTreeMap<ProcessKey, Usage<'_>>,
 ) -> Result<BTreeSet<ProcessKey>, Refusal> {
     let selector = &request.selector;
-    let pids: BTreeSet<u32> = selector.pids.iter().copied().collect();
+    let pids: BTreeSet<u32> = selector.pids.iter().copied().into_set();
     let is_wide = request.scope != KillScope::Process && selector.is_pids_only();
     let kindred = is_wide.then(|| Kindred::new(seen.crowd));
     let mut launchers = BTreeSet::new();

@@ -11,6 +11,8 @@ use super::usage::{Usage, is_zombie, usage};
 use super::{Candidate, Crowd, Seen};
 use crate::access::{Operation, Ruling, check};
 use crate::memory::{Sharing, held};
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::{
     Fate, KillHold, KillPlan, KillRequest, KillRest, KillScope, KillTarget, Protected, Reaper,
 };
@@ -122,7 +124,8 @@ impl<'a> Planner<'a> {
             }
         };
         // All of a job are ended as gently as the one that needs it most.
-        let vendors: BTreeSet<Vendor> = reached.iter().flat_map(|key| self.vendors(*key)).collect();
+        let vendors: BTreeSet<Vendor> =
+            reached.iter().flat_map(|key| self.vendors(*key)).into_set();
         for other in reached {
             let part = parts.entry(other).or_default();
             part.vendors.extend(&vendors);
@@ -134,7 +137,7 @@ impl<'a> Planner<'a> {
         let used = self.usage.get(&key);
         let ids = used.into_iter().flat_map(|used| used.memory.keys());
         let devices = ids.filter_map(|id| device(self.seen, id));
-        devices.map(|device| device.vendor).collect()
+        devices.map(|device| device.vendor).into_set()
     }
 
     /// Why nobody ends it. What keeps people's work may be named by its pid, and by
@@ -238,7 +241,7 @@ impl<'a> Planner<'a> {
             .iter()
             .filter(is_ended)
             .map(|target| (target.key, target))
-            .collect();
+            .into_map();
         let mut jobs: BTreeMap<&Job, ProcessKey> = BTreeMap::new();
         for (key, target) in &ended {
             if let Some(job) = target.job.known() {

@@ -2,6 +2,7 @@
 //! does not say: others may take or free memory meanwhile.
 
 use crate::memory::held_at_least;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::HeldDevice;
 use gpukill_proto::kill::MemoryReturn;
 use gpukill_proto::reading::Reading;
@@ -139,6 +140,6 @@ fn holders(now: &Snapshot, device: &DeviceId, keys: &BTreeSet<ProcessKey>) -> Ve
         .iter()
         .filter(holds)
         .map(|process| process.pid);
-    let pids: BTreeSet<u32> = pids.collect();
+    let pids: BTreeSet<u32> = pids.into_set();
     pids.into_iter().collect()
 }

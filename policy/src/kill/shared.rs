@@ -9,6 +9,7 @@
 
 use super::belongs::container_key;
 use super::{Candidate, Crowd};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::{KillPlan, KillTarget};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ProcessKey;
@@ -106,7 +107,7 @@ impl<'a> Shared<'a> {
     fn of(plan: &KillPlan, crowd: &'a Crowd) -> Option<Self> {
         let targets = plan.targets.iter();
         let processes = targets.filter_map(|target| crowd.get(&target.key.pid));
-        let keys: BTreeSet<_> = processes.filter_map(container_key).collect();
+        let keys: BTreeSet<_> = processes.filter_map(container_key).into_set();
         let is_member = |process: &&Candidate| {
             container_key(process).is_some_and(|container| keys.contains(&container))
         };
@@ -124,7 +125,7 @@ impl<'a> Shared<'a> {
         let users = members.map(|process| user_behind(process, &shared.roots));
         let users: BTreeSet<Option<u32>> = users
             .filter(|user| user.is_none_or(|user| !shared.roots.contains(&user)))
-            .collect();
+            .into_set();
         (users.len() > 1).then_some(shared)
     }
 

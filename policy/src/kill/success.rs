@@ -1,5 +1,6 @@
 //! How a kill went as a whole.
 
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::{Ending, KillPlan, KillReport};
 use gpukill_proto::snapshot::ProcessKey;
 use std::collections::BTreeSet;
@@ -54,7 +55,7 @@ pub fn success(plan: &KillPlan, report: &KillReport) -> Success {
 fn wanted(plan: &KillPlan) -> BTreeSet<ProcessKey> {
     let targets = plan.targets.iter();
     let wanted = targets.filter(|target| target.named || !target.holds.is_empty());
-    wanted.map(|target| target.key).collect()
+    wanted.map(|target| target.key).into_set()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! uses none.
 
 use super::Candidate;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::{HeldDevice, Holder, ProcessState};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, GpuProcess, ProcessKey, Snapshot};
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// wider scope of all of them.
 #[must_use]
 pub fn users(snapshot: &Snapshot, holders: &[HeldDevice]) -> BTreeSet<ProcessKey> {
-    usage(snapshot, holders).into_keys().collect()
+    usage(snapshot, holders).into_keys().into_set()
 }
 
 /// What one process does with devices.

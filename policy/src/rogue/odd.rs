@@ -5,6 +5,7 @@
 use super::rules::{Allowed, AllowedBy, Rules};
 use super::suspect::base;
 use crate::holders::names;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::edit::Warning;
 use gpukill_proto::rogue::{AllowBy, Risk, Share, Threat};
 use std::collections::BTreeSet;
@@ -218,7 +219,7 @@ fn list_of(by: &AllowedBy) -> String {
 #[must_use]
 pub fn users(rules: &Rules) -> BTreeSet<&str> {
     let users = rules.allowed.iter().filter_map(|it| it.user.as_deref());
-    users.collect()
+    users.into_set()
 }
 
 /// What is said of these users though a box knows none who is called so.

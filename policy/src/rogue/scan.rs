@@ -10,6 +10,7 @@ use super::rules::Rules;
 use super::suspect::Suspect;
 use super::verdict::{again, judge};
 use crate::guard::bucket::{About, Bucket};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::rogue::{Finding, ScanReport};
 use gpukill_proto::snapshot::{DeviceId, ProcessKey};
 use gpukill_proto::units::Timestamp;
@@ -205,7 +206,7 @@ impl Scan {
 
 /// What is known of a process by two ways.
 fn both(one: Finding, other: Finding) -> Finding {
-    let gpus: BTreeSet<u32> = one.gpus.into_iter().chain(other.gpus).collect();
+    let gpus: BTreeSet<u32> = one.gpus.into_iter().chain(other.gpus).into_set();
     Finding {
         since: one.since.min(other.since),
         last_seen: one.last_seen.max(other.last_seen),

@@ -20,6 +20,7 @@ mod words;
 
 use super::rules::Rules;
 use super::suspect::Suspect;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::rogue::{Family, Threat};
 use gpukill_proto::text::visible;
 use std::collections::BTreeSet;
@@ -67,7 +68,7 @@ pub fn that_tell(libraries: &BTreeSet<String>) -> BTreeSet<String> {
     let tells: [fn(&str) -> bool; 3] = [load::is_of_other_work, called::is_part, called::is_module];
     let first = |tells: fn(&str) -> bool| libraries.iter().find(|name| tells(name));
     let telling = tells.into_iter().filter_map(first);
-    let telling: BTreeSet<String> = telling.chain(libraries.first()).cloned().collect();
+    let telling: BTreeSet<String> = telling.chain(libraries.first()).cloned().into_set();
     telling
 }
 

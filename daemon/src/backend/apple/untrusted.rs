@@ -3,6 +3,7 @@
 
 use super::Memory;
 use crate::backend::checked;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::text::visible;
 use gpukill_proto::units::{Percent, Timestamp};
 use std::collections::BTreeSet;
@@ -29,7 +30,7 @@ pub fn ioreg(bytes: &[u8]) {
                 assert!(*share <= Percent(100));
             }
             let processes = device.processes.known().map_or(&[][..], Vec::as_slice);
-            let pids: BTreeSet<u32> = processes.iter().map(|process| process.pid).collect();
+            let pids: BTreeSet<u32> = processes.iter().map(|process| process.pid).into_set();
             assert_eq!(pids.len(), processes.len());
             assert!(!pids.contains(&0));
             for process in processes {

@@ -4,6 +4,7 @@ use super::sysfs;
 use crate::backend::Node;
 use crate::holders::DeviceNumber;
 use crate::procfs::file::read_at_most;
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::snapshot::{DeviceId, Vendor};
 use gpukill_proto::text::visible;
 use std::collections::BTreeMap;
@@ -228,7 +229,7 @@ fn uevent(file: &Path) -> BTreeMap<String, String> {
     let lines = text.lines().filter_map(|line| line.split_once('='));
     lines
         .map(|(key, value)| (key.to_owned(), visible(value.as_bytes(), 128)))
-        .collect()
+        .into_map()
 }
 
 fn pci(told: &BTreeMap<String, String>, device: &Path) -> Option<Pci> {

@@ -22,6 +22,8 @@ use crate::holders::{DeviceNumber, Found};
 use bounds::{NOT_READ_YET, Partly};
 use counter::History;
 use gpukill_policy::memory::Sharing;
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{ProcessKey, Use};
 use gpukill_proto::units::{Bytes, Percent};
@@ -279,13 +281,13 @@ fn held<'a>(parts: impl Iterator<Item = &'a Held> + Clone) -> (Reading<Bytes>, S
 /// not in it.
 pub(crate) fn sharing(clients: &[Client]) -> BTreeMap<ProcessKey, Sharing> {
     let sharing = clients.iter().map(|client| (client.key, client.sharing));
-    sharing.filter(|(_, it)| *it != Sharing::NONE).collect()
+    sharing.filter(|(_, it)| *it != Sharing::NONE).into_map()
 }
 
 /// The descriptors that were found open on the card's files, and the processes
 /// that have more than are read.
 fn places(card: &Card, found: &Found) -> (Vec<Place>, BTreeSet<ProcessKey>) {
-    let numbers: BTreeSet<DeviceNumber> = card.nodes.iter().map(|node| node.number).collect();
+    let numbers: BTreeSet<DeviceNumber> = card.nodes.iter().map(|node| node.number).into_set();
     let mut places = Vec::new();
     let mut overfull = BTreeSet::new();
     for (key, opens) in &found.processes {

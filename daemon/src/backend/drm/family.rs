@@ -7,6 +7,8 @@ use super::one::One;
 use crate::backend::reader::{Latest, Reader};
 use crate::backend::{Backend, DeviceReadings, Failure, Readings, Roots, SILENT};
 use crate::holders::{DeviceNumber, Holders, When};
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent};
 use gpukill_proto::units::Timestamp;
@@ -137,7 +139,7 @@ impl Drm {
 /// whose names come last are left out.
 fn bounded(cards: &[Card]) -> (BTreeMap<DeviceId, Card>, Option<String>) {
     let all = cards.iter().map(|card| (card.id(), card.clone()));
-    let mut here: BTreeMap<DeviceId, Card> = all.collect();
+    let mut here: BTreeMap<DeviceId, Card> = all.into_map();
     let left_out = here.len().saturating_sub(MOST_CARDS);
     for _ in 0..left_out {
         here.pop_last();
@@ -194,7 +196,7 @@ impl Backend for Drm {
             device.index = index;
         }
         let nodes = devices.iter().flat_map(|device| &device.nodes);
-        let numbers: BTreeSet<DeviceNumber> = nodes.map(|node| node.number).collect();
+        let numbers: BTreeSet<DeviceNumber> = nodes.map(|node| node.number).into_set();
         self.holders
             .watch(self.family.name(), numbers, When::Always);
         let state = if devices.is_empty() && self.faults.is_empty() {

@@ -15,6 +15,7 @@ use crate::backend::{
     Backend, DeviceReadings, Failure, ProcessReadings, Readings, Roots, Utilization,
 };
 use crate::holders::{Found, Holders, Open};
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, GpuEvent, Use, Vitals};
 use gpukill_proto::units::Bytes;
@@ -242,7 +243,7 @@ fn processes(
             };
             (process.pid, process)
         })
-        .collect();
+        .into_map();
     for it in listed {
         let process = all.entry(it.pid).or_insert_with(|| ProcessReadings {
             pid: it.pid,

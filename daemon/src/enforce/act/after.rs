@@ -7,6 +7,7 @@ use crate::look::NewPoll;
 use crate::state::whole_milliseconds;
 use gpukill_policy::kill::respawned::respawned;
 use gpukill_policy::kill::returned::{is_back, returned};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::kill::{MemoryReturn, Stage};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{ProcessKey, Snapshot};
@@ -87,7 +88,7 @@ impl Act<'_> {
             .iter()
             .filter(|target| target.has_ended())
             .map(Target::key)
-            .collect();
+            .into_set();
         let Some(at) = self.last_end().filter(|_| !self.means.is_stopping()) else {
             return;
         };

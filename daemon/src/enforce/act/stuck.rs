@@ -4,6 +4,7 @@ use super::Act;
 use super::target::Target;
 use crate::host::crowd::Crowds;
 use gpukill_policy::kill::Crowd;
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::holders::ProcessState;
 use gpukill_proto::kill::{FuseMount, FuseServer, Stuck};
 use gpukill_proto::reading::Reading;
@@ -34,7 +35,7 @@ impl Act<'_> {
                     | ProcessState::Other(_) => None,
                 }
             });
-            let found: BTreeMap<ProcessKey, Option<String>> = found.collect();
+            let found: BTreeMap<ProcessKey, Option<String>> = found.into_map();
             if found.is_empty() || look == STUCK_LOOKS {
                 return found;
             }

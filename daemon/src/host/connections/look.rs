@@ -9,6 +9,7 @@ use super::{Found, Kept, NetworkUse, Sockets, WatchedJob};
 use crate::procfs::file::failed;
 use crate::procfs::stat::Stat;
 use core::net::SocketAddr;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Job, ProcessKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -323,12 +324,12 @@ impl Look {
             return None;
         }
         let listening = holder.sockets.iter().filter_map(|it| table.listening(*it));
-        let ports: BTreeSet<u16> = listening.map(|local| local.port()).collect();
+        let ports: BTreeSet<u16> = listening.map(|local| local.port()).into_set();
         // Those of this box last: a process that connects to itself often must not thereby
         // hide the others.
         let peers = table.peers(&holder.sockets);
         let peers: BTreeSet<(bool, SocketAddr)> =
-            peers.map(|peer| (peer.ip().is_loopback(), peer)).collect();
+            peers.map(|peer| (peer.ip().is_loopback(), peer)).into_set();
         let peers = peers.into_iter().take(PEERS);
         Some(Sockets {
             listens: ports.into_iter().take(PORTS).collect(),

@@ -3,6 +3,7 @@
 
 use super::budget::Share;
 use super::{Keep, Kept};
+use gpukill_proto::collect::IntoSet as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ impl Serving {
     pub(super) fn write_down(&mut self) {
         self.make_room(MOST);
         if std::mem::take(&mut self.has_more) {
-            let sockets: BTreeSet<u64> = self.sockets.keys().copied().collect();
+            let sockets: BTreeSet<u64> = self.sockets.keys().copied().into_set();
             (self.keep)(&sockets);
         }
     }

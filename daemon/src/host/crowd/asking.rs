@@ -6,6 +6,8 @@ use crate::host::cgroup::Contained;
 use crate::host::commands::{Commands, NOT_YET};
 use crate::host::containers::Containers;
 use crate::host::users::Users;
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ProcessKey;
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,7 +135,7 @@ impl Asking {
     fn some_commands(&self, mut left: Vec<&mut Member>, root: &Path, deadline: Instant) {
         let keys_of = |members: &[&mut Member]| -> BTreeSet<ProcessKey> {
             let keys = members.iter().map(|member| member.candidate.kin.key);
-            keys.collect()
+            keys.into_set()
         };
         let keys = keys_of(&left);
         let forget = || keys.iter().for_each(|key| self.commands.forget(*key));
@@ -167,12 +169,12 @@ fn containers_of(
 ) {
     let contained = members.values();
     let contained = contained.filter_map(|member| member.contained.known()?.clone());
-    let contained: BTreeSet<Contained> = contained.collect();
+    let contained: BTreeSet<Contained> = contained.into_set();
     let ask = || {
         contained
             .iter()
             .map(|contained| (contained, containers.of(contained, users)))
-            .collect::<BTreeMap<_, _>>()
+            .into_map()
     };
     // First for the homes of those who have containers of their own, then
     // for what lies there.

@@ -6,6 +6,7 @@
 
 use super::codes::{Class, class, explain};
 use super::raw::{RawEvent, Set, device_key};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::snapshot::{DeviceId, EventKind, GpuEvent};
 use gpukill_proto::units::Timestamp;
 use nvml_wrapper::error::NvmlError;
@@ -136,7 +137,7 @@ impl Events {
         let cut = self
             .cut
             .then(|| "more events at once than are told".to_owned());
-        let faults: BTreeSet<String> = all.chain(some).chain(cut).collect();
+        let faults: BTreeSet<String> = all.chain(some).chain(cut).into_set();
         faults.into_iter().collect()
     }
 

@@ -9,6 +9,7 @@ use gpukill_policy::guard::limits::{Limit, of, protected, replaced};
 use gpukill_policy::guard::rules::PersonBy;
 use gpukill_policy::guard::schedule::Civil;
 use gpukill_policy::guard::{Rulebook, SimulatedEnd};
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::guard::{GuardMode, HeldTo, JudgedAs, MOST_RULED, OpenViolation, Ruled};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{GpuProcess, Snapshot};
@@ -104,7 +105,7 @@ fn about_now(judged: &Judged<'_>, process: &GpuProcess) -> About {
     let owner = process.owner.last_known().and_then(|owner| owner.uid);
     let people = owner.into_iter().chain(process.login());
     let groups = people.filter_map(|uid| Some((uid, (judged.groups)(uid)?)));
-    let groups: BTreeMap<u32, Vec<String>> = groups.collect();
+    let groups: BTreeMap<u32, Vec<String>> = groups.into_map();
     about(process, &groups, judged.accounts)
 }
 

@@ -9,6 +9,7 @@ use gpukill_policy::select::{DeviceName, NoSuchDevice, devices, is_user};
 use gpukill_proto::audit::{
     ActionPage, ActionQuery, AuditFilter, AuditPage, AuditQuery, AuditSubject, AuditSummary,
 };
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use std::collections::BTreeSet;
@@ -58,7 +59,7 @@ impl Session {
         let may_read = move |by| check(&caller, Operation::ReadAct { by }, &roles) == Ruling::Allow;
         let whom = Whom { uids, devices };
         let mut page = self.shared.store.actions(query, whom, may_read).await?;
-        let uids: BTreeSet<u32> = page.records.iter().filter_map(|it| it.uid).collect();
+        let uids: BTreeSet<u32> = page.records.iter().filter_map(|it| it.uid).into_set();
         let uids: Vec<u32> = uids.into_iter().collect();
         self.learn_names(&uids).await;
         for record in &mut page.records {
@@ -101,7 +102,7 @@ impl Session {
                 users.name(*uid).last_known().map(String::as_str),
             )
         };
-        let found: BTreeSet<u32> = everybody.iter().copied().filter(by_name).collect();
+        let found: BTreeSet<u32> = everybody.iter().copied().filter(by_name).into_set();
         if found.is_empty() && everybody.iter().any(|uid| users.is_asking_for(*uid)) {
             let why = "the name service does not answer: ask for the user's number";
             return Err(Refusal::Unavailable(why.into()));

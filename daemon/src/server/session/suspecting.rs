@@ -4,6 +4,7 @@ use super::super::sight::Sight;
 use super::Session;
 use crate::rogue::scan::scan;
 use crate::rules_file::Wrong;
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::rogue::{Finding, Looked, RogueReport, ScanReport, Suspected};
@@ -106,7 +107,7 @@ impl Session {
 /// Who uses a device.
 fn here(snapshot: &Snapshot) -> BTreeMap<ProcessKey, &GpuProcess> {
     let processes = snapshot.processes.iter();
-    processes.filter_map(|it| Some((it.key()?, it))).collect()
+    processes.filter_map(|it| Some((it.key()?, it))).into_map()
 }
 
 /// Whether somebody sees this: whoever sees what the process does.

@@ -25,6 +25,7 @@ use crate::startup::people::HostPeople;
 use crate::state::{self, Wanted};
 use crate::tick::{History, Sources, Ticker};
 use futures::executor::block_on;
+use gpukill_proto::collect::IntoMap as _;
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::fs::{create_dir_all, remove_dir_all, write};
@@ -315,7 +316,7 @@ impl Stage {
         let pairs = |select: &str| -> BTreeMap<i64, (u32, u32)> {
             let mut statement = file.prepare(select).unwrap();
             let rows = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))));
-            rows.unwrap().map(Result::unwrap).collect()
+            rows.unwrap().map(Result::unwrap).into_map()
         };
         let runs = pairs(
             "SELECT run.id, pid, gpu_index FROM run

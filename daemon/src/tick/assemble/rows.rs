@@ -6,6 +6,7 @@ use crate::backend::{DeviceReadings, ProcessReadings};
 use crate::host::process::Identity;
 use crate::host::users::Users;
 use gpukill_policy::guard::bucket::held_since;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, GpuProcess, ProcessKey};
 use gpukill_proto::text::HAS_ENDED;
@@ -32,7 +33,7 @@ impl Memory {
             .filter_map(|process| Some(people.get(&process.pid)?.key))
             .filter(|key| self.listings.is_of_another(&read.id, *key))
             .map(|key| key.pid)
-            .collect();
+            .into_set();
         let identity = |pid: u32| people.get(&pid).filter(|_| !others.contains(&pid));
         if age.is_none() {
             let keys = listed

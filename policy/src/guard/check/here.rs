@@ -4,6 +4,7 @@
 use super::{Odd, path};
 use crate::guard::rules::{GpuSelector, Rules};
 use crate::select::{DeviceName, NoSuchDevice, devices, user_number};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::edit::{PolicyKind, Warning};
 use std::collections::BTreeSet;
 
@@ -28,7 +29,7 @@ pub fn names(rules: &Rules) -> BTreeSet<&str> {
     let users = rules.users.iter().map(|it| &it.name).chain(listed);
     // A number is a user's whether or not that has a name.
     let names = users.map(String::as_str);
-    names.filter(|it| user_number(it).is_none()).collect()
+    names.filter(|it| user_number(it).is_none()).into_set()
 }
 
 /// The groups of the box that rules name.
@@ -37,7 +38,7 @@ pub fn groups(rules: &Rules) -> BTreeSet<&str> {
     let members = rules.groups.iter().map(|it| &it.members);
     let members = members.chain(rules.behaviours.iter().map(|it| &it.members));
     let groups = members.flat_map(|members| &members.unix_groups);
-    groups.map(String::as_str).collect()
+    groups.map(String::as_str).into_set()
 }
 
 /// The lists of users, each with its place.

@@ -3,6 +3,7 @@
 use super::whole::has_idle_limit;
 use super::{Odd, path};
 use crate::guard::rules::{GpuSelector, GroupPolicy, Limits, Measures, Members, UserPolicy};
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::guard::GuardAction;
 use gpukill_proto::guard::edit::PolicyKind;
 use gpukill_proto::units::Bytes;
@@ -23,7 +24,7 @@ pub(super) fn check(odd: &mut Odd<'_>) {
         .users
         .iter()
         .map(|it| (it.name.as_str(), it))
-        .collect();
+        .into_map();
     for user in &rules.users {
         check_user(odd, user);
     }

@@ -5,6 +5,7 @@
 use super::finding::{Excess, Findings, Held, Whom};
 use super::scene::{Amount, Scene};
 use super::scope::{Scope, of_groups, of_persons};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{Measured, RuleKind};
 use std::collections::BTreeSet;
 
@@ -67,7 +68,7 @@ fn processes(scene: &Scene<'_>, kind: RuleKind, scope: Scope, findings: &mut Fin
         runs.into_iter().partition(|run| scene.runs[*run].is_told);
     let distinct = |runs: &[usize]| -> BTreeSet<(u32, u64)> {
         let keys = runs.iter().map(|run| scene.runs[*run].key);
-        keys.map(|key| (key.pid, key.start_ticks)).collect()
+        keys.map(|key| (key.pid, key.start_ticks)).into_set()
     };
     let told = distinct(&runs);
     let untold = distinct(&untold).difference(&told).count();

@@ -10,6 +10,7 @@ use super::conduct::Concern;
 use super::finding::{Excess, Findings, Held, Whom};
 use super::scene::{Job, Scene, is_known};
 use super::selected::any;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{Measured, RuleKind};
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -192,7 +193,7 @@ pub(crate) fn judge(
             }
         }
     }
-    let there: BTreeSet<_> = concern.jobs().map(|(at, _)| &scene.jobs[at].key).collect();
+    let there: BTreeSet<_> = concern.jobs().map(|(at, _)| &scene.jobs[at].key).into_set();
     memory.cpu.retain(|job, _| there.contains(job));
 }
 

@@ -12,6 +12,8 @@ use super::places::Places;
 use super::selected::Selected;
 use super::there::There;
 use crate::usage::Gauge;
+use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{JudgedJob, JudgedRun, Person};
 use gpukill_proto::snapshot::DeviceId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,7 +136,7 @@ impl Scene<'_> {
             .runs
             .iter()
             .filter_map(|run| self.user_in_container(*run));
-        let users: BTreeSet<_> = users.filter(|user| *user != Some(0)).collect();
+        let users: BTreeSet<_> = users.filter(|user| *user != Some(0)).into_set();
         users.len() > 1
     }
 
@@ -228,7 +230,7 @@ pub(crate) fn scene<'a>(book: &'a Rulebook, memory: &mut Memory, bucket: &'a Buc
         let company = companies.entry(&selected.job.0).or_default();
         company.add(&judged.about, selected.is_protected);
     }
-    let positions: BTreeMap<&DeviceId, usize> = bucket.devices.keys().zip(0..).collect();
+    let positions: BTreeMap<&DeviceId, usize> = bucket.devices.keys().zip(0..).into_map();
     let mut scene = Scene {
         book,
         bucket,
@@ -264,7 +266,7 @@ fn update_ended(memory: &mut Memory, everybody: &[Somebody<'_>]) {
         return;
     }
     let process = |key: &JudgedRun| (key.pid, key.start_ticks);
-    let there: BTreeSet<_> = everybody.iter().map(|(key, ..)| process(key)).collect();
+    let there: BTreeSet<_> = everybody.iter().map(|(key, ..)| process(key)).into_set();
     let jobs = everybody.iter().filter_map(|(key, judged, selected)| {
         let job = selected.job_key.as_ref()?;
         let user = judged.about.user.as_ref().map(|(_, uid)| *uid);

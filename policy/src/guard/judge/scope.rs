@@ -6,6 +6,7 @@ use super::super::rules::GroupPolicy;
 use super::book::Policy;
 use super::finding::{ACCOUNT, Findings, Whom};
 use super::scene::Scene;
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::guard::RuleKind;
 use std::collections::BTreeMap;
 
@@ -138,7 +139,7 @@ pub(crate) fn of_groups(
             };
             Some((at, scope))
         })
-        .collect();
+        .into_map();
     if scopes.is_empty() {
         return Vec::new();
     }

@@ -10,6 +10,7 @@ use super::book::Policy;
 use super::finding::{Excess, Findings, Held, Whom};
 use super::scene::{Amount, Scene};
 use super::scope::{Scope, of_groups, of_persons};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{Measured, RuleKind};
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
@@ -85,7 +86,7 @@ fn leaving(memory: &Memory, scene: &Scene<'_>) -> BTreeSet<DeviceId> {
         let ended = job.and_then(|key| memory.ended.get(key));
         ended.is_some_and(|it| it.is_going(scene.bucket.until))
     });
-    runs.map(|run| run.key.device.clone()).collect()
+    runs.map(|run| run.key.device.clone()).into_set()
 }
 
 /// The mean over the whole window: what is not in it yet counts as none.

@@ -7,6 +7,7 @@ use super::super::losses::Losses;
 use super::Memory;
 use super::proof::Seen;
 use crate::usage::DeviceUsage;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::snapshot::DeviceId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +35,7 @@ impl Sight {
             self.silent.insert(id, 0);
         }
         let of_nobody = bucket.devices.iter().filter(|(_, it)| has_told(&it.usage));
-        let mut tell: BTreeSet<&DeviceId> = of_nobody.map(|(id, _)| id).collect();
+        let mut tell: BTreeSet<&DeviceId> = of_nobody.map(|(id, _)| id).into_set();
         let of_somebody = bucket.runs.iter();
         let of_somebody = of_somebody.filter(|(_, it)| it.usage.held_ms > 0 || bucket.seen_ms == 0);
         tell.extend(of_somebody.map(|(run, _)| &run.device));

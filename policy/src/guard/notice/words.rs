@@ -1,6 +1,7 @@
 //! Rules, amounts and processes, in as few words as a line of a terminal has room for.
 
 use super::cut;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{Evidence, Measured, RuleKind, Told};
 use gpukill_proto::rogue::Risk;
 use gpukill_proto::text::near_duration;
@@ -125,7 +126,7 @@ pub(super) fn pids(runs: &[&Told], is_all: bool) -> String {
     if let Some(memory) = memory {
         text.push_str(&format!(" ({})", size(memory)));
     }
-    let processes: BTreeSet<_> = runs.iter().map(|told| process(told)).collect();
+    let processes: BTreeSet<_> = runs.iter().map(|told| process(told)).into_set();
     text.push_str(&match (processes.len(), is_all) {
         (0 | 1, true) => String::new(),
         (0 | 1, false) => ", perhaps more".to_owned(),
@@ -143,7 +144,7 @@ const GPUS: usize = 14;
 
 /// `GPU 5`, `GPUs 0-3,5`
 fn gpus(indices: impl Iterator<Item = u32>) -> String {
-    let indices: BTreeSet<u32> = indices.collect();
+    let indices: BTreeSet<u32> = indices.into_set();
     let mut spans: Vec<(u32, u32)> = Vec::new();
     for index in &indices {
         match spans.last_mut() {

@@ -8,6 +8,7 @@ use super::value::Unit;
 use crate::guard::judge::has_grace;
 use crate::guard::rules::{Behaviour, Conduct, Glob, GpuSelector, Measures, Members, Pattern};
 use crate::usage::CPU_STEPS;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::rogue::{Risk, Threat};
 use gpukill_proto::units::{Bytes, Percent};
 use std::collections::BTreeSet;
@@ -159,7 +160,7 @@ impl Entry for Draft {
             .iter()
             .flat_map(|(_, more)| *more)
             .copied()
-            .collect();
+            .into_set();
         for more in mores {
             let has_it = CONDUCTS.iter().filter(|(_, all)| all.contains(&more));
             let keys: Vec<&str> = has_it.map(|(key, _)| *key).collect();

@@ -5,6 +5,7 @@ use super::super::judge::{Excess, Job, Scene};
 use super::super::limits::milliseconds;
 use super::super::memory::JobMemory;
 use super::super::memory::streak::{Streak, Through};
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
 
@@ -101,8 +102,9 @@ pub(super) fn frees(scene: &Scene<'_>, runs: &[usize], excess: Excess) -> u64 {
         Excess::Bytes(_) => total(runs.map(|run| run.memory.value)),
         Excess::Percent(_) => total(runs.map(|run| run.load.value)),
         Excess::Processes(_) => {
-            let processes: BTreeSet<_> =
-                runs.map(|run| (run.key.pid, run.key.start_ticks)).collect();
+            let processes: BTreeSet<_> = runs
+                .map(|run| (run.key.pid, run.key.start_ticks))
+                .into_set();
             processes.len() as u64
         }
         Excess::All => 1,

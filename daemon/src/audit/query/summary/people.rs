@@ -7,6 +7,7 @@ use super::{MayRead, civil};
 use gpukill_policy::usage::RunUsage;
 use gpukill_policy::usage::label::{bounded, label};
 use gpukill_proto::audit::{OwnerTime, ProcessTime, Times, UsedBy, WeekTime};
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{Owner, OwnerKind};
 use gpukill_proto::text::NO_PROCESS;
@@ -251,7 +252,7 @@ fn most_of_weeks(owners: &BTreeMap<Option<Whose>, Group>) -> BTreeMap<i64, (Stri
     }
     let held = most.into_iter().filter(|(_, (_, ms))| *ms > 0);
     held.map(|(week, (name, ms))| (week, (name.to_owned(), ms)))
-        .collect()
+        .into_map()
 }
 
 impl UsedByPeople {

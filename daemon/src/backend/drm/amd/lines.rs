@@ -1,6 +1,7 @@
 //! Files of the driver that have several lines.
 
 use crate::backend::drm::sysfs::{self, ATTRIBUTE_MAX, Attribute};
+use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::reading::Reading;
 use std::collections::BTreeMap;
 
@@ -27,5 +28,5 @@ pub(super) fn numbers(text: &str) -> BTreeMap<&str, u64> {
             let (key, value) = line.split_once(' ')?;
             Some((key, value.trim_ascii().parse().ok()?))
         })
-        .collect()
+        .into_map()
 }

@@ -10,6 +10,7 @@
 
 use crate::backend::drm::card::Card;
 use crate::procfs::file::read_at_most;
+use gpukill_proto::collect::IntoMap as _;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -37,7 +38,7 @@ fn parse(bytes: &[u8]) -> BTreeMap<u64, u32> {
     if heading.split_ascii_whitespace().next_back() != Some("id") {
         return BTreeMap::new();
     }
-    lines.filter_map(row).collect()
+    lines.filter_map(row).into_map()
 }
 
 /// From the right: a name may look like columns, and is what a process calls itself.

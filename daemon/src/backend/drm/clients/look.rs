@@ -14,6 +14,7 @@ use crate::backend::drm::fdinfo::{self, FdInfo, Region, TEXT_MAX};
 use crate::holders::{DeviceNumber, Open};
 use crate::procfs::file::{failed, read_at_most};
 use gpukill_policy::memory::Sharing;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{ProcessKey, Use};
 use gpukill_proto::units::Bytes;
@@ -93,7 +94,7 @@ impl Sight {
     pub(super) fn silent(&self) -> BTreeSet<ProcessKey> {
         let seen = self.seen.iter();
         let silent = seen.filter(|(_, seen)| seen.what == What::Silent);
-        silent.map(|((key, _), _)| *key).collect()
+        silent.map(|((key, _), _)| *key).into_set()
     }
 }
 
@@ -140,7 +141,7 @@ impl<'a> Look<'a> {
     pub(super) fn all(mut self, places: &[Place]) -> (Sight, Partly, Option<String>) {
         self.rooms = rooms(places, self.person, CLIENTS_MAX);
         let clients = self.before.clients.values();
-        let readers: BTreeSet<Place> = clients.map(|client| client.by).collect();
+        let readers: BTreeSet<Place> = clients.map(|client| client.by).into_set();
         let (mut readers, mut others): (Vec<&Place>, Vec<&Place>) =
             places.iter().partition(|place| readers.contains(place));
         // Those that were never read come first, then those that wait longest.

@@ -6,6 +6,7 @@ use super::super::super::memory::{Clocks, is_current};
 use super::super::bounds::Beyond;
 use super::super::finding::{Finding, Whom};
 use super::super::scene::Scene;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{GuardRecord, GuardStep, RuleName, Subject};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +23,7 @@ pub(super) fn start(
         clocks.keys().map(|it| scene.find(it)).collect()
     };
     let before = whose(clocks);
-    let going: BTreeSet<Whom> = before.iter().copied().flatten().collect();
+    let going: BTreeSet<Whom> = before.iter().copied().flatten().into_set();
     for (whom, finding) in found {
         if let Finding::Holds(held) = finding
             && !going.contains(whom)

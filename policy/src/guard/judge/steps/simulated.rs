@@ -5,6 +5,7 @@ use super::super::super::ended::{Part, Process};
 use super::super::super::victims::process;
 use super::super::finding::Whom;
 use super::Look;
+use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::Subject;
 use std::collections::BTreeSet;
 
@@ -31,7 +32,7 @@ impl Look<'_, '_> {
                 part.is_none() || user == *part
             };
             let runs = job.iter().filter(is_of_part);
-            let now: BTreeSet<Process> = runs.map(|run| process(self.scene, *run)).collect();
+            let now: BTreeSet<Process> = runs.map(|run| process(self.scene, *run)).into_set();
             // Where all have gone, a job of this name is another one.
             end.processes = match end.processes.is_disjoint(&now) {
                 true => BTreeSet::new(),
