@@ -2,7 +2,8 @@
 //!
 //! glibc keeps what was freed below something that is still in use: after 12,000 short
 //! processes that was more than what the daemon held. One of the few places of this program
-//! with unsafe code: no crate of ours wraps `malloc_trim(3)`.
+//! with unsafe code: no crate of ours wraps `malloc_trim(3)` and
+//! `mallopt(3)`.
 
 use std::time::Duration;
 
@@ -49,6 +50,23 @@ pub(crate) fn give_back() {
 /// Other C libraries do it themselves.
 #[cfg(not(target_env = "gnu"))]
 pub(crate) const fn give_back() {}
+
+/// So many parts a heap has at most. glibc gives each thread one, up to eight for each
+/// core, and keeps what is free in each; few threads of this program allocate at once.
+#[cfg(target_env = "gnu")]
+const MOST_ARENAS: i32 = 2;
+
+/// Has all threads share few parts of the heap. For the start, while there is one thread.
+#[cfg(target_env = "gnu")]
+#[allow(unsafe_code, reason = "no crate of ours wraps this call")]
+pub(crate) fn share() {
+    // SAFETY: it takes two numbers, and changes only how later allocations choose.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, MOST_ARENAS) };
+}
+
+/// Other C libraries have one.
+#[cfg(not(target_env = "gnu"))]
+pub(crate) const fn share() {}
 
 #[cfg(test)]
 mod tests {

@@ -84,6 +84,7 @@ pub fn run(args: &Args) -> ExitCode {
     if let Some(Command::Restore(wanted)) = &args.command {
         return exit_after(restoring::restore(wanted, &config), EXIT_FAILED);
     }
+    crate::heap::share();
     let log = match logging::start(&args.log_level) {
         Ok(log) => log,
         Err(error) => return exit_after(Err(error), EXIT_USAGE),
