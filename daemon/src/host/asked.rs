@@ -336,12 +336,10 @@ impl<K: Ord + Clone, Q, V: PartialEq> Shared<K, Q, V> {
             known.waiting.shrink_to_fit();
             known.idle += 1;
             let waited = self.questions.wait_timeout(known, LINGER);
-            let timed_out;
-            (known, timed_out) = match waited.unwrap_or_else(PoisonError::into_inner) {
-                (known, waited) => (known, waited.timed_out()),
-            };
+            let (guard, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            known = guard;
             known.idle -= 1;
-            if timed_out && known.waiting.is_empty() {
+            if waited.timed_out() && known.waiting.is_empty() {
                 // While nobody else can count on this thread for a question.
                 known.threads -= 1;
                 return None;
