@@ -15,10 +15,10 @@ use super::whose::owner;
 use gpukill_policy::health::complaints;
 use gpukill_proto::document::top_process;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Device, GpuProcess, Snapshot};
+use gpukill_proto::snapshot::{Device, DeviceId, GpuProcess, Snapshot};
 use gpukill_proto::text::NO_PROCESS;
 use gpukill_proto::units::{Bytes, Milliwatts, Timestamp};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The table of the GPUs.
 pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Look) -> Vec<Line> {
@@ -31,6 +31,11 @@ pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
         .iter()
         .filter(|device| device.lost.is_none() && !is_asleep(device));
     let age_column = AgeColumn::for_ages(present.flat_map(|device| ages(device)));
+    // Once for all: of 250 devices and 2,000 processes, each of each is half a million.
+    let mut by_device: BTreeMap<&DeviceId, Vec<&GpuProcess>> = BTreeMap::new();
+    for process in &snapshot.processes {
+        by_device.entry(&process.device).or_default().push(process);
+    }
     let mut table = Table::new(columns(view, age_column));
     for device in devices {
         let sentence = match &device.lost {
@@ -47,7 +52,9 @@ pub(super) fn table(snapshot: &Snapshot, view: &View, now: Timestamp, look: &Loo
                 Cell::toned(text, tone),
             )),
             None => {
-                for row in rows(snapshot, device, view, age_column, look.symbols) {
+                let processes = by_device.get(&device.id).map_or(&[][..], Vec::as_slice);
+                let taken_at = snapshot.taken_at;
+                for row in rows(device, processes, view, age_column, taken_at, look.symbols) {
                     table.push(row);
                 }
             }
@@ -91,24 +98,19 @@ fn index(device: &Device) -> Cell {
 }
 
 fn rows(
-    snapshot: &Snapshot,
     device: &Device,
+    processes: &[&GpuProcess],
     view: &View,
     age_column: AgeColumn,
+    taken_at: Timestamp,
     symbols: Symbols,
 ) -> Vec<Row> {
-    let processes: Vec<&GpuProcess> = snapshot
-        .processes
-        .iter()
-        .filter(|process| process.device == device.id)
-        .collect();
-    let taken_at = snapshot.taken_at;
-    let whole = whole(device, &processes, view, age_column, taken_at, symbols);
+    let whole = whole(device, processes, view, age_column, taken_at, symbols);
     let complaints = complaints(device).into_iter().map(|complaint| {
         let sentence = Cell::toned(shown(&complaint, symbols), Tone::Broken);
         Row::Sentence(vec![index(device)], sentence)
     });
-    let parts = instances::rows(device, &processes, view, age_column, taken_at, symbols);
+    let parts = instances::rows(device, processes, view, age_column, taken_at, symbols);
     std::iter::once(whole)
         .chain(complaints)
         .chain(parts)

@@ -186,7 +186,7 @@ pub(super) fn expected([alices, bobs, bobs_launcher]: [u32; 3]) -> Vec<(&'static
             json!([
                 of_alice("soft", 4, "whoever breaks a rule is warned", &warning("1")),
                 of_bob(4, "whoever breaks a rule is warned", &warning("1")),
-                of_alice("soft", 4, "whoever breaks a rule is warned", &warning("2")),
+                of_alice("soft", 4, "whoever breaks a rule is warned", &warning("1")),
                 of_alice(
                     "dry-run",
                     4,
