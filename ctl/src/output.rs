@@ -98,7 +98,7 @@ use std::os::fd::AsFd as _;
 
 /// Prints lines for people.
 pub(crate) fn print_lines(lines: &[Line], look: &Look) -> Result<(), Failure> {
-    let mut text = String::new();
+    let mut text = String::with_capacity(128 * lines.len());
     for line in lines {
         line.paint_to(&mut text, look);
         text.push('\n');

@@ -44,7 +44,7 @@ pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Resul
         suspected,
     } = first(&daemon, patience)?;
     let Answer { snapshot, verdict } = answer(snapshot, &wanted.selection, &person::may_be);
-    // Never freed: the process ends when it is printed.
+    // Never freed, nor the lines: the process ends when they are printed.
     let sight = ManuallyDrop::new(Sight {
         snapshot,
         guard,
@@ -56,7 +56,8 @@ pub(crate) fn run(list: &List, settings: &Settings, messages: Messages) -> Resul
         }
         (Format::Table, verdict) => {
             let look = Look::of_stdout(settings);
-            print_lines(&lines(&sight, &wanted.view, now(), &look), &look)?;
+            let lines = ManuallyDrop::new(lines(&sight, &wanted.view, now(), &look));
+            print_lines(&lines, &look)?;
             verdict.map_or(Ok(Exit::Done), Err)
         }
         (Format::Json | Format::Ndjson | Format::Csv, verdict) => {

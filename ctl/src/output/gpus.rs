@@ -132,7 +132,7 @@ fn whole(
         memory(&device.memory_used, &device.memory_total),
         utilization(device, processes),
         reading(&device.vitals.temperature, |celsius| {
-            format!("{}{}", celsius.0, symbols.degree())
+            celsius.0.to_string() + symbols.degree()
         }),
         power(device),
         ecc(device),
@@ -201,7 +201,7 @@ fn memory(used: &Reading<Bytes>, total: &Reading<Bytes>) -> Cell {
 
 fn utilization(device: &Device, processes: &[&GpuProcess]) -> Cell {
     let cell = reading(&device.vitals.utilization, |percent| {
-        format!("{}%", percent.0)
+        percent.0.to_string() + "%"
     });
     match device.vitals.utilization.known() {
         Some(percent) if percent.0 > 0 => Cell::toned(cell.text, Tone::Busy),
