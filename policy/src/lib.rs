@@ -59,3 +59,6 @@ mod document;
 
 #[cfg(test)]
 mod golden;
+
+#[cfg(test)]
+mod samples;

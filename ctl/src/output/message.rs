@@ -75,7 +75,7 @@ impl Messages {
     }
 }
 
-/// What a program that the client starts says of its failure: the client says whose it is.
+/// What a program that the client starts says of its failure: the client names the program.
 pub(crate) fn of_a_part(what: &str) {
     say("", what);
 }

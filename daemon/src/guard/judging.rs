@@ -116,12 +116,8 @@ impl Judging {
         let endings = self.remembered.memory.endings(&judgement.records);
         let records = judgement.records.clone();
         self.record(judgement.records);
-        let age = bucket.until.since(self.saved_at);
-        let is_old = age >= Duration::from_millis(SAVE_EVERY.unsigned_abs());
-        if is_old || self.remembered.seen.has_many_gone(&bucket) {
-            let lives = |pid, start_ticks| self.living.has(pid, start_ticks);
-            self.remembered.seen.forget(&bucket, &lives);
-        }
+        let is_old = self.is_old(&bucket);
+        self.forget_gone(&bucket);
         if has_decided || is_old || self.is_save_broken {
             let _ = self.save(Some(bucket.until));
         }
@@ -159,13 +155,26 @@ impl Judging {
     /// Nobody is judged; but whoever held a device before there were rules has held it
     /// since then, as a replay says.
     fn only_looks(&mut self, bucket: &Bucket) {
-        let age = bucket.until.since(self.saved_at);
-        let is_old = age >= Duration::from_millis(SAVE_EVERY.unsigned_abs());
-        if is_old || self.remembered.seen.has_many_gone(bucket) {
-            let lives = |pid, start_ticks| self.living.has(pid, start_ticks);
-            self.remembered.seen.forget(bucket, &lives);
+        if self.forget_gone(bucket) {
             self.saved_at = bucket.until;
         }
+    }
+
+    /// Whether what is remembered was last saved long before this bucket.
+    fn is_old(&self, bucket: &Bucket) -> bool {
+        let age = bucket.until.since(self.saved_at);
+        age >= Duration::from_millis(SAVE_EVERY.unsigned_abs())
+    }
+
+    /// Forgets when processes that have ended were first seen: now and then, and where there
+    /// are many. Whether it looked for them.
+    fn forget_gone(&mut self, bucket: &Bucket) -> bool {
+        let is_due = self.is_old(bucket) || self.remembered.seen.has_many_gone(bucket);
+        if is_due {
+            let lives = |pid, start_ticks| self.living.has(pid, start_ticks);
+            self.remembered.seen.forget(bucket, &lives);
+        }
+        is_due
     }
 
     /// Whether what is remembered is written down.

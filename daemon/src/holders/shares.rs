@@ -1,4 +1,4 @@
-//! Whose the processes are that hold devices. There is room for so many of them and for so
+//! The owners of the processes that hold devices. There is room for so many of them and for so
 //! many of their descriptors, and what one person has must not take the place of others'.
 
 use super::{DeviceNumber, Open};

@@ -56,8 +56,8 @@ const MANNER: Manner = Manner {
 const AGAIN: Duration = Duration::from_secs(2);
 
 impl Containers {
-    /// Reads below this root; `label` names whose a container is, where that is not
-    /// empty.
+    /// Reads below this root; `label` is the label that names a container's owner,
+    /// where it is not empty.
     pub(crate) fn new(root: PathBuf, label: &str) -> Self {
         Self::keeping(root, label, MANNER.keep, AGAIN)
     }

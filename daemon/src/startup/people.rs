@@ -1,4 +1,5 @@
-//! Whose the processes are that hold clients of a card, and which live, as the host knows it.
+//! The owners of the processes that hold clients of a card, and which of these live, as the
+//! host knows it.
 
 use crate::backend::drm::clients::{Account, People};
 use crate::guard;

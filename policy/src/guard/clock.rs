@@ -164,7 +164,7 @@ impl Clock {
     }
 
     /// It holds since then. Where that is later than before, and it has to hold without a
-    /// break, it is another violation: whoever was warned of the last is warned anew. The
+    /// break, it is another violation: users who were warned of the last are warned anew. The
     /// beginning of a window that moves on with the time begins no other violation.
     pub(crate) fn holds_since(&mut self, kind: RuleKind, since: Timestamp) {
         let before = self.since;

@@ -97,23 +97,19 @@ impl Warned {
             // What they were promised before holds still.
             let granted = snoozes.get(uid);
             let since = granted.map(|it| Timestamp(it.until.0.saturating_sub(grace)));
-            let Some(mut reader) = self.readers.get(uid).cloned() else {
-                let reader = Reader {
-                    since: since.unwrap_or(at).max(at),
-                    snoozes: granted.map_or(0, |it| it.used),
-                    told: 0,
-                    times: 0,
-                };
-                self.readers.insert(*uid, reader);
-                continue;
-            };
+            let due = since.map(|since| self.due(since, at));
+            let reader = self.readers.entry(*uid).or_insert(Reader {
+                since: since.unwrap_or(at).max(at),
+                snoozes: granted.map_or(0, |it| it.used),
+                told: 0,
+                times: 0,
+            });
             // A test and a replay know of a snooze by this alone.
-            if let (Some(since), Some(granted)) = (since, granted)
+            if let (Some(granted), Some(since), Some(due)) = (granted, since, due)
                 && since > reader.since
             {
-                reader.has_more_time(since, self.due(since, at));
+                reader.has_more_time(since, due);
                 reader.snoozes = granted.used.max(reader.snoozes);
-                self.readers.insert(*uid, reader);
             }
         }
         let is_fatal = course.action == GuardAction::Terminate;

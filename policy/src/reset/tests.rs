@@ -5,12 +5,11 @@ mod scene;
 use super::answering::{Standing, standing};
 use super::success::{Success, refused, success};
 use super::*;
+use crate::samples::backend;
 use gpukill_proto::kill::Stage;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::reset::{Blocker, ResetEnding, ResetOutcome, ResetReport};
-use gpukill_proto::snapshot::{
-    BackendReport, BackendState, EventKind, GpuEvent, Loss, LossKind, RecoveryAction,
-};
+use gpukill_proto::snapshot::{BackendState, EventKind, GpuEvent, Loss, LossKind, RecoveryAction};
 use gpukill_proto::units::Bytes;
 use scene::{Box, DAEMON, request};
 
@@ -155,18 +154,6 @@ fn a_driver_that_somebody_had_let_go_of_is_theirs_to_take_again() {
     let mut it = Box::new(&[Vendor::Nvidia]);
     it.snapshot.backends = vec![backend(BackendState::Quiesced(Timestamp(9)))];
     assert_eq!(it.first(true).fate, ResetFate::Blocked);
-}
-
-fn backend(state: BackendState) -> BackendReport {
-    BackendReport {
-        name: "nvidia".into(),
-        state,
-        since: Timestamp(0),
-        devices: 1,
-        driver: Reading::Unsupported,
-        cuda: Reading::Unsupported,
-        poll_cost_us: 0,
-    }
 }
 
 #[test]

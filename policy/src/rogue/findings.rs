@@ -96,7 +96,7 @@ impl Findings {
 
     /// Whether there is room for this. Where all of it is taken, a process that matters less
     /// is forgotten: one that is gone or without a verdict, else one that is less bad. Each
-    /// user has an equal part: whoever has more than this one's user loses the least of
+    /// user has an equal part: a user who has more than this one's user loses the least of
     /// theirs, and nobody loses any to a user who has more.
     fn make_room(&mut self, newcomer: &Known) -> bool {
         if self.known.len() < MOST {

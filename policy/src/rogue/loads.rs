@@ -32,7 +32,7 @@ const LEVELS: usize = 8;
 pub struct Stretch<'a> {
     /// Which.
     pub process: ProcessKey,
-    /// The user whom it belongs to, or a name where they have no number; `None` where that
+    /// The user that it belongs to, or a name where they have no number; `None` where that
     /// is not known.
     pub owner: Option<(Option<u32>, &'a str)>,
     /// Since when it holds the device, as far as was seen.

@@ -1,7 +1,7 @@
 //! What the daemon and its sensor hold: threads, and memory before and after heavy work.
 
 use super::compare::Count;
-use super::junk::{hostile_files, large_patterns};
+use super::junk::{large_patterns, refuses_hostile_files};
 use super::process::{field, file};
 use super::training::Training;
 use gpukill_tests::harness::{Daemon, Stage, eventually};
@@ -109,15 +109,7 @@ fn work_hard(stage: &Stage, daemon: &Daemon) {
         assert_eq!(ran.code, 0, "{ran:?}");
         std::fs::remove_file(&exported).unwrap();
     }
-    for junk in hostile_files() {
-        std::fs::write(&rules, &junk).unwrap();
-        daemon.signal(Signal::HUP);
-        eventually("it is refused", || {
-            let status = stage.json(&["guard", "status", "-o", "json"]);
-            let mistakes = status["mistakes"].as_array()?.len();
-            (1..=101).contains(&mistakes).then_some(())
-        });
-    }
+    refuses_hostile_files(stage, daemon, &rules);
     std::fs::remove_file(&rules).unwrap();
     daemon.signal(Signal::HUP);
 }

@@ -44,7 +44,7 @@ impl Asking {
         }
     }
 
-    /// Makes whoever asks wait.
+    /// Makes every caller wait.
     #[cfg(test)]
     pub(super) fn halt(&self) -> impl Drop {
         self.containers

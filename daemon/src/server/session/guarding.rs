@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// So many violations that go on are told at once.
 const MOST_OPEN: usize = 1_000;
 
-/// Whoever asks for all up to a moment so many seconds ago asks for now: samples are ten
-/// seconds each.
+/// A replay up to a moment so many seconds ago is one up to now: samples are ten seconds
+/// each.
 const NOW: i64 = 60;
 
 /// The rules that a connection offers. They go with it.

@@ -4,11 +4,10 @@ use super::*;
 use crate::guard::bucket::Bucket;
 use crate::guard::losses::Losses;
 use crate::guard::replay::{Replay, Replayed};
+use crate::samples::backend;
 use gpukill_proto::guard::{GuardStep, OpenViolation, Subject};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{
-    BackendReport, BackendState, Device, DeviceId, Loss, LossKind, Snapshot, Vendor,
-};
+use gpukill_proto::snapshot::{BackendState, Device, DeviceId, Loss, LossKind, Snapshot, Vendor};
 
 /// bob holds too much on two devices together, and is where he may not be on the second.
 fn broken() -> (Guard, World) {
@@ -57,15 +56,7 @@ fn losses(gone: &[&str]) -> Losses {
 
 fn snapshot(state: BackendState) -> Snapshot {
     Snapshot {
-        backends: vec![BackendReport {
-            name: "nvidia".into(),
-            state,
-            since: Timestamp(0),
-            devices: 1,
-            driver: Reading::Unsupported,
-            cuda: Reading::Unsupported,
-            poll_cost_us: 0,
-        }],
+        backends: vec![backend(state)],
         host: "box".into(),
         taken_at: Timestamp(0),
         tick: 1,

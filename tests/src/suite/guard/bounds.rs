@@ -1,7 +1,7 @@
 //! Whoever tries rules costs the daemon little, whatever the rules are, and nobody is
 //! told more of a file of rules than they may know.
 
-use super::junk::{hostile_files, large_patterns};
+use super::junk::{large_patterns, refuses_hostile_files};
 use super::{GIB, has_rules, plays};
 use gpukill_tests::harness::{
     Actor, Daemon, NOBODY, Stage, acting_as, can_act_as_others, eventually,
@@ -232,15 +232,7 @@ fn what_foreign_rules_need_goes_with_them() {
         assert!([0, 3].contains(&ran.code), "{ran:?}");
     }
     gives_back("foreign rules");
-    for junk in hostile_files() {
-        std::fs::write(&rules, &junk).unwrap();
-        daemon.signal(Signal::HUP);
-        eventually("it is refused", || {
-            let status = stage.json(&["guard", "status", "-o", "json"]);
-            let mistakes = status["mistakes"].as_array()?.len();
-            (1..=101).contains(&mistakes).then_some(())
-        });
-    }
+    refuses_hostile_files(&stage, &daemon, &rules);
     gives_back("junk");
     std::fs::remove_file(&rules).unwrap();
     daemon.stop();

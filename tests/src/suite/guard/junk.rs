@@ -1,4 +1,8 @@
-//! Rules that cost whoever reads them as much as rules can.
+//! Rules that cost their reader as much as rules can.
+
+use gpukill_tests::harness::{Daemon, Stage, eventually};
+use rustix::process::Signal;
+use std::path::Path;
 
 /// So many rules with a pattern each that takes about as much memory as one may.
 pub(crate) fn large_patterns(rules: usize) -> String {
@@ -12,8 +16,21 @@ pub(crate) fn large_patterns(rules: usize) -> String {
 }
 
 /// Files of rules that take much to read, or have nothing but mistakes.
-pub(crate) fn hostile_files() -> [String; 3] {
+fn hostile_files() -> [String; 3] {
     let mistakes = "user_policies = 7 [\n".repeat(50_000);
     let tables = "[a.a.a.a.a.a.a.a]\n".repeat(50_000);
     [large_patterns(1_000), mistakes, tables]
+}
+
+/// Makes each of these the rules in turn; the daemon refuses each with its first mistakes.
+pub(crate) fn refuses_hostile_files(stage: &Stage, daemon: &Daemon, rules: &Path) {
+    for file in hostile_files() {
+        std::fs::write(rules, &file).unwrap();
+        daemon.signal(Signal::HUP);
+        eventually("it is refused", || {
+            let status = stage.json(&["guard", "status", "-o", "json"]);
+            let mistakes = status["mistakes"].as_array()?.len();
+            (1..=101).contains(&mistakes).then_some(())
+        });
+    }
 }
