@@ -17,6 +17,8 @@ mod condition;
 
 pub mod belongs;
 
+pub mod newcomers;
+
 pub mod protected;
 
 pub mod seat;

@@ -186,6 +186,9 @@ pub struct OperationId(pub u64);
 pub struct KillPlan {
     /// The daemon's clock when it was made.
     pub at: Timestamp,
+    /// When the youngest process of the box began that was looked at for it, in clock
+    /// ticks after boot: those that began later came since.
+    pub youngest_start_ticks: u64,
     /// What it came from.
     pub request: KillRequest,
     /// Every process that the request names or reaches by its scope, whatever

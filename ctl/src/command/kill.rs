@@ -185,6 +185,7 @@ fn nobody_meant(
     if settings.output_format == Format::Json {
         // As `list`: programs get a document whatever the verdict.
         let plan = KillPlan {
+            youngest_start_ticks: 0,
             at: now(),
             request,
             targets: Vec::new(),

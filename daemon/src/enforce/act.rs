@@ -85,6 +85,7 @@ pub(super) fn act(
     act.look_again();
     act.send_all();
     act.settle_the_living();
+    act.look_for_strays();
     act.wait_for_memory();
     act.look_for_respawned();
     act.look_for_the_reaped();

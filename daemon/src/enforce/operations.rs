@@ -241,6 +241,7 @@ mod tests {
 
     fn plan() -> Arc<KillPlan> {
         Arc::new(KillPlan {
+            youngest_start_ticks: 0,
             at: Timestamp(7),
             request: KillRequest::default(),
             targets: Vec::new(),

@@ -135,6 +135,7 @@ mod tests {
 
     fn plan(at: i64) -> Arc<KillPlan> {
         Arc::new(KillPlan {
+            youngest_start_ticks: 0,
             at: Timestamp(at),
             request: KillRequest::default(),
             targets: Vec::new(),

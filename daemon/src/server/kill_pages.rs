@@ -31,6 +31,7 @@ pub(super) fn plan_page(
     };
     let (targets, next) = page(&plan.targets, start, shown);
     let plan = KillPlan {
+        youngest_start_ticks: plan.youngest_start_ticks,
         at: plan.at,
         request: plan.request.clone(),
         targets,
@@ -160,6 +161,7 @@ mod tests {
 
     fn plan(targets: Vec<KillTarget>) -> KillPlan {
         KillPlan {
+            youngest_start_ticks: 0,
             at: Timestamp(1),
             request: KillRequest::default(),
             targets,

@@ -5,7 +5,7 @@ use super::{Candidate, Crowd};
 use crate::holders::names;
 use crate::job::{is_keeper, is_server};
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::kill::{Fate, KillPlan, KillScope};
+use gpukill_proto::kill::KillScope;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Container, ContainerId, Job, ProcessKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,111 +22,6 @@ pub fn reach(
     crowd: &Crowd,
 ) -> Result<BTreeSet<ProcessKey>, String> {
     Kindred::new(crowd).reach(process, scope)
-}
-
-/// Those of a later crowd that were born to members of what is being ended, and
-/// are not in the first one: below one of them, or of a process group or session
-/// that one of them began; in scope job also part of the same job, in scope
-/// container in the same container. `members` are all that were ever ended, each as
-/// it was when it became one: what a member that has gone began is still known by
-/// it. What is found joins them for the next round.
-///
-/// It is never a process of somebody who has none among the members, and never
-/// what only keeps people's work. In scope process it is nobody. Whether who asks
-/// may end it is not judged here.
-#[must_use]
-pub fn newborn(
-    members: &BTreeMap<ProcessKey, Candidate>,
-    scope: KillScope,
-    first: &Crowd,
-    now: &Crowd,
-) -> BTreeSet<ProcessKey> {
-    if scope == KillScope::Process {
-        return BTreeSet::new();
-    }
-    let kindred = Kindred::new(now);
-    let newest = members.values().map(|member| {
-        // One that came later may have found its place meanwhile.
-        let found = at(now, member.kin.key);
-        let found = found.filter(|it| at(first, it.kin.key).is_none());
-        found.unwrap_or(member)
-    });
-    let members_seen: Vec<&Candidate> = newest.collect();
-    let people: BTreeSet<u32> = members_seen
-        .iter()
-        .filter_map(|member| member.kin.person())
-        .into_set();
-    let mut found = BTreeSet::new();
-    let mut visited = BTreeSet::new();
-    let mut wholes = BTreeSet::new();
-    for member in members_seen {
-        // No pid is given again while a group or a session has its number.
-        let is_replaced = |other: &Candidate| other.kin.key != member.kin.key;
-        if !now.get(&member.kin.key.pid).is_some_and(is_replaced) {
-            kindred.lineage(member, &mut visited, &mut found);
-        }
-        if !wholes.insert(whole(member)) {
-            continue;
-        }
-        let others = match scope {
-            KillScope::Process | KillScope::Tree => Ok(BTreeSet::new()),
-            KillScope::Job => kindred.job(member),
-            KillScope::Container => kindred.container(member),
-        };
-        // What cannot be told of a member says nothing of others.
-        found.extend(others.unwrap_or_default());
-    }
-    found.retain(|key| {
-        let person = at(now, *key).and_then(|process| process.kin.person());
-        person.is_some_and(|person| people.contains(&person))
-            && !members.contains_key(key)
-            && at(first, *key).is_none()
-    });
-    found
-}
-
-/// Those that the scope of a plan reaches now from those that it names and ends,
-/// and that are not in it: they came since it was made. As with [`newborn`],
-/// whether who asks may end them is not judged here.
-#[must_use]
-pub fn joined(plan: &KillPlan, now: &Crowd) -> BTreeSet<ProcessKey> {
-    let scope = plan.request.scope;
-    if scope == KillScope::Process {
-        return BTreeSet::new();
-    }
-    let kindred = Kindred::new(now);
-    let ended = |fate: &Fate| matches!(fate, Fate::End(_));
-    let named = plan.targets.iter();
-    let named = named.filter(|target| target.named && ended(&target.fate));
-    let mut found = BTreeSet::new();
-    let mut wholes = BTreeSet::new();
-    for process in named.filter_map(|target| at(now, target.key)) {
-        // A thousand workers of one job reach the same.
-        if found.contains(&process.kin.key) && wholes.contains(&whole(process)) {
-            continue;
-        }
-        wholes.insert(whole(process));
-        // What cannot be told any more says nothing of others.
-        found.extend(kindred.reach(process, scope).unwrap_or_default());
-    }
-    for target in &plan.targets {
-        found.remove(&target.key);
-    }
-    // Who runs something in a person's own container since then was shown to nobody.
-    let people: BTreeSet<u32> = plan
-        .targets
-        .iter()
-        .filter(|target| ended(&target.fate))
-        .filter_map(|target| at(now, target.key)?.kin.person())
-        .into_set();
-    found.retain(|key| {
-        at(now, *key).is_some_and(|process| {
-            let is_systems = container_key(process).is_none_or(|(_, manager)| manager.is_none());
-            let person = process.kin.person();
-            is_systems || person.is_some_and(|person| people.contains(&person))
-        })
-    });
-    found
 }
 
 /// Whether this process only keeps people's work, or runs others' jobs and
@@ -149,7 +44,8 @@ fn is_script(process: &Candidate) -> bool {
     is_of_a_group && !process.kin.on_terminal && !is_server(&process.kin)
 }
 
-fn at(crowd: &Crowd, key: ProcessKey) -> Option<&Candidate> {
+/// This process of a crowd, where it is there and no other has its pid.
+pub(super) fn at(crowd: &Crowd, key: ProcessKey) -> Option<&Candidate> {
     let process = crowd.get(&key.pid)?;
     (process.kin.key == key).then_some(process)
 }
@@ -248,7 +144,7 @@ impl<'a> Kindred<'a> {
     /// Those that descend from this one and are the same person's: what is below it,
     /// and what has its group or its session, since nobody enters a session who is
     /// not born into it.
-    fn lineage(
+    pub(super) fn lineage(
         &self,
         member: &Candidate,
         visited: &mut BTreeSet<ProcessKey>,
@@ -270,7 +166,7 @@ impl<'a> Kindred<'a> {
     /// Those below it that are the same person's. Shells that run one command are
     /// passed by, and what keeps the work of people who come and go is the end of
     /// the line. Below those that were visited nobody is looked for again.
-    fn below(
+    pub(super) fn below(
         &self,
         process: &Candidate,
         visited: &mut BTreeSet<ProcessKey>,
@@ -293,7 +189,7 @@ impl<'a> Kindred<'a> {
     }
 
     /// The whole job, without what keeps people's work.
-    fn job(&self, process: &Candidate) -> Result<BTreeSet<ProcessKey>, String> {
+    pub(super) fn job(&self, process: &Candidate) -> Result<BTreeSet<ProcessKey>, String> {
         let job = match &process.job {
             Reading::Value(job) => job,
             unknown => {
@@ -338,7 +234,7 @@ impl<'a> Kindred<'a> {
     }
 
     /// Everything in its container, without what keeps people's work.
-    fn container(&self, process: &Candidate) -> Result<BTreeSet<ProcessKey>, String> {
+    pub(super) fn container(&self, process: &Candidate) -> Result<BTreeSet<ProcessKey>, String> {
         let container = match &process.container {
             Reading::Value(Some(container)) => container,
             Reading::Value(None) => return Err("it is in no container".into()),
@@ -382,6 +278,6 @@ fn is_same_person(process: &Candidate, other: &Candidate) -> bool {
 
 /// Whether it did not start before the other: nobody is born before their parent,
 /// so that one who seems to be was read when the pid was another's.
-fn is_younger(elder: &Candidate, process: &Candidate) -> bool {
+pub(super) fn is_younger(elder: &Candidate, process: &Candidate) -> bool {
     process.kin.key.start_ticks >= elder.kin.key.start_ticks
 }

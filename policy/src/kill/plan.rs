@@ -46,8 +46,10 @@ pub fn plan(request: &KillRequest, seen: &Seen<'_>, now: Timestamp) -> Result<Ki
         .into_iter()
         .filter_map(|(key, part)| planner.target(key, part))
         .collect();
+    let starts = seen.crowd.values().map(|it| it.kin.key.start_ticks);
     Ok(KillPlan {
         at: now,
+        youngest_start_ticks: starts.max().unwrap_or_default(),
         request: request.clone(),
         rest: planner.rest(&targets),
         targets,

@@ -102,6 +102,7 @@ mod tests {
             overridden: None,
         });
         KillPlan {
+            youngest_start_ticks: 0,
             at: Timestamp(0),
             request: KillRequest::default(),
             targets: targets.collect(),

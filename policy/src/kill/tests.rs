@@ -26,6 +26,8 @@ mod numbers;
 
 mod born;
 
+mod newcomers;
+
 mod consent;
 
 mod returned;

@@ -355,6 +355,7 @@ pub(super) mod tests {
 
     pub(in crate::document) fn plan() -> KillPlan {
         KillPlan {
+            youngest_start_ticks: 0,
             at: Timestamp(0),
             request: KillRequest {
                 selector: KillSelector {

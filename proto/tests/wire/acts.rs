@@ -59,6 +59,7 @@ pub(super) fn kill_plan_page() -> KillPlanPage {
     KillPlanPage {
         id: Some(PlanId(300)),
         plan: KillPlan {
+            youngest_start_ticks: 1_000_000,
             at: Timestamp(1_763_700_000_000),
             request: kill_request(),
             targets: vec![KillTarget {

@@ -83,6 +83,7 @@ pub(crate) fn plan() -> KillPlan {
         ..KillSelector::default()
     };
     KillPlan {
+        youngest_start_ticks: 0,
         at: NOW,
         request: request(selector, KillScope::Job),
         targets,
@@ -98,6 +99,7 @@ pub(crate) fn one_target(fate: Fate) -> KillPlan {
         ..KillSelector::default()
     };
     KillPlan {
+        youngest_start_ticks: 0,
         at: NOW,
         request: request(selector, KillScope::Process),
         targets: vec![KillTarget {
@@ -232,6 +234,7 @@ pub(crate) fn report() -> (KillPlan, KillReport) {
         ..KillSelector::default()
     };
     let plan = KillPlan {
+        youngest_start_ticks: 0,
         at: NOW,
         request: request(selector, KillScope::Process),
         targets,

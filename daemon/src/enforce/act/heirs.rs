@@ -3,9 +3,9 @@
 
 use super::Act;
 use super::target::Target;
-use gpukill_policy::kill::belongs::{joined, newborn};
+use gpukill_policy::kill::newcomers::{joined, newborn, strays};
 use gpukill_policy::kill::{Candidate, Crowd};
-use gpukill_proto::kill::{Ending, Fate, KillTarget};
+use gpukill_proto::kill::{Ending, Fate, KillScope, KillTarget};
 use gpukill_proto::snapshot::ProcessKey;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 impl Act<'_> {
     /// Makes targets of what came to what is ended since it was planned: a person
     /// may have thought about it for minutes.
-    /// False where nothing may get a signal.
+    /// False where nothing came.
     pub(super) fn take_in_the_joined(&mut self) -> bool {
         let first = Arc::clone(&self.first);
         self.take_in(joined(self.plan, &first), &first)
@@ -34,8 +34,29 @@ impl Act<'_> {
         self.take_in(newborn(&self.seen, scope, &self.first, &crowd), &crowd)
     }
 
+    /// Names those that may be part of the job and got no signal, where any was sent.
+    pub(super) fn look_for_strays(&mut self) {
+        if self.targets.is_empty() || self.plan.request.scope != KillScope::Job {
+            return;
+        }
+        let (crowds, users) = (&self.means.crowds, &self.means.authority.users);
+        let Ok(crowd) = crowds.everybody_since(&self.first, users) else {
+            return;
+        };
+        for key in strays(self.plan, &self.seen, &crowd) {
+            if let Some(stray) = crowd.get(&key.pid) {
+                let why = "it began meanwhile in the same process group, and its parent has \
+                           ended: it may be part of the job";
+                self.told
+                    .ends(&self.heir(stray), Ending::Unclear(why.into()));
+            }
+        }
+        self.told.publish();
+    }
+
     /// Makes targets of those that were not planned and may get a signal; false where
-    /// none may.
+    /// all are known already. One that has ended by now is new all the same: it may have
+    /// children.
     fn take_in(&mut self, heirs: BTreeSet<ProcessKey>, crowd: &Crowd) -> bool {
         let mut any = false;
         for key in heirs {
@@ -46,6 +67,7 @@ impl Act<'_> {
             if users.is_some_and(|users| !users.have(heir)) || !self.members.insert(key) {
                 continue;
             }
+            any = true;
             self.seen.insert(key, heir.clone());
             let heir = self.heir(heir);
             match self.open(&heir) {
@@ -56,7 +78,6 @@ impl Act<'_> {
                         open.stop(&self.means.frozen);
                     }
                     self.targets.push(open);
-                    any = true;
                 }
                 // One that lived for a moment is nobody's news.
                 Err(Ending::Gone | Ending::Zombie(_)) => {}

@@ -88,7 +88,9 @@ impl Line {
 }
 
 fn job_of(member: &Member, line: &Line) -> Reading<Job> {
-    if line.lacks_arguments {
+    let is_of_a_group = matches!(member.candidate.container, Reading::Value(Some(_)))
+        || matches!(member.scheduler, Reading::Value(Some(_)));
+    if line.lacks_arguments && !is_of_a_group {
         // Who of them is a Jupyter server is not known.
         return Reading::Failed(NOT_YET.into());
     }

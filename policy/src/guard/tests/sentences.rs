@@ -52,6 +52,7 @@ fn target(pid: u32, job: Reading<Job>, fate: Fate) -> KillTarget {
 
 fn plan(targets: Vec<KillTarget>) -> KillPlan {
     KillPlan {
+        youngest_start_ticks: 0,
         at: Timestamp(0),
         request: KillRequest::default(),
         targets,

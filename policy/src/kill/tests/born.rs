@@ -1,12 +1,11 @@
 //! What a scope reaches, and what is born to it later.
 
-use super::super::belongs::{joined, newborn, reach};
+use super::super::belongs::reach;
+use super::super::newcomers::newborn;
 use super::super::*;
 use super::scene::*;
 use gpukill_proto::kill::KillScope::{self, Container, Job, Process, Tree};
-use gpukill_proto::kill::{Fate, KillPlan, KillRequest, KillTarget};
 use gpukill_proto::snapshot::ProcessKey;
-use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn reached(scene: &Scene, pid: u32, scope: KillScope) -> Result<Vec<u32>, String> {
@@ -15,7 +14,7 @@ fn reached(scene: &Scene, pid: u32, scope: KillScope) -> Result<Vec<u32>, String
 }
 
 /// A run of alice's with two workers.
-fn run() -> Scene {
+pub(super) fn run() -> Scene {
     let mut scene = Scene::new();
     scene.login(200, ALICE);
     scene.command(300, 202, "torchrun");
@@ -119,12 +118,12 @@ fn shells_and_runtimes_keep_work_where_people_are_at_them_and_where_they_are_rea
     assert_eq!(reached(&scene, 400, Container), Ok(vec![400, 401, 405]));
 }
 
-fn keys(scene: &Scene, pids: &[u32]) -> BTreeSet<ProcessKey> {
+pub(super) fn keys(scene: &Scene, pids: &[u32]) -> BTreeSet<ProcessKey> {
     pids.iter().map(|pid| scene.crowd[pid].kin.key).collect()
 }
 
 /// These, as they are in this scene.
-fn seen(scene: &Scene, pids: &[u32]) -> BTreeMap<ProcessKey, Candidate> {
+pub(super) fn seen(scene: &Scene, pids: &[u32]) -> BTreeMap<ProcessKey, Candidate> {
     let members = pids.iter().map(|pid| scene.crowd[pid].clone());
     members.map(|member| (member.kin.key, member)).collect()
 }
@@ -239,93 +238,4 @@ fn what_starts_in_the_container_is_born_to_it_and_what_starts_elsewhere_is_not()
         let found = newborn(&members, scope, &first.crowd, &now.crowd);
         assert_eq!(found, keys(&now, &[500]), "{scope:?}");
     }
-}
-
-/// A plan of alice's that names these and ends them, and reaches those.
-fn planned(scene: &Scene, scope: KillScope, named: &[u32], reached: &[u32]) -> KillPlan {
-    let target = |pid: &u32, named| {
-        let process = &scene.crowd[pid];
-        KillTarget {
-            key: process.kin.key,
-            name: process.kin.name.clone(),
-            command: Reading::Unsupported,
-            uid: Reading::Unsupported,
-            owner: Reading::Unsupported,
-            holds: Vec::new(),
-            named,
-            job: process.job.clone(),
-            fate: Fate::End(Vec::new()),
-            overridden: None,
-        }
-    };
-    let named = named.iter().map(|pid| target(pid, true));
-    let reached = reached.iter().map(|pid| target(pid, false));
-    KillPlan {
-        at: Timestamp(7),
-        request: KillRequest {
-            scope,
-            ..KillRequest::default()
-        },
-        targets: named.chain(reached).collect(),
-        unjudged: 0,
-        rest: Vec::new(),
-    }
-}
-
-#[test]
-fn what_came_to_a_job_since_it_was_planned_joins_it() {
-    let before = run().with_jobs();
-    let plan = |scope| planned(&before, scope, &[310], &[300, 311]);
-    let mut later = run();
-    later.fork(312, 300, "python");
-    later.fork(320, 310, "python");
-    later.fork(321, 310, "python").kin.uid = Some(BOB);
-    let later = later.with_jobs();
-    let joins = |plan: &KillPlan| {
-        let keys = joined(plan, &later.crowd);
-        keys.iter().map(|key| key.pid).collect::<Vec<u32>>()
-    };
-    assert_eq!(joins(&plan(Job)), [312, 320]);
-    assert_eq!(joins(&plan(Tree)), [320]);
-    assert_eq!(joins(&plan(Process)), [0u32; 0]);
-    // A job of its own, in the group of another one, is looked at for itself.
-    let two = |with_child: bool| {
-        let mut scene = Scene::new();
-        scene.login(200, ALICE);
-        scene.command(300, 202, "python");
-        scene.fork(310, 202, "consumer").kin.group = 300;
-        if with_child {
-            scene.command(311, 310, "python");
-        }
-        scene.with_jobs()
-    };
-    let found = joined(
-        &planned(&two(false), Job, &[300, 310], &[]),
-        &two(true).crowd,
-    );
-    assert_eq!(found, keys(&two(true), &[311]));
-    // In a person's own container: the person's, and not root's, whom the plan did not show.
-    let contained = |later: &[(u32, u32, Option<u32>)], manager| {
-        let mut scene = Scene::new();
-        for (pid, uid, maker) in [(300, ALICE, None)].iter().chain(later) {
-            let member = scene.add(process(*pid, 1, *uid, "python"));
-            member.kin.maker = *maker;
-            member.container = Reading::Value(Some(container('c', "mine", manager)));
-        }
-        scene.with_jobs()
-    };
-    let came = [(301, 60_006, Some(ALICE)), (302, 0, None), (303, BOB, None)];
-    for (manager, expected) in [(Some(ALICE), &[301][..]), (None, &[301, 302, 303])] {
-        let plan = planned(&contained(&[], manager), Job, &[300], &[]);
-        let later = contained(&came, manager);
-        assert_eq!(joined(&plan, &later.crowd), keys(&later, expected));
-    }
-    // Nothing joins what is not ended, nor a process that has the pid by now.
-    let mut spared = plan(Job);
-    spared.targets[0].fate =
-        Fate::Protected(gpukill_proto::kill::Protected::always("the admin says so"));
-    assert_eq!(joins(&spared), [0u32; 0]);
-    let mut replaced = plan(Job);
-    replaced.targets[0].key.start_ticks += 1;
-    assert_eq!(joins(&replaced), [0u32; 0]);
 }

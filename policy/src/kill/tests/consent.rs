@@ -42,6 +42,7 @@ fn plan(selector: &KillSelector, named: u32, reached: u32, denied: u32) -> KillP
     let reached = (0..reached).map(|pid| target(100 + pid, false, end()));
     let denied = (0..denied).map(|pid| target(200 + pid, true, Fate::Denied("bob".into())));
     KillPlan {
+        youngest_start_ticks: 0,
         at: Timestamp(0),
         request: request(selector.clone(), KillScope::Job),
         targets: named_ones.chain(reached).chain(denied).collect(),

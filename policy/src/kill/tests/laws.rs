@@ -1,6 +1,7 @@
 //! What holds for every box and every request.
 
-use super::super::belongs::{keeps_work, newborn, reach};
+use super::super::belongs::{keeps_work, reach};
+use super::super::newcomers::newborn;
 use super::super::protected::protection;
 use super::super::returned::returned;
 use super::super::*;

@@ -55,6 +55,7 @@ fn left(scene: &Scene, judged: &[u32]) -> Result<(Vec<u32>, Option<Vec<u32>>), S
     let members = scene.crowd.values();
     let members = members.filter(|it| matches!(it.container, Reading::Value(Some(_))));
     let plan = KillPlan {
+        youngest_start_ticks: 0,
         at: Timestamp(0),
         request: KillRequest {
             scope: KillScope::Job,

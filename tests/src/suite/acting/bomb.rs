@@ -5,6 +5,7 @@ use super::{Box, document, ended, recorded};
 use gpukill_tests::harness::{
     Gate, Procfs, Stage, Stream, Troupe, can_act_as_others, eventually, is_over, skip, user,
 };
+use rustix::process::{Pid, getsid};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -119,7 +120,13 @@ impl Bomb {
         eventually("the bomb is full", || {
             (self.left().len() >= MOST - 5).then_some(())
         });
-        children(self.init).into_iter().min().unwrap()
+        // It leads the session; the others below the namespace's first process have lost
+        // their parents, and pids begin anew after the last.
+        let leads = |pid: &u32| {
+            let pid = Pid::from_raw(i32::try_from(*pid).unwrap());
+            pid.is_some_and(|pid| getsid(Some(pid)) == Ok(pid))
+        };
+        children(self.init).into_iter().find(leads).unwrap()
     }
 
     /// Who of it has not ended.
