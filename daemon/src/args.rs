@@ -28,10 +28,6 @@ pub struct Args {
     #[arg(long)]
     pub user: bool,
 
-    /// Run as the sensor over this NVML library; only gpukilld itself does so
-    #[arg(long, value_name = "LIBRARY", hide = true)]
-    pub sensor: Option<String>,
-
     /// Read or try rules for the daemon; only gpukilld itself does so
     #[arg(long, hide = true)]
     pub evaluate: bool,

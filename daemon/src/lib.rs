@@ -7,7 +7,7 @@
 //! - `quiesce`: letting go of a driver on request
 //! - `procfs`: the kernel's small files
 //! - `holders`: who has which device file open
-//! - `sensor`, `backend`: readings of devices; the sensor is a child process
+//! - [`sensor`], `backend`: readings of devices; `gpukill-sensor` is a program of its own
 //! - `host`: what the system knows of processes and people
 //! - `audit`: the store
 //! - `faults`, `state`, `tick`, `poller`: one poll, from readings to a snapshot
@@ -48,7 +48,8 @@ mod gather;
 
 mod holders;
 
-mod sensor;
+#[doc(hidden)]
+pub mod sensor;
 
 mod backend;
 

@@ -1,8 +1,9 @@
 //! A child process that owns the vendor's library and nothing else.
 //!
-//! NVML is closed code that can hang or crash. It runs in this same program,
-//! started again without a single capability, and answers over a socket pair.
-//! This side spawns it, asks it, bounds its answers and ends it.
+//! NVML is closed code that can hang or crash. It runs in `gpukill-sensor`, a program of
+//! its own: it is small, so that the library is most of what the process has in memory. It
+//! gives up every capability and answers over a socket pair. This side spawns it, asks it,
+//! bounds its answers and ends it.
 
 pub(crate) mod child;
 
@@ -12,23 +13,40 @@ mod message;
 
 mod nvml;
 
+mod program;
+
 use crate::backend::Readings;
 use gpukill_proto::snapshot::GpuEvent;
 use gpukill_proto::text::visible;
 use message::Request;
+pub(crate) use program::Program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde::de::DeserializeOwned;
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+
+/// Runs as the sensor; `arguments` are those of the process: its name, the version of the
+/// daemon that starts it, and the NVML library. Standard input is the socket pair.
+#[must_use]
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match child::run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The daemon reads it. Nobody else can be told.
+            let _ = writeln!(io::stderr(), "{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// A running sensor.
 pub(crate) struct Sensor {
@@ -100,22 +118,22 @@ fn say_where(device: Option<u32>) {
 }
 
 impl Sensor {
-    /// Starts this program again as a sensor over `library`.
-    pub(crate) fn spawn(library: &str) -> Result<Self, SpawnError> {
-        Self::try_spawn("gpukilld-sensor", library).map_err(SpawnError)
+    /// Starts the program as a sensor over `library`.
+    pub(crate) fn spawn(program: &mut Program, library: &str) -> Result<Self, SpawnError> {
+        Self::try_spawn("gpukilld-sensor", program, library).map_err(SpawnError)
     }
 
     /// The same, under a name that says that it is to try one device.
-    pub(crate) fn spawn_for_one(library: &str) -> Result<Self, SpawnError> {
-        Self::try_spawn("gpukilld-retry", library).map_err(SpawnError)
+    pub(crate) fn spawn_for_one(program: &mut Program, library: &str) -> Result<Self, SpawnError> {
+        Self::try_spawn("gpukilld-retry", program, library).map_err(SpawnError)
     }
 
-    fn try_spawn(name: &str, library: &str) -> io::Result<Self> {
-        // The link is the running program itself, even when an upgrade has
-        // replaced its file: parent and child always speak the same messages.
-        let mut program = Command::new("/proc/self/exe");
-        program.arg0(name).args(["--sensor", library]);
-        Self::start(program)
+    fn try_spawn(name: &str, program: &mut Program, library: &str) -> io::Result<Self> {
+        let mut command = program.command()?;
+        command
+            .arg0(name)
+            .args([env!("CARGO_PKG_VERSION"), library]);
+        Self::start(command)
     }
 
     fn start(mut program: Command) -> io::Result<Self> {
@@ -368,21 +386,6 @@ impl Sensor {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn why_a_sensor_gave_up_is_what_it_said_last() {
-        // Here the program is that of the tests, which knows no such option.
-        let mut sensor = Sensor::try_spawn("sensor", "x").unwrap();
-        let patience = Patience {
-            whole: Duration::from_secs(10),
-            each: Duration::from_secs(10),
-        };
-        let why = sensor.hear(&[], patience).unwrap_err();
-        let (how, said) = why.split_once("): ").expect(&why);
-        assert_eq!(how, "ended unexpectedly (exit status: 101");
-        assert!(said.contains("'sensor'"), "{said}");
-        assert!(sensor.end());
-    }
 
     /// Why a sensor that is this script of the shell's failed, and how it was left.
     fn of(script: &str) -> (Sensor, String) {

@@ -29,8 +29,8 @@ use crate::procfs::living::Living;
 use crate::reset::Resetter;
 use crate::server::listener::{Listening, listen, lock};
 use crate::server::{Replays, Shared, Turns, serve};
+use crate::systemd;
 use crate::tick::History;
-use crate::{sensor, systemd};
 use polling::{Others, hurry};
 use settings::{reload, settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -65,9 +65,6 @@ const GROUP_PATIENCE: Duration = Duration::from_secs(1);
 /// Runs what the command line asks for; returns when the daemon has stopped.
 #[must_use]
 pub fn run(args: &Args) -> ExitCode {
-    if let Some(library) = &args.sensor {
-        return exit_after(sensor::child::run(library), EXIT_FAILED);
-    }
     if args.evaluate {
         return exit_after(evaluating::evaluate(), EXIT_FAILED);
     }

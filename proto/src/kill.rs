@@ -182,7 +182,7 @@ impl PlanId {
 pub struct OperationId(pub u64);
 
 /// What would be done, before anything is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct KillPlan {
     /// The daemon's clock when it was made.
     pub at: Timestamp,

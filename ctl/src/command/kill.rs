@@ -185,12 +185,9 @@ fn nobody_meant(
     if settings.output_format == Format::Json {
         // As `list`: programs get a document whatever the verdict.
         let plan = KillPlan {
-            youngest_start_ticks: 0,
             at: now(),
             request,
-            targets: Vec::new(),
-            unjudged: 0,
-            rest: Vec::new(),
+            ..KillPlan::default()
         };
         show(&plan, Detail::All, settings)?;
     }

@@ -70,12 +70,9 @@ pub(crate) fn ended() -> Ending {
 /// A plan for these.
 pub(crate) fn plan(targets: &[(u32, Fate)]) -> KillPlan {
     KillPlan {
-        youngest_start_ticks: 0,
         at: NOW,
-        request: KillRequest::default(),
         targets: targets.iter().map(target).collect(),
-        unjudged: 0,
-        rest: Vec::new(),
+        ..KillPlan::default()
     }
 }
 

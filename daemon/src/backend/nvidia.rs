@@ -13,7 +13,7 @@ use super::quarantine::Quarantine;
 use super::{Backend, Failure, Node, Readings, Roots, driver_files};
 use crate::holders::{DeviceNumber, Holders, When};
 use crate::quiesce::Quiesce;
-use crate::sensor::{Patience, Sensor, SpawnError};
+use crate::sensor::{Patience, Program, Sensor, SpawnError};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent};
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +61,7 @@ const NODES_KEPT: Duration = Duration::from_secs(30);
 
 /// The backend: one sensor, and another while a device that is left out is tried again.
 pub(crate) struct Nvidia {
+    program: Program,
     library: String,
     procfs: PathBuf,
     sysfs: PathBuf,
@@ -93,6 +94,7 @@ impl Nvidia {
     /// it, names are read below `/proc`. `holders` is told the device files.
     pub(crate) fn new(library: String, roots: Roots, quiesce: Quiesce, holders: Holders) -> Self {
         Self {
+            program: Program::find(),
             library,
             procfs: roots.procfs,
             sysfs: roots.sysfs,
@@ -119,7 +121,7 @@ impl Nvidia {
         let sensor = match &mut self.sensor {
             Some(sensor) => sensor,
             None => {
-                let spawned = Sensor::spawn(&self.library);
+                let spawned = Sensor::spawn(&mut self.program, &self.library);
                 self.sensor.insert(
                     spawned
                         .map_err(|SpawnError(error)| format!("cannot start the sensor: {error}"))?,
@@ -217,7 +219,8 @@ impl Nvidia {
         if let Some(device) = self.quarantine.due(now)
             && self.retry.is_idle()
         {
-            self.retry.start(&self.library, device, now);
+            self.retry
+                .start(&mut self.program, &self.library, device, now);
         }
     }
 
@@ -275,6 +278,9 @@ impl Nvidia {
 
     fn sensor_failed(&mut self, failure: String) -> Result<Readings, Failure> {
         let device = self.sensor.as_ref().and_then(Sensor::failed_at);
+        if !self.sensor.as_ref().is_some_and(Sensor::has_answered) {
+            self.program.forget();
+        }
         self.end_sensor();
         if self.quarantine.blame(device, Instant::now()) {
             tracing::warn!(failure, gpu = device, "sensor failed: this GPU is left out");

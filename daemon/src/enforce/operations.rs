@@ -228,7 +228,7 @@ fn run(
 mod tests {
     use super::*;
     use crate::audit::{Act, ActKind, OpenAct, Store};
-    use gpukill_proto::kill::KillRequest;
+
     use gpukill_proto::units::Timestamp;
     use std::sync::mpsc::channel;
 
@@ -241,12 +241,8 @@ mod tests {
 
     fn plan() -> Arc<KillPlan> {
         Arc::new(KillPlan {
-            youngest_start_ticks: 0,
             at: Timestamp(7),
-            request: KillRequest::default(),
-            targets: Vec::new(),
-            unjudged: 0,
-            rest: Vec::new(),
+            ..KillPlan::default()
         })
     }
 

@@ -119,7 +119,7 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::kill::KillRequest;
+
     use gpukill_proto::units::Timestamp;
 
     fn owner(uid: u32) -> Owner {
@@ -135,12 +135,8 @@ mod tests {
 
     fn plan(at: i64) -> Arc<KillPlan> {
         Arc::new(KillPlan {
-            youngest_start_ticks: 0,
             at: Timestamp(at),
-            request: KillRequest::default(),
-            targets: Vec::new(),
-            unjudged: 0,
-            rest: Vec::new(),
+            ..KillPlan::default()
         })
     }
 

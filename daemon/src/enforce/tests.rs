@@ -76,12 +76,8 @@ fn enforcer_below(procfs: std::path::PathBuf, will_not_act: Option<&str>) -> Par
 
 fn plan() -> Arc<KillPlan> {
     Arc::new(KillPlan {
-        youngest_start_ticks: 0,
         at: Timestamp(7),
-        request: KillRequest::default(),
-        targets: Vec::new(),
-        unjudged: 0,
-        rest: Vec::new(),
+        ..KillPlan::default()
     })
 }
 

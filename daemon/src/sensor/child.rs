@@ -6,6 +6,7 @@ use super::message::{self, Request};
 use super::nvml::Nvml;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
@@ -14,19 +15,29 @@ use std::time::{Duration, Instant};
 /// How long an answer may wait for the daemon to read it.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs as the sensor over this NVML library, with the socket pair as standard
-/// input, until the daemon closes it.
+/// Runs as the sensor, with the socket pair as standard input, until the daemon closes it.
 ///
 /// # Errors
-/// When privileges cannot be given up or the socket fails.
-pub(crate) fn run(library: &str) -> io::Result<()> {
+/// When another release of the daemon starts it, privileges cannot be given up, or the
+/// socket fails.
+pub(super) fn run(arguments: impl IntoIterator<Item = OsString>) -> io::Result<()> {
+    let mut arguments = arguments.into_iter().skip(1);
+    let version = arguments.next().unwrap_or_default();
+    let library = arguments.next().and_then(|it| it.into_string().ok());
+    let Some(library) = library.filter(|_| version == env!("CARGO_PKG_VERSION")) else {
+        return Err(io::Error::other(concat!(
+            "gpukill-sensor is a part of gpukilld ",
+            env!("CARGO_PKG_VERSION"),
+            ", which starts it: install both from the same release"
+        )));
+    };
     end_with_the_daemon()?;
     drop_privileges()?;
     confine_to_devices()
         .map_err(|error| io::Error::other(format!("it cannot confine itself: {error}")))?;
     super::say_where(None);
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut nvml = Nvml::new(library);
+    let mut nvml = Nvml::new(&library);
     loop {
         socket.set_read_timeout(None)?;
         // A day: the daemon polls every few seconds, and its end closes the socket.

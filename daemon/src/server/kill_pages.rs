@@ -126,7 +126,7 @@ fn as_many_as_fit<T: Serialize>(all: impl Iterator<Item = T>, room: u64) -> Vec<
 mod tests {
     use super::*;
     use gpukill_policy::access::LimitGroup;
-    use gpukill_proto::kill::{Ending, KillRequest, KillSignal, Stage};
+    use gpukill_proto::kill::{Ending, KillSignal, Stage};
     use gpukill_proto::snapshot::ProcessKey;
     use gpukill_proto::units::Timestamp;
 
@@ -161,12 +161,10 @@ mod tests {
 
     fn plan(targets: Vec<KillTarget>) -> KillPlan {
         KillPlan {
-            youngest_start_ticks: 0,
             at: Timestamp(1),
-            request: KillRequest::default(),
             targets,
             unjudged: 3,
-            rest: Vec::new(),
+            ..KillPlan::default()
         }
     }
 

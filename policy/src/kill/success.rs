@@ -61,12 +61,9 @@ fn wanted(plan: &KillPlan) -> BTreeSet<ProcessKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpukill_proto::kill::{
-        Fate, KillHold, KillOutcome, KillRequest, KillSignal, KillTarget, Reaper, Stage,
-    };
+    use gpukill_proto::kill::{Fate, KillHold, KillOutcome, KillSignal, KillTarget, Reaper, Stage};
     use gpukill_proto::reading::Reading;
     use gpukill_proto::snapshot::DeviceId;
-    use gpukill_proto::units::Timestamp;
 
     fn key(pid: u32) -> ProcessKey {
         ProcessKey {
@@ -102,12 +99,8 @@ mod tests {
             overridden: None,
         });
         KillPlan {
-            youngest_start_ticks: 0,
-            at: Timestamp(0),
-            request: KillRequest::default(),
             targets: targets.collect(),
-            unjudged: 0,
-            rest: Vec::new(),
+            ..KillPlan::default()
         }
     }
 

@@ -317,7 +317,7 @@ pub(super) mod tests {
     use super::*;
     use crate::kill::{KillRequest, KillSelector, Protected, Stuck};
     use crate::snapshot::{DeviceId, ProcessKey, Unit, Vendor};
-    use crate::units::{Bytes, Timestamp};
+    use crate::units::Bytes;
     use serde_json::json;
 
     fn key() -> ProcessKey {
@@ -355,8 +355,6 @@ pub(super) mod tests {
 
     pub(in crate::document) fn plan() -> KillPlan {
         KillPlan {
-            youngest_start_ticks: 0,
-            at: Timestamp(0),
             request: KillRequest {
                 selector: KillSelector {
                     pids: vec![48_213],
@@ -378,6 +376,7 @@ pub(super) mod tests {
                 job: Job::Tree(key()),
                 others: 7,
             }],
+            ..KillPlan::default()
         }
     }
 

@@ -150,8 +150,12 @@ fn the_image_has_the_programs_under_the_names_that_are_used() {
         assert!(recipe.contains(&line), "{line}");
         assert!(value(&recipe, "RUN cargo build ").contains(&format!("-p {binary}")));
     }
+    let sensor = "install -D --mode=0755 /build/src/target/release/gpukill-sensor \
+                  --target-directory=/usr/libexec/gpukill && \\";
+    assert!(recipe.contains(sensor), "{sensor}");
     let built = built();
-    for binary in [&built.gpukilld, &built.gpukillctl] {
+    let sensor = built.gpukilld.with_file_name("gpukill-sensor");
+    for binary in [&built.gpukilld, &built.gpukillctl, &sensor] {
         assert!(binary.exists(), "{}", binary.display());
     }
 }

@@ -83,12 +83,10 @@ pub(crate) fn plan() -> KillPlan {
         ..KillSelector::default()
     };
     KillPlan {
-        youngest_start_ticks: 0,
         at: NOW,
         request: request(selector, KillScope::Job),
         targets,
-        unjudged: 0,
-        rest: Vec::new(),
+        ..KillPlan::default()
     }
 }
 
@@ -99,7 +97,6 @@ pub(crate) fn one_target(fate: Fate) -> KillPlan {
         ..KillSelector::default()
     };
     KillPlan {
-        youngest_start_ticks: 0,
         at: NOW,
         request: request(selector, KillScope::Process),
         targets: vec![KillTarget {
@@ -107,12 +104,12 @@ pub(crate) fn one_target(fate: Fate) -> KillPlan {
             fate,
             ..target(4182, &[(0, 158)])
         }],
-        unjudged: 0,
         rest: vec![KillRest {
             pid: 4190,
             job: slurm(),
             others: 7,
         }],
+        ..KillPlan::default()
     }
 }
 
@@ -234,7 +231,6 @@ pub(crate) fn report() -> (KillPlan, KillReport) {
         ..KillSelector::default()
     };
     let plan = KillPlan {
-        youngest_start_ticks: 0,
         at: NOW,
         request: request(selector, KillScope::Process),
         targets,
@@ -251,6 +247,7 @@ pub(crate) fn report() -> (KillPlan, KillReport) {
                 others: 1,
             },
         ],
+        ..KillPlan::default()
     };
     (plan, report)
 }

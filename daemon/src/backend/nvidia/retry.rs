@@ -3,7 +3,7 @@
 //! for it: each poll looks whether it has answered.
 
 use crate::backend::checked::{check, leave_out_long_lists};
-use crate::sensor::{Sensor, SpawnError};
+use crate::sensor::{Program, Sensor, SpawnError};
 use gpukill_proto::snapshot::BackendState;
 use std::time::{Duration, Instant};
 
@@ -42,9 +42,16 @@ impl Retry {
     }
 
     /// Begins to try this device.
-    pub(super) fn start(&mut self, library: &str, device: u32, now: Instant) {
+    pub(super) fn start(
+        &mut self,
+        program: &mut Program,
+        library: &str,
+        device: u32,
+        now: Instant,
+    ) {
         let others: Vec<u32> = (0..MAX_DEVICES).filter(|it| *it != device).collect();
-        let started = Sensor::spawn_for_one(library).map_err(|SpawnError(error)| error.to_string());
+        let started = Sensor::spawn_for_one(program, library);
+        let started = started.map_err(|SpawnError(error)| error.to_string());
         let asked = started.and_then(|mut sensor| {
             sensor.ask(&others)?;
             Ok(sensor)

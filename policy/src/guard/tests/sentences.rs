@@ -9,9 +9,7 @@ use crate::job::Kin;
 use crate::kill::{Candidate, Crowd, ProgramOrigin};
 use gpukill_proto::guard::JudgedJob;
 use gpukill_proto::holders::ProcessState;
-use gpukill_proto::kill::{
-    Fate, KillPlan, KillRequest, KillScope, KillSignal, KillTarget, MOST_PIDS, Reaper,
-};
+use gpukill_proto::kill::{Fate, KillPlan, KillScope, KillSignal, KillTarget, MOST_PIDS, Reaper};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{ContainerId, Job, ProcessKey, Scheduler, SchedulerJob, Unit};
 use std::collections::BTreeSet;
@@ -52,12 +50,8 @@ fn target(pid: u32, job: Reading<Job>, fate: Fate) -> KillTarget {
 
 fn plan(targets: Vec<KillTarget>) -> KillPlan {
     KillPlan {
-        youngest_start_ticks: 0,
-        at: Timestamp(0),
-        request: KillRequest::default(),
         targets,
-        unjudged: 0,
-        rest: Vec::new(),
+        ..KillPlan::default()
     }
 }
 

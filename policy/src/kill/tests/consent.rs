@@ -7,7 +7,6 @@ use gpukill_proto::kill::{
 };
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, ProcessKey};
-use gpukill_proto::units::Timestamp;
 use proptest::prelude::*;
 
 const ME: u32 = 1000;
@@ -42,12 +41,9 @@ fn plan(selector: &KillSelector, named: u32, reached: u32, denied: u32) -> KillP
     let reached = (0..reached).map(|pid| target(100 + pid, false, end()));
     let denied = (0..denied).map(|pid| target(200 + pid, true, Fate::Denied("bob".into())));
     KillPlan {
-        youngest_start_ticks: 0,
-        at: Timestamp(0),
         request: request(selector.clone(), KillScope::Job),
         targets: named_ones.chain(reached).chain(denied).collect(),
-        unjudged: 0,
-        rest: Vec::new(),
+        ..KillPlan::default()
     }
 }
 

@@ -6,7 +6,6 @@ use super::scene::*;
 use gpukill_proto::kill::{KillPlan, KillRequest, KillScope, KillTarget};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{Job, ProcessKey};
-use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
 
 /// The pid of a process in the box's container, its parent, its user, and who made its
@@ -55,15 +54,12 @@ fn left(scene: &Scene, judged: &[u32]) -> Result<(Vec<u32>, Option<Vec<u32>>), S
     let members = scene.crowd.values();
     let members = members.filter(|it| matches!(it.container, Reading::Value(Some(_))));
     let plan = KillPlan {
-        youngest_start_ticks: 0,
-        at: Timestamp(0),
         request: KillRequest {
             scope: KillScope::Job,
             ..KillRequest::default()
         },
         targets: members.map(target).collect(),
-        unjudged: 0,
-        rest: Vec::new(),
+        ..KillPlan::default()
     };
     let judged: BTreeSet<ProcessKey> = judged.iter().map(key).collect();
     let Narrowed { plan, users } = narrow(plan, &judged, &scene.crowd)?;

@@ -1,10 +1,11 @@
 //! A driver that hangs or crashes takes the sensor with it, and nothing else.
 
-use gpukill_tests::harness::{Daemon, Stage, becomes, eventually};
+use gpukill_tests::harness::{Daemon, Stage, becomes, built, eventually};
 use serde_json::{Value, json};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// One GPU, told apart by its temperature, and the functions that hang or crash.
 fn at(temperature: u32, fault: &str) -> Value {
@@ -349,4 +350,64 @@ fn a_slow_driver_is_one_fault_its_polls_are_late_and_less_frequent() {
     becomes(&json!(100), interval);
     assert_eq!(stage.faults(), []);
     daemon.stop();
+}
+
+#[test]
+fn a_sensor_is_of_its_daemons_release_whatever_an_upgrade_does_to_the_file() {
+    let stage = Stage::new();
+    stage.play(&at(41, ""));
+    let directory = stage.path("programs");
+    std::fs::create_dir(&directory).unwrap();
+    let [daemon, sensor] = ["gpukilld", "gpukill-sensor"].map(|name| directory.join(name));
+    std::fs::copy(&built().gpukilld, &daemon).unwrap();
+    let released = built().gpukilld.with_file_name("gpukill-sensor");
+    let elsewhere = Path::new("/usr/libexec/gpukill/gpukill-sensor");
+    let usual = stage.daemon();
+    let mut command = Command::new(&daemon);
+    command.args(usual.get_args()).env_clear();
+    let set = usual
+        .get_envs()
+        .filter_map(|(key, value)| Some((key, value?)));
+    command
+        .envs(set)
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default());
+
+    let running = stage.start_with(&mut command);
+    if !elsewhere.exists() {
+        let missing = "cannot start the sensor: gpukill-sensor is neither beside gpukilld nor \
+                       in /usr/libexec/gpukill";
+        let faults = || {
+            stage
+                .faults()
+                .into_iter()
+                .map(|it| it.1)
+                .collect::<Vec<_>>()
+        };
+        becomes(&vec![missing.to_owned()], faults);
+    }
+    std::fs::copy(&released, &sensor).unwrap();
+    running.stop();
+    let running = stage.start_with(&mut command);
+    becomes(&(json!(41), Value::Null), || temperature(&stage));
+    // As a package manager does it: another file has the name.
+    let newer = directory.join("newer");
+    std::fs::write(&newer, "#!/bin/false\n").unwrap();
+    std::fs::rename(&newer, &sensor).unwrap();
+    let old = running.sensor();
+    running.kill_sensor();
+    another_sensor(&running, old);
+    stage.play(&at(42, ""));
+    becomes(&(json!(42), Value::Null), || temperature(&stage));
+    running.stop();
+
+    // Started by another release, it says so.
+    for arguments in [&["0.0.0", "libnvidia-ml.so.1"][..], &[]] {
+        let output = Command::new(&released).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            said.starts_with("gpukill-sensor is a part of gpukilld "),
+            "{said}"
+        );
+    }
 }

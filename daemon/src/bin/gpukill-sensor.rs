@@ -1,0 +1,8 @@
+//! gpukill-sensor: the process. What it does is in the library.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    gpukilld::sensor::run(std::env::args_os())
+}
