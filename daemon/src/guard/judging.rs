@@ -202,7 +202,13 @@ impl Judging {
     pub(super) fn publish(&self, judged_at: Option<Timestamp>) {
         let memory = &self.remembered.memory;
         let simulated = memory.simulated_ends();
-        let open = memory.violations();
+        let mut open = memory.violations();
+        // An end that was decided on now cannot be begun, and is taken back.
+        if self.is_save_broken {
+            for violation in open.iter_mut().filter(|it| it.ended_at == judged_at) {
+                violation.ended_at = None;
+            }
+        }
         let snoozes = memory.snoozes().to_vec();
         let today = self.remembered.today.clone();
         let beyond = self.beyond;
