@@ -36,6 +36,8 @@ mod package;
 
 mod procfs;
 
+mod program;
+
 mod stage;
 
 mod stream;
@@ -60,6 +62,7 @@ pub use login::Login;
 pub use mapped::python_with_namespaces;
 pub use package::{Package, package};
 pub use procfs::{Invented, Procfs, Related};
+pub use program::copy_program;
 pub use stage::{Ran, Stage};
 pub use stream::Stream;
 pub use sysfs::{Card, Sysfs, captures};

@@ -4,7 +4,7 @@
 mod defaults;
 mod told;
 
-use gpukill_tests::harness::{Driver, Stage, Troupe, becomes, eventually};
+use gpukill_tests::harness::{Driver, Stage, Troupe, becomes, copy_program, eventually};
 use rustix::fs::MemfdFlags;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -96,7 +96,7 @@ impl Scene {
 
 /// A copy of a program that sleeps.
 fn copied(to: &Path) -> PathBuf {
-    std::fs::copy("/bin/sleep", to).unwrap();
+    copy_program("/bin/sleep", to);
     std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o755)).unwrap();
     to.to_owned()
 }

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A file may have so many lines before its tests.
-const LONGEST: usize = 400;
+/// A file with more lines than this before its tests is named; it may be one subject all the same.
+const LONG: usize = 600;
+
+/// A file with more lines than this before its tests is several subjects.
+const TOO_LONG: usize = 1000;
 
 #[test]
 fn every_file_says_at_its_top_what_it_is_for() {
@@ -26,9 +29,11 @@ fn no_file_is_too_long_to_read() {
     let long: Vec<_> = sources()
         .into_iter()
         .map(|(path, text)| (path, before_tests(&text)))
-        .filter(|(_, lines)| *lines > LONGEST)
+        .filter(|(_, lines)| *lines > LONG)
         .collect();
-    assert_eq!(long, Vec::<(PathBuf, usize)>::new());
+    println!("files over {LONG} lines: {long:?}");
+    let too_long = long.into_iter().filter(|(_, lines)| *lines > TOO_LONG);
+    assert_eq!(too_long.collect::<Vec<_>>(), Vec::<(PathBuf, usize)>::new());
 }
 
 #[test]

@@ -36,9 +36,15 @@ fn settled(hashes: &Hashes, process: ProcessKey) -> Hash {
 /// A copy of `sleep` that has no other's hash.
 fn worker(directory: &TempDir) -> PathBuf {
     let copy = directory.path().join("worker");
-    std::fs::copy(sleep(), &copy).unwrap();
-    let mut file = File::options().append(true).open(&copy).unwrap();
-    file.write_all(b"our own").unwrap();
+    // A descriptor that this process had open for writing would be inherited by children that
+    // other tests fork, and executing the copy would fail with ETXTBSY.
+    let script = r#"cp -- "$0" "$1" && printf 'our own' >> "$1""#;
+    let copied = Command::new("sh")
+        .args(["-c", script])
+        .arg(sleep())
+        .arg(&copy)
+        .status();
+    assert!(copied.unwrap().success());
     copy
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Box, all, ended, endings, sorted};
 use gpukill_tests::harness::{
-    NOBODY, Terminal, Troupe, becomes, can_act_as_others, eventually, is_over, skip,
+    NOBODY, Terminal, Troupe, becomes, can_act_as_others, copy_program, eventually, is_over, skip,
 };
 use serde_json::{Value, json};
 use std::process::Command;
@@ -279,7 +279,7 @@ fn another_users_process_in_the_same_tree_is_spared() {
 fn a_notebooks_kernel_ends_and_its_server_goes_on() {
     let it = Box::new();
     // A program is what its executable is called, and not what a link to it is.
-    std::fs::copy("/bin/sh", it.stage.path("jupyter-lab")).unwrap();
+    copy_program("/bin/sh", it.stage.path("jupyter-lab"));
     let script =
         "jupyter-lab -c 'echo $$; worker 1000 & echo $!; worker 1001 & echo $!; wait' & wait; true";
     let troupe = Troupe::run(&it.stage, script);

@@ -3,7 +3,8 @@
 
 use super::{Box, all, document, endings, is_inside};
 use gpukill_tests::harness::{
-    Actor, Driver, Procfs, Stage, acting_as, can_act_as_others, eventually, is_over, skip,
+    Actor, Driver, Procfs, Stage, acting_as, can_act_as_others, copy_program, eventually, is_over,
+    skip,
 };
 use serde_json::json;
 use std::os::unix::process::CommandExt as _;
@@ -25,7 +26,7 @@ fn own_opt() {
 /// A program of the system's with this name, which does nothing.
 fn program(name: &str) -> PathBuf {
     let path = Path::new("/opt").join(name);
-    std::fs::copy("/bin/sleep", &path).unwrap();
+    copy_program("/bin/sleep", &path);
     path
 }
 
@@ -112,7 +113,7 @@ fn a_name_protects_root_and_system_accounts_that_execute_the_hosts_file() {
     for name in ["Xorg", "sshd", "serve", "engine"] {
         let path = program(name);
         let copy = it.stage.path(name);
-        std::fs::copy("/bin/sleep", &copy).unwrap();
+        copy_program("/bin/sleep", &copy);
         let sleeper = |uid| run_as(uid, Command::new(&path).arg("1000"));
         // An upgrade replaces the file while one of them runs.
         let old = sleeper(0);

@@ -1,7 +1,7 @@
 //! What nobody ends, whoever asks.
 
 use super::{Box, all, endings, is_inside};
-use gpukill_tests::harness::{Actor, becomes, eventually, is_over};
+use gpukill_tests::harness::{Actor, becomes, copy_program, eventually, is_over};
 use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::Command;
 /// A program of this path that does nothing.
 fn program(path: PathBuf) -> Actor {
     // A script's or a link's name is not its executable's.
-    std::fs::copy("/bin/sleep", &path).unwrap();
+    copy_program("/bin/sleep", &path);
     Actor::of(Command::new(path).arg("1000"))
 }
 

@@ -2,7 +2,7 @@
 //! what keeps people's work.
 
 use super::{Box, all, endings};
-use gpukill_tests::harness::{Stage, Troupe};
+use gpukill_tests::harness::{Stage, Troupe, copy_program};
 
 /// Goes on after SIGTERM.
 const KEEPER: &str = "trap '' TERM; while :; do sleep 1000 & wait; done";
@@ -11,7 +11,7 @@ const KEEPER: &str = "trap '' TERM; while :; do sleep 1000 & wait; done";
 /// `then` when it gets SIGTERM. It leads its session, as a server does. Says its pid.
 pub(crate) fn run(stage: &Stage, first: &str, then: &str) -> Troupe {
     for name in [first, then] {
-        std::fs::copy("/bin/sh", stage.path(name)).unwrap();
+        copy_program("/bin/sh", stage.path(name));
     }
     let keeper = stage.path("keeper.sh");
     std::fs::write(&keeper, KEEPER).unwrap();

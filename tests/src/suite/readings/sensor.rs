@@ -1,6 +1,6 @@
 //! A driver that hangs or crashes takes the sensor with it, and nothing else.
 
-use gpukill_tests::harness::{Daemon, Stage, becomes, built, eventually};
+use gpukill_tests::harness::{Daemon, Stage, becomes, built, copy_program, eventually};
 use serde_json::{Value, json};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -359,7 +359,7 @@ fn a_sensor_is_of_its_daemons_release_whatever_an_upgrade_does_to_the_file() {
     let directory = stage.path("programs");
     std::fs::create_dir(&directory).unwrap();
     let [daemon, sensor] = ["gpukilld", "gpukill-sensor"].map(|name| directory.join(name));
-    std::fs::copy(&built().gpukilld, &daemon).unwrap();
+    copy_program(&built().gpukilld, &daemon);
     let released = built().gpukilld.with_file_name("gpukill-sensor");
     let elsewhere = Path::new("/usr/libexec/gpukill/gpukill-sensor");
     let usual = stage.daemon();
@@ -385,7 +385,7 @@ fn a_sensor_is_of_its_daemons_release_whatever_an_upgrade_does_to_the_file() {
         };
         becomes(&vec![missing.to_owned()], faults);
     }
-    std::fs::copy(&released, &sensor).unwrap();
+    copy_program(&released, &sensor);
     running.stop();
     let running = stage.start_with(&mut command);
     becomes(&(json!(41), Value::Null), || temperature(&stage));

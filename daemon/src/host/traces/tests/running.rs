@@ -56,7 +56,10 @@ fn of_a_process_everything_is_read() {
 fn an_executable_that_has_no_name_any_more_is_told_so() {
     let directory = tempfile::tempdir().unwrap();
     let copy = directory.path().join("worker");
-    std::fs::copy(sleep(), &copy).unwrap();
+    // A descriptor that this process had open for writing would be inherited by children that
+    // other tests fork, and executing the copy would fail with ETXTBSY.
+    let copied = Command::new("cp").arg(sleep()).arg(&copy).status();
+    assert!(copied.unwrap().success());
     let called = copy.to_str().unwrap();
     let mut sleeper = Sleeper::start(&copy, &["600"]);
     assert_eq!(sleeper.traces(called).executable.as_deref(), Some(called));

@@ -2,7 +2,9 @@
 
 use super::{Box, JOB, TEARDOWN, all, becomes};
 use crate::acting::is_inside;
-use gpukill_tests::harness::{Actor, Driver, Procfs, Troupe, can_act_as_others, is_over};
+use gpukill_tests::harness::{
+    Actor, Driver, Procfs, Troupe, can_act_as_others, copy_program, is_over,
+};
 use serde_json::json;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -22,7 +24,7 @@ fn a_protected_name_keeps_nobody_s_own_process_from_its_end() {
         .args(["-t", "tmpfs", "-o", "mode=0755", "none", "/opt"])
         .status();
     assert!(mounted.unwrap().success());
-    std::fs::copy("/bin/sleep", "/opt/Xorg").unwrap();
+    copy_program("/bin/sleep", "/opt/Xorg");
     let xorg = |uid| Actor::of(Command::new("/opt/Xorg").arg("1000").uid(uid).gid(uid));
     // `[protect]` of the rules believes no more than the box does.
     for protect in ["", "[protect]\nprocesses = [\"Xorg\"]\n"] {

@@ -2,7 +2,7 @@
 //! and nobody who only looks odd.
 
 use super::{Box, acted, all, goes_on};
-use gpukill_tests::harness::{Troupe, becomes, eventually, is_over};
+use gpukill_tests::harness::{Troupe, becomes, copy_program, eventually, is_over};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ impl Shared {
     /// A shell of this name.
     fn shell(&self, name: &str) -> String {
         let path = self.0.join(name);
-        std::fs::copy("/bin/sh", &path).unwrap();
+        copy_program("/bin/sh", &path);
         path.display().to_string()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::has_rules;
 use super::part::{Hold, Part};
-use gpukill_tests::harness::{Actor, Daemon, Procfs, Stage, can_act_as_others, user};
+use gpukill_tests::harness::{Actor, Daemon, Procfs, Stage, can_act_as_others, copy_program, user};
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
@@ -132,7 +132,7 @@ impl Cast {
             let sleep = ["/bin/sleep", "/usr/bin/sleep"]
                 .into_iter()
                 .find(|it| std::fs::exists(it).unwrap());
-            std::fs::copy(sleep.unwrap(), &path).unwrap();
+            copy_program(sleep.unwrap(), &path);
         }
         path
     }
