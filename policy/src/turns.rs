@@ -1,6 +1,7 @@
 //! Who is next? One of each in turn, so that the many things of one person keep nobody else
 //! waiting, and take nobody else's place.
 
+use gpukill_proto::collect::SortIndirect as _;
 use std::collections::BTreeMap;
 
 /// All of these: first one of each share, then a second one of each that has more, and so
@@ -16,7 +17,7 @@ pub fn in_turns<S: Ord, T>(things: impl IntoIterator<Item = (S, T)>) -> Vec<T> {
     };
     let mut things: Vec<(usize, T)> = things.into_iter().map(with_turn).collect();
     // Stable: in each turn the shares come as they did.
-    things.sort_by_key(|(turn, _)| *turn);
+    things.sort_indirect_by_key(|(turn, _)| *turn);
     things.into_iter().map(|(_, thing)| thing).collect()
 }
 

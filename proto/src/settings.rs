@@ -4,6 +4,7 @@
 
 pub mod place;
 
+use crate::collect::SortIndirect as _;
 use place::{Lines, are_only_twice, broken};
 use serde::Deserialize as _;
 use std::fmt;
@@ -78,7 +79,7 @@ pub fn apply_file<C>(keys: &[Key<C>], text: &str, settings: &mut C) -> Vec<Mista
     };
     let file = File { keys, line_of };
     file.apply("", table.get_ref(), &values, settings, &mut mistakes);
-    mistakes.sort_by_key(|mistake| mistake.line);
+    mistakes.sort_indirect_by_key(|mistake| mistake.line);
     mistakes
 }
 

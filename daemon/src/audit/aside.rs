@@ -2,6 +2,7 @@
 //! Whoever wants to save what is in it finds it whole, with its log.
 
 use super::database::Kind;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::units::Timestamp;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -94,7 +95,7 @@ fn all(directory: &Path, kind: &Kind) -> Vec<PathBuf> {
             })
         })
         .collect();
-    found.sort();
+    found.sort_indirect();
     found
 }
 

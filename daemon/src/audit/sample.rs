@@ -3,6 +3,7 @@
 use gpukill_policy::guard::about::About;
 use gpukill_policy::usage::{Run, Usage};
 use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::rogue::Suspected;
 use gpukill_proto::snapshot::{DeviceId, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
@@ -44,9 +45,9 @@ impl Sample {
     /// and was, and that is what was seen last.
     pub(crate) fn abouts(&self) -> BTreeMap<ProcessKey, Arc<About>> {
         let mut departed: Vec<&Departed> = self.departed.iter().collect();
-        departed.sort_by_key(|it| (it.last_seen, Run::of(&it.process)));
+        departed.sort_indirect_by_key(|it| (it.last_seen, Run::of(&it.process)));
         let mut present: Vec<&GpuProcess> = self.snapshot.processes.iter().collect();
-        present.sort_by_key(|process| Run::of(process));
+        present.sort_indirect_by_key(|process| Run::of(process));
         let all = departed.into_iter().map(|it| &it.process).chain(present);
         let last: BTreeMap<ProcessKey, &GpuProcess> = all
             .filter_map(|process| Some((process.key()?, process)))

@@ -12,6 +12,7 @@ mod usage;
 use super::{
     Backend, DeviceReadings, Failure, MemoryReadings, ProcessReadings, Readings, Utilization,
 };
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent, Use, Vendor};
 use gpukill_proto::text::visible;
@@ -104,7 +105,7 @@ impl Memory {
             let why = "ioreg lists no GPU";
             return Readings::nothing(BackendState::Absent(why.into()));
         }
-        gpus.sort_by(|(a, _), (b, _)| a.cmp(b));
+        gpus.sort_indirect_by(|(a, _), (b, _)| a.cmp(b));
         let mut own = gpus.iter().filter(|(_, entry)| is_apples(entry));
         // A client does not say whose it is; no Mac has two of Apple's GPUs.
         let clients_of = match (own.next(), own.next()) {

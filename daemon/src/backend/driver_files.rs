@@ -2,6 +2,7 @@
 //! enough to name the GPUs when NVML cannot be asked.
 
 use super::{DeviceReadings, Readings};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, Vendor};
 use gpukill_proto::text::visible;
@@ -35,7 +36,7 @@ pub(super) fn read(procfs: &Path, why: &str) -> Option<Readings> {
         })
         .collect();
     // As NVML counts them. Minor numbers have another order on many boxes.
-    devices.sort_by(|a, b| a.pci.known().cmp(&b.pci.known()));
+    devices.sort_indirect_by(|a, b| a.pci.known().cmp(&b.pci.known()));
     for (index, device) in (0..).zip(&mut devices) {
         device.index = index;
     }

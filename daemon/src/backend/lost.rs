@@ -3,6 +3,7 @@
 //! often takes the sensor with it.
 
 use super::{DeviceReadings, LostDevice, Readings};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, LossKind, Vendor};
 use std::collections::BTreeMap;
@@ -88,7 +89,7 @@ impl Names {
         };
         let mut others: Vec<DeviceReadings> = told();
         others.retain(|device| !is_known(device));
-        others.sort_by(|a, b| a.pci.known().cmp(&b.pci.known()));
+        others.sort_indirect_by(|a, b| a.pci.known().cmp(&b.pci.known()));
         if others.len() == unnamed.len() {
             let names = others.iter().map(Named::from);
             self.0.extend(unnamed.into_iter().zip(names));

@@ -7,6 +7,7 @@ use gpukill_policy::guard::losses::Present;
 use gpukill_policy::guard::replay::{Replay, Replayed};
 use gpukill_policy::guard::rules::Rules;
 use gpukill_proto::audit::Gap;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::ReplayReport;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::transport::MAX_RESPONSE;
@@ -147,9 +148,9 @@ impl Seen {
         let length = |gap: &Gap| gap.until.since(gap.from);
         let mut gaps = self.gaps;
         gaps.retain(|gap| length(gap) > shortest);
-        gaps.sort_by_key(|gap| Reverse(length(gap)));
+        gaps.sort_indirect_by_key(|gap| Reverse(length(gap)));
         gaps.truncate(MOST_GAPS);
-        gaps.sort_by_key(|gap| gap.from);
+        gaps.sort_indirect_by_key(|gap| gap.from);
         gaps
     }
 }

@@ -6,6 +6,7 @@ use crate::catalogue::{About, tell};
 use crate::terminals::Terminals;
 use gpukill_policy::guard::notice::{Notice, besides, whom};
 use gpukill_policy::guard::{Memory, Rulebook};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{GuardAction, GuardRecord, GuardStep, OpenViolation, Reader};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeMap;
@@ -104,9 +105,9 @@ fn people(records: &[GuardRecord]) -> Vec<Addressed<'_>> {
     }
     let mut people: Vec<Addressed<'_>> = of.into_iter().collect();
     for (_, theirs) in &mut people {
-        theirs.sort_by_key(|record| urgency(record));
+        theirs.sort_indirect_by_key(|record| urgency(record));
     }
-    people.sort_by_key(|(_, theirs)| theirs.first().map(|record| urgency(record)));
+    people.sort_indirect_by_key(|(_, theirs)| theirs.first().map(|record| urgency(record)));
     people
 }
 

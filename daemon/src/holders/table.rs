@@ -3,6 +3,7 @@
 
 use super::look::{Depth, Listed, Missed, Ran, Which};
 use super::refused::{NAMED, Refused};
+use gpukill_proto::collect::SortIndirect as _;
 use std::collections::BTreeSet;
 
 /// Milliseconds since some moment before the search began.
@@ -202,7 +203,7 @@ impl Table {
                 in_turn.push(entry);
             }
         }
-        at_once.sort_by_key(|entry| entry.weight);
+        at_once.sort_indirect_by_key(|entry| entry.weight);
         in_turn.sort_unstable_by_key(|entry| (entry.due, entry.pid));
         let mut left = DESCRIPTORS_OF_ROUND;
         in_turn.retain(|entry| {

@@ -14,6 +14,7 @@ mod scheduler;
 
 use container::container;
 pub(super) use container::{is_hash, is_name};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{ContainerId, SchedulerJob, Unit};
 use gpukill_proto::text::visible;
@@ -94,7 +95,7 @@ impl Group {
         if lines.is_empty() && !text.is_empty() {
             return Self::unknown(&Reading::Failed("unreadable cgroup".into()));
         }
-        lines.sort_by_key(|line| line.rank);
+        lines.sort_indirect_by_key(|line| line.rank);
         let said: Vec<Said> = lines.iter().map(|line| Said::of(line.path)).collect();
         let silent = said.iter().all(Said::is_nothing);
         let unclear = lines

@@ -4,6 +4,7 @@
 use super::asked::{Answer, Asked, Manner};
 use crate::procfs::file::read_at_most;
 use gpukill_policy::subordinate::{Subordinates, lines};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::visible;
 use std::collections::{BTreeMap, BTreeSet};
@@ -212,7 +213,7 @@ impl Users {
                     .take(MOST_GROUPS)
                     .map(|name| visible(name.as_bytes(), 64))
                     .collect();
-                names.sort();
+                names.sort_indirect();
                 names.dedup();
                 names.into()
             }))

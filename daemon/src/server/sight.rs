@@ -12,6 +12,7 @@ use gpukill_policy::guard::rules::PersonBy;
 use gpukill_policy::guard::{Process, Rulebook, SimulatedEnd, simulated_jobs};
 use gpukill_policy::usage::Run;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{
     GuardBrief, GuardMode, GuardRecord, GuardStep, JudgedRun, MAX_IDLE_SERVICES, MAX_OWN_WARNINGS,
     Marked, OpenViolation, OwnWarning, Person, Subject, Told,
@@ -90,7 +91,7 @@ impl Sight<'_> {
         let services = open.iter().filter(is_idle);
         let mut seen: Vec<OpenViolation> =
             services.filter_map(|open| self.open(open, book)).collect();
-        seen.sort_by_key(|open| open.evidence.since);
+        seen.sort_indirect_by_key(|open| open.evidence.since);
         seen.truncate(MAX_IDLE_SERVICES);
         seen
     }

@@ -20,6 +20,7 @@ use crate::holders::Found;
 use crate::host::process::Identity;
 use crate::host::users::Users;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
     BackendReport, BackendState, DeviceId, GpuEvent, Loss, LossKind, ProcessKey, Snapshot,
@@ -162,7 +163,7 @@ impl Memory {
         }
         let bus = self.indices.bus();
         let events = self.gone.follow(latest, bus, &mut snapshot.devices, now);
-        snapshot.devices.sort_by_key(|device| device.index);
+        snapshot.devices.sort_indirect_by_key(|device| device.index);
         self.forget_what_ended(latest, &snapshot);
         (snapshot, events)
     }

@@ -8,6 +8,7 @@
 use super::slots::Bus;
 use crate::backend::DeviceReadings;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::snapshot::{DeviceId, Vendor};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +73,7 @@ impl Indices {
             return given.devices;
         }
         given.forget(&here);
-        new.sort_by_key(|device| {
+        new.sort_indirect_by_key(|device| {
             let address = address(device);
             (address.is_none(), address, device.index)
         });

@@ -21,6 +21,7 @@ use super::read::field::key;
 use super::rules::{Limits, Measures, Rules};
 use super::schedule::Hours;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::{PolicyKind, Warning};
 use gpukill_proto::units::{Bytes, Percent};
 use std::collections::BTreeSet;
@@ -43,7 +44,7 @@ pub fn warnings(rules: &Rules) -> Vec<Warning> {
     behaviours::check(&mut found);
     twice::check(&mut found);
     let mut warnings = found.warnings;
-    warnings.sort();
+    warnings.sort_indirect();
     warnings
 }
 

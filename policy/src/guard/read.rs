@@ -38,6 +38,7 @@ pub use reference::print_reference;
 use super::rules::Rules;
 use at::{At, Found, Source};
 use field::Entry;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::{Mistake, PolicyKind};
 use gpukill_proto::settings::place::{Lines, Place, are_only_twice, broken};
 use std::collections::BTreeMap;
@@ -114,7 +115,7 @@ fn read_from(source: Source, text: &str) -> Result<Rules, Vec<Mistake>> {
         (Ok(_), false) => Err(mistakes),
         (Err(others), _) => {
             mistakes.extend(others);
-            mistakes.sort_by_key(|it| it.place);
+            mistakes.sort_indirect_by_key(|it| it.place);
             mistakes.truncate(at::MOST_MISTAKES);
             Err(mistakes)
         }

@@ -14,6 +14,7 @@ use super::losses::Losses;
 use super::memory::Memory;
 use super::rules::Rules;
 use super::snoozes::Grant;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{
     GuardMode, GuardRecord, GuardStep, JudgedJob, JudgedRun, NotJudged, OpenViolation, RuleName,
     RuleOutcome, Subject, Victim,
@@ -317,7 +318,7 @@ impl Replay {
     #[must_use]
     pub fn finish(self) -> Replayed {
         let mut outcomes: Vec<RuleOutcome> = self.outcomes.into_values().collect();
-        outcomes.sort_by_key(|it| Reverse((it.freed_ms, it.ended, it.warned)));
+        outcomes.sort_indirect_by_key(|it| Reverse((it.freed_ms, it.ended, it.warned)));
         let mut not_judged: Vec<NotJudged> = self
             .not_judged
             .into_iter()
@@ -331,7 +332,7 @@ impl Replay {
                 })
             })
             .collect();
-        not_judged.sort_by_key(|it| Reverse(it.for_ms));
+        not_judged.sort_indirect_by_key(|it| Reverse(it.for_ms));
         let mut of_devices = self.silences.told(&self.losses);
         of_devices.append(&mut not_judged);
         let mut not_judged = of_devices;

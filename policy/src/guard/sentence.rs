@@ -9,6 +9,7 @@ use crate::kill::Crowd;
 use crate::kill::again::is_of_person;
 use crate::usage::is_fresh;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{Acted, JudgedJob};
 use gpukill_proto::kill::{
     Ending, Fate, KillPlan, KillReport, KillRequest, KillScope, KillSelector, KillTarget, MOST_PIDS,
@@ -142,7 +143,7 @@ pub fn objection(plan: &KillPlan, judged: Judged<'_>) -> Option<Objection> {
         })
         .collect();
     // What speaks against all of it weighs more.
-    objections.sort_by_key(|it| matches!(it, Objection::ToTheRest(_)));
+    objections.sort_indirect_by_key(|it| matches!(it, Objection::ToTheRest(_)));
     objections.into_iter().next().or_else(|| nobody(plan))
 }
 

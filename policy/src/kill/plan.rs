@@ -13,6 +13,7 @@ use crate::access::{Operation, Ruling, check};
 use crate::memory::{Sharing, held};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::kill::{
     Fate, KillHold, KillPlan, KillRequest, KillRest, KillScope, KillTarget, Protected, Reaper,
 };
@@ -200,7 +201,7 @@ impl<'a> Planner<'a> {
             })
         });
         let mut holds: Vec<KillHold> = devices.collect();
-        holds.sort_by_key(|hold| hold.index);
+        holds.sort_indirect_by_key(|hold| hold.index);
         holds
     }
 

@@ -3,6 +3,7 @@
 use super::{HelperCheck, Seen, ending};
 use crate::holders::whole_name;
 use crate::kill;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::holders::{HeldDevice, Holder};
 use gpukill_proto::kill::{Fate, KillTarget, MOST_PIDS};
 use gpukill_proto::reading::Reading;
@@ -35,10 +36,10 @@ pub(super) fn blockers(
             ))),
         }
     }
-    all.sort_by_key(|blocker| blocker.process);
+    all.sort_indirect_by_key(|blocker| blocker.process);
     all.dedup_by_key(|blocker| blocker.process.map_or_else(|| blocker.what.clone(), text));
     // Those that only a person takes away come first: they must not be cut off.
-    all.sort_by_key(|blocker| match blocker.remedy {
+    all.sort_indirect_by_key(|blocker| match blocker.remedy {
         Unblock::Person => 0,
         Unblock::Force => 1,
         Unblock::Daemon => 2,

@@ -1,5 +1,6 @@
 //! Of whom was told what: once, and again only when it gets worse.
 
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::rogue::{Finding, Risk, Threat, Verdict};
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::units::Timestamp;
@@ -133,7 +134,7 @@ impl Findings {
         let known = self.known.values_mut();
         let untold = known.filter(|known| known.is_here() && known.told < known.worst());
         let mut untold: Vec<&mut Known> = untold.collect();
-        untold.sort_by_key(|known| rank(&known.finding));
+        untold.sort_indirect_by_key(|known| rank(&known.finding));
         let mut telling = Vec::new();
         for known in untold {
             let Some(worst) = known.worst() else {
@@ -172,7 +173,7 @@ impl Findings {
     pub fn open(&self) -> Vec<&Finding> {
         let open = self.known.values().filter(|known| known.is_here());
         let mut open: Vec<&Finding> = open.map(|known| &known.finding).collect();
-        open.sort_by_key(|finding| rank(finding));
+        open.sort_indirect_by_key(|finding| rank(finding));
         open
     }
 
@@ -234,7 +235,7 @@ pub fn worse_of(one: Vec<Verdict>, other: Vec<Verdict>) -> Vec<Verdict> {
         }
     }
     let mut verdicts: Vec<Verdict> = worst.into_values().collect();
-    verdicts.sort_by_key(|it| (std::cmp::Reverse(it.score), it.threat));
+    verdicts.sort_indirect_by_key(|it| (std::cmp::Reverse(it.score), it.threat));
     verdicts
 }
 

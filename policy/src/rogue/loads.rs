@@ -6,6 +6,7 @@ use super::suspect::{Held, Load, Shares};
 use crate::guard::bucket::Bucket;
 use crate::turns::in_turns;
 use crate::usage::RunUsage;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::snapshot::ProcessKey;
 use gpukill_proto::units::Timestamp;
 use std::cmp::Reverse;
@@ -148,7 +149,7 @@ impl Loads {
         }
         let all = self.processes.iter();
         let mut all: Vec<(&ProcessKey, &Past)> = all.collect();
-        all.sort_by_key(|(_, past)| past.parts.is_empty());
+        all.sort_indirect_by_key(|(_, past)| past.parts.is_empty());
         let all = all.into_iter().map(|(key, past)| (&past.owner, *key));
         let kept: BTreeSet<ProcessKey> = in_turns(all).into_iter().take(MOST).collect();
         self.keep_only(|process| kept.contains(process));

@@ -11,6 +11,7 @@ use super::suspect::Suspect;
 use super::verdict::{again, judge};
 use crate::guard::bucket::{About, Bucket};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::rogue::{Finding, ScanReport};
 use gpukill_proto::snapshot::{DeviceId, ProcessKey};
 use gpukill_proto::units::Timestamp;
@@ -191,7 +192,7 @@ impl Scan {
         }
         let all = self.found.into_values();
         let mut findings: Vec<Finding> = all.filter(|finding| is_told(finding)).collect();
-        findings.sort_by_key(rank);
+        findings.sort_indirect_by_key(rank);
         let beyond = count(findings.len().saturating_sub(MOST_TOLD));
         findings.truncate(MOST_TOLD);
         ScanReport {

@@ -3,6 +3,7 @@
 use super::rules::{Allowed, AllowedBy, Rules};
 use super::signs::{Kind, kinds};
 use super::suspect::Suspect;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::rogue::{Family, Share, Sign, Threat, Verdict};
 use std::cmp::Reverse;
 
@@ -42,7 +43,7 @@ pub fn assess(suspect: &Suspect, rules: &Rules) -> Assessment {
     let score = weighed.iter().map(|it| it.score).max().unwrap_or_default();
     let told = weighed.into_iter().filter_map(|it| it.told(rules));
     let mut verdicts: Vec<Verdict> = told.collect();
-    verdicts.sort_by_key(|it| (Reverse(it.score), it.threat));
+    verdicts.sort_indirect_by_key(|it| (Reverse(it.score), it.threat));
     let mut signs: Vec<Sign> = seen.into_iter().map(|(_, sign)| sign).collect();
     sort(&mut signs);
     Assessment {
@@ -111,7 +112,7 @@ fn is(allowed: &Allowed, suspect: &Suspect) -> bool {
 }
 
 fn sort(signs: &mut [Sign]) {
-    signs.sort_by_key(|sign| (Reverse(sign.weight), sign.family));
+    signs.sort_indirect_by_key(|sign| (Reverse(sign.weight), sign.family));
 }
 
 /// What speaks for a threat, weighed.

@@ -4,6 +4,7 @@ use super::{
     GuardAction, GuardMode, GuardRecord, JudgedRun, OpenViolation, RuleCounts, RuleName,
     RulesDoubt, Subject, Told,
 };
+use crate::collect::SortIndirect as _;
 use crate::snapshot::GpuProcess;
 use crate::units::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -226,7 +227,7 @@ pub fn of_process<'a>(process: &GpuProcess, marked: &'a [Marked]) -> Vec<&'a Mar
             && run.instance == process.instance
     };
     let mut marks: Vec<&Marked> = marked.iter().filter(is_its).collect();
-    marks.sort_by(|one, other| {
+    marks.sort_indirect_by(|one, other| {
         let urgency = |mark: &Marked| {
             let is_there = mark.would_have_ended_at.is_none();
             (

@@ -1,5 +1,6 @@
 //! Where in a text something stands, as editors count it.
 
+use crate::collect::SortIndirect as _;
 use crate::text::visible;
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +58,7 @@ pub fn broken(errors: &[toml::de::Error], lines: &Lines<'_>) -> Vec<(usize, Stri
             }
         })
         .collect();
-    found.sort_by_key(|(offset, _)| *offset);
+    found.sort_indirect_by_key(|(offset, _)| *offset);
     found.dedup_by_key(|(offset, _)| lines.place(*offset).line);
     found
 }

@@ -8,6 +8,7 @@ use super::super::row::kind_of;
 use super::Failure;
 use gpukill_policy::select::{DeviceName, NoSuchDevice, devices, is_user, pattern};
 use gpukill_proto::audit::AuditFilter;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::Owner;
 use rusqlite::{Connection, Row};
@@ -297,7 +298,7 @@ fn wanted_devices(
     };
     // In the order in which people know them.
     let mut all: Vec<(i64, &StoredDevice)> = all.iter().map(|(id, it)| (*id, it)).collect();
-    all.sort_by_key(|(id, device)| (device.gpu_index, *id));
+    all.sort_indirect_by_key(|(id, device)| (device.gpu_index, *id));
     let names: Vec<DeviceName<'_>> = all
         .iter()
         .map(|(_, device)| DeviceName {

@@ -5,6 +5,7 @@
 
 use super::super::aside::name_of;
 use super::super::database::{AUDIT, SAMPLES};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::units::Timestamp;
 use std::fs::File;
 use std::io;
@@ -60,7 +61,7 @@ fn unfinished(directory: &Path) -> Vec<(PathBuf, String)> {
             Some((entry.path(), name.strip_prefix(NEW)?.to_owned()))
         })
         .collect();
-    found.sort();
+    found.sort_indirect();
     found
 }
 

@@ -5,6 +5,7 @@ use crate::backend::Node;
 use crate::holders::DeviceNumber;
 use crate::procfs::file::read_at_most;
 use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::snapshot::{DeviceId, Vendor};
 use gpukill_proto::text::visible;
 use std::collections::BTreeMap;
@@ -188,7 +189,7 @@ fn listed(directory: &Path) -> Vec<(String, u64)> {
         .filter(|(name, _)| is_card(name))
         .take(4_096)
         .collect();
-    all.sort();
+    all.sort_indirect();
     all
 }
 

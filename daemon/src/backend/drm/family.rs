@@ -9,6 +9,7 @@ use crate::backend::{Backend, DeviceReadings, Failure, Readings, Roots, SILENT};
 use crate::holders::{DeviceNumber, Holders, When};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent};
 use gpukill_proto::units::Timestamp;
@@ -191,7 +192,7 @@ impl Backend for Drm {
         let started = Instant::now();
         self.follow();
         let mut devices = self.ask();
-        devices.sort_by(|a, b| a.id.cmp(&b.id));
+        devices.sort_indirect_by(|a, b| a.id.cmp(&b.id));
         for (index, device) in (0..).zip(&mut devices) {
             device.index = index;
         }

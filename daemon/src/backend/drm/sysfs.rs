@@ -1,6 +1,7 @@
 //! One attribute of sysfs: a small file with one value in it.
 
 use crate::procfs::file::read_once;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::text::visible;
 use std::io;
@@ -112,7 +113,7 @@ pub(crate) fn entries(directory: &Path) -> Vec<(String, PathBuf)> {
         .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
         .take(4_096)
         .collect();
-    all.sort();
+    all.sort_indirect();
     all
 }
 

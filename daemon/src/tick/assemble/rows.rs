@@ -7,6 +7,7 @@ use crate::host::process::Identity;
 use crate::host::users::Users;
 use gpukill_policy::guard::bucket::held_since;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{DeviceId, GpuProcess, ProcessKey};
 use gpukill_proto::text::HAS_ENDED;
@@ -75,7 +76,7 @@ impl Memory {
                 self.row(&read.id, process, who, age, users, now)
             })
             .collect();
-        rows.sort_by_key(|row| (row.pid, row.instance));
+        rows.sort_indirect_by_key(|row| (row.pid, row.instance));
         rows
     }
 

@@ -5,6 +5,7 @@ use super::{Odd, path};
 use crate::guard::rules::{GpuSelector, Rules};
 use crate::select::{DeviceName, NoSuchDevice, devices, user_number};
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::{PolicyKind, Warning};
 use std::collections::BTreeSet;
 
@@ -136,7 +137,7 @@ pub fn warnings(rules: &Rules, here: &Here<'_>) -> Vec<Warning> {
         let at = if odd.says(&listed) { listed } else { at };
         absent(&mut odd, here, &at, gpus);
     }
-    odd.warnings.sort();
+    odd.warnings.sort_indirect();
     odd.warnings
 }
 

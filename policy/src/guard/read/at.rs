@@ -1,6 +1,7 @@
 //! One value where it stands, and what was found wrong so far.
 
 use super::field::{self, Keys};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::edit::Mistake;
 use gpukill_proto::settings::nearest;
 use gpukill_proto::settings::place::{Lines, Place};
@@ -55,7 +56,7 @@ impl<'a> Found<'a> {
         if self.mistakes.is_empty() {
             return Ok(self.places);
         }
-        self.mistakes.sort_by_key(|mistake| mistake.place);
+        self.mistakes.sort_indirect_by_key(|mistake| mistake.place);
         Err(self.mistakes)
     }
 }

@@ -3,6 +3,7 @@
 
 use super::super::bucket::Bucket;
 use super::super::losses::Losses;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::guard::{NotJudged, Subject};
 use gpukill_proto::snapshot::DeviceId;
 use std::cmp::Reverse;
@@ -61,7 +62,7 @@ impl Silences {
             for_ms: silence.for_ms,
         });
         let mut told: Vec<NotJudged> = told.collect();
-        told.sort_by_key(|it| Reverse(it.for_ms));
+        told.sort_indirect_by_key(|it| Reverse(it.for_ms));
         told
     }
 }

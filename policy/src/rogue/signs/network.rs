@@ -5,6 +5,7 @@ use super::{Seen, load};
 use crate::rogue::rules::Rules;
 use crate::rogue::suspect::{Sent, Suspect};
 use core::net::{IpAddr, SocketAddr};
+use gpukill_proto::collect::SortIndirect as _;
 
 /// Where miners' own controls listen by default: T-Rex serves HTTP on the first of these
 /// and telnet on the second.
@@ -34,7 +35,7 @@ pub(super) fn pool_port(suspect: &Suspect, rules: &Rules) -> Option<Seen> {
     let is_pools =
         |peer: &&SocketAddr| POOLS.contains(&peer.port()) || of_admin.contains(&peer.port());
     let mut to_pools: Vec<&SocketAddr> = peers.iter().filter(is_pools).collect();
-    to_pools.sort_by_key(|peer| !is_outside(peer.ip()));
+    to_pools.sort_indirect_by_key(|peer| !is_outside(peer.ip()));
     let peer = to_pools.first()?;
     // Inside, queues and workers of all kinds use some of these.
     let weight = if is_outside(peer.ip()) { 550 } else { 200 };

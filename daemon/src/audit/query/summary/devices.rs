@@ -5,6 +5,7 @@ use super::super::filter::Scope;
 use super::civil::{Split, each};
 use gpukill_policy::usage::{DeviceUsage, Gauge};
 use gpukill_proto::audit::{DeviceTime, Times};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::BTreeMap;
@@ -62,7 +63,7 @@ impl Devices {
     pub(super) fn finish(self, scope: &Scope<'_>) -> DeviceTimes {
         let told = self.devices.into_iter();
         let mut devices: Vec<DeviceTime> = told.map(|(id, sum)| sum.told(scope, id)).collect();
-        devices.sort_by_key(|it| it.index);
+        devices.sort_indirect_by_key(|it| it.index);
         DeviceTimes {
             devices,
             hours: self.hours.to_vec(),

@@ -4,6 +4,7 @@ use super::super::super::packed::{Unpacked, span};
 use super::super::Failure;
 use super::super::range::{Level, row_before};
 use gpukill_proto::audit::Gap;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::units::Timestamp;
 use rusqlite::Connection;
 use std::cmp::Reverse;
@@ -109,7 +110,7 @@ impl<'a> Gaps<'a> {
                 until: Timestamp(until),
             })
             .collect();
-        gaps.sort_by_key(|gap| gap.from);
+        gaps.sort_indirect_by_key(|gap| gap.from);
         gaps
     }
 }

@@ -8,6 +8,7 @@ use gpukill_policy::usage::RunUsage;
 use gpukill_policy::usage::label::{bounded, label};
 use gpukill_proto::audit::{OwnerTime, ProcessTime, Times, UsedBy, WeekTime};
 use gpukill_proto::collect::IntoMap as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{Owner, OwnerKind};
 use gpukill_proto::text::NO_PROCESS;
@@ -231,7 +232,7 @@ fn stretches(ids: impl Iterator<Item = i64>) -> Vec<(i64, i64)> {
 fn longest<K: Ord>(groups: BTreeMap<K, Group>) -> (Vec<(K, UsedBy)>, u32) {
     let mut sorted: Vec<(K, Group)> = groups.into_iter().collect();
     // Of two that used as much the first by name comes first.
-    sorted.sort_by_key(|(_, group)| std::cmp::Reverse(group.used.shared_ms()));
+    sorted.sort_indirect_by_key(|(_, group)| std::cmp::Reverse(group.used.shared_ms()));
     let more = sorted.len().saturating_sub(MOST_TOLD);
     let told = sorted.into_iter().take(MOST_TOLD);
     let told = told.map(|(key, group)| (key, group.told())).collect();

@@ -5,6 +5,7 @@
 
 use super::topology::GpuNode;
 use crate::backend::drm::{Listed, sysfs};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::units::{Bytes, Percent};
 use std::io;
@@ -35,7 +36,7 @@ pub(super) fn users(directory: &Path, nodes: &[GpuNode]) -> Result<Vec<Listed>, 
         .into_iter()
         .filter_map(|(name, directory)| user(number(&name)?, &directory, nodes))
         .collect();
-    users.sort_by_key(|user| user.pid);
+    users.sort_indirect_by_key(|user| user.pid);
     Ok(users)
 }
 

@@ -4,6 +4,7 @@
 use super::lines;
 use crate::backend::drm::card::{Card, Pci};
 use crate::backend::drm::sysfs;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Vitals;
 use gpukill_proto::units::{Bytes, Megahertz};
@@ -117,7 +118,7 @@ fn read(directory: &Path, card: &Card) -> Vec<GpuNode> {
         .filter_map(|(_, directory)| node(&directory))
         .filter(|node| is_of(node, card))
         .collect();
-    nodes.sort_by_key(|node| (node.part, node.render_minor, node.gpu_id));
+    nodes.sort_indirect_by_key(|node| (node.part, node.render_minor, node.gpu_id));
     nodes.truncate(NODES_MAX);
     nodes
 }

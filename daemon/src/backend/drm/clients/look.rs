@@ -15,6 +15,7 @@ use crate::holders::{DeviceNumber, Open};
 use crate::procfs::file::{failed, read_at_most};
 use gpukill_policy::memory::Sharing;
 use gpukill_proto::collect::IntoSet as _;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{ProcessKey, Use};
 use gpukill_proto::units::Bytes;
@@ -146,7 +147,7 @@ impl<'a> Look<'a> {
             places.iter().partition(|place| readers.contains(place));
         // Those that were never read come first, then those that wait longest.
         let age = |place: &&Place| self.before.seen.get(*place).map(|seen| seen.at);
-        readers.sort_by_key(age);
+        readers.sort_indirect_by_key(age);
         let mut budget = Budget::of_clients(&readers, self.person);
         // Those of whose turn it is not may be found by those that are read.
         let (now, later): (Vec<&Place>, Vec<&Place>) =
@@ -158,7 +159,7 @@ impl<'a> Look<'a> {
             self.keep_client(*place);
         }
         others.retain(|place| !self.is_believed(place));
-        others.sort_by_key(|place| self.before.seen.get(*place).map(|seen| seen.at));
+        others.sort_indirect_by_key(|place| self.before.seen.get(*place).map(|seen| seen.at));
         let mut budget = Budget::of_others(&others, self.person);
         for place in others {
             // What was read before this one may tell of it.

@@ -10,6 +10,7 @@ use super::clients_file;
 use super::look::Id;
 use crate::backend::drm::card::Card;
 use crate::procfs::stat::Stat;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::holders::FirstHolder;
 use gpukill_proto::snapshot::ProcessKey;
 use std::collections::{BTreeMap, BTreeSet};
@@ -233,7 +234,7 @@ impl Origins {
             .iter()
             .filter_map(|key| Some((*key, *self.holders.get(key)?)));
         let mut users: Vec<_> = known.filter(|(_, it)| !it.opens_for_others).collect();
-        users.sort_by_key(|(key, _)| (key.start_ticks, key.pid));
+        users.sort_indirect_by_key(|(key, _)| (key.start_ticks, key.pid));
         users
     }
 

@@ -3,6 +3,7 @@
 
 use super::super::card::Card;
 use super::super::sysfs;
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::ThrottleReasons;
 use gpukill_proto::units::Megahertz;
@@ -179,7 +180,7 @@ pub(super) fn throttle(gts: &[Gt]) -> Reading<ThrottleReasons> {
     if !told {
         return Reading::Unsupported;
     }
-    all.sort();
+    all.sort_indirect();
     all.dedup();
     Reading::Value(ThrottleReasons(all))
 }

@@ -2,6 +2,7 @@
 
 use super::super::hwmon::{self, Hwmon};
 use super::counter::{Counter, Gain};
+use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Vitals;
 use gpukill_proto::units::{Celsius, Milliwatts, Rpm};
@@ -75,7 +76,7 @@ impl Energy {
     ) -> Reading<Milliwatts> {
         let mut channels = hwmon.channels("energy");
         channels.retain(|(channel, label)| rank(*channel, label.as_deref()).is_some());
-        channels.sort_by_key(|(channel, label)| rank(*channel, label.as_deref()));
+        channels.sort_indirect_by_key(|(channel, label)| rank(*channel, label.as_deref()));
         let mut moved: Option<Gain> = None;
         let mut stands_still = false;
         let mut failure = Reading::Unsupported;
