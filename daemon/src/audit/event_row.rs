@@ -1,6 +1,6 @@
 //! An event as a row of the record.
 
-use super::database::{AUDIT, SAMPLES};
+use super::database::SCHEMA_VERSION;
 use super::{Event, cut};
 use crate::fingerprint::fingerprint;
 use gpukill_proto::snapshot::GpuEvent;
@@ -141,8 +141,8 @@ impl EventRow {
                 let content = json!({
                     "version": version,
                     "boot": boot,
-                    "samples_schema": SAMPLES.newest(),
-                    "audit_schema": AUDIT.newest(),
+                    "samples_schema": SCHEMA_VERSION,
+                    "audit_schema": SCHEMA_VERSION,
                 });
                 Self {
                     detail: Some((*version).to_owned()),
@@ -216,6 +216,7 @@ impl EventRow {
 
 #[cfg(test)]
 mod tests {
+    use super::super::database::AUDIT;
     use super::*;
     use gpukill_proto::snapshot::{DeviceId, EventKind, InstanceId};
 
@@ -267,10 +268,9 @@ mod tests {
         assert_eq!(told, expected);
         let row = EventRow::of(Timestamp(1), &started, "a");
         let content: serde_json::Value = serde_json::from_str(&row.content.unwrap()).unwrap();
-        let schemas = (SAMPLES.newest(), AUDIT.newest());
         assert_eq!(
             content,
-            json!({"version": "1.2.3", "boot": "a", "samples_schema": schemas.0, "audit_schema": schemas.1})
+            json!({"version": "1.2.3", "boot": "a", "samples_schema": 1, "audit_schema": 1})
         );
     }
 
