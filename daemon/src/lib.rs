@@ -82,6 +82,8 @@ mod evaluator;
 
 mod rules_file;
 
+mod state_file;
+
 mod guard;
 
 mod rogue;

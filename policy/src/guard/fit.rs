@@ -34,7 +34,6 @@ pub(crate) struct Fit {
     doubt: Option<RulesDoubt>,
     confirmed: Confirmed,
     /// The fingerprint of the rules on behaviour that `concerned` is about.
-    #[serde(default)]
     concerned_by: Option<u64>,
 }
 

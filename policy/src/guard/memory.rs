@@ -61,22 +61,18 @@ pub struct Memory {
     #[serde(with = "pairs")]
     pub(crate) ended: BTreeMap<JobKey, Ended>,
     /// Where somebody was ended a short while ago, and when.
-    #[serde(default, with = "pairs")]
+    #[serde(with = "pairs")]
     pub(crate) cooling: BTreeMap<DeviceId, Timestamp>,
     /// How many were ended of late.
-    #[serde(default)]
     pub(crate) breaker: Breaker,
     /// Whether rules on behaviour concern too many people.
-    #[serde(default)]
     pub(crate) fit: Fit,
     /// Until when nothing of somebody is ended for a violation.
-    #[serde(default)]
     pub(crate) snoozes: Snoozes,
     /// Which devices have told who uses them.
-    #[serde(default)]
     pub(crate) sight: Sight,
     /// Processes that are part of another job by now than they were at first.
-    #[serde(default, with = "pairs")]
+    #[serde(with = "pairs")]
     pub(crate) moved: BTreeMap<Process, JobKey>,
     #[serde(skip)]
     pub(crate) cache: Cache,
@@ -101,7 +97,7 @@ pub(crate) struct JobMemory {
     /// It does nothing, and nobody is connected to it.
     pub(crate) alone: Streak,
     /// What it holds of each device, and since when.
-    #[serde(default, with = "pairs")]
+    #[serde(with = "pairs")]
     pub(crate) claims: BTreeMap<DeviceId, Claim>,
 }
 
@@ -114,7 +110,7 @@ pub(crate) struct ConductMemory {
     #[serde(with = "pairs::shared")]
     pub(crate) runaway: BTreeMap<Arc<JudgedRun>, Peak>,
     /// A job takes little processor time.
-    #[serde(default, with = "pairs::shared")]
+    #[serde(with = "pairs::shared")]
     pub(crate) cpu: BTreeMap<Arc<JobKey>, Streak>,
     #[serde(with = "pairs::shared")]
     pub(crate) growth: BTreeMap<Arc<JudgedRun>, Window<Held>>,

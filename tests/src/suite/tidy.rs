@@ -92,6 +92,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "rules_file",
         &["audit", "catalogue", "config", "evaluator", "fingerprint"],
     ),
+    ("state_file", &["rules_file"]),
     (
         "rogue",
         &["audit", "catalogue", "guard", "host", "rules_file"],
@@ -106,6 +107,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "enforce",
             "gather",
             "rules_file",
+            "state_file",
             "terminals",
         ],
     ),
