@@ -38,8 +38,6 @@ mod heap;
 
 mod civil;
 
-mod fingerprint;
-
 mod quiesce;
 
 mod procfs;

@@ -5,6 +5,7 @@
 use super::memory::sight::Sight;
 use super::memory::{JobKey, pairs};
 use super::whose::PersonKey;
+use crate::digest::Digest;
 use gpukill_proto::guard::RuleName;
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
@@ -20,9 +21,9 @@ pub type Process = (u32, u64);
 pub(crate) struct Ended {
     pub(crate) at: Timestamp,
     /// For which rule, and what that said.
-    pub(crate) rule: Option<(RuleName, u64)>,
+    pub(crate) rule: Option<(RuleName, Digest)>,
     /// By which rules as a whole.
-    pub(crate) book: u64,
+    pub(crate) rule_set: Digest,
     /// How far that has come.
     pub(crate) progress: Progress,
     /// So often it was chosen before, and no signal was sent.

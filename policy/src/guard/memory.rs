@@ -22,6 +22,7 @@ use super::judge::{Names, Places, Rulebook, Selected, is_called, names};
 use super::limits::milliseconds;
 use super::simulated::SimulatedEnd;
 use super::snoozes::Snoozes;
+use crate::digest::Digest;
 use claim::Claim;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{JudgedRun, OpenViolation, RuleName, Subject};
@@ -104,7 +105,8 @@ pub(crate) struct JobMemory {
 /// What one rule looks at.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConductMemory {
-    pub(crate) print: u64,
+    /// Of the rule.
+    pub(crate) digest: Digest,
     #[serde(with = "pairs::shared")]
     pub(crate) waste: BTreeMap<Arc<JobKey>, Window<Waste>>,
     #[serde(with = "pairs::shared")]
@@ -136,7 +138,8 @@ pub(crate) struct Peak {
 /// The clocks of one rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Clocks {
-    pub(crate) print: u64,
+    /// Of the rule.
+    pub(crate) digest: Digest,
     #[serde(with = "pairs")]
     pub(crate) of: BTreeMap<Subject, Clock>,
 }
@@ -145,7 +148,7 @@ pub(crate) struct Clocks {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cache {
     /// By which rules.
-    print: Option<u64>,
+    rule_set: Option<Digest>,
     names: Names,
     places: Arc<Places>,
     processes: BTreeMap<Process, Known>,
@@ -244,7 +247,7 @@ impl Memory {
         // What comes of a rule may be said otherwise: what was measured for it is known still.
         self.conduct.retain(|rule, memory| {
             let policy = book.find(&rule.source);
-            policy.is_some_and(|policy| book.print_of_measured(policy) == memory.print)
+            policy.is_some_and(|policy| book.measured_digest(policy) == memory.digest)
         });
         follows
     }
@@ -265,9 +268,9 @@ impl Memory {
 
     /// Which devices the policies are about.
     pub(crate) fn places(&mut self, book: &Rulebook, bucket: &Bucket) -> Arc<Places> {
-        if self.cache.print != Some(book.print()) {
+        if self.cache.rule_set != Some(book.digest()) {
             self.cache = Cache {
-                print: Some(book.print()),
+                rule_set: Some(book.digest()),
                 ..Cache::default()
             };
         } else if is_called(bucket, &self.cache.names) {
@@ -353,9 +356,9 @@ pub(crate) fn keep<'k, K: Ord + 'k, V>(
 }
 
 /// Whether the rules still say what they said when something was remembered.
-pub(crate) fn is_current(book: &Rulebook, rule: &RuleName, print: u64) -> bool {
+pub(crate) fn is_current(book: &Rulebook, rule: &RuleName, digest: Digest) -> bool {
     book.find(&rule.source)
-        .is_some_and(|policy| book.print_of(policy) == print)
+        .is_some_and(|policy| book.policy_digest(policy) == digest)
 }
 
 /// So many milliseconds that nobody looked are counted as if somebody had: samples are

@@ -64,8 +64,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("state", &["audit"]),
     ("host", &["procfs"]),
     ("civil", &[]),
-    ("fingerprint", &[]),
-    ("audit", &["catalogue", "civil", "fingerprint"]),
+    ("audit", &["catalogue", "civil"]),
     ("sensor", &["backend"]),
     ("backend", &["holders", "procfs", "quiesce", "sensor"]),
     ("tick", &["audit", "backend", "faults", "holders", "host"]),
@@ -88,10 +87,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("terminals", &[]),
     ("evaluator", &["audit", "sensor"]),
-    (
-        "rules_file",
-        &["audit", "catalogue", "config", "evaluator", "fingerprint"],
-    ),
+    ("rules_file", &["audit", "catalogue", "config", "evaluator"]),
     ("state_file", &["rules_file"]),
     (
         "rogue",
