@@ -38,8 +38,6 @@ mod heap;
 
 mod civil;
 
-mod fingerprint;
-
 mod quiesce;
 
 mod procfs;
@@ -81,6 +79,8 @@ mod terminals;
 mod evaluator;
 
 mod rules_file;
+
+mod state_file;
 
 mod guard;
 

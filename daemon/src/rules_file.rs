@@ -14,8 +14,8 @@ mod told;
 use crate::audit::{Act, ActKind, Event, Store};
 use crate::catalogue::tell;
 use crate::evaluator::{Failed, Request, evaluate};
-use crate::fingerprint::fingerprint;
 use file::Kept;
+use gpukill_policy::digest::digest_text;
 use gpukill_policy::guard::diff::unified;
 use gpukill_proto::guard::{EditReport, RulesRevision, RulesText};
 use gpukill_proto::refusal::Refusal;
@@ -321,7 +321,7 @@ fn refused(mistakes: &[Wrong]) -> Refusal {
 
 /// Names this text.
 pub(crate) fn revision(text: &str) -> RulesRevision {
-    RulesRevision(fingerprint(text))
+    RulesRevision(digest_text(text).to_string())
 }
 
 /// Has a child read a text, so that one that is broken or takes much memory costs the

@@ -17,6 +17,7 @@
 //! - [`turns`]: who is next, where many wait?
 //! - [`usage`]: how long each process used each device, in sums that add up.
 //! - [`health`], [`xid`]: what is wrong with a device by its own account.
+//! - [`digest`]: what identifies texts and rules.
 //! - `document`: texts of rules that people write, changed without a word of theirs lost.
 //! - [`alert`]: which device is hotter or fuller than the admin's thresholds?
 #![forbid(unsafe_code)]
@@ -54,6 +55,8 @@ pub mod health;
 pub mod xid;
 
 pub mod alert;
+
+pub mod digest;
 
 mod document;
 

@@ -176,10 +176,8 @@ pub struct Evidence {
     /// Of how many of these something is not known that would add to the number.
     pub unknown: u32,
     /// What it is taken for, where that is what breaks the rule.
-    #[serde(default)]
     pub threat: Option<Threat>,
     /// It is a service, and only warned about: the rule does not end services.
-    #[serde(default)]
     pub is_spared_service: bool,
 }
 
@@ -204,7 +202,6 @@ pub struct Told {
     /// Its job, as `list` shows it.
     pub job: Option<String>,
     /// Where it runs, and how others use it.
-    #[serde(default)]
     pub context: ProcessContext,
 }
 

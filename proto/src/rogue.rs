@@ -325,7 +325,6 @@ pub struct Finding {
     /// The kernel's name for it.
     pub name: Option<String>,
     /// The path of its executable, controls made visible.
-    #[serde(default)]
     pub executable: Option<String>,
     /// The devices that it used, by their index then.
     pub gpus: Vec<u32>,

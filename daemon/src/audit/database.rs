@@ -1,4 +1,4 @@
-//! Opens a database file: ours and no other, brought to this version's schema.
+//! Opens a database file: ours and of this schema, no other.
 
 use super::aside;
 use super::trouble::Unusable;
@@ -21,17 +21,12 @@ pub(super) struct Kind {
     synchronous: &'static str,
     /// How long it is looked over when it is opened.
     look: Duration,
-    /// Each brings the schema one version further. They never change once
-    /// released; new ones are added at the end.
-    pub(super) migrations: &'static [&'static str],
+    /// The statements that make its tables, indexes and triggers.
+    pub(super) schema: &'static str,
 }
 
-impl Kind {
-    /// The version of the schema after all migrations.
-    pub(super) fn newest(&self) -> i64 {
-        i64::try_from(self.migrations.len()).unwrap_or(i64::MAX)
-    }
-}
+/// The version of both schemas, kept as SQLite's user version.
+pub(super) const SCHEMA_VERSION: i64 = 1;
 
 /// Samples: many, and the last few may be lost.
 pub(super) const SAMPLES: Kind = Kind {
@@ -40,13 +35,7 @@ pub(super) const SAMPLES: Kind = Kind {
     page_bytes: 16 << 10,
     synchronous: "NORMAL",
     look: Duration::from_millis(100),
-    migrations: &[
-        include_str!("samples.1.sql"),
-        include_str!("samples.2.sql"),
-        include_str!("samples.3.sql"),
-        include_str!("samples.4.sql"),
-        include_str!("samples.5.sql"),
-    ],
+    schema: include_str!("samples.sql"),
 };
 
 /// The record of what was done: little, and none may be lost.
@@ -56,13 +45,7 @@ pub(super) const AUDIT: Kind = Kind {
     page_bytes: 4 << 10,
     synchronous: "FULL",
     look: Duration::from_secs(1),
-    migrations: &[
-        include_str!("audit.1.sql"),
-        include_str!("audit.2.sql"),
-        include_str!("audit.3.sql"),
-        include_str!("audit.4.sql"),
-        include_str!("audit.5.sql"),
-    ],
+    schema: include_str!("audit.sql"),
 };
 
 /// An open database, and the file it is in.
@@ -144,7 +127,7 @@ pub(super) const WAL_LIMIT: u32 = 4 << 20;
 /// longer for the store.
 pub(super) const LONG_LOOK: Duration = Duration::from_millis(1_500);
 
-/// Opens for writing, and creates or migrates what is missing.
+/// Opens for writing, and creates the file and its schema where they are missing.
 ///
 /// # Errors
 /// Why the file cannot be used.
@@ -175,12 +158,12 @@ pub(super) fn open_after(
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&path, flags);
     let mut connection = connection.map_err(|error| by_sqlite(&error))?;
-    let version = version(&path, &connection, kind)?;
+    let is_new = is_new(&path, &connection, kind)?;
     let found = look_over(&mut connection, look).map_err(|error| by_sqlite(&error))?;
     if let Some(found) = found {
         return Err(Unusable::broken(&path, &found));
     }
-    prepare(&mut connection, kind, version).map_err(|error| by_sqlite(&error))?;
+    prepare(&mut connection, kind, is_new).map_err(|error| by_sqlite(&error))?;
     Ok(Opened::new(connection, path))
 }
 
@@ -229,8 +212,7 @@ pub(super) fn open_for_reading(directory: &Path, kind: &Kind) -> Result<Opened, 
         why: error.to_string(),
         ..Unusable::by_sqlite(&path, &error)
     })?;
-    let version = version(&path, &connection, kind)?;
-    if version < kind.newest() {
+    if is_new(&path, &connection, kind)? {
         return Err(Unusable::other(&path, "is not ready yet"));
     }
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -247,9 +229,11 @@ const CACHE_KIB: i32 = 512;
 /// together are some fewer.
 const STATEMENTS: usize = 64;
 
-/// The version of a file's schema, which this one can use or migrate; 0 of a
-/// file that is empty.
-fn version(path: &Path, connection: &Connection, kind: &Kind) -> Result<i64, Unusable> {
+/// Whether a file is empty.
+///
+/// # Errors
+/// The file is not ours, or has another schema: nothing is written to it then.
+fn is_new(path: &Path, connection: &Connection, kind: &Kind) -> Result<bool, Unusable> {
     let read = || -> rusqlite::Result<(i64, i64, i64)> {
         connection.busy_timeout(LOCK_PATIENCE)?;
         let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get(0));
@@ -260,38 +244,37 @@ fn version(path: &Path, connection: &Connection, kind: &Kind) -> Result<i64, Unu
     let (tables, application, version) =
         read().map_err(|error| Unusable::by_sqlite(path, &error))?;
     if tables == 0 {
-        return Ok(0);
+        return Ok(true);
     }
     if application != i64::from(kind.application) {
         let what = "is not a file of gpukill: move it away";
         return Err(Unusable::other(path, what));
     }
-    let known = kind.newest();
-    if version > known {
-        return Err(Unusable::other(path, newer(path, kind, version)));
+    if version != SCHEMA_VERSION {
+        let what = another_version(path, kind, version);
+        return Err(Unusable::other(path, what));
     }
-    Ok(version)
+    Ok(false)
 }
 
-/// Of a file that a newer gpukilld wrote, as after a downgrade: what that means, and
-/// what to do. Nothing is moved over a file that was moved away before: `mkdir` fails
-/// then.
-fn newer(path: &Path, kind: &Kind, version: i64) -> String {
-    let (file, known) = (kind.file, kind.newest());
+/// Says what a file with another schema means, as after a downgrade, and what to do. The
+/// command does not overwrite a file that was moved away before: `mkdir` fails then.
+fn another_version(path: &Path, kind: &Kind, version: i64) -> String {
+    let file = kind.file;
     let directory = path.parent().and_then(Path::to_str).and_then(shell_word);
     let away = directory.map_or_else(
         || "move it away".to_owned(),
-        |at| format!("mkdir {at}/newer-{file} && mv {at}/{file}* {at}/newer-{file}/"),
+        |at| format!("mkdir {at}/other-{file} && mv {at}/{file}* {at}/other-{file}/"),
     );
     format!(
-        "was written by a newer gpukilld (schema {version}, this one knows {known}) and is left \
-         as it is, so nothing is lost: install the newer gpukill again, or go on without what is \
-         in it: {away}"
+        "was written by another version of gpukilld (schema {version}, this one knows \
+         {SCHEMA_VERSION}) and is left as it is, so nothing is lost: install that version again, \
+         or go on without what is in it: {away}"
     )
 }
 
-fn prepare(connection: &mut Connection, kind: &Kind, version: i64) -> rusqlite::Result<()> {
-    if version == 0 {
+fn prepare(connection: &mut Connection, kind: &Kind, is_new: bool) -> rusqlite::Result<()> {
+    if is_new {
         // Must come before the first table, and before WAL.
         connection.pragma_update(None, "page_size", kind.page_bytes)?;
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
@@ -302,14 +285,12 @@ fn prepare(connection: &mut Connection, kind: &Kind, version: i64) -> rusqlite::
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", kind.synchronous)?;
     connection.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
-    let done = usize::try_from(version).unwrap_or(0);
-    for (position, migration) in kind.migrations.iter().enumerate().skip(done) {
-        let step = connection.transaction()?;
-        step.execute_batch(migration)?;
-        step.pragma_update(None, "application_id", kind.application)?;
-        let version = i64::try_from(position + 1).unwrap_or(i64::MAX);
-        step.pragma_update(None, "user_version", version)?;
-        step.commit()?;
+    if is_new {
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(kind.schema)?;
+        transaction.pragma_update(None, "application_id", kind.application)?;
+        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        transaction.commit()?;
     }
     Ok(())
 }
@@ -320,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_file_has_the_newest_schema_and_opens_again() {
+    fn a_new_file_gets_the_schema_and_opens_again() {
         let directory = tempfile::tempdir().unwrap();
         for kind in [&SAMPLES, &AUDIT] {
             for _ in 0..2 {
@@ -328,7 +309,7 @@ mod tests {
                 let version: i64 = connection
                     .pragma_query_value(None, "user_version", |row| row.get(0))
                     .unwrap();
-                assert_eq!(usize::try_from(version), Ok(kind.migrations.len()));
+                assert_eq!(version, SCHEMA_VERSION);
                 let mode: String = connection
                     .pragma_query_value(None, "journal_mode", |row| row.get(0))
                     .unwrap();
@@ -338,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_newer_and_broken_files_are_refused_and_left_as_they_are() {
+    fn foreign_and_broken_files_and_other_schemas_are_refused_and_left_as_they_are() {
         use Trouble::{Broken, Other};
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(SAMPLES.file);
@@ -358,17 +339,20 @@ mod tests {
 
         std::fs::remove_file(&path).unwrap();
         drop(open(directory.path(), &SAMPLES).unwrap());
-        Connection::open(&path)
-            .unwrap()
-            .pragma_update(None, "user_version", 99)
-            .unwrap();
         let at = directory.path().display();
-        let newer = format!(
-            "was written by a newer gpukilld (schema 99, this one knows 5) and is left as it is, \
-             so nothing is lost: install the newer gpukill again, or go on without what is in it: \
-             mkdir {at}/newer-samples.db && mv {at}/samples.db* {at}/newer-samples.db/"
-        );
-        refused(Other, &newer);
+        for version in [0, 2, 5, 99] {
+            Connection::open(&path)
+                .unwrap()
+                .pragma_update(None, "user_version", version)
+                .unwrap();
+            let other = format!(
+                "was written by another version of gpukilld (schema {version}, this one knows 1) \
+                 and is left as it is, so nothing is lost: install that version again, or go on \
+                 without what is in it: \
+                 mkdir {at}/other-samples.db && mv {at}/samples.db* {at}/other-samples.db/"
+            );
+            refused(Other, &other);
+        }
 
         std::fs::write(&path, vec![b'x'; 4096]).unwrap();
         refused(Broken, "file is not a database");

@@ -55,7 +55,7 @@ pub(super) fn since(
     while let Some(row) = rows.next()? {
         deadline.check()?;
         let text: String = row.get(0)?;
-        // One that a newer gpukilld wrote in another form tells nothing here.
+        // One that cannot be read is left out.
         findings.extend(serde_json::from_str::<Finding>(&text));
     }
     Ok(findings)

@@ -4,9 +4,10 @@
 //! The first byte is the version of the form. What follows is postcard: numbers
 //! take as many bytes as they need. Names of devices and processes are numbers of
 //! rows, each written as the distance from the one before; times and memory are
-//! written as what they lack of the most they can be, which is mostly nothing. How much
-//! processor time each process took stands at the end, where it is known. What
-//! is read is read by hand, in `read`: of most questions that takes most of the time.
+//! written as what they lack of the most they can be, which is mostly nothing. After the
+//! runs stand the runs that had left their devices at the end, and how much processor time
+//! each run took, where that is known of any. The blob is read by hand, in `read`: for
+//! most questions that takes most of the time.
 
 mod read;
 
@@ -18,15 +19,8 @@ use gpukill_policy::usage::{Gauge, RunUsage, Usage};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// The first form: what was used, and no more.
-const USED: u8 = 1;
-
-/// The second: after that, the runs that had left their devices at the end. Samples
-/// have it.
-const USED_AND_LEFT: u8 = 2;
-
-/// Added to either: at its end, how much processor time each run took.
-const WITH_PROCESSOR_TIME: u8 = 4;
+/// The version of the form.
+const VERSION: u8 = 1;
 
 /// The names are numbers of rows.
 pub(super) type Stored = Usage<i64, i64>;
@@ -94,29 +88,13 @@ enum Amount {
 
 /// As a sample is stored, at whose end these runs had left.
 pub(super) fn pack_sample(usage: &Stored, left: &BTreeSet<i64>) -> Vec<u8> {
-    let mut before = 0;
-    let left: Vec<u64> = left.iter().map(|id| step(*id, &mut before)).collect();
-    let (mut blob, codes) = packed(usage).after(usage);
-    blob[0] = USED_AND_LEFT;
-    append(&left, &mut blob);
-    with_processor_time(blob, &codes)
-}
-
-/// With half a byte of each run at the end, the first of two in the lower half; without
-/// where nothing is known of any.
-fn with_processor_time(mut blob: Vec<u8>, codes: &[u8]) -> Vec<u8> {
-    if codes.iter().any(|code| *code != 0) {
-        blob[0] |= WITH_PROCESSOR_TIME;
-        let pairs = codes.chunks(2);
-        blob.extend(pairs.map(|pair| pair[0] | pair.get(1).map_or(0, |second| second << 4)));
-    }
-    blob
+    packed(usage).whole(usage, left)
 }
 
 /// As a stretch is stored.
 #[cfg(test)]
 pub(super) fn pack(usage: &Stored) -> Vec<u8> {
-    packed(usage).whole(usage)
+    pack_sample(usage, &BTreeSet::new())
 }
 
 fn packed(usage: &Stored) -> PackedRuns {
@@ -166,14 +144,9 @@ impl PackedRuns {
         append(&run, &mut self.bytes);
     }
 
-    /// The blob of the stretch, whose times and devices are these.
-    pub(super) fn whole(self, usage: &Stored) -> Vec<u8> {
-        let (blob, codes) = self.after(usage);
-        with_processor_time(blob, &codes)
-    }
-
-    /// The same without processor times, and these.
-    fn after(self, usage: &Stored) -> (Vec<u8>, Vec<u8>) {
+    /// The blob of the stretch, whose times and devices are these; `left` are the runs that
+    /// had left at its end.
+    pub(super) fn whole(self, usage: &Stored, left: &BTreeSet<i64>) -> Vec<u8> {
         let mut before = 0;
         let devices = usage.devices.iter().map(|(id, device)| {
             let ms = device.seen_ms();
@@ -195,11 +168,21 @@ impl PackedRuns {
             seen_ms: usage.seen_ms,
             devices: devices.collect(),
         };
-        let mut blob = vec![USED];
+        let mut before = 0;
+        let left: Vec<u64> = left.iter().map(|id| step(*id, &mut before)).collect();
+        let mut blob = vec![VERSION];
         append(&head, &mut blob);
         append(&self.count, &mut blob);
         blob.extend(self.bytes);
-        (blob, self.codes)
+        append(&left, &mut blob);
+        let has_processor_time = self.codes.iter().any(|code| *code != 0);
+        append(&has_processor_time, &mut blob);
+        if has_processor_time {
+            // Half a byte of each run, the first of two in the lower half.
+            let pairs = self.codes.chunks(2);
+            blob.extend(pairs.map(|pair| pair[0] | pair.get(1).map_or(0, |second| second << 4)));
+        }
+        blob
     }
 }
 

@@ -17,8 +17,8 @@ struct Files {
     audit: Option<Opened>,
 }
 
-/// The longest that the first question waits for the writer, which creates or migrates
-/// the files. After that the question is answered with what is wrong with them.
+/// The longest that the first question waits for the writer, which creates the
+/// files. After that the question is answered with what is wrong with them.
 const FIRST_OPENING: Duration = Duration::from_secs(2);
 
 /// Answers until an inquiry closes it, or until nobody can ask any more. Waits first

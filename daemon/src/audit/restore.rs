@@ -30,8 +30,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use unpack::{Extent, Manifest, Source as _, Unreadable, read};
 
-/// A backup that was unpacked, checked and brought to this version's schema, with what
-/// the record of the store has beyond it. Nothing of the store is changed by it.
+/// A backup that was unpacked and checked, with what the record of the store has beyond
+/// it. Nothing of the store is changed by it.
 pub(crate) struct Prepared {
     directory: PathBuf,
     there: LeftOver,
@@ -136,7 +136,7 @@ impl Prepared {
         })
     }
 
-    /// A file of the backup, for writing; it is migrated.
+    /// A file of the backup, for writing.
     fn opened(&self, kind: &Kind) -> Result<Opened, String> {
         // It was checked as a whole.
         open_after(Duration::ZERO, &self.there.0, kind).map_err(|unusable| unusable.why)

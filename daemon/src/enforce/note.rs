@@ -96,9 +96,9 @@ impl Note {
     }
 }
 
-/// Names the boot that all others were seen in.
+/// Names the version of the form, and the boot in which the processes were stopped.
 fn heading(boot: &str) -> String {
-    format!("stopped by gpukilld in boot {boot}\n")
+    format!("stopped by gpukilld, version 1, boot {boot}\n")
 }
 
 /// Whom a file of this boot names; nobody where it is of another one.

@@ -3,7 +3,7 @@
 
 use super::bucket::{Facts, Seen};
 use super::today::Today;
-use crate::rules_file::file;
+use crate::state_file;
 use gpukill_policy::guard::Memory;
 use gpukill_proto::guard::JudgedRun;
 use gpukill_proto::snapshot::DeviceId;
@@ -24,6 +24,7 @@ pub(super) struct Remembered {
 }
 
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Written {
     version: u32,
     boot: String,
@@ -31,34 +32,22 @@ struct Written {
     rules: String,
     memory: Memory,
     first: Vec<(JudgedRun, Timestamp)>,
-    #[serde(default)]
     devices: BTreeMap<DeviceId, Facts>,
-    #[serde(default)]
     today: Today,
 }
 
-/// The only form so far.
-const VERSION: u32 = 1;
-
-/// Reads it: what is remembered, and the rules that were in force last. One that is
-/// broken or of another form is as good as none.
+/// Reads it: what is remembered, and the rules that were in force last. A file that is
+/// broken or of another version counts as none.
 pub(super) fn load(directory: &Path, boot: &str) -> (Remembered, Option<String>) {
     let path = path(directory);
-    let text = match file::read_at_most(&path, MOST) {
-        Ok(Some(text)) => text,
+    let written: Written = match state_file::read(&path, MOST) {
+        Ok(Some(written)) => written,
         Ok(None) => return (Remembered::default(), None),
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "what the guard remembers cannot be read");
+        Err(why) => {
+            tracing::warn!(path = %path.display(), why, "what the guard remembers cannot be used: it starts empty");
             return (Remembered::default(), None);
         }
     };
-    let Ok(written) = serde_json::from_str::<Written>(&text) else {
-        tracing::warn!(path = %path.display(), "what the guard remembers is in another form: it begins anew");
-        return (Remembered::default(), None);
-    };
-    if written.version != VERSION {
-        return (Remembered::default(), None);
-    }
     let rules = Some(written.rules).filter(|rules| !rules.is_empty());
     if written.boot != boot {
         let remembered = Remembered {
@@ -89,7 +78,7 @@ pub(super) fn save(
     remembered: &Remembered,
 ) -> std::io::Result<()> {
     let written = Written {
-        version: VERSION,
+        version: state_file::VERSION,
         boot: boot.to_owned(),
         rules: rules.to_owned(),
         memory: remembered.memory.clone(),
@@ -102,8 +91,7 @@ pub(super) fn save(
         devices: remembered.seen.devices.clone(),
         today: remembered.today.clone(),
     };
-    let text = serde_json::to_string(&written)?;
-    file::replace_private(&path(directory), &text)
+    state_file::write(&path(directory), &written)
 }
 
 /// Ten thousand processes of which each breaks several rules.

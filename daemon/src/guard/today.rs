@@ -12,10 +12,8 @@ pub(crate) struct Today {
     /// In days since 1970, by the clocks on the wall.
     day: i64,
     /// What was done.
-    #[serde(default)]
     done: Tally,
     /// What a dry run would have done.
-    #[serde(default)]
     rehearsed: Tally,
 }
 

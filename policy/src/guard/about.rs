@@ -115,8 +115,7 @@ impl About {
     }
 
     /// What is known of where it runs.
-    #[must_use]
-    pub fn placed(mut self, place: &Place) -> Self {
+    fn placed(mut self, place: &Place) -> Self {
         let container = place.container.last_known();
         self.is_contained = container.map(Option::is_some);
         self.image = container.and_then(|container| match container {
@@ -248,13 +247,6 @@ impl About {
         let is_of_a_user = self.owner.as_ref().is_some_and(|owner| owner.uid.is_some());
         let unit = self.unit.as_ref();
         is_of_a_user && unit.is_some_and(|unit| unit.as_deref().is_none_or(is_user_manager))
-    }
-
-    /// Whether it is in a container, where files lie as its image says. What was stored
-    /// before that was tells it by the image.
-    pub(crate) fn is_in_a_container(&self) -> Option<bool> {
-        let by_image = || self.image.as_ref().map(Option::is_some);
-        self.is_contained.or_else(by_image)
     }
 
     /// The Kubernetes pod that it is in, where that is no user's word.

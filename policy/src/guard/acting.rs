@@ -90,11 +90,11 @@ impl Memory {
         let is_it = |ended: &&Ended| {
             ended.progress == Progress::Chosen
                 && ended.at == ending.at
-                && ended.book == book.print()
+                && ended.rule_set == book.digest()
         };
         let ended = ended.filter(is_it);
         let by = ended.and_then(|ended| ended.rule.as_ref());
-        acts && by.is_some_and(|(rule, print)| is_current(book, rule, *print))
+        acts && by.is_some_and(|(rule, digest)| is_current(book, rule, *digest))
     }
 
     /// Signals are about to be sent: whatever happens from here on, a process that had them

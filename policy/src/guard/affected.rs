@@ -92,7 +92,7 @@ pub fn comes(of: &OpenViolation, rules: &Rulebook, now: Timestamp) -> Comes {
 pub fn under(of: &OpenViolation, judged_by: &Rulebook, rules: &Rulebook) -> Option<OpenViolation> {
     let (policy, course) = course(of, rules)?;
     let before = judged_by.find(&of.rule.source);
-    if before.is_some_and(|before| judged_by.print_of(before) == rules.print_of(policy)) {
+    if before.is_some_and(|before| judged_by.policy_digest(before) == rules.policy_digest(policy)) {
         return Some(of.clone());
     }
     let own = own_course(of, rules, (policy, &course));

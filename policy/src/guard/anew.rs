@@ -10,9 +10,10 @@ use gpukill_proto::guard::OpenViolation;
 pub fn begin_anew(open: &[OpenViolation], before: &Rulebook, after: &Rulebook) -> usize {
     let begins_anew = |open: &&OpenViolation| {
         let was = before.find(&open.rule.source);
-        let was = was.map(|policy| before.print_of(policy));
+        let was = was.map(|policy| before.policy_digest(policy));
         after.find(&open.rule.source).is_some_and(|policy| {
-            was != Some(after.print_of(policy)) && after.course(policy, open.rule.kind).is_some()
+            was != Some(after.policy_digest(policy))
+                && after.course(policy, open.rule.kind).is_some()
         })
     };
     open.iter().filter(begins_anew).count()

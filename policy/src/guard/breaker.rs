@@ -22,7 +22,6 @@ pub(crate) struct Breaker {
     rehearsed: Ends,
     tripped_at: Option<Timestamp>,
     /// It was a dry run that stopped.
-    #[serde(default)]
     is_trip_simulated: bool,
 }
 

@@ -35,7 +35,6 @@ pub(crate) struct Clock {
     /// For how long it has been known not to hold.
     settled_ms: u64,
     /// Since when.
-    #[serde(default)]
     not_broken_since: Option<Timestamp>,
     pub(crate) opened: Option<Opened>,
 }
@@ -46,11 +45,10 @@ pub(crate) struct Opened {
     pub(crate) mode: GuardMode,
     pub(crate) action: GuardAction,
     violated_at: Timestamp,
-    #[serde(default)]
     pub(crate) warned: Warned,
     ended_at: Option<Timestamp>,
     /// In a dry run: the jobs that would have been ended, and are there still.
-    #[serde(default, with = "pairs")]
+    #[serde(with = "pairs")]
     pub(crate) simulated: BTreeMap<JobPart, SimulatedEnd>,
     /// That nobody could be ended for it was said.
     was_spared: bool,

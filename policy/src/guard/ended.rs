@@ -5,6 +5,7 @@
 use super::memory::sight::Sight;
 use super::memory::{JobKey, pairs};
 use super::whose::PersonKey;
+use crate::digest::Digest;
 use gpukill_proto::guard::RuleName;
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::Timestamp;
@@ -20,33 +21,25 @@ pub type Process = (u32, u64);
 pub(crate) struct Ended {
     pub(crate) at: Timestamp,
     /// For which rule, and what that said.
-    #[serde(default)]
-    pub(crate) rule: Option<(RuleName, u64)>,
+    pub(crate) rule: Option<(RuleName, Digest)>,
     /// By which rules as a whole.
-    #[serde(default)]
-    pub(crate) book: u64,
+    pub(crate) rule_set: Digest,
     /// How far that has come.
-    #[serde(default)]
     pub(crate) progress: Progress,
     /// So often it was chosen before, and no signal was sent.
-    #[serde(default)]
     pub(crate) tries: u32,
     /// Those of its processes that are there still.
     pub(crate) processes: BTreeSet<Process>,
     /// Whose it is.
-    #[serde(default)]
     pub(crate) person: Option<PersonKey>,
     /// In a container that several users share: whose processes alone were ended.
-    #[serde(default)]
     pub(crate) user: Option<Part>,
     /// Those that joined it while any of these was there, and are there still.
-    #[serde(default)]
     pub(crate) joined: BTreeSet<Process>,
     /// Its processes that had signals before and are there still.
-    #[serde(default, with = "pairs")]
+    #[serde(with = "pairs")]
     pub(crate) survivors: BTreeMap<Process, Survivor>,
     /// What they used when it was ended.
-    #[serde(default)]
     pub(crate) devices: BTreeSet<DeviceId>,
 }
 

@@ -14,6 +14,7 @@ use super::limits::milliseconds;
 use super::memory::{Clocks, pairs};
 use super::rules::Rules;
 use super::whose::PersonKey;
+use crate::digest::Digest;
 use gpukill_proto::guard::{
     GuardAction, GuardMode, GuardStep, RuleKind, RuleName, RulesDoubt, Subject,
 };
@@ -33,9 +34,8 @@ pub(crate) struct Fit {
     concerned: BTreeMap<PersonKey, Timestamp>,
     doubt: Option<RulesDoubt>,
     confirmed: Confirmed,
-    /// The fingerprint of the rules on behaviour that `concerned` is about.
-    #[serde(default)]
-    concerned_by: Option<u64>,
+    /// The digest of the rules on behaviour that `concerned` is about.
+    concerned_by: Option<Digest>,
 }
 
 /// Which rules an admin has confirmed.
@@ -45,8 +45,8 @@ enum Confirmed {
     None,
     /// Those that the next sample is judged by.
     Next,
-    /// Those with this fingerprint.
-    Rules(u64),
+    /// Those with this digest.
+    Rules(Digest),
 }
 
 /// The time within which people are counted.
@@ -88,14 +88,14 @@ impl Fit {
         clocks: &'c BTreeMap<RuleName, Clocks>,
     ) -> Option<(&'c RuleName, &'c Subject, &'c Clock, GuardStep)> {
         let at = scene.bucket.until;
-        let print = scene.book.print_of_behaviour();
-        let is_of_these = self.concerned_by.replace(print) == Some(print);
+        let digest = scene.book.behaviour_digest();
+        let is_of_these = self.concerned_by.replace(digest) == Some(digest);
         if !is_of_these {
             // How many people other rules concerned says nothing of these.
             self.concerned.clear();
             // Where no rule on behaviour is left, none has to be confirmed.
-            let none = Rulebook::of(Rules::default()).print_of_behaviour();
-            self.doubt = self.doubt.filter(|_| print != none);
+            let none = Rulebook::of(Rules::default()).behaviour_digest();
+            self.doubt = self.doubt.filter(|_| digest != none);
         }
         for of in [&mut self.people, &mut self.concerned] {
             for last in of.values_mut() {
@@ -127,11 +127,11 @@ impl Fit {
             }
         }
         if self.confirmed == Confirmed::Next {
-            self.confirmed = Confirmed::Rules(print);
+            self.confirmed = Confirmed::Rules(digest);
         }
         let (people, of) = (self.concerned.len(), self.people.len());
         let is_doubtful = people >= FEWEST && people * ONE_IN > of;
-        let is_confirmed = self.confirmed == Confirmed::Rules(print);
+        let is_confirmed = self.confirmed == Confirmed::Rules(digest);
         let only_warned = self.doubt.is_some_and(|doubt| doubt.only_warn);
         if !is_doubtful || is_confirmed {
             // What is told of goes by itself; what was stopped is for an admin to start.

@@ -219,9 +219,9 @@ fn remembered<'m>(
     concern: &Concern,
 ) -> &'m mut ConductMemory {
     let rule = scene.book.name(concern.policy, concern.conduct.kind());
-    let print = scene.book.print_of_measured(concern.policy);
+    let digest = scene.book.measured_digest(concern.policy);
     let memory = memory.conduct.entry(rule).or_default();
-    memory.print = print;
+    memory.digest = digest;
     memory
 }
 

@@ -22,6 +22,7 @@ use super::judge::{Names, Places, Rulebook, Selected, is_called, names};
 use super::limits::milliseconds;
 use super::simulated::SimulatedEnd;
 use super::snoozes::Snoozes;
+use crate::digest::Digest;
 use claim::Claim;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::guard::{JudgedRun, OpenViolation, RuleName, Subject};
@@ -61,22 +62,18 @@ pub struct Memory {
     #[serde(with = "pairs")]
     pub(crate) ended: BTreeMap<JobKey, Ended>,
     /// Where somebody was ended a short while ago, and when.
-    #[serde(default, with = "pairs")]
+    #[serde(with = "pairs")]
     pub(crate) cooling: BTreeMap<DeviceId, Timestamp>,
     /// How many were ended of late.
-    #[serde(default)]
     pub(crate) breaker: Breaker,
     /// Whether rules on behaviour concern too many people.
-    #[serde(default)]
     pub(crate) fit: Fit,
     /// Until when nothing of somebody is ended for a violation.
-    #[serde(default)]
     pub(crate) snoozes: Snoozes,
     /// Which devices have told who uses them.
-    #[serde(default)]
     pub(crate) sight: Sight,
     /// Processes that are part of another job by now than they were at first.
-    #[serde(default, with = "pairs")]
+    #[serde(with = "pairs")]
     pub(crate) moved: BTreeMap<Process, JobKey>,
     #[serde(skip)]
     pub(crate) cache: Cache,
@@ -101,20 +98,21 @@ pub(crate) struct JobMemory {
     /// It does nothing, and nobody is connected to it.
     pub(crate) alone: Streak,
     /// What it holds of each device, and since when.
-    #[serde(default, with = "pairs")]
+    #[serde(with = "pairs")]
     pub(crate) claims: BTreeMap<DeviceId, Claim>,
 }
 
 /// What one rule looks at.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConductMemory {
-    pub(crate) print: u64,
+    /// Of the rule.
+    pub(crate) digest: Digest,
     #[serde(with = "pairs::shared")]
     pub(crate) waste: BTreeMap<Arc<JobKey>, Window<Waste>>,
     #[serde(with = "pairs::shared")]
     pub(crate) runaway: BTreeMap<Arc<JudgedRun>, Peak>,
     /// A job takes little processor time.
-    #[serde(default, with = "pairs::shared")]
+    #[serde(with = "pairs::shared")]
     pub(crate) cpu: BTreeMap<Arc<JobKey>, Streak>,
     #[serde(with = "pairs::shared")]
     pub(crate) growth: BTreeMap<Arc<JudgedRun>, Window<Held>>,
@@ -140,7 +138,8 @@ pub(crate) struct Peak {
 /// The clocks of one rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Clocks {
-    pub(crate) print: u64,
+    /// Of the rule.
+    pub(crate) digest: Digest,
     #[serde(with = "pairs")]
     pub(crate) of: BTreeMap<Subject, Clock>,
 }
@@ -149,7 +148,7 @@ pub(crate) struct Clocks {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cache {
     /// By which rules.
-    print: Option<u64>,
+    rule_set: Option<Digest>,
     names: Names,
     places: Arc<Places>,
     processes: BTreeMap<Process, Known>,
@@ -248,7 +247,7 @@ impl Memory {
         // What comes of a rule may be said otherwise: what was measured for it is known still.
         self.conduct.retain(|rule, memory| {
             let policy = book.find(&rule.source);
-            policy.is_some_and(|policy| book.print_of_measured(policy) == memory.print)
+            policy.is_some_and(|policy| book.measured_digest(policy) == memory.digest)
         });
         follows
     }
@@ -269,9 +268,9 @@ impl Memory {
 
     /// Which devices the policies are about.
     pub(crate) fn places(&mut self, book: &Rulebook, bucket: &Bucket) -> Arc<Places> {
-        if self.cache.print != Some(book.print()) {
+        if self.cache.rule_set != Some(book.digest()) {
             self.cache = Cache {
-                print: Some(book.print()),
+                rule_set: Some(book.digest()),
                 ..Cache::default()
             };
         } else if is_called(bucket, &self.cache.names) {
@@ -357,9 +356,9 @@ pub(crate) fn keep<'k, K: Ord + 'k, V>(
 }
 
 /// Whether the rules still say what they said when something was remembered.
-pub(crate) fn is_current(book: &Rulebook, rule: &RuleName, print: u64) -> bool {
+pub(crate) fn is_current(book: &Rulebook, rule: &RuleName, digest: Digest) -> bool {
     book.find(&rule.source)
-        .is_some_and(|policy| book.print_of(policy) == print)
+        .is_some_and(|policy| book.policy_digest(policy) == digest)
 }
 
 /// So many milliseconds that nobody looked are counted as if somebody had: samples are

@@ -1,6 +1,8 @@
 //! What the admin's file of rules says, once it is understood. How that is written,
 //! `read` knows.
 
+pub(crate) mod canonical;
+
 mod conduct;
 
 mod enforcement;
@@ -13,7 +15,7 @@ pub use enforcement::Enforcement;
 use gpukill_proto::guard::{GuardAction, GuardMode, RuleCounts};
 use gpukill_proto::units::{Bytes, Percent};
 use regex_lite::Regex;
-use std::fmt;
+use serde::Serialize;
 use std::time::Duration;
 
 /// The whole file.
@@ -99,7 +101,7 @@ impl Rules {
 }
 
 /// Whose what a process does is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub enum PersonBy {
     /// Whom to ask: whom it runs as, or whose its container is.
     #[default]
@@ -109,7 +111,7 @@ pub enum PersonBy {
 }
 
 /// What a dry run rehearses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub enum Rehearsed {
     /// [`GuardMode::Soft`]
     #[default]
@@ -139,7 +141,7 @@ impl Rehearsed {
 }
 
 /// Whom no rule is about: they are not judged, and count for nobody.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Protect {
     /// Names or numbers of users.
     pub users: Vec<String>,
@@ -163,7 +165,7 @@ impl Protect {
 }
 
 /// How much one person may use. `None` is no limit.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Limits {
     /// On all devices together.
     pub memory: Option<Bytes>,
@@ -180,7 +182,7 @@ pub struct Limits {
 }
 
 /// What comes of a violation of a policy, where it says so itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Measures {
     /// Warn alone, or end.
     pub action: Option<GuardAction>,
@@ -196,7 +198,7 @@ pub struct Measures {
 
 /// What is said of one person. What it says replaces what groups and defaults say
 /// of the same.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct UserPolicy {
     /// Their name, or their number.
     pub name: String,
@@ -222,7 +224,7 @@ pub const HIGHEST_PRIORITY: u8 = 100;
 
 /// Other limits of a person at some times. What it says replaces what the person's
 /// policy says of the same.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Override {
     /// When.
     pub hours: Hours,
@@ -231,7 +233,7 @@ pub struct Override {
 }
 
 /// Who belongs to a group: whoever is meant by any of these.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Members {
     /// Names or numbers of users.
     pub users: Vec<String>,
@@ -247,7 +249,7 @@ pub struct Members {
 }
 
 /// What is said of a group of persons, or of a project.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct GroupPolicy {
     /// What to call it.
     pub name: String,
@@ -272,7 +274,7 @@ pub struct GroupPolicy {
 }
 
 /// What is said of a device.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct GpuPolicy {
     /// As it is written.
     pub name: String,
@@ -301,7 +303,7 @@ pub struct GpuPolicy {
 
 /// What is said of hours of the week. It holds besides what else is said: the
 /// strictest wins.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct TimePolicy {
     /// What to call it.
     pub name: String,
@@ -320,7 +322,7 @@ pub struct TimePolicy {
 }
 
 /// What is said of what processes do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Behaviour {
     /// What to call it.
     pub name: String,
@@ -343,31 +345,19 @@ pub struct Behaviour {
     pub measures: Measures,
 }
 
-impl Behaviour {
-    /// What of it decides what is measured, and of which processes.
-    pub(crate) fn measured(&self) -> impl fmt::Debug {
-        (
-            &self.members,
-            &self.except_users,
-            &self.gpus,
-            &self.processes,
-            &self.command,
-            self.conduct.window(),
-        )
-    }
-}
-
 /// A device, as it is typed: an index, a UUID or the beginning of one, a PCI
 /// address, or a name with `*`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct GpuSelector(pub String);
 
 /// An unanchored regular expression, and what was typed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
 pub struct Pattern {
     /// As it was typed.
     pub typed: String,
     /// What that means.
+    #[serde(skip)]
     pub regex: Regex,
 }
 

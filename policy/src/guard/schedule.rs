@@ -1,6 +1,8 @@
 //! Hours of the week, in civil time: as the box's people count it. Windows may cross
 //! midnight. The daemon turns moments into civil time; nothing here knows a zone.
 
+use serde::Serialize;
+
 /// A moment, as the box's people count time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Civil {
@@ -11,7 +13,7 @@ pub struct Civil {
 }
 
 /// A day of the week.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 pub enum Day {
     /// Monday
     #[default]
@@ -73,7 +75,7 @@ impl Day {
 
 /// Some hours of some days. Begins at `from`, ends before `to`; where `to` is not
 /// after `from`, it ends on the day after. Its days are those on which it begins.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Hours {
     /// Minutes since midnight.
     pub from: u16,

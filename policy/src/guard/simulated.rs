@@ -18,7 +18,6 @@ pub struct SimulatedEnd {
     /// The violation as it was then: the subject is the job, the processes are its own.
     pub violation: OpenViolation,
     /// Those of its processes that are there still: pid, and start in ticks.
-    #[serde(default)]
     pub processes: BTreeSet<Process>,
 }
 

@@ -128,7 +128,7 @@ impl Ended {
             .extend(used.iter().map(|device| (device.clone(), self.at)));
         self.devices.extend(used.iter().cloned());
         let policy = scene.book.find(&rule.source);
-        let rule = policy.map(|policy| (rule.clone(), scene.book.print_of(policy)));
+        let rule = policy.map(|policy| (rule.clone(), scene.book.policy_digest(policy)));
         let mut before = self.jobs.remove(job.key.as_ref());
         let survivors = before.as_mut().map(|it| std::mem::take(&mut it.survivors));
         let before = before.filter(|it| it.user == chosen.part);
@@ -136,7 +136,7 @@ impl Ended {
         let ended = EndedJob {
             at: self.at,
             rule,
-            book: scene.book.print(),
+            rule_set: scene.book.digest(),
             progress: Progress::Chosen,
             tries: in_vain.map_or(0, EndedJob::tries_after),
             person: Some(PersonKey::from(&chosen.victim.job.owner)),

@@ -42,10 +42,8 @@ struct Reader {
     /// How often they asked for more time.
     snoozes: u32,
     /// How many warnings they have had since then: more time begins them anew.
-    #[serde(default)]
     told: u32,
     /// How many warnings these were: where looks are rare, one stands for several.
-    #[serde(default)]
     times: u32,
 }
 

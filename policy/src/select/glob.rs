@@ -2,13 +2,16 @@
 
 use super::PATTERN_SIZE;
 use regex_lite::{Regex, RegexBuilder};
+use serde::Serialize;
 
 /// A pattern with `*` and `?` for a whole text, and what was typed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
 pub struct Glob {
     /// As it was typed.
     pub typed: String,
     /// What that means.
+    #[serde(skip)]
     pub regex: Regex,
 }
 

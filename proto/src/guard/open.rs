@@ -24,7 +24,6 @@ pub struct OpenViolation {
     /// When somebody is ended for it, if nothing changes: the first, or whoever asks.
     pub deadline: Option<Timestamp>,
     /// Those who were warned that something is ended.
-    #[serde(default)]
     pub readers: Vec<Reader>,
     /// When somebody was last ended for it.
     pub ended_at: Option<Timestamp>,
@@ -33,15 +32,12 @@ pub struct OpenViolation {
     /// The admin's own words.
     pub message: Option<String>,
     /// Nobody is ended for it, as the own policy of whoever broke the rule is milder.
-    #[serde(default)]
     pub own_policy: Option<Milder>,
     /// Nothing is ended for it before this moment, whatever the mode: everybody it is about
     /// has snoozed it.
-    #[serde(default)]
     pub snoozed_until: Option<Timestamp>,
     /// Since when the rule is known to be kept, also because the processes have ended: the
     /// evidence is of before. It is over once that has lasted for a while.
-    #[serde(default)]
     pub not_broken_since: Option<Timestamp>,
 }
 

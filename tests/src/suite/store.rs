@@ -16,7 +16,7 @@ mod history;
 
 mod kept;
 
-mod newer;
+mod other_versions;
 
 mod owners;
 

@@ -1,7 +1,7 @@
 //! Reads a blob piece by piece, and no further than is asked for.
 
 use super::rest::{Rest, Value};
-use super::{Stored, USED, USED_AND_LEFT, WITH_PROCESSOR_TIME};
+use super::{Stored, VERSION};
 use gpukill_policy::usage::{CpuUse, DeviceUsage, RunUsage};
 use gpukill_proto::units::Timestamp;
 use std::collections::BTreeSet;
@@ -29,27 +29,22 @@ pub(in super::super) struct Unpacked {
     pub(in super::super) seen_ms: u64,
     pub(in super::super) devices: Vec<(i64, DeviceUsage)>,
     pub(in super::super) runs: Vec<(i64, RunUsage)>,
-    /// Those of its runs that had left at the end; `None` where that is not in it.
-    pub(in super::super) left: Option<BTreeSet<i64>>,
+    /// Those of its runs that had left at the end of a sample; none of a minute or an hour.
+    pub(in super::super) left: BTreeSet<i64>,
 }
 
 /// What was stored, of a stretch that began then, to go through once.
 pub(in super::super) fn read(blob: &[u8], from: Timestamp) -> Result<Unpacked, Broken> {
     let packed = Packed::open(blob, from)?;
     let (until, seen_ms) = (packed.until, packed.seen_ms);
-    let (has_left, has_processor_time) = (packed.has_left, packed.has_processor_time);
     let (devices, mut packed) = packed.devices()?;
     let mut runs = Vec::with_capacity(packed.left.min(1 << 10));
     for run in packed.by_ref() {
         let run = run?;
         runs.push((run.id, run.usage()?));
     }
-    let left = if has_left {
-        Some(packed.rest.ids()?)
-    } else {
-        None
-    };
-    if has_processor_time {
+    let left = packed.rest.ids()?;
+    if packed.rest.flag()? {
         let codes = packed.rest.half_bytes(runs.len())?;
         for ((_, run), code) in runs.iter_mut().zip(codes) {
             run.cpu = CpuUse::from_code(code).ok_or(Broken)?;
@@ -76,10 +71,6 @@ pub(in super::super) fn span(blob: &[u8], from: Timestamp) -> Result<(Timestamp,
 pub(in super::super) struct Packed<'a> {
     pub(in super::super) until: Timestamp,
     pub(in super::super) seen_ms: u64,
-    /// After the runs it says which had left.
-    has_left: bool,
-    /// And how much processor time each took.
-    has_processor_time: bool,
     rest: Rest<'a>,
 }
 
@@ -108,19 +99,15 @@ impl<'a> Packed<'a> {
     /// Opens the blob of a stretch that began then.
     pub(in super::super) fn open(blob: &'a [u8], from: Timestamp) -> Result<Self, Broken> {
         let (version, rest) = blob.split_first().ok_or(Broken)?;
-        let has_left = match version & !WITH_PROCESSOR_TIME {
-            USED => false,
-            USED_AND_LEFT => true,
-            _ => return Err(Broken),
-        };
+        if *version != VERSION {
+            return Err(Broken);
+        }
         let mut rest = Rest(rest);
         let length = i64::try_from(rest.number()?).map_err(|_| Broken)?;
         let seen_ms = rest.number()?;
         Ok(Self {
             until: Timestamp(from.0.checked_add(length).ok_or(Broken)?),
             seen_ms,
-            has_left,
-            has_processor_time: version & WITH_PROCESSOR_TIME != 0,
             rest,
         })
     }
@@ -361,10 +348,10 @@ mod tests {
                 (id, RunUsage { cpu, ..run })
             });
             prop_assert_eq!(read, without_cpu.collect::<Vec<_>>());
-            // Nothing but the end is left.
-            let has_cpu = blob[0] & WITH_PROCESSOR_TIME != 0;
+            // Only the end remains: which runs had left, and their processor time.
+            let has_cpu = usage.runs.values().any(|run| run.cpu != CpuUse::default());
             let end = if has_cpu { usage.runs.len().div_ceil(2) } else { 0 };
-            prop_assert_eq!(runs.rest.0.len(), end);
+            prop_assert_eq!(runs.rest.0.len(), 2 + end);
             let (indices, mut runs) = Packed::open(&blob, usage.from).unwrap().indices().unwrap();
             let all = usage.devices.iter().map(|(id, device)| (*id, device.index));
             prop_assert_eq!(indices, all.collect::<Vec<_>>());
@@ -375,6 +362,9 @@ mod tests {
         fn what_is_written_is_read(usage in usage()) {
             let blob = pack(&usage);
             prop_assert_eq!(unpack(&blob, usage.from), Ok(usage.clone()));
+            let mut other = blob.clone();
+            other[0] = VERSION + 1;
+            prop_assert_eq!(unpack(&other, usage.from), Err(Broken));
             // What ends too early is broken.
             for end in 0..blob.len() {
                 prop_assert_eq!(unpack(&blob[..end], usage.from), Err(Broken));
@@ -388,23 +378,18 @@ mod tests {
         ) {
             let blob = pack_sample(&usage, &left);
             let told = read(&blob, usage.from).map(|it| it.left);
-            prop_assert_eq!(told, Ok(Some(left)));
+            prop_assert_eq!(told, Ok(left));
             prop_assert_eq!(unpack(&blob, usage.from), Ok(usage.clone()));
             for end in 0..blob.len() {
                 prop_assert_eq!(unpack(&blob[..end], usage.from), Err(Broken));
             }
-            let told = read(&pack(&usage), usage.from).map(|it| it.left);
-            prop_assert_eq!(told, Ok(None));
         }
 
         #[test]
         fn bytes_of_others_are_answered(mut blob in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = unpack(&blob, Timestamp(0));
-            for version in [1, 2, 5, 6] {
-                blob.insert(0, version);
-                let _ = unpack(&blob, Timestamp(0));
-                blob.remove(0);
-            }
+            blob.insert(0, VERSION);
+            let _ = unpack(&blob, Timestamp(0));
         }
     }
 }

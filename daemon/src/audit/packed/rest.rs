@@ -126,7 +126,7 @@ impl Rest<'_> {
         if many > MOST { Err(Broken) } else { Ok(many) }
     }
 
-    fn flag(&mut self) -> Result<bool, Broken> {
+    pub(super) fn flag(&mut self) -> Result<bool, Broken> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),

@@ -11,7 +11,7 @@ use chrono::TimeZone;
 use gpukill_policy::guard::about::About;
 use gpukill_policy::guard::bucket::{Bucket, Judged, JudgedDevice, held_since};
 use gpukill_policy::usage::DeviceUsage;
-use gpukill_proto::guard::{JudgedRun, Person};
+use gpukill_proto::guard::JudgedRun;
 use gpukill_proto::snapshot::DeviceId;
 use gpukill_proto::units::{Bytes, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -49,7 +49,7 @@ pub(crate) fn buckets(
             let blob = row.get_ref(2)?.as_blob().unwrap_or_default();
             // One that is broken is told of where it was found, and left out here.
             if let Ok(stored) = read(blob, Timestamp(at)) {
-                let bucket = known.bucket(id, stored, zone)?;
+                let bucket = known.bucket((level, id), stored, zone)?;
                 if tell(bucket, level == Level::Samples).is_break() {
                     return Ok(());
                 }
@@ -98,7 +98,7 @@ impl<'a> Known<'a> {
 
     fn bucket(
         &mut self,
-        id: i64,
+        (level, id): (Level, i64),
         stored: Unpacked,
         zone: &impl TimeZone,
     ) -> Result<Bucket, Failure> {
@@ -117,10 +117,11 @@ impl<'a> Known<'a> {
             let first_seen = held_since(run.first_seen, run.started_at, stored.until);
             let process = run.process;
             let judged = Arc::clone(&run.judged);
-            // What was stored before that was, says so by its last time alone.
-            let is_present = match &stored.left {
-                Some(left) => !left.contains(&row),
-                None => run.left_in.is_none_or(|left| left > id),
+            // Only a sample names the runs that had left: those of a minute or an hour are
+            // known by their last sample.
+            let is_present = match level {
+                Level::Samples => !stored.left.contains(&row),
+                Level::Minutes | Level::Hours => run.left_in.is_none_or(|left| left > id),
             };
             let about = self.about(process, id)?;
             if !is_present {
@@ -245,48 +246,6 @@ impl<'a> Known<'a> {
             let (since, blob) = row?;
             told.push((since, Arc::new(abouts::unpack(&blob))));
         }
-        if told.is_empty() {
-            let about = self.about_of_old(process)?;
-            told.push((0, Arc::new(about)));
-        }
         Ok(told)
-    }
-
-    /// Of a process that was stored before what rules see of it was: what is known of
-    /// it in the end.
-    fn about_of_old(&self, process: i64) -> Result<About, Failure> {
-        let select = "SELECT owner, owner_uid, uid, user, login_uid, namespace_owner, groups, name,
-            executable, command, job, place FROM process WHERE id = ?1";
-        let mut statement = self.connection.prepare_cached(select)?;
-        let found = statement.query_row([process], |row| {
-            let owner: Option<String> = row.get(0)?;
-            let uid: Option<u32> = row.get(2)?;
-            let groups: Option<String> = row.get(6)?;
-            let job: Option<String> = row.get(10)?;
-            let place: Option<String> = row.get(11)?;
-            let owner_uid = row.get(1)?;
-            let user = row.get(3)?;
-            let about = About {
-                owner: owner.map(|name| Person {
-                    name,
-                    uid: owner_uid,
-                }),
-                user: uid.map(|uid| (user, uid)),
-                login_uid: row.get::<_, Option<u32>>(4)?.map(Some),
-                is_of_the_box: row.get::<_, Option<u32>>(5)?.map(|_| false),
-                groups: groups.and_then(|names| serde_json::from_str(&names).ok()),
-                name: row.get(7)?,
-                executable: row.get(8)?,
-                command: row.get(9)?,
-                job: job.map(|shown| (shown.clone(), shown)),
-                ..About::default()
-            };
-            let place = place.and_then(|place| serde_json::from_str(&place).ok());
-            Ok(match place {
-                Some(place) => about.placed(&place),
-                None => about,
-            })
-        });
-        Ok(found.optional()?.unwrap_or_default())
     }
 }

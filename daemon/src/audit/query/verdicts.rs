@@ -66,7 +66,7 @@ fn read(
             let next = records.last().map(|(id, _)| *id);
             return Ok((records, next));
         }
-        // One that a newer gpukilld wrote in another form tells nothing here.
+        // One that cannot be read is left out.
         if let Ok(record) = serde_json::from_str(&text) {
             records.push((id.unsigned_abs(), record));
         }

@@ -1,7 +1,7 @@
 //! Whether a file of a copy is one of ours, whole and sound, before it is opened for
 //! more than reading. It comes from outside: nothing in it is run.
 
-use super::super::database::{Kind, SAMPLES};
+use super::super::database::{Kind, SAMPLES, SCHEMA_VERSION};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::Path;
@@ -53,13 +53,14 @@ fn look(file: &mut Connection, kind: &Kind, schema: i64) -> rusqlite::Result<Opt
     if number("application_id")? != i64::from(kind.application) {
         return Ok(Some("is not a file of gpukill".into()));
     }
-    let (version, known) = (number("user_version")?, kind.newest());
-    if version > known {
+    let version = number("user_version")?;
+    if version != SCHEMA_VERSION {
         return Ok(Some(format!(
-            "was made by a newer gpukilld (schema {version}, this one knows {known}): upgrade gpukilld"
+            "was made by another version of gpukilld (schema {version}, this one knows \
+             {SCHEMA_VERSION}): restore it with that version"
         )));
     }
-    if version < 1 || version != schema || schema_of(file)? != expected(kind, version)? {
+    if version != schema || schema_of(file)? != expected(kind)? {
         return Ok(Some("is not as gpukilld makes it".into()));
     }
     let found: String = file.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
@@ -67,9 +68,9 @@ fn look(file: &mut Connection, kind: &Kind, schema: i64) -> rusqlite::Result<Opt
         return Ok(Some(format!("is broken: {found}")));
     }
     let is_sane = if kind.file == SAMPLES.file {
-        are_within(file, "sample")? && (version < 2 || are_samples_sane(file)?)
+        are_within(file, "sample")? && are_samples_sane(file)?
     } else {
-        are_within(file, "event")? && (version < 2 || are_within(file, "action")?)
+        are_within(file, "event")? && are_within(file, "action")?
     };
     Ok((!is_sane || !are_sequences_sane(file)?)
         .then(|| "has numbers or times that gpukilld never gives".into()))
@@ -87,13 +88,10 @@ fn schema_of(file: &Connection) -> rusqlite::Result<Schema> {
     rows.collect()
 }
 
-/// The schema of this version, as our own migrations make it.
-fn expected(kind: &Kind, version: i64) -> rusqlite::Result<Schema> {
+/// The schema as we make it.
+fn expected(kind: &Kind) -> rusqlite::Result<Schema> {
     let made = Connection::open_in_memory()?;
-    let steps = usize::try_from(version).unwrap_or(usize::MAX);
-    for migration in kind.migrations.iter().take(steps) {
-        made.execute_batch(migration)?;
-    }
+    made.execute_batch(kind.schema)?;
     schema_of(&made)
 }
 

@@ -216,9 +216,10 @@ fn written(text: &[u8]) -> Result<Written, Unreadable> {
     }
     let wrong = |_| unfit(format!("its {MANIFEST} is not one of ours"));
     let Form { form } = serde_json::from_slice(text).map_err(wrong)?;
-    if form > FORM {
+    if form != FORM {
         return Err(unfit(format!(
-            "it was made by a newer gpukilld (form {form}, this one knows {FORM}): upgrade gpukilld"
+            "it was made by another version of gpukilld (form {form}, this one knows {FORM}): \
+             restore it with that version"
         )));
     }
     serde_json::from_slice(text).map_err(wrong)

@@ -4,7 +4,7 @@
 use super::super::packed::{Broken, Packed, PackedRuns, Runs, Stored, read};
 use gpukill_policy::usage::{CpuUse, RunUsage, Usage};
 use gpukill_proto::units::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A sample or a minute, as it is stored.
 pub(super) struct Row {
@@ -90,7 +90,7 @@ pub(super) fn sum(
     }
     Ok(Some(Summed {
         from: whole.from,
-        blob: packed.whole(&whole),
+        blob: packed.whole(&whole, &BTreeSet::new()),
     }))
 }
 

@@ -365,36 +365,3 @@ proptest! {
         prop_assert_eq!(plan, outcome);
     }
 }
-
-/// A record as the version before acts left it.
-#[test]
-fn a_record_without_acts_gets_them_and_keeps_its_events() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = audit(directory.path());
-    let first = Connection::open(&file).unwrap();
-    let schema = include_str!("../audit.1.sql");
-    first.execute_batch(schema).unwrap();
-    let header = "PRAGMA application_id = 1735420674; PRAGMA user_version = 1;
-        INSERT INTO event (at, kind, detail, uid, number) VALUES
-        (1, 'started', '0.1.0', NULL, NULL), (2, 'quiesced', NULL, 1000, 3)";
-    first.execute_batch(header).unwrap();
-    drop(first);
-    let mut writer = writer(directory.path(), "boot");
-    assert_eq!(writer.audit_fault, None);
-    intend(&mut writer, "1").unwrap();
-    writer.record(Event::Resumed(1_000));
-    let connection = open(directory.path(), &AUDIT).unwrap().connection;
-    let mut statement = connection
-        .prepare("SELECT id || ' ' || at || ' ' || kind || ' ' || coalesce(detail, uid) FROM event WHERE id < 3")
-        .unwrap();
-    let events: Vec<String> = statement
-        .query_map([], |row| row.get(0))
-        .unwrap()
-        .collect::<Result<_, _>>()
-        .unwrap();
-    assert_eq!(events, ["1 1 started 0.1.0", "2 2 quiesced 1000"]);
-    let resumed = "SELECT id FROM event WHERE kind = 'resumed'";
-    let resumed: i64 = connection.query_row(resumed, [], |row| row.get(0)).unwrap();
-    assert_eq!(resumed, 3);
-    assert_eq!(rows(&file), [under_way("1")]);
-}

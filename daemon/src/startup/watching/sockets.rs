@@ -1,7 +1,7 @@
 //! Keeps, in a file, which sockets others have been connected to.
 
 use crate::host::connections::Kept;
-use crate::rules_file::file::{read_at_most, replace_private};
+use crate::state_file;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,9 @@ const FILE: &str = "sockets.json";
 const MOST: u64 = 4 << 20;
 
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Written {
+    version: u32,
     /// The boot of the box: another gives the same numbers to other sockets.
     boot: String,
     /// Inodes.
@@ -41,26 +43,23 @@ pub(super) fn kept(directory: &Path, boot: &str) -> Kept {
     }
 }
 
-/// A file that is broken is as good as none.
+/// A file that cannot be used counts as none.
 fn read(path: &Path, boot: &str) -> BTreeSet<u64> {
-    let text = match read_at_most(path, MOST) {
-        Ok(text) => text.unwrap_or_default(),
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "which jobs have had clients cannot be read");
-            return BTreeSet::new();
-        }
-    };
-    let written = serde_json::from_str::<Written>(&text).ok();
+    let written: Option<Written> = state_file::read(path, MOST).unwrap_or_else(|why| {
+        tracing::warn!(path = %path.display(), why, "which jobs have had clients cannot be read");
+        None
+    });
     let written = written.filter(|written| written.boot == boot);
     written.map(|it| it.had_others).unwrap_or_default()
 }
 
 fn write(path: &Path, boot: &str, sockets: &BTreeSet<u64>) -> std::io::Result<()> {
     let written = Written {
+        version: state_file::VERSION,
         boot: boot.to_owned(),
         had_others: sockets.clone(),
     };
-    replace_private(path, &serde_json::to_string(&written)?)
+    state_file::write(path, &written)
 }
 
 #[cfg(test)]
@@ -75,7 +74,10 @@ mod tests {
         assert_eq!(read("one"), BTreeSet::new());
         (kept(directory.path(), "one").keep)(&sockets);
         assert_eq!((read("one"), read("two")), (sockets, BTreeSet::new()));
-        std::fs::write(directory.path().join(FILE), "{").unwrap();
-        assert_eq!(read("one"), BTreeSet::new());
+        let other = r#"{"version":2,"boot":"one","had_others":[5]}"#;
+        for unusable in ["{", other] {
+            std::fs::write(directory.path().join(FILE), unusable).unwrap();
+            assert_eq!(read("one"), BTreeSet::new());
+        }
     }
 }

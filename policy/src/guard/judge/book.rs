@@ -3,30 +3,35 @@
 
 use super::super::limits::Profile;
 use super::super::limits::milliseconds;
-use super::super::rules::{Enforcement, Limits, Measures, PRIORITY, Rehearsed, Rules};
+use super::super::rules::canonical::policy_toml;
+use super::super::rules::{Enforcement, Measures, PRIORITY, Rehearsed, Rules};
+use crate::digest::{Digest, digest_parts, digest_text};
+use gpukill_proto::guard::edit::PolicyKind;
 use gpukill_proto::guard::{GuardAction, GuardMode, RuleKind, RuleName, RuleSource};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::{self, Write};
 use std::time::Duration;
 
 /// Rules that are ready to judge by.
 #[derive(Debug, Clone)]
 pub struct Rulebook {
     rules: Rules,
-    /// Of the whole, and of each policy in the order of [`Rulebook::policies`].
-    print: u64,
-    prints: Vec<(Policy, Prints)>,
+    /// Of everything that decides on a judgement.
+    digest: Digest,
+    /// Of the rules on behaviour.
+    behaviour_digest: Digest,
+    /// In the order of [`policies`].
+    digests: Vec<(Policy, PolicyDigests)>,
     named: BTreeMap<RuleSource, Policy>,
 }
 
-/// The fingerprints of one policy.
+/// The digests of one policy.
 #[derive(Debug, Clone, Copy, Default)]
-struct Prints {
-    /// Of all that it says, and of what comes of it.
-    whole: u64,
-    /// Of what it measures.
-    measured: u64,
+struct PolicyDigests {
+    /// Of all its keys, and of the settings that decide what comes of it.
+    whole: Digest,
+    /// Of the keys that decide what it measures.
+    measured: Digest,
 }
 
 /// Which policy: its position in [`Rules`].
@@ -59,45 +64,36 @@ impl Rulebook {
     /// Of these rules.
     #[must_use]
     pub fn of(rules: Rules) -> Self {
-        let whole = print(&rules);
-        let enforcement = (
-            &rules.enforcement,
-            rules.mode,
-            rules.rehearsed,
-            rules.person,
-        );
-        let prints = policies(&rules)
-            .into_iter()
-            .map(|policy| {
-                let whole = match policy {
-                    Policy::Default => print(&(&rules.defaults, enforcement)),
-                    Policy::User(at) => print(&(&rules.users[at], enforcement)),
-                    Policy::Group(at) => print(&(&rules.groups[at], enforcement)),
-                    Policy::Gpu(at) => print(&(&rules.gpus[at], enforcement)),
-                    Policy::Time(at) => print(&(&rules.times[at], enforcement)),
-                    Policy::Behaviour(at) => print(&(&rules.behaviours[at], enforcement)),
-                };
-                let measured = match policy {
-                    Policy::Behaviour(at) => {
-                        print(&(rules.behaviours[at].measured(), rules.person))
-                    }
-                    Policy::Default
-                    | Policy::User(_)
-                    | Policy::Group(_)
-                    | Policy::Gpu(_)
-                    | Policy::Time(_) => 0,
-                };
-                (policy, Prints { whole, measured })
-            })
+        let shared = rules.shared_toml();
+        let policies = policies(&rules);
+        let texts: Vec<String> = policies
+            .iter()
+            .map(|policy| toml_of_policy(&rules, *policy))
             .collect();
+        let protect = rules.protect_toml();
+        let all = [&shared, &protect].into_iter().chain(&texts);
+        let digest = digest_parts(all.map(String::as_str));
+        let digests = policies.iter().zip(&texts).map(|(policy, text)| {
+            let measured = match policy {
+                Policy::Behaviour(at) => digest_text(&rules.measured_toml(&rules.behaviours[*at])),
+                Policy::Default
+                | Policy::User(_)
+                | Policy::Group(_)
+                | Policy::Gpu(_)
+                | Policy::Time(_) => Digest::default(),
+            };
+            let whole = digest_parts([shared.as_str(), text]);
+            (*policy, PolicyDigests { whole, measured })
+        });
         let mut book = Self {
-            print: whole,
-            prints,
+            digest,
+            behaviour_digest: digest_text(&rules.behaviour_toml()),
+            digests: digests.collect(),
             named: BTreeMap::new(),
             rules,
         };
         // Of two that are called the same, the first.
-        for policy in policies(&book.rules).into_iter().rev() {
+        for policy in policies.into_iter().rev() {
             book.named.insert(book.source(policy), policy);
         }
         book
@@ -111,48 +107,38 @@ impl Rulebook {
 
     /// Whether others say the same.
     #[must_use]
-    pub const fn says_the_same(&self, other: &Self) -> bool {
-        self.print == other.print
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        self.digest == other.digest
     }
 
-    /// Differs where anything in them differs.
-    pub(crate) const fn print(&self) -> u64 {
-        self.print
+    /// Differs where anything that decides on a judgement differs.
+    pub(crate) const fn digest(&self) -> Digest {
+        self.digest
     }
 
-    /// Differs where what this policy says, or what comes of it, differs.
-    pub(crate) fn print_of(&self, policy: Policy) -> u64 {
-        self.prints_of(policy).whole
+    /// Differs where a policy, or what comes of it, differs.
+    pub(crate) fn policy_digest(&self, policy: Policy) -> Digest {
+        self.digests_of(policy).whole
     }
 
     /// Differs where what a rule on behaviour measures differs, and of which processes: not
     /// where only what comes of it does, so that what is known of hours stays known.
-    pub(crate) fn print_of_measured(&self, policy: Policy) -> u64 {
-        self.prints_of(policy).measured
+    pub(crate) fn measured_digest(&self, policy: Policy) -> Digest {
+        self.digests_of(policy).measured
     }
 
-    fn prints_of(&self, policy: Policy) -> Prints {
-        let found = self.prints.binary_search_by_key(&policy, |(at, _)| *at);
-        found.map_or_else(|_| Prints::default(), |position| self.prints[position].1)
+    fn digests_of(&self, policy: Policy) -> PolicyDigests {
+        let found = self.digests.binary_search_by_key(&policy, |(at, _)| *at);
+        found.map_or_else(
+            |_| PolicyDigests::default(),
+            |position| self.digests[position].1,
+        )
     }
 
     /// Differs where what is said of behaviour differs, whatever the mode, and whatever else
     /// is said of the same people.
-    pub(crate) fn print_of_behaviour(&self) -> u64 {
-        let rules = &self.rules;
-        let idle = |limits: &Limits| {
-            let of = (limits.idle, limits.idle_min_memory);
-            (of != (None, None)).then_some(of)
-        };
-        let users = rules.users.iter().map(|it| (&it.name, idle(&it.limits)));
-        let groups = rules.groups.iter().map(|it| (&it.name, idle(&it.limits)));
-        let times = rules.times.iter().map(|it| (&it.name, idle(&it.limits)));
-        let all = users.chain(groups).chain(times);
-        let all: Vec<_> = all.filter(|(_, idle)| idle.is_some()).collect();
-        let behaviours = rules.behaviours.iter();
-        let behaviours = behaviours.filter(|it| it.conduct.kind().is_of_behaviour());
-        let behaviours: Vec<_> = behaviours.collect();
-        print(&(behaviours, idle(&rules.defaults), all))
+    pub(crate) const fn behaviour_digest(&self) -> Digest {
+        self.behaviour_digest
     }
 
     /// What a rule on behaviour is about; `None` of any other policy.
@@ -360,22 +346,17 @@ fn policies(rules: &Rules) -> Vec<Policy> {
     policies
 }
 
-/// A number that two different texts hardly ever share: FNV-1a, 64 bits
-/// (RFC 9923, offset basis and prime of its section 5).
-struct Print(u64);
-
-impl Write for Print {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        Ok(())
+/// The canonical TOML of a policy.
+fn toml_of_policy(rules: &Rules, policy: Policy) -> String {
+    match policy {
+        Policy::Default => policy_toml("global", &rules.defaults),
+        Policy::User(at) => policy_toml(PolicyKind::User.table(), &rules.users[at]),
+        Policy::Group(at) => policy_toml(PolicyKind::Group.table(), &rules.groups[at]),
+        Policy::Gpu(at) => policy_toml(PolicyKind::Gpu.table(), &rules.gpus[at]),
+        Policy::Time(at) => policy_toml(PolicyKind::Time.table(), &rules.times[at]),
+        Policy::Behaviour(at) => policy_toml(PolicyKind::Rule.table(), &rules.behaviours[at]),
     }
 }
 
-fn print(said: &impl fmt::Debug) -> u64 {
-    let mut print = Print(0xcbf2_9ce4_8422_2325);
-    // Writing to a number cannot fail.
-    let _ = write!(print, "{said:?}");
-    print.0
-}
+#[cfg(test)]
+mod tests;

@@ -125,7 +125,7 @@ impl Scene<'_> {
                 .owner
                 .as_ref()
                 .is_some_and(|owner| owner.uid.is_some());
-        let is_shareable = about.is_in_a_container() == Some(true) && !is_ones_own;
+        let is_shareable = about.is_contained == Some(true) && !is_ones_own;
         is_shareable.then(|| about.user.as_ref().map(|(_, uid)| *uid))
     }
 
@@ -184,7 +184,7 @@ impl<'a> Company<'a> {
             return self.spares("whose a process of it is, is not known");
         };
         let user = about.user.as_ref().map(|(_, uid)| *uid);
-        let user = user.filter(|_| about.is_in_a_container() == Some(true));
+        let user = user.filter(|_| about.is_contained == Some(true));
         let first = match user {
             Some(uid) => *self.apart.entry(uid).or_insert(owner),
             None => *self.together.get_or_insert(owner),

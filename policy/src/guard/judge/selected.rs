@@ -239,7 +239,7 @@ fn protects_name(globs: &[Glob], about: &About) -> Option<bool> {
 
 /// Whether it is called so, and its executable too. Root's own names are root's.
 fn has_such_name(globs: &[Glob], about: &About) -> Option<bool> {
-    let is_contained = about.is_in_a_container();
+    let is_contained = about.is_contained;
     if about.is_of_the_box == Some(false) || is_contained == Some(true) {
         return Some(false);
     }

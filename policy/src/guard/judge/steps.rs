@@ -42,7 +42,7 @@ pub(crate) fn take(
     let mut fit = std::mem::take(&mut memory.fit);
     for (policy, kind) in findings.of.keys() {
         let of_rule = clocks.entry(scene.book.name(*policy, *kind)).or_default();
-        of_rule.print = scene.book.print_of(*policy);
+        of_rule.digest = scene.book.policy_digest(*policy);
     }
     let going: usize = clocks.values().map(|of_rule| of_rule.of.len()).sum();
     let mut room = bounds.violations.saturating_sub(going);

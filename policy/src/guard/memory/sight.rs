@@ -18,7 +18,6 @@ pub(crate) struct Sight {
     told: BTreeSet<DeviceId>,
     /// Others by which somebody is known, and for how many milliseconds of judged time
     /// they have told nothing.
-    #[serde(default)]
     silent: BTreeMap<DeviceId, u64>,
 }
 

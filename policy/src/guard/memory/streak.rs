@@ -18,10 +18,8 @@ pub(crate) struct Streak {
     /// Until when it was last not known for too long.
     unknown: Option<Timestamp>,
     /// For how many milliseconds since it began it was not known.
-    #[serde(default)]
     missing_ms: u64,
     /// For how many of these, up to now, without a look at which it was known.
-    #[serde(default)]
     missing_in_a_row_ms: u64,
 }
 

@@ -156,10 +156,8 @@ pub(crate) struct Waste {
     pub(crate) least: u64,
     pub(crate) is_memory_unknown: bool,
     /// Whether somebody was connected to it.
-    #[serde(default)]
     pub(crate) has_served: bool,
     /// Whether that is not known of some of the time.
-    #[serde(default)]
     pub(crate) may_have_served: bool,
 }
 

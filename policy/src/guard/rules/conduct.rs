@@ -4,10 +4,11 @@ use super::super::limits::milliseconds;
 use gpukill_proto::guard::RuleKind;
 use gpukill_proto::rogue::{Risk, Threat};
 use gpukill_proto::units::{Bytes, Percent};
+use serde::Serialize;
 use std::time::Duration;
 
 /// What a process must not do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Conduct {
     /// Hold a device for longer.
     Duration(Duration),

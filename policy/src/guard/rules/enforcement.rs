@@ -1,10 +1,11 @@
 //! Warnings and their clocks.
 
 use gpukill_proto::units::Percent;
+use serde::Serialize;
 use std::time::Duration;
 
 /// Warnings and their clocks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Enforcement {
     /// From the first warning to the end.
     pub grace: Duration,

@@ -243,40 +243,6 @@ fn among_others_who_were_warned_a_container_is_no_victim_in_soft_and_is_in_enfor
     assert!(spared.contains(why), "{spared}");
 }
 
-#[test]
-fn what_was_remembered_before_people_had_graces_of_their_own_is_read() {
-    let (_, rules) = shared(GuardMode::Soft).into_iter().next().unwrap();
-    let (mut guard, mut world) = (Guard::new(rules), World::new(1));
-    holds(&mut world, 100, "alice", 25);
-    guard.watches(&mut world, 10);
-    let mut written = serde_json::to_value(&guard.memory).unwrap();
-    let members = written.as_object_mut().unwrap();
-    assert!(members.remove("breaker").is_some());
-    assert!(members.remove("cooling").is_some());
-    assert_eq!(strip(&mut written, "warned"), 1);
-    guard.memory = serde_json::from_value(written).unwrap();
-    let expected = [said(110, "warned until 410")];
-    assert_eq!(told(&guard.watches(&mut world, 1)), expected);
-    let records = guard.watches(&mut world, 30);
-    assert_eq!(told(&records).pop(), Some(said(410, "ends alice's")));
-}
-
-/// Takes every field of this name out, and says how many there were.
-fn strip(value: &mut serde_json::Value, field: &str) -> usize {
-    use serde_json::Value;
-    match value {
-        Value::Object(members) => {
-            let here = usize::from(members.remove(field).is_some());
-            here + members
-                .values_mut()
-                .map(|it| strip(it, field))
-                .sum::<usize>()
-        }
-        Value::Array(items) => items.iter_mut().map(|it| strip(it, field)).sum(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
-    }
-}
-
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 

@@ -9,7 +9,7 @@ use crate::snapshot::Vitals;
 /// What is wrong, as daemon and policy say it.
 pub const SENTENCES: &[&str] = &[
     // The store.
-    "*: was written by a newer gpukilld (schema #, this one knows #) and is left as it is, so nothing is lost: install the newer gpukill again, or go on without what is in it: *",
+    "*: was written by another version of gpukilld (schema #, this one knows #) and is left as it is, so nothing is lost: install that version again, or go on without what is in it: *",
     "*: is not a file of gpukill: move it away",
     "*: is no file: move it away",
     "*: is not ready yet",
@@ -252,12 +252,12 @@ mod tests {
     fn of_a_sentence_our_words_are_told_and_no_name() {
         for (text, expected) in [
             (
-                "/home/alice/.local/state/gpukill/samples.db: was written by a newer gpukilld \
-                 (schema 99, this one knows 4) and is left as it is, so nothing is lost: install \
-                 the newer gpukill again, or go on without what is in it: mkdir /home/alice/x",
-                "…samples.db: was written by a newer gpukilld (schema 99, this one knows 4) and \
-                 is left as it is, so nothing is lost: install the newer gpukill again, or go on \
-                 without what is in it: …",
+                "/home/alice/.local/state/gpukill/samples.db: was written by another version of \
+                 gpukilld (schema 99, this one knows 1) and is left as it is, so nothing is lost: \
+                 install that version again, or go on without what is in it: mkdir /home/alice/x",
+                "…samples.db: was written by another version of gpukilld (schema 99, this one \
+                 knows 1) and is left as it is, so nothing is lost: install that version again, \
+                 or go on without what is in it: …",
             ),
             (
                 "cannot make the directory /home/alice: Permission denied (os error 13)",

@@ -31,7 +31,7 @@ fn an_upgrade_restarts_the_daemon_and_keeps_the_record() {
     assert_eq!(version, "999.0");
 
     what_was_disabled_stays_so(&it);
-    a_newer_store_is_left_alone(&it);
+    a_store_of_another_version_is_left_alone(&it);
     is_removed_and_purged(&it);
 }
 
@@ -46,21 +46,21 @@ fn what_was_disabled_stays_so(it: &Installed) {
 }
 
 /// As after going back to an older version.
-fn a_newer_store_is_left_alone(it: &Installed) {
+fn a_store_of_another_version_is_left_alone(it: &Installed) {
     it.does(&["systemctl", "stop", "gpukilld"]);
     let file = it.path(&format!("{STATE}/audit.db"));
     assert!(!it.path(&format!("{STATE}/audit.db-wal")).exists());
     // SQLite would follow the link that leads to the box.
     let copy = tempfile::NamedTempFile::new().unwrap();
     std::fs::copy(&file, copy.path()).unwrap();
-    let newer = Connection::open(copy.path()).unwrap();
-    newer.pragma_update(None, "user_version", 99).unwrap();
-    newer.pragma_update(None, "journal_mode", "DELETE").unwrap();
-    drop(newer);
+    let other = Connection::open(copy.path()).unwrap();
+    other.pragma_update(None, "user_version", 99).unwrap();
+    other.pragma_update(None, "journal_mode", "DELETE").unwrap();
+    drop(other);
     std::fs::copy(copy.path(), &file).unwrap();
     let bytes = std::fs::read(&file).unwrap();
     it.does(&["systemctl", "start", "gpukilld"]);
-    let what = format!("{STATE}/audit.db: was written by a newer gpukilld (schema 99,");
+    let what = format!("{STATE}/audit.db: was written by another version of gpukilld (schema 99,");
     eventually("status says so", || {
         let ran = it.run("alice", &["gpukillctl", "status"]);
         let flat = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -197,9 +197,16 @@ fn a_length_that_lies_is_refused_before_anything_is_read() {
 #[test]
 fn a_manifest_says_all_that_ours_says_and_no_more() {
     let ours = "its manifest.json is not one of ours";
-    let newer = "it was made by a newer gpukilld (form 2, this one knows 1): upgrade gpukilld";
+    let another = |form: u64| {
+        format!(
+            "it was made by another version of gpukilld (form {form}, this one knows 1): \
+             restore it with that version"
+        )
+    };
+    let (older, newer) = (another(0), another(2));
     let cases = [
-        ("form", json!(2), newer),
+        ("form", json!(0), older.as_str()),
+        ("form", json!(2), newer.as_str()),
         ("form", json!("1"), ours),
         ("at", json!("yesterday"), "its manifest.json has no time"),
         ("host", Value::Null, ours),

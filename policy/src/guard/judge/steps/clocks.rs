@@ -53,7 +53,7 @@ pub(super) fn outdated(
     records: &mut Vec<GuardRecord>,
 ) {
     clocks.retain(|rule, of_rule| {
-        let is_current = is_current(scene.book, rule, of_rule.print)
+        let is_current = is_current(scene.book, rule, of_rule.digest)
             && scene
                 .book
                 .find(&rule.source)

@@ -1,5 +1,5 @@
-//! After a downgrade: a store that a newer gpukilld wrote is left as it is, and the
-//! fault says what to do, in commands that do it.
+//! As after a downgrade: a store that another version of gpukilld wrote is left as it is,
+//! and the fault says what to do, in commands that do it.
 
 use super::{database, events, records};
 use gpukill_tests::harness::{Stage, becomes, eventually};
@@ -7,18 +7,15 @@ use serde_json::json;
 use std::path::Path;
 use std::process::Command;
 
-/// Brings a file to this schema, and gives the one it had.
-fn set_schema(stage: &Stage, file: &str, schema: i64) -> i64 {
+/// Writes a version of the schema into a file.
+fn set_schema(stage: &Stage, file: &str, schema: i64) {
     let database = database(stage, file);
-    let of = |row: &rusqlite::Row<'_>| row.get(0);
-    let before = database.pragma_query_value(None, "user_version", of);
     database
         .pragma_update(None, "user_version", schema)
         .unwrap();
     database
         .pragma_update(None, "journal_mode", "DELETE")
         .unwrap();
-    before.unwrap()
 }
 
 fn bytes(path: &Path) -> Vec<u8> {
@@ -27,7 +24,7 @@ fn bytes(path: &Path) -> Vec<u8> {
 
 /// Takes ten seconds, the store's pause before it tries again.
 #[test]
-fn a_store_of_a_newer_gpukilld_is_left_as_it_is_and_the_fault_says_what_to_do() {
+fn a_store_of_another_version_is_left_as_it_is_and_the_fault_says_what_to_do() {
     let stage = Stage::new();
     stage.play(&json!({"gpus": [{}]}));
     let daemon = stage.start();
@@ -35,25 +32,29 @@ fn a_store_of_a_newer_gpukilld_is_left_as_it_is_and_the_fault_says_what_to_do() 
     daemon.stop();
     // In the order in which faults are told.
     let files = ["audit.db", "samples.db"];
-    let known = files.map(|file| set_schema(&stage, file, 99));
+    // A newer one's, and the last one's of before the first release.
+    let schemas = [99, 5];
+    for (file, schema) in files.into_iter().zip(schemas) {
+        set_schema(&stage, file, schema);
+    }
     let written = files.map(|file| bytes(&stage.path("state").join(file)));
 
     let daemon = stage.start();
     let state = stage.path("state").display().to_string();
     let command = |file: &str| {
-        format!("mkdir {state}/newer-{file} && mv {state}/{file}* {state}/newer-{file}/")
+        format!("mkdir {state}/other-{file} && mv {state}/{file}* {state}/other-{file}/")
     };
-    let fault = |file: &str, known: i64| {
+    let fault = |(file, schema): (&str, i64)| {
         let what = format!(
-            "{state}/{file}: was written by a newer gpukilld (schema 99, this one knows {known}) \
-             and is left as it is, so nothing is lost: install the newer gpukill again, or go on \
-             without what is in it: {}",
+            "{state}/{file}: was written by another version of gpukilld (schema {schema}, this \
+             one knows 1) and is left as it is, so nothing is lost: install that version again, \
+             or go on without what is in it: {}",
             command(file)
         );
         ("store".to_owned(), what)
     };
-    let expected = [fault(files[0], known[0]), fault(files[1], known[1])];
-    becomes(&expected.to_vec(), || stage.faults());
+    let expected: Vec<_> = files.into_iter().zip(schemas).map(fault).collect();
+    becomes(&expected, || stage.faults());
     assert_eq!(stage.ctl(&["list"]).code, 0);
     let left = files.map(|file| bytes(&stage.path("state").join(file)));
     assert_eq!(left, written);
@@ -69,15 +70,15 @@ fn a_store_of_a_newer_gpukilld_is_left_as_it_is_and_the_fault_says_what_to_do() 
     assert!(!again.unwrap().status.success());
     daemon.stop();
 
-    // The newer one is installed again, and what it wrote put back.
-    for (file, known) in files.into_iter().zip(known) {
+    // As when that version is installed again, and what it wrote put back.
+    for file in files {
         let state = stage.path("state");
         for part in ["", "-wal", "-shm"] {
             // Only the file itself is there for certain.
             let _ = std::fs::remove_file(state.join(format!("{file}{part}")));
         }
-        std::fs::rename(state.join(format!("newer-{file}/{file}")), state.join(file)).unwrap();
-        set_schema(&stage, file, known);
+        std::fs::rename(state.join(format!("other-{file}/{file}")), state.join(file)).unwrap();
+        set_schema(&stage, file, 1);
     }
     let daemon = stage.start();
     assert_eq!(stage.faults(), []);

@@ -1,0 +1,82 @@
+//! The daemon's own state files: JSON with a version, in the state directory. A file that is
+//! broken or of another version is refused in words; the caller then starts empty.
+
+use crate::rules_file::file;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The version of every state file.
+pub(crate) const VERSION: u32 = 1;
+
+/// What stands first in every state file. Other keys are the file's own.
+#[derive(Deserialize)]
+struct Header {
+    version: u32,
+}
+
+/// Reads a file of at most so many bytes; `None` where there is none.
+///
+/// # Errors
+/// Why it cannot be used.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path, longest: u64) -> Result<Option<T>, String> {
+    let Some(text) = file::read_at_most(path, longest).map_err(|error| error.to_string())? else {
+        return Ok(None);
+    };
+    let broken = |error: serde_json::Error| format!("it is broken: {error}");
+    let Header { version } = serde_json::from_str(&text).map_err(broken)?;
+    if version != VERSION {
+        return Err(format!(
+            "another version of gpukilld wrote it (version {version}, this one knows {VERSION})"
+        ));
+    }
+    serde_json::from_str(&text).map(Some).map_err(broken)
+}
+
+/// Replaces a file.
+///
+/// # Errors
+/// When it cannot be written; then it is as it was.
+pub(crate) fn write(path: &Path, content: &impl Serialize) -> std::io::Result<()> {
+    file::replace_private(path, &serde_json::to_string(content)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Content {
+        version: u32,
+        name: String,
+    }
+
+    #[test]
+    fn only_version_1_is_read_and_only_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.json");
+        assert_eq!(read::<Content>(&path, 100), Ok(None));
+        let refusal = |content: Value| {
+            write(&path, &content).unwrap();
+            read::<Content>(&path, 100).err().unwrap_or_default()
+        };
+        let good = json!({"version": 1, "name": "a"});
+        assert_eq!(refusal(good), "");
+        for version in [0, 2] {
+            let expected = format!(
+                "another version of gpukilld wrote it (version {version}, this one knows 1)"
+            );
+            assert_eq!(refusal(json!({"version": version, "other": []})), expected);
+        }
+        for broken in [
+            json!({"name": "a"}),
+            json!({"version": 1}),
+            json!({"version": 1, "name": "a", "more": 1}),
+            json!([]),
+        ] {
+            assert!(refusal(broken).starts_with("it is broken: "));
+        }
+    }
+}
