@@ -56,7 +56,7 @@ impl From<&BackendReport> for BackendPart {
             BackendState::Ready => ("ready", None),
             BackendState::Starting => ("starting", None),
             BackendState::Absent(why) => ("absent", Some(why)),
-            BackendState::Failed(why) => ("failed", Some(why)),
+            BackendState::Failed(_, why) => ("failed", Some(why)),
             BackendState::Quiesced(_) => ("quiesced", None),
         };
         // What nobody has looked for is not 0.

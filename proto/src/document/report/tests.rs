@@ -6,7 +6,7 @@ use crate::document::tests::page::status;
 use crate::document::tests::{NOW, device};
 use crate::guard::RulesRevision;
 use crate::reading::Reading;
-use crate::snapshot::{BackendState, DeviceId, Fault, Loss, LossKind};
+use crate::snapshot::{BackendState, DeviceId, Fault, FaultCode, Loss, LossKind};
 use crate::status::{AlertValue, ChangedSetting, SettingValue, Status};
 
 /// A name that no word of ours has in it.
@@ -26,12 +26,13 @@ fn named() -> Status {
     status.caller.log_in_again_for = Some(name());
     for backend in &mut status.backends {
         backend.name = name();
-        backend.state = BackendState::Failed(name());
+        backend.state = BackendState::Failed(FaultCode::DriverError, name());
         backend.driver = Reading::Value(name());
         backend.cuda = Reading::Stale(name(), 4);
     }
     let fault = |part: &str, what: String| Fault {
         part: part.into(),
+        code: FaultCode::ReadingFailed,
         what,
         since: NOW,
     };
