@@ -2,7 +2,9 @@
 //! systemd, and the daemon's socket and unit. Only files that everybody may read.
 
 use gpukill_proto::DEFAULT_SOCKET;
-use gpukill_proto::document::report::{HostPart, SocketPart, UnitPart, Word};
+use gpukill_proto::document::report::{
+    FileMode, HostPart, Printed, SocketPart, UnitPart, Version, distribution,
+};
 use rustix::fs::{Mode, OFlags};
 use std::fs::{File, Metadata, read_dir};
 use std::io::{self, Read as _};
@@ -40,10 +42,10 @@ pub(crate) fn host() -> HostPart {
     let release = OS_RELEASE.iter().find_map(|path| text(Path::new(path)));
     let release = release.unwrap_or_default();
     HostPart {
-        kernel: Word::version(&rustix::system::uname().release().to_string_lossy()),
+        kernel: Version::parse(&rustix::system::uname().release().to_string_lossy()),
         architecture: std::env::consts::ARCH,
-        distribution: value(&release, "ID").map(|id| Word::distribution(&id)),
-        distribution_version: value(&release, "VERSION_ID").map(|it| Word::release(&it)),
+        distribution: value(&release, "ID").map(|id| distribution(&id)),
+        distribution_version: value(&release, "VERSION_ID").map(|it| Version::parse(&it)),
         systemd: LIBRARIES.iter().find_map(|path| library(Path::new(path))),
         // sd_booted(3)
         systemd_runs: Path::new("/run/systemd/system").is_dir(),
@@ -70,12 +72,12 @@ fn value(release: &str, key: &str) -> Option<String> {
 }
 
 /// The version in `libsystemd-shared-257.4-1.fc42.so`.
-fn library(directory: &Path) -> Option<Word> {
+fn library(directory: &Path) -> Option<Version> {
     let entries = read_dir(directory).ok()?.take(MOST_ENTRIES).flatten();
     let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     names.find_map(|name| {
         let version = name.strip_prefix("libsystemd-shared-")?;
-        Some(Word::version(version.strip_suffix(".so")?))
+        Some(Version::parse(version.strip_suffix(".so")?))
     })
 }
 
@@ -89,18 +91,19 @@ pub(crate) fn socket(named: Option<&Path>, chosen: Option<&Path>) -> SocketPart 
         None => "own",
     };
     let found = path.metadata();
-    let is = match &found {
-        Ok(found) if found.file_type().is_socket() => Word::of("socket"),
-        Ok(_) => Word::of("other"),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Word::of("missing"),
-        Err(error) => Word::of_error(error.kind()),
+    let (is, error) = match &found {
+        Ok(found) if found.file_type().is_socket() => ("socket", None),
+        Ok(_) => ("other", None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => ("missing", None),
+        Err(error) => ("unreadable", Some(Printed(error.kind()))),
     };
     let found = found.ok();
     SocketPart {
         place,
         path: (place == "box").then_some(DEFAULT_SOCKET),
         is,
-        mode: found.as_ref().map(|found| Word::mode(found.mode())),
+        error,
+        mode: found.as_ref().map(|found| Printed(FileMode(found.mode()))),
         owner: found.as_ref().map(owner),
     }
 }
@@ -172,7 +175,7 @@ mod tests {
         for name in ["systemd-logind", "libsystemd-shared-257.4-1.fc42.so"] {
             std::fs::write(directory.path().join(name), "").expect("written");
         }
-        let expected = Word::version("257.4-1.fc42");
+        let expected = Version::parse("257.4-1.fc42");
         assert_eq!(library(directory.path()), Some(expected));
     }
 
@@ -196,7 +199,8 @@ mod tests {
         let expected = SocketPart {
             place: "named",
             path: None,
-            is: Word::of("missing"),
+            is: "missing",
+            error: None,
             mode: None,
             owner: None,
         };
@@ -206,8 +210,11 @@ mod tests {
         std::fs::set_permissions(&path, mode).expect("it is ours");
         let there = socket(Some(&path), Some(&path));
         assert_eq!(
-            (there.is, there.mode),
-            (Word::of("socket"), Some(Word::mode(0o660)))
+            (
+                there.is,
+                there.mode.map(|mode| Printed(FileMode(mode.0.0 & 0o7777)))
+            ),
+            ("socket", Some(Printed(FileMode(0o660))))
         );
         let of_the_box = socket(None, Some(Path::new(DEFAULT_SOCKET)));
         assert_eq!(

@@ -81,6 +81,7 @@ pub(crate) use retention::Keep;
 pub(crate) use sample::{Accounts, Departed, Departure, Groups, Sample, Suspicions, about};
 
 use crate::catalogue::{About, tell};
+use crate::faults::FaultCause;
 use acts::End;
 use fault_log::FaultLog;
 use gpukill_policy::access::LimitGroup;
@@ -525,7 +526,7 @@ impl Store {
     }
 
     /// What is wrong with the store now.
-    pub(crate) fn faults(&self) -> Vec<String> {
+    pub(crate) fn faults(&self) -> Vec<FaultCause> {
         lock(&self.shared).faults.clone()
     }
 

@@ -23,13 +23,15 @@ pub(crate) mod reader;
 
 pub(crate) mod wanted;
 
+use crate::faults::FaultCause;
 use crate::holders::DeviceNumber;
 use drm::clients::People;
 use gpukill_policy::memory::Sharing;
 use gpukill_proto::holders::FirstHolder;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
-    BackendState, DeviceId, GpuEvent, InstanceId, LossKind, ProcessKey, Use, Vendor, Vitals,
+    BackendState, DeviceId, FaultCode, GpuEvent, InstanceId, LossKind, ProcessKey, Use, Vendor,
+    Vitals,
 };
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -68,7 +70,7 @@ pub(crate) struct Roots {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// It does not work; says why.
-    Failed(String),
+    Failed(FaultCode, String),
     /// Somebody asked it to let go of the driver until then.
     Quiesced(Timestamp),
 }
@@ -87,7 +89,7 @@ pub(crate) struct Readings {
     /// The devices that are counted and cannot be read, not even for a name.
     pub(crate) lost: Vec<LostDevice>,
     /// What went wrong beyond a single value, such as a device without a name.
-    pub(crate) faults: Vec<String>,
+    pub(crate) faults: Vec<FaultCause>,
     /// How long it took, in microseconds.
     pub(crate) cost_us: u64,
 }

@@ -4,9 +4,43 @@
 use crate::catalogue::tell;
 use gpukill_policy::alert::{self, Change, Memory, Step, Thresholds};
 use gpukill_proto::reading::IMPOSSIBLE;
-use gpukill_proto::snapshot::{Fault, Snapshot};
+use gpukill_proto::snapshot::{Fault, FaultCode, Snapshot};
 use gpukill_proto::units::Timestamp;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// What is wrong with a part.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct FaultCause {
+    pub(crate) code: FaultCode,
+    /// What is wrong, and what to do where that is known.
+    pub(crate) what: String,
+}
+
+impl FaultCause {
+    pub(crate) fn new(code: FaultCode, what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self { code, what }
+    }
+
+    pub(crate) fn found_in(self, part: impl Into<String>) -> FoundFault {
+        let part = part.into();
+        FoundFault { part, cause: self }
+    }
+}
+
+/// A fault that a poll found.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FoundFault {
+    pub(crate) part: String,
+    pub(crate) cause: FaultCause,
+}
+
+impl FoundFault {
+    pub(crate) fn new(part: impl Into<String>, code: FaultCode, what: impl Into<String>) -> Self {
+        FaultCause::new(code, what).found_in(part)
+    }
+}
 
 /// Remembers when each present fault began.
 #[derive(Debug, Default)]
@@ -25,15 +59,17 @@ const MOST: usize = 200;
 impl Faults {
     /// Takes the faults that are present now, and returns them with their
     /// beginnings. Each is logged once when it comes and once when it goes.
-    pub(crate) fn update(&mut self, present: Vec<(String, String)>, now: Timestamp) -> Vec<Fault> {
+    pub(crate) fn update(&mut self, present: Vec<FoundFault>, now: Timestamp) -> Vec<Fault> {
         let mut before = std::mem::take(&mut self.present);
-        for (part, what) in present.into_iter().take(MOST) {
+        for FoundFault { part, cause } in present.into_iter().take(MOST) {
+            let FaultCause { code, what } = cause;
             let key = (part.clone(), lasting_words(&what).to_owned());
             // Its words stay those with which it began.
             let fault = before.remove(&key).unwrap_or_else(|| {
                 tell!(FaultBegins, part, what);
                 Fault {
                     part,
+                    code,
                     what,
                     since: now,
                 }
@@ -65,6 +101,7 @@ impl Alerts {
         alerts
             .map(|alert| Fault {
                 part: alert.part(),
+                code: alert.quantity.fault_code(),
                 what: alert.what(),
                 since: alert.since,
             })
@@ -99,7 +136,11 @@ mod tests {
         let mut faults = Faults::default();
         let words = |value: &str| format!("power: {IMPOSSIBLE}: {value}");
         let mut told = |value: &str, now| {
-            let present = vec![("GPU 0".to_owned(), words(value))];
+            let present = vec![FoundFault::new(
+                "GPU 0",
+                FaultCode::ReadingFailed,
+                words(value),
+            )];
             let faults = faults.update(present, Timestamp(now));
             let told = faults.into_iter().map(|fault| (fault.what, fault.since));
             told.collect::<Vec<_>>()
@@ -112,7 +153,7 @@ mod tests {
     #[test]
     fn a_fault_keeps_its_beginning_until_it_is_over() {
         let mut faults = Faults::default();
-        let fault = || vec![("store".to_owned(), "disk full".to_owned())];
+        let fault = || vec![FoundFault::new("store", FaultCode::DiskFull, "disk full")];
         let since = |faults: Vec<Fault>| faults.first().map(|fault| fault.since);
         assert_eq!(
             since(faults.update(fault(), Timestamp(1))),

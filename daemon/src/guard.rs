@@ -26,6 +26,7 @@ pub(crate) mod replay;
 use crate::audit::{DeviceProcess, Sample, Store};
 use crate::civil::civil;
 use crate::enforce::Enforcer;
+use crate::faults::FaultCause;
 use crate::rules_file::Edited;
 pub(crate) use acting::Asked;
 use acting::{Armed, SnoozeOrder, Snoozing};
@@ -39,7 +40,7 @@ use gpukill_proto::guard::{
     EditReport, GuardMode, GuardRecord, GuardReport, RulesDoubt, RulesRevision, RulesText,
 };
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::snapshot::Snapshot;
+use gpukill_proto::snapshot::{FaultCode, Snapshot};
 use gpukill_proto::units::Timestamp;
 use judging::{Judging, Order};
 use rules::Keeper;
@@ -316,19 +317,25 @@ impl Guard {
     }
 
     /// What is wrong with it, in words for faults.
-    pub(crate) fn faults(&self) -> Vec<String> {
+    pub(crate) fn faults(&self) -> Vec<FaultCause> {
         let is_rehearsed = self.in_force.borrow().rules().mode <= GuardMode::DryRun;
         let tripped_at = self.standing().tripped_at.filter(|_| !is_rehearsed);
         let stopped = tripped_at.map(|_| {
-            "it ends nobody any more: too many jobs were, or would be, ended in ten minutes; \
-             see gpukillctl guard status"
-                .to_owned()
+            FaultCause::new(
+                FaultCode::CircuitBreakerOpen,
+                "it ends nobody any more: too many jobs were, or would be, ended in ten minutes; \
+                 see gpukillctl guard status",
+            )
         });
         let unkept = self.standing().is_unkept.then(|| {
-            "what it remembers cannot be written down: it ends nobody, and a restart begins anew"
-                .to_owned()
+            FaultCause::new(
+                FaultCode::GuardStateUnwritten,
+                "what it remembers cannot be written down: it ends nobody, and a restart begins \
+                 anew",
+            )
         });
         let wrong = self.keeper.fault().into_iter();
+        let wrong = wrong.map(|what| FaultCause::new(FaultCode::RulesMistaken, what));
         let doubt = self.standing().doubt.filter(|_| !is_rehearsed);
         let doubted = doubt.map(|doubt| {
             let then = match doubt.only_warn {
@@ -336,11 +343,12 @@ impl Guard {
                 false => "if they do fit, confirm them",
             };
             // A fault is known by its text: no number that changes is in it.
-            format!(
+            let what = format!(
                 "the idle, waste, runaway and growth rules concern many people, and may not fit \
                  this box: see gpukillctl guard status; {then} with gpukillctl guard soft or \
                  guard enforce"
-            )
+            );
+            FaultCause::new(FaultCode::RulesUnconfirmed, what)
         });
         wrong.chain(stopped).chain(doubted).chain(unkept).collect()
     }

@@ -32,6 +32,7 @@ pub mod measured;
 use self::look::Eyes;
 use self::search::{Pace, Search};
 use self::tree::Tree;
+use crate::faults::FaultCause;
 use gpukill_proto::snapshot::ProcessKey;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,7 +164,7 @@ impl Holders {
     }
 
     /// What is wrong with looking, if anything.
-    pub(crate) fn fault(&self) -> Option<String> {
+    pub(crate) fn fault(&self) -> Option<FaultCause> {
         self.search.0.fault()
     }
 }

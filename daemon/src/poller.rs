@@ -5,6 +5,7 @@ use crate::audit::Store;
 use crate::catalogue::tell;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::faults::FaultCause;
 use crate::gather::{Gatherer, Poll};
 use crate::guard::Guard;
 use crate::heap::{self, Trim};
@@ -23,9 +24,9 @@ use std::time::Duration;
 pub(crate) enum Event {
     /// New settings, and what is to be told of those that need a restart: they are
     /// ignored.
-    Reload(Arc<Config>, Option<String>),
+    Reload(Arc<Config>, Option<FaultCause>),
     /// New settings are not taken: what is to be told of that.
-    Refused(String),
+    Refused(FaultCause),
     /// Drop the rows of these devices, where they are gone.
     Forget(Vec<DeviceId>),
     /// Tick now, and not when it is time.
@@ -57,7 +58,7 @@ pub(crate) struct Poller {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: Arc<Config>,
     /// What is wrong with the settings that were read last.
-    pub(crate) amiss: Option<String>,
+    pub(crate) amiss: Option<FaultCause>,
     pub(crate) wanted: Wanted,
     /// How long the answers of a slow driver take.
     pub(crate) slowest: Option<Duration>,
@@ -119,17 +120,14 @@ impl Poller {
 
     fn tick(&mut self, schedule: &mut Schedule) {
         let interval = self.interval();
-        let others = self
-            .store
-            .faults()
-            .into_iter()
-            .map(|fault| ("store".to_owned(), fault));
+        let others = self.store.faults().into_iter();
+        let others = others.map(|fault| fault.found_in("store"));
         let rules = self.guard.faults().into_iter();
-        let rules = rules.map(|fault| ("guard".to_owned(), fault));
+        let rules = rules.map(|fault| fault.found_in("guard"));
         let rogue = self.rogue.faults().into_iter();
-        let rogue = rogue.map(|fault| ("rogue".to_owned(), fault));
+        let rogue = rogue.map(|fault| fault.found_in("rogue"));
         let amiss = self.amiss.iter();
-        let settings = amiss.map(|fault| ("settings".to_owned(), fault.clone()));
+        let settings = amiss.map(|fault| fault.clone().found_in("settings"));
         let patience = (interval / 2).min(LONGEST_PATIENCE);
         // Both of the same moment: a poll may take a while.
         let (now, at) = (self.clock.now(), self.clock.steady());

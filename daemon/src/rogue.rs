@@ -15,9 +15,10 @@ mod watch;
 pub(crate) mod scan;
 
 use crate::audit::{Sample, Store, Suspicions};
+use crate::faults::FaultCause;
 use crate::guard;
 use gpukill_proto::rogue::{Finding, Looked};
-use gpukill_proto::snapshot::{ProcessKey, Snapshot};
+use gpukill_proto::snapshot::{FaultCode, ProcessKey, Snapshot};
 use rules::{InForce, Keeper};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -122,13 +123,21 @@ impl Rogue {
     }
 
     /// What is wrong with it, in words for faults.
-    pub(crate) fn faults(&self) -> Vec<String> {
+    pub(crate) fn faults(&self) -> Vec<FaultCause> {
         // How many changes all the time: `status` tells it.
         let standing = self.standing();
-        let beyond =
-            (standing.beyond > 0).then(|| "more processes use GPUs than are watched".to_owned());
-        let beyond = beyond.into_iter().chain(standing.fault.clone());
-        self.keeper.fault().into_iter().chain(beyond).collect()
+        let all = [
+            (FaultCode::RulesMistaken, self.keeper.fault()),
+            (
+                FaultCode::ProcessesUnwatched,
+                (standing.beyond > 0)
+                    .then(|| "more processes use GPUs than are watched".to_owned()),
+            ),
+            (FaultCode::EvidenceStuck, standing.fault.clone()),
+        ];
+        let all = all.into_iter();
+        all.filter_map(|(code, what)| Some(FaultCause::new(code, what?)))
+            .collect()
     }
 
     /// Ends the thread.

@@ -48,6 +48,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// A sensor that is too slow, as in "the sensor …".
+pub(crate) const NO_ANSWER: &str = "did not answer in time";
+
 /// A running sensor.
 pub(crate) struct Sensor {
     child: Child,
@@ -290,9 +293,7 @@ impl Sensor {
     fn explain(&mut self, error: &io::Error) -> String {
         self.failed_at = self.place();
         match error.kind() {
-            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-                "did not answer in time".to_owned()
-            }
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => NO_ANSWER.to_owned(),
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::ConnectionReset => match self.last_words() {

@@ -25,7 +25,7 @@ mod slots;
 use crate::audit::{Accounts, Groups};
 use crate::backend::Roots;
 use crate::backend::reader::{Latest, Reader};
-use crate::faults::{Alerts, Faults};
+use crate::faults::{Alerts, Faults, FoundFault};
 use crate::holders::{Found, Holders};
 use crate::host;
 use crate::host::connections::Connections;
@@ -38,7 +38,7 @@ use gpukill_policy::alert::Thresholds;
 use gpukill_policy::memory::Shared;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::holders::HeldDevice;
-use gpukill_proto::snapshot::{DeviceId, GpuEvent, GpuProcess, ProcessKey, Snapshot};
+use gpukill_proto::snapshot::{DeviceId, FaultCode, GpuEvent, GpuProcess, ProcessKey, Snapshot};
 use gpukill_proto::units::Timestamp;
 use held::Sight;
 pub(crate) use history::History;
@@ -148,7 +148,7 @@ impl Ticker {
         &mut self,
         patience: Duration,
         now: Timestamp,
-        others: Vec<(String, String)>,
+        others: Vec<FoundFault>,
         thresholds: &Thresholds,
         held_is_wanted: bool,
     ) -> Ticked {
@@ -175,16 +175,17 @@ impl Ticker {
             self.holders.look_now();
         }
         // Of many faults the last are cut: the daemon's own come first.
-        let names = self.users.fault().map(|fault| ("names".to_owned(), fault));
+        let names = self.users.fault().map(|fault| fault.found_in("names"));
         let own = others.into_iter().chain(names);
         let own = own.chain(self.processes.faults());
         let search = self.holders.fault();
-        let own = own.chain(search.map(|fault| ("processes".to_owned(), fault)));
+        let own = own.chain(search.map(|fault| fault.found_in("processes")));
         let fleeting = fleeting::fleeting(&latest, &found, &self.users);
         let devices = snapshot.devices.iter();
         let own = own.chain(devices.filter_map(|device| {
             let what = fleeting.get(&device.id)?.clone();
-            Some((format!("GPU {}", device.index), what))
+            let part = format!("GPU {}", device.index);
+            Some(FoundFault::new(part, FaultCode::ShortLivedHolders, what))
         }));
         let gone = self.memory.faults();
         let faults = own.chain(broken::faults(&latest, &snapshot)).chain(gone);

@@ -41,7 +41,7 @@ fn believe(bytes: &[u8]) {
     };
     if checked::check(&readings).is_ok() {
         assert!(readings.devices.len() + readings.lost.len() <= 256);
-        assert!(readings.faults.iter().all(|fault| fault.len() <= 512));
+        assert!(readings.faults.iter().all(|fault| fault.what.len() <= 512));
         let again = codec::encode(&readings).expect("what was decoded encodes");
         assert_eq!(codec::decode::<Readings>(&again).ok(), Some(readings));
     }

@@ -5,7 +5,7 @@
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Device, DeviceId, Snapshot};
+use gpukill_proto::snapshot::{Device, DeviceId, FaultCode, Snapshot};
 use gpukill_proto::status::AlertValue;
 use gpukill_proto::units::{Bytes, Celsius, Percent, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +94,15 @@ impl Quantity {
         match self {
             Self::Temperature => "temperature",
             Self::Memory => "memory",
+        }
+    }
+
+    /// The code of its alerts.
+    #[must_use]
+    pub const fn fault_code(self) -> FaultCode {
+        match self {
+            Self::Temperature => FaultCode::TemperatureAlert,
+            Self::Memory => FaultCode::MemoryAlert,
         }
     }
 

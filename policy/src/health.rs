@@ -2,11 +2,11 @@
 //! act on, though it still answers.
 
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Device, RecoveryAction};
+use gpukill_proto::snapshot::{Device, FaultCode, RecoveryAction};
 
-/// What to tell the admin, each in words that stay the same while it lasts.
+/// What to tell the admin, each with its code, in words that stay the same while it lasts.
 #[must_use]
-pub fn complaints(device: &Device) -> Vec<String> {
+pub fn complaints(device: &Device) -> Vec<(FaultCode, String)> {
     let vitals = &device.vitals;
     let mut all = Vec::new();
     if let Reading::Value(action) = &vitals.recovery_action {
@@ -14,35 +14,54 @@ pub fn complaints(device: &Device) -> Vec<String> {
     }
     if let Reading::Value(rows) = &vitals.remapped_rows {
         if rows.failed {
-            all.push("broken memory rows could not be replaced: exchange the GPU".to_owned());
+            let what = "broken memory rows could not be replaced: exchange the GPU";
+            all.push((FaultCode::RowRemapFailed, what.to_owned()));
         }
         if rows.pending {
-            all.push("broken memory rows wait to be replaced: reset the GPU".to_owned());
+            let what = "broken memory rows wait to be replaced: reset the GPU";
+            all.push((FaultCode::RowRemapPending, what.to_owned()));
         }
     }
     if let Reading::Value(pages) = &vitals.retired_pages
         && pages.pending
     {
-        all.push("broken memory pages wait to be retired: reset the GPU".to_owned());
+        let what = "broken memory pages wait to be retired: reset the GPU";
+        all.push((FaultCode::PageRetirementPending, what.to_owned()));
     }
     all
 }
 
-fn advice(action: RecoveryAction) -> Option<String> {
-    let what = match action {
+fn advice(action: RecoveryAction) -> Option<(FaultCode, String)> {
+    let (code, what) = match action {
         RecoveryAction::None => return None,
-        RecoveryAction::Reset => "the driver advises to reset the GPU",
-        RecoveryAction::Reboot => "the driver advises to reboot the box",
-        RecoveryAction::DrainPeers => "the driver advises to drain its NVLink peers",
-        RecoveryAction::DrainAndReset => "the driver advises to drain and reset the GPU",
-        RecoveryAction::RecoverImex => "the driver advises to recover the IMEX domain",
+        RecoveryAction::Reset => (
+            FaultCode::ResetAdvised,
+            "the driver advises to reset the GPU",
+        ),
+        RecoveryAction::Reboot => (
+            FaultCode::RebootAdvised,
+            "the driver advises to reboot the box",
+        ),
+        RecoveryAction::DrainPeers => (
+            FaultCode::DrainPeersAdvised,
+            "the driver advises to drain its NVLink peers",
+        ),
+        RecoveryAction::DrainAndReset => (
+            FaultCode::DrainAndResetAdvised,
+            "the driver advises to drain and reset the GPU",
+        ),
+        RecoveryAction::RecoverImex => (
+            FaultCode::ImexRecoveryAdvised,
+            "the driver advises to recover the IMEX domain",
+        ),
         RecoveryAction::Other(number) => {
-            return Some(format!(
+            let what = format!(
                 "the driver advises a recovery action that gpukill does not know ({number})"
-            ));
+            );
+            return Some((FaultCode::UnknownActionAdvised, what));
         }
     };
-    Some(what.to_owned())
+    Some((code, what.to_owned()))
 }
 
 #[cfg(test)]
@@ -61,7 +80,7 @@ mod tests {
             pending: false,
             failed: false,
         });
-        assert_eq!(complaints(&device), Vec::<String>::new());
+        assert_eq!(complaints(&device), Vec::new());
         device.vitals.recovery_action = Reading::Value(RecoveryAction::Other(77));
         device.vitals.remapped_rows = Reading::Value(RemappedRows {
             correctable: 7,
@@ -77,6 +96,6 @@ mod tests {
         assert_eq!(complaints(&device).len(), 4);
         // What is not known now is no reason to act.
         device.vitals = device.vitals.aged(60);
-        assert_eq!(complaints(&device), Vec::<String>::new());
+        assert_eq!(complaints(&device), Vec::new());
     }
 }

@@ -2,6 +2,8 @@
 
 mod device;
 
+mod fault;
+
 mod network;
 
 mod place;
@@ -17,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use device::{
     Device, DeviceId, EventKind, GpuEvent, Instance, InstanceId, Loss, LossKind, Vendor,
 };
+pub use fault::{Fault, FaultCode};
 pub use network::{MAX_PORTS, NetworkRole};
 pub use place::{Container, ContainerId, Job, Place, Pod, Scheduler, SchedulerJob, Unit};
 pub use process::{GpuProcess, Owner, OwnerKind, Parent, ProcessKey, Use};
@@ -70,19 +73,8 @@ pub enum BackendState {
     /// There is nothing of this vendor here; says what was looked for.
     Absent(String),
     /// It is here and does not work; says why.
-    Failed(String),
+    Failed(FaultCode, String),
     /// Somebody asked the daemon to let go of the driver until then, or until
     /// they say so; its devices are shown as they were.
     Quiesced(Timestamp),
-}
-
-/// Something that is broken now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
-    /// The part that is broken: `nvidia`, `GPU 3`, `store`, `names`.
-    pub part: String,
-    /// What is wrong, and what to do where that is known.
-    pub what: String,
-    /// When it was first seen.
-    pub since: Timestamp,
 }

@@ -106,7 +106,7 @@ fn rows(
     symbols: Symbols,
 ) -> Vec<Row> {
     let whole = whole(device, processes, view, age_column, taken_at, symbols);
-    let complaints = complaints(device).into_iter().map(|complaint| {
+    let complaints = complaints(device).into_iter().map(|(_, complaint)| {
         let sentence = Cell::toned(shown(&complaint, symbols), Tone::Broken);
         Row::Sentence(vec![index(device)], sentence)
     });

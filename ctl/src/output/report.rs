@@ -8,10 +8,11 @@ use super::look::Look;
 use super::value::{counted, disk_size};
 use gpukill_proto::document::report::{
     BackendPart, DaemonPart, DevicePart, FaultPart, RecentPart, ReportDocument, SettingPart,
-    SocketPart, ValueDocument, Word,
+    SocketPart, ValueDocument, Version,
 };
 use gpukill_proto::text::duration;
 use gpukill_proto::units::Bytes;
+use std::fmt::Display;
 use std::time::Duration;
 
 /// The lines of `gpukillctl status --report`.
@@ -50,9 +51,9 @@ fn head(report: &ReportDocument) -> Vec<String> {
     vec![
         "# gpukill report".into(),
         String::new(),
-        format!("Made {}. Read it before you send it.", report.ts.as_str()),
+        format!("Made {}. Read it before you send it.", report.ts),
         format!(
-            "It leaves out {}; where one stood there is `…`.",
+            "It leaves out {}; `…` marks a text that was cut.",
             report.leaves_out
         ),
     ]
@@ -60,23 +61,21 @@ fn head(report: &ReportDocument) -> Vec<String> {
 
 fn versions(report: &ReportDocument) -> Vec<String> {
     let (client, host) = (&report.client, &report.host);
-    let protocol = client.protocol.as_str();
     let mut items = vec![format!(
-        "gpukillctl {}, protocol {protocol}",
-        client.version.as_str()
+        "gpukillctl {}, protocol {}",
+        client.version, client.protocol
     )];
     if let Some(daemon) = &report.daemon {
         let up = duration(Duration::from_secs(daemon.uptime_seconds));
-        let (version, protocol) = (daemon.version.as_str(), daemon.protocol.as_str());
+        let (version, protocol) = (daemon.version.as_str(), daemon.protocol);
         items.push(format!("gpukilld {version}, protocol {protocol}, up {up}"));
     }
     let (kernel, architecture) = (host.kernel.as_str(), host.architecture);
     items.push(format!("Linux {kernel} on {architecture}"));
     items.push(match &host.distribution {
         Some(id) => format!(
-            "distribution: {} {}",
-            id.as_str(),
-            or(&host.distribution_version, "")
+            "distribution: {id} {}",
+            version_or(&host.distribution_version, "")
         ),
         None => "distribution: not known".into(),
     });
@@ -84,23 +83,26 @@ fn versions(report: &ReportDocument) -> Vec<String> {
         true => "runs the box",
         false => "does not run the box",
     };
-    let version = or(&host.systemd, "of an unknown version");
+    let version = version_or(&host.systemd, "of an unknown version");
     items.push(format!("systemd {version}: {runs}"));
     items
 }
 
-/// A word, or another where there is none.
-fn or<'a>(word: &'a Option<Word>, other: &'a str) -> &'a str {
-    word.as_ref().map_or(other, Word::as_str)
+fn version_or<'a>(version: &'a Option<Version>, other: &'a str) -> &'a str {
+    version.as_ref().map_or(other, Version::as_str)
+}
+
+/// A value, or a word where there is none.
+fn or(value: Option<impl Display>, other: &str) -> String {
+    value.map_or_else(|| other.to_owned(), |value| value.to_string())
 }
 
 fn running(report: &ReportDocument) -> Vec<String> {
     let mut items = Vec::new();
     if let Some(failure) = &report.failure {
-        let more = [&failure.error, &failure.protocol];
-        let more = more.into_iter().flatten().map(Word::as_str);
-        let why = std::iter::once(failure.what).chain(more);
-        let why: Vec<&str> = why.collect();
+        let mut why = vec![failure.what.to_owned()];
+        why.extend(failure.error.map(|error| error.to_string()));
+        why.extend(failure.protocol.map(|protocol| protocol.to_string()));
         items.push(format!(
             "**gpukilld does not answer: {}** (exit code {})",
             why.join(", "),
@@ -139,15 +141,15 @@ fn daemon_runs(report: &ReportDocument, daemon: &DaemonPart) -> Vec<String> {
         }
         .to_owned(),
     ];
-    if let Some(why) = &daemon.will_not_act {
-        items.push(format!("ends no process, whoever asks: {}", why.as_str()));
+    if daemon.will_not_act {
+        items.push("ends no process".to_owned());
     }
     let again = match report.client.log_in_again {
         true => "; more after another login",
         false => "",
     };
     let rights = report.client.rights.join(", ");
-    items.push(format!("rights of whoever made this: {rights}{again}"));
+    items.push(format!("rights of the reporter: {rights}{again}"));
     items.push(settings("gpukilld (times in ms)", &daemon.settings));
     items
 }
@@ -158,15 +160,17 @@ fn socket(socket: &SocketPart) -> String {
         ("own", None) => "one's own",
         (_, None) => "a named one",
     };
-    let mode = socket.mode.as_ref();
-    let mode = mode.map_or_else(String::new, |mode| format!(", mode {}", mode.as_str()));
+    let error = socket.error.map(|error| format!(" ({error})"));
+    let mode = socket.mode.map(|mode| format!(", mode {mode}"));
     let owner = socket.owner.map(|owner| match owner {
-        "you" => ", of whoever made this",
+        "you" => ", of the reporter",
         "root" => ", of root",
         _ => ", of another user",
     });
-    let is = socket.is.as_str();
-    format!("{place}: {is}{mode}{}", owner.unwrap_or_default())
+    let is = socket.is;
+    let error = error.unwrap_or_default();
+    let mode = mode.unwrap_or_default();
+    format!("{place}: {is}{error}{mode}{}", owner.unwrap_or_default())
 }
 
 fn settings(of: &str, settings: &[SettingPart]) -> String {
@@ -194,10 +198,11 @@ fn mistakes(number: u64) -> Option<String> {
 }
 
 fn backend(backend: &BackendPart) -> String {
-    let why = backend.why.as_ref();
-    let why = why.map_or_else(String::new, |why| format!(": {}", why.as_str()));
-    let (name, state, since) = (backend.name.as_str(), backend.state, backend.since.as_str());
-    let mut item = format!("{name}: {state}{why}, since {since}");
+    let why = backend
+        .code
+        .map(|code| format!(": {code}{}", error(backend.error_number)));
+    let (name, state, since) = (backend.name, backend.state, backend.since);
+    let mut item = format!("{name}: {state}{}, since {since}", why.unwrap_or_default());
     let gpus = backend.gpus.filter(|count| *count > 0);
     if let Some(gpus) = gpus {
         item.push_str(&format!(", {}", count(gpus, "GPU")));
@@ -219,8 +224,18 @@ fn count(number: u64, of: &str) -> String {
 }
 
 fn fault(fault: &FaultPart) -> String {
-    let (part, what) = (fault.part.as_str(), fault.what.as_str());
-    format!("{part}, since {}: {what}", fault.since.as_str())
+    let age = duration(Duration::from_secs(fault.seconds));
+    let (part, code, since) = (fault.part, fault.code, fault.since);
+    let more = reading(fault.reading) + &error(fault.error_number);
+    format!("{part}: {code}{more}, since {since} ({age})")
+}
+
+fn reading(reading: Option<&str>) -> String {
+    reading.map_or_else(String::new, |reading| format!(" of {reading}"))
+}
+
+fn error(number: Option<u16>) -> String {
+    number.map_or_else(String::new, |number| format!(" (error {number})"))
 }
 
 fn past(fault: &RecentPart) -> String {
@@ -232,8 +247,10 @@ fn past(fault: &RecentPart) -> String {
         0 | 1 => String::new(),
         several => format!(", {several} times"),
     };
-    let (at, part, what) = (fault.at.as_str(), fault.part.as_str(), fault.what.as_str());
-    format!("{at}{over}{times}: {part}: {what}")
+    let (at, part) = (fault.at, fault.part);
+    let code = or(fault.code, "a fault without a code");
+    let more = reading(fault.reading) + &error(fault.error_number);
+    format!("{at}: {part}: {code}{more}{over}{times}")
 }
 
 fn counts(report: &ReportDocument, daemon: &DaemonPart) -> Vec<String> {
@@ -243,7 +260,7 @@ fn counts(report: &ReportDocument, daemon: &DaemonPart) -> Vec<String> {
         items.push(format!("{gpus}, {} on them", of_processes(processes)));
     }
     let (polls, late) = (daemon.polls, daemon.polls_late);
-    let last = or(&daemon.last_poll_at, "none yet");
+    let last = or(daemon.last_poll_at, "none yet");
     let every = daemon.poll_interval_ms;
     items.push(format!(
         "{polls} polls, one each {every} ms, {late} late, the last {last}"
@@ -256,7 +273,7 @@ fn counts(report: &ReportDocument, daemon: &DaemonPart) -> Vec<String> {
         disk_size(audit)
     ));
     let (written, dropped) = (store.written, store.dropped);
-    let last = or(&store.written_at, "never");
+    let last = or(store.written_at, "never");
     items.push(format!(
         "samples since start: {written} written, the last {last}; {dropped} dropped"
     ));
@@ -271,8 +288,10 @@ fn of_processes(number: u64) -> String {
 }
 
 fn device(device: &DevicePart) -> String {
-    let model = or(&device.model, "of an unknown model");
-    let mut item = format!("GPU {}: {}, {model}", device.gpu_index, device.vendor);
+    let mut item = format!("GPU {}: {}", device.gpu_index, device.vendor);
+    if let Some(model) = &device.model {
+        item.push_str(&format!(" {}", model.as_str()));
+    }
     if let Some(memory) = device.mem_total_bytes {
         item.push_str(&format!(", {} MiB", memory >> 20));
     }

@@ -33,7 +33,8 @@ pub(crate) fn lines(status: &Status, release: &str, look: &Look) -> Vec<Line> {
     let still_to_say = |fault: &&Fault| {
         let mut backends = status.backends.iter();
         !backends.any(|backend| {
-            backend.name == fault.part && backend.state == BackendState::Failed(fault.what.clone())
+            let failed = BackendState::Failed(fault.code, fault.what.clone());
+            backend.name == fault.part && backend.state == failed
         })
     };
     let alerts = status.alerts.iter();
@@ -173,7 +174,7 @@ fn backend_row(backend: &BackendReport, now: Timestamp, look: &Look) -> (String,
         BackendState::Ready => (ready(backend), Tone::Plain),
         BackendState::Starting => ("starting".into(), Tone::Plain),
         BackendState::Absent(why) => (why.clone(), Tone::Faint),
-        BackendState::Failed(why) => {
+        BackendState::Failed(_, why) => {
             let since = clock(backend.since, now, look);
             (format!("failed since {since}: {why}"), Tone::Broken)
         }
@@ -257,12 +258,14 @@ fn short(length: Duration) -> String {
 mod tests {
     use super::super::sample;
     use super::*;
+    use gpukill_proto::snapshot::FaultCode;
 
     #[test]
     fn of_an_alert_the_value_now_is_told_beside_its_threshold() {
         let mut status = sample::status();
         let fault = |part: &str, what: &str| Fault {
             part: part.into(),
+            code: FaultCode::TemperatureAlert,
             what: what.into(),
             since: sample::NOW.plus_seconds(-267),
         };

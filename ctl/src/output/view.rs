@@ -207,7 +207,9 @@ fn why_none(backends: &[BackendReport], now: Timestamp, look: &Look) -> Vec<Line
             let why = match &backend.state {
                 BackendState::Ready => "no device".into(),
                 BackendState::Starting => "starting".into(),
-                BackendState::Absent(why) | BackendState::Failed(why) => shown(why, look.symbols),
+                BackendState::Absent(why) | BackendState::Failed(_, why) => {
+                    shown(why, look.symbols)
+                }
                 BackendState::Quiesced(until) => quiesced(*until, now, look),
             };
             let name = format!(" {:1$}", shown(&backend.name, look.symbols), column - 1);
@@ -237,7 +239,7 @@ fn let_go(backends: &[BackendReport], now: Timestamp, look: &Look) -> Vec<Line> 
         BackendState::Ready
         | BackendState::Starting
         | BackendState::Absent(_)
-        | BackendState::Failed(_) => None,
+        | BackendState::Failed(..) => None,
     });
     let lines: Vec<Line> = lines.collect();
     let gap = (!lines.is_empty()).then(Line::default);

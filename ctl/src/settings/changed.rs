@@ -1,7 +1,7 @@
 //! Which of the client's settings are not what they are by default, for a report.
 
 use super::{Colors, Format, LogLevel, Settings};
-use gpukill_proto::document::report::{SettingPart, ValueDocument, Word};
+use gpukill_proto::document::report::{SettingKey, SettingPart, ValueDocument};
 use std::time::Duration;
 
 impl Settings {
@@ -62,7 +62,7 @@ impl Settings {
         ];
         let changed = all.into_iter().filter(|(_, is_changed, _)| *is_changed);
         let part = |(key, _, value)| SettingPart {
-            key: Word::of(key),
+            key: SettingKey::parse(key),
             value,
         };
         changed.map(part).collect()
@@ -126,7 +126,7 @@ mod tests {
             ..Settings::default()
         };
         let part = |key, value| SettingPart {
-            key: Word::of(key),
+            key: SettingKey::parse(key),
             value,
         };
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use crate::daemon::{Daemon, Script, backend};
 use crate::{client, run, stderr, stdout};
-use gpukill_proto::snapshot::BackendState;
+use gpukill_proto::snapshot::{BackendState, FaultCode};
 use std::io::Read as _;
 use std::process::Stdio;
 use std::sync::Mutex;
@@ -92,6 +92,7 @@ fn a_box_without_gpus_is_an_answer_and_one_whose_driver_failed_is_none() {
     assert!(stdout(&output).ends_with("\n\n nvidia  no library libnvidia-ml.so.1\n"));
     drop(daemon);
     let failed = script(BackendState::Failed(
+        FaultCode::VersionMismatch,
         "driver/library version mismatch".into(),
     ));
     let daemon = Daemon::start(directory.path(), failed);

@@ -5,7 +5,7 @@ use crate::killed::{Killed, end, ended, plan, report, under_way};
 use crate::{run, stderr, stdout};
 use gpukill_proto::kill::{Ending, Fate, KillPlan, KillReport, KillSignal, PlanId, Stage, Stuck};
 use gpukill_proto::refusal::Refusal;
-use gpukill_proto::snapshot::BackendState;
+use gpukill_proto::snapshot::{BackendState, FaultCode};
 use std::process::Output;
 use std::sync::Mutex;
 
@@ -205,6 +205,7 @@ fn nothing_that_matches_ends_with_8_and_a_failed_driver_with_2() {
     let failed = Script {
         has_devices: false,
         backends: Mutex::new(vec![backend(BackendState::Failed(
+            FaultCode::VersionMismatch,
             "version mismatch".into(),
         ))]),
         killed: Killed {

@@ -174,6 +174,7 @@ impl EventRow {
                     at: change.at,
                     detail: Some(cut::text(words, MOST_OF_FAULT)),
                     times: i64::try_from(change.times).unwrap_or(i64::MAX),
+                    content: Some(json!({ "code": change.code }).to_string()),
                     ..row(kind)
                 }
             }

@@ -4,7 +4,7 @@
 use super::{Order, Store, cut};
 use crate::catalogue::tell;
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::snapshot::{Fault, Snapshot};
+use gpukill_proto::snapshot::{Fault, FaultCode, Snapshot};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::TrySendError;
@@ -31,12 +31,13 @@ pub(crate) struct FaultChange {
     /// The first time.
     pub(super) at: Timestamp,
     pub(super) part: String,
+    pub(super) code: FaultCode,
     pub(super) what: String,
     pub(super) is_over: bool,
     pub(super) times: u64,
 }
 
-type Name = (String, String);
+type Name = (String, FaultCode, String);
 
 /// A fault whose beginning is told.
 struct Known {
@@ -119,6 +120,7 @@ impl FaultLog {
             self.waiting.push(FaultChange {
                 at: self.first_counted_at,
                 part: "faults".into(),
+                code: FaultCode::FaultsUnrecorded,
                 what: "more began than are recorded one by one".into(),
                 is_over: false,
                 times,
@@ -225,14 +227,16 @@ impl Store {
 fn name(fault: &Fault) -> Name {
     (
         fault.part.clone(),
+        fault.code,
         cut::text(fault.what.clone(), MOST_WORDS),
     )
 }
 
-fn change((part, what): &Name, at: Timestamp, is_over: bool, times: u64) -> FaultChange {
+fn change((part, code, what): &Name, at: Timestamp, is_over: bool, times: u64) -> FaultChange {
     FaultChange {
         at,
         part: part.clone(),
+        code: *code,
         what: what.clone(),
         is_over,
         times,
@@ -246,6 +250,7 @@ mod tests {
     fn fault(what: &str, since: u64) -> Fault {
         Fault {
             part: "store".into(),
+            code: FaultCode::DiskFull,
             what: what.into(),
             since: Timestamp(i64::try_from(since).unwrap()),
         }

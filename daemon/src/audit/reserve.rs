@@ -4,6 +4,8 @@
 use super::database::WAL_LIMIT;
 use super::space::Space;
 use crate::catalogue::tell;
+use crate::faults::FaultCause;
+use gpukill_proto::snapshot::FaultCode;
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -50,17 +52,20 @@ impl Reserve {
     }
 
     /// What is wrong with it, for status. While nothing changes the words do not.
-    pub(super) fn fault(&self) -> Option<String> {
+    pub(super) fn fault(&self) -> Option<FaultCause> {
         let path = self.path.display();
-        match &self.state {
-            State::Unknown | State::Kept => None,
-            State::GivenUp => Some(format!(
-                "{path}: the disk is full: the record goes on from its reserve"
-            )),
-            State::Missing(why) => Some(format!(
-                "{path}: the record has no reserve for a full disk: {why}"
-            )),
-        }
+        let (code, what) = match &self.state {
+            State::Unknown | State::Kept => return None,
+            State::GivenUp => (
+                FaultCode::DiskFull,
+                format!("{path}: the disk is full: the record goes on from its reserve"),
+            ),
+            State::Missing(why) => (
+                FaultCode::ReserveMissing,
+                format!("{path}: the record has no reserve for a full disk: {why}"),
+            ),
+        };
+        Some(FaultCause::new(code, what))
     }
 
     /// Makes it where it is missing and there is room for it.
@@ -170,7 +175,7 @@ mod tests {
         assert_eq!(log.len(), 3);
         assert!(log.blocks() * 512 >= LOG, "the log has its half");
         assert_eq!(
-            reserve.fault(),
+            reserve.fault().map(|fault| fault.what),
             Some(format!(
                 "{}: the disk is full: the record goes on from its reserve",
                 path.display()
@@ -193,7 +198,8 @@ mod tests {
         let mut reserve = Reserve::of(directory.path());
         reserve.keep(Space::of(directory.path()));
         let why = "the record has no reserve for a full disk: File exists (os error 17)";
-        assert_eq!(reserve.fault(), Some(format!("{}: {why}", path.display())));
+        let what = reserve.fault().map(|fault| fault.what);
+        assert_eq!(what, Some(format!("{}: {why}", path.display())));
         std::fs::remove_dir(&path).unwrap();
         reserve.keep(Space::of(directory.path()));
         assert_eq!(reserve.fault(), None);

@@ -1,5 +1,6 @@
 //! How the store stands, for whoever asks: what its threads share with the rest.
 
+use crate::faults::FaultCause;
 use gpukill_proto::units::{Bytes, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// How the store stands.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
-    pub(super) faults: Vec<String>,
+    pub(super) faults: Vec<FaultCause>,
     pub(super) samples: Bytes,
     pub(super) audit: Bytes,
     pub(super) written_at: Option<Timestamp>,

@@ -12,9 +12,10 @@ mod usage;
 use super::{
     Backend, DeviceReadings, Failure, MemoryReadings, ProcessReadings, Readings, Utilization,
 };
+use crate::faults::FaultCause;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent, Use, Vendor};
+use gpukill_proto::snapshot::{BackendState, DeviceId, FaultCode, GpuEvent, Use, Vendor};
 use gpukill_proto::text::visible;
 use gpukill_proto::units::{Bytes, Percent, Timestamp};
 use registry::{Entry, Value};
@@ -69,7 +70,8 @@ impl Backend for Apple {
             return Ok(Readings::nothing(BackendState::Absent(ABSENT.into())));
         }
         let began = Instant::now();
-        let accelerators = ask::ask(&self.program, ACCELERATOR).map_err(Failure::Failed)?;
+        let accelerators = ask::ask(&self.program, ACCELERATOR)
+            .map_err(|why| Failure::Failed(FaultCode::ProgramFailed, why))?;
         let clients = ask::ask(&self.program, CLIENT);
         let at = Timestamp::from(SystemTime::now());
         let clients = clients.as_deref().map_err(String::as_str);
@@ -154,7 +156,7 @@ impl Memory {
     }
 
     /// Which GPUs were started again since the last poll.
-    fn restarts(&mut self, gpus: &[(DeviceId, Entry)]) -> Vec<String> {
+    fn restarts(&mut self, gpus: &[(DeviceId, Entry)]) -> Vec<FaultCause> {
         let mut faults = Vec::new();
         for (id, entry) in gpus {
             let statistics = entry.value("PerformanceStatistics");
@@ -164,7 +166,8 @@ impl Memory {
             let Some(count) = count else { continue };
             let before = self.recoveries.insert(id.clone(), count);
             if before.is_some_and(|before| count > before) {
-                faults.push(format!("{} hung and was started again", id.0));
+                let what = format!("{} hung and was started again", id.0);
+                faults.push(FaultCause::new(FaultCode::GpuRestarted, what));
             }
         }
         faults

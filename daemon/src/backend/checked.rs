@@ -67,7 +67,7 @@ pub(crate) fn check(readings: &Readings) -> Result<(), String> {
     let own = readings
         .faults
         .iter()
-        .map(String::as_str)
+        .map(|fault| fault.what.as_str())
         .chain([state.as_str()]);
     let lost = readings.lost.iter().map(|lost| lost.cause.why.as_str());
     let versions = [text(&readings.driver), text(&readings.cuda)];

@@ -4,7 +4,7 @@
 use super::{DeviceReadings, Readings};
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, DeviceId, Vendor};
+use gpukill_proto::snapshot::{BackendState, DeviceId, FaultCode, Vendor};
 use gpukill_proto::text::visible;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -21,7 +21,7 @@ const TEXT_MAX: usize = 128;
 
 /// What can be told without NVML; `None` when the driver is not loaded.
 /// Everything but names is failed, for this reason.
-pub(super) fn read(procfs: &Path, why: &str) -> Option<Readings> {
+pub(super) fn read(procfs: &Path, code: FaultCode, why: &str) -> Option<Readings> {
     let root = procfs.join("driver/nvidia");
     let version = read_file(&root.join("version")).ok()?;
     let failed = Reading::Failed(why.to_owned());
@@ -46,7 +46,7 @@ pub(super) fn read(procfs: &Path, why: &str) -> Option<Readings> {
             Reading::Value,
         ),
         devices,
-        ..Readings::nothing(BackendState::Failed(why.to_owned()))
+        ..Readings::nothing(BackendState::Failed(code, why.to_owned()))
     })
 }
 
@@ -149,7 +149,9 @@ mod tests {
             .unwrap();
         }
         std::fs::write(driver.join("version"), "").unwrap();
-        let devices = read(procfs.path(), "no NVML").unwrap().devices;
+        let devices = read(procfs.path(), FaultCode::DriverError, "no NVML")
+            .unwrap()
+            .devices;
         let told: Vec<_> = devices
             .iter()
             .map(|it| (it.index, it.id.0.as_str(), it.vitals.minor.known().copied()))

@@ -37,6 +37,7 @@ pub(crate) mod sysfs;
 mod untrusted;
 
 use super::{InstanceReadings, MemoryReadings, Node};
+use crate::faults::FaultCause;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::Vitals;
 use gpukill_proto::units::{Bytes, Percent};
@@ -53,7 +54,7 @@ pub(crate) struct Told {
     /// The processes that its driver lists.
     pub(crate) listed: Vec<Listed>,
     /// What went wrong beyond a single value.
-    pub(crate) faults: Vec<String>,
+    pub(crate) faults: Vec<FaultCause>,
 }
 
 impl Told {

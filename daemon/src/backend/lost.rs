@@ -3,9 +3,10 @@
 //! often takes the sensor with it.
 
 use super::{DeviceReadings, LostDevice, Readings};
+use crate::faults::FaultCause;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{DeviceId, LossKind, Vendor};
+use gpukill_proto::snapshot::{DeviceId, FaultCode, LossKind, Vendor};
 use std::collections::BTreeMap;
 
 /// What each index was called when it last answered.
@@ -99,7 +100,7 @@ impl Names {
 
 /// What is wrong with a device that nobody can name, and what to do about it: no command of
 /// gpukill can be given its name.
-fn unnamed(LostDevice { index, cause }: &LostDevice) -> String {
+fn unnamed(LostDevice { index, cause }: &LostDevice) -> FaultCause {
     let why = &cause.why;
     let remedy = match cause.kind {
         LossKind::Lost => {
@@ -108,7 +109,8 @@ fn unnamed(LostDevice { index, cause }: &LostDevice) -> String {
         LossKind::NotPermitted => cause.kind.remedy().to_owned(),
         LossKind::Gone | LossKind::Unknown => String::new(),
     };
-    format!("GPU at index {index}: {why}{remedy}")
+    let what = format!("GPU at index {index}: {why}{remedy}");
+    FaultCause::new(FaultCode::GpuUnnamed, what)
 }
 
 impl From<&DeviceReadings> for Named {
@@ -180,7 +182,7 @@ mod tests {
         for _ in 0..2 {
             let lost = names.complete(readings(&[(0, "a")], &[1]), Vec::new);
             assert_eq!(seen(&lost), [(0, "a", false), (1, "b", true)]);
-            assert_eq!(lost.faults, Vec::<String>::new());
+            assert_eq!(lost.faults, []);
         }
     }
 
@@ -209,7 +211,7 @@ mod tests {
         names.complete(half, Vec::new);
         let lost = names.complete(readings(&[(0, "a")], &[1]), Vec::new);
         assert_eq!(seen(&lost), [(0, "a", false), (1, "b", true)]);
-        assert_eq!(lost.faults, Vec::<String>::new());
+        assert_eq!(lost.faults, []);
     }
 
     #[test]
@@ -232,14 +234,17 @@ mod tests {
             ),
             (LossKind::Unknown, String::new()),
         ] {
-            assert_eq!(told(kind), format!("GPU at index 2: why{remedy}"));
+            assert_eq!(told(kind).what, format!("GPU at index 2: why{remedy}"));
         }
     }
 
     #[test]
     fn a_lost_device_without_a_name_of_its_own_is_a_fault() {
         let mut names = Names::default();
-        let fault = |index: u32| [format!("GPU at index {index}: gone")];
+        let fault = |index: u32| {
+            let what = format!("GPU at index {index}: gone");
+            [FaultCause::new(FaultCode::GpuUnnamed, what)]
+        };
         let never_seen = names.complete(readings(&[(0, "a")], &[1]), Vec::new);
         assert_eq!(seen(&never_seen), [(0, "a", false)]);
         assert_eq!(never_seen.faults, fault(1));

@@ -11,11 +11,12 @@ use super::checked::{check, check_events, leave_out_long_lists};
 use super::lost::Names;
 use super::quarantine::Quarantine;
 use super::{Backend, Failure, Node, Readings, Roots, driver_files};
+use crate::faults::FaultCause;
 use crate::holders::{DeviceNumber, Holders, When};
 use crate::quiesce::Quiesce;
-use crate::sensor::{Patience, Program, Sensor, SpawnError};
+use crate::sensor::{NO_ANSWER, Patience, Program, Sensor, SpawnError};
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent};
+use gpukill_proto::snapshot::{BackendState, DeviceId, FaultCode, GpuEvent};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -117,15 +118,15 @@ impl Nvidia {
         }
     }
 
-    fn ask_sensor(&mut self, leave_out: &[u32]) -> Result<Readings, String> {
+    fn ask_sensor(&mut self, leave_out: &[u32]) -> Result<Readings, FaultCause> {
         let sensor = match &mut self.sensor {
             Some(sensor) => sensor,
             None => {
                 let spawned = Sensor::spawn(&mut self.program, &self.library);
-                self.sensor.insert(
-                    spawned
-                        .map_err(|SpawnError(error)| format!("cannot start the sensor: {error}"))?,
-                )
+                self.sensor.insert(spawned.map_err(|SpawnError(error)| {
+                    let what = format!("cannot start the sensor: {error}");
+                    FaultCause::new(FaultCode::SensorNotStarted, what)
+                })?)
             }
         };
         let patience = match (sensor.has_answered(), self.has_read) {
@@ -145,7 +146,13 @@ impl Nvidia {
             leave_out_long_lists(&mut readings);
             check(&readings).map_err(garbage).map(|()| readings)
         });
-        readings.map_err(|error| format!("the sensor {error}"))
+        readings.map_err(|error| {
+            let code = match error.as_str() {
+                NO_ANSWER => FaultCode::SensorHangs,
+                _ => FaultCode::SensorFailed,
+            };
+            FaultCause::new(code, format!("the sensor {error}"))
+        })
     }
 
     /// Adds the device files. They are looked up anew when other GPUs answer than
@@ -252,31 +259,40 @@ impl Nvidia {
 
     fn instead_of_nvml(&self, state: BackendState) -> Result<Readings, Failure> {
         let is_absent = matches!(state, BackendState::Absent(_));
-        let why = match state {
-            BackendState::Absent(_) => format!(
-                "the driver is loaded without its library {}: install the one of its version",
-                self.library
+        let (code, why) = match state {
+            BackendState::Absent(_) => (
+                FaultCode::LibraryUnusable,
+                format!(
+                    "the driver is loaded without its library {}: install the one of its version",
+                    self.library
+                ),
             ),
-            BackendState::Failed(why) => why,
+            BackendState::Failed(code, why) => (code, why),
             BackendState::Ready | BackendState::Starting | BackendState::Quiesced(_) => {
-                "NVML does not answer".to_owned()
+                (FaultCode::DriverError, "NVML does not answer".to_owned())
             }
         };
         // What NVML told before says more than names.
         if self.has_read {
-            return Err(Failure::Failed(why));
+            return Err(Failure::Failed(code, why));
         }
-        match driver_files::read(&self.procfs, &why) {
+        match driver_files::read(&self.procfs, code, &why) {
             Some(readings) => Ok(readings),
             None if is_absent => Ok(Readings::nothing(BackendState::Absent(format!(
                 "no library {}: for NVIDIA GPUs install the driver",
                 self.library
             )))),
-            None => Err(Failure::Failed(why)),
+            None => Err(Failure::Failed(code, why)),
         }
     }
 
-    fn sensor_failed(&mut self, failure: String) -> Result<Readings, Failure> {
+    fn sensor_failed(
+        &mut self,
+        FaultCause {
+            code,
+            what: failure,
+        }: FaultCause,
+    ) -> Result<Readings, Failure> {
         let device = self.sensor.as_ref().and_then(Sensor::failed_at);
         if !self.sensor.as_ref().is_some_and(Sensor::has_answered) {
             self.program.forget();
@@ -286,7 +302,7 @@ impl Nvidia {
             tracing::warn!(failure, gpu = device, "sensor failed: this GPU is left out");
             // The others need not wait for another sensor.
             self.not_before = None;
-            return self.instead_of_nvml(BackendState::Failed(failure));
+            return self.instead_of_nvml(BackendState::Failed(code, failure));
         }
         tracing::warn!(
             failure,
@@ -295,7 +311,7 @@ impl Nvidia {
         );
         self.not_before = Some(Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        let answer = self.instead_of_nvml(BackendState::Failed(failure));
+        let answer = self.instead_of_nvml(BackendState::Failed(code, failure));
         self.meanwhile = Some(answer.clone());
         answer
     }
@@ -308,7 +324,7 @@ impl Backend for Nvidia {
 
     fn read(&mut self) -> Result<Readings, Failure> {
         if self.stuck.as_mut().is_some_and(|stuck| !stuck.has_ended()) {
-            return Err(Failure::Failed(STUCK.to_owned()));
+            return Err(Failure::Failed(FaultCode::SensorStuck, STUCK.to_owned()));
         }
         self.stuck = None;
         if let Some(until) = self.quiesce.until() {
@@ -344,12 +360,13 @@ impl Backend for Nvidia {
                 }
                 let procfs = &self.procfs;
                 let told = || {
-                    let told = driver_files::read(procfs, "lost");
+                    let told = driver_files::read(procfs, FaultCode::GpuLost, "lost");
                     told.map_or_else(Vec::new, |told| told.devices)
                 };
                 let mut readings = self.names.complete(readings, told);
                 if self.retry.is_stuck() {
-                    readings.faults.push(STUCK.to_owned());
+                    let stuck = FaultCause::new(FaultCode::SensorStuck, STUCK);
+                    readings.faults.push(stuck);
                 }
                 Ok(self.with_nodes(readings))
             }

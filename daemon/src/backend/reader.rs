@@ -252,6 +252,7 @@ impl Drop for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpukill_proto::snapshot::FaultCode;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// Answers what it is told to, when it is told to.
@@ -263,9 +264,12 @@ mod tests {
         }
 
         fn read(&mut self) -> Result<Readings, Failure> {
-            self.0
-                .recv()
-                .unwrap_or_else(|_| Err(Failure::Failed("the test is over".into())))
+            self.0.recv().unwrap_or_else(|_| {
+                Err(Failure::Failed(
+                    FaultCode::DriverError,
+                    "the test is over".into(),
+                ))
+            })
         }
 
         fn take_events(&mut self) -> Vec<GpuEvent> {
@@ -274,7 +278,7 @@ mod tests {
     }
 
     fn no_driver() -> Failure {
-        Failure::Failed("no driver".to_owned())
+        Failure::Failed(FaultCode::DriverError, "no driver".to_owned())
     }
 
     fn readings(cost_us: u64) -> Readings {

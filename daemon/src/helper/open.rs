@@ -40,7 +40,11 @@ pub(super) fn nobody(nodes: &BTreeSet<DeviceNumber>, args: &Args) -> Result<(), 
             more.unwrap_or_default()
         ));
     }
-    match holders.fault().or_else(|| found.unseen.clone()) {
+    match holders
+        .fault()
+        .map(|fault| fault.what)
+        .or_else(|| found.unseen.clone())
+    {
         Some(why) => Err(looking(&why)),
         None => Ok(()),
     }

@@ -7,7 +7,8 @@ use super::look::{Care, Eyes, Which};
 use super::state::State;
 use super::table::{FULL_PASS, Moment, ROUND, Turn};
 use super::{DeviceNumber, Found, Persons, When};
-use gpukill_proto::snapshot::ProcessKey;
+use crate::faults::FaultCause;
+use gpukill_proto::snapshot::{FaultCode, ProcessKey};
 use gpukill_proto::text::visible;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -145,21 +146,19 @@ impl Search {
         Arc::clone(&self.oversee().found)
     }
 
-    pub(super) fn fault(self: &Arc<Self>) -> Option<String> {
+    pub(super) fn fault(self: &Arc<Self>) -> Option<FaultCause> {
         let now = self.now();
         let state = self.oversee();
         if state.stuck.len() >= STUCK && state.hangs(now, milliseconds(self.pace.slow)).is_some() {
-            return Some("the search for processes that hold devices is stuck".to_owned());
+            let what = "the search for processes that hold devices is stuck";
+            return Some(FaultCause::new(FaultCode::HolderSearchStuck, what));
         }
         if let Some(pid) = state.stuck.first() {
-            return Some(format!(
-                "process {pid} cannot be looked into: it does not answer"
-            ));
+            let what = format!("process {pid} cannot be looked into: it does not answer");
+            return Some(FaultCause::new(FaultCode::ProcessUnanswered, what));
         }
-        state
-            .no_thread
-            .clone()
-            .or_else(|| state.cannot_list.clone())
+        let failure = state.no_thread.as_ref().or(state.cannot_list.as_ref());
+        failure.map(|what| FaultCause::new(FaultCode::HolderSearchFailed, what))
     }
 
     /// Lets another thread go on where the one that searches hangs.
@@ -710,7 +709,7 @@ mod tests {
         let holders = told.watching();
         finds(&holders, &[(7, 100), (9, 200)], NOT_ANSWERING);
         assert_eq!(
-            holders.fault().as_deref(),
+            holders.fault().map(|fault| fault.what).as_deref(),
             Some("process 8 cannot be looked into: it does not answer")
         );
         let wish = holders.look_now();
@@ -728,9 +727,12 @@ mod tests {
         }
         let holders = told.watching();
         let stuck = "the search for processes that hold devices is stuck";
-        until(|| holders.fault().as_deref() == Some(stuck));
+        until(|| holders.fault().map(|fault| fault.what).as_deref() == Some(stuck));
         std::thread::sleep(QUICK.slow * 3);
-        assert_eq!(holders.fault().as_deref(), Some(stuck));
+        assert_eq!(
+            holders.fault().map(|fault| fault.what).as_deref(),
+            Some(stuck)
+        );
         assert_eq!(told.world().threads, 4);
         for pid in 1..=8 {
             told.put(pid, holder(1));
@@ -746,7 +748,7 @@ mod tests {
         told.world().cannot_list = true;
         let holders = told.watching();
         let why = "processes cannot be listed: Too many open files (os error 24)";
-        until(|| holders.fault().as_deref() == Some(why));
+        until(|| holders.fault().map(|fault| fault.what).as_deref() == Some(why));
         assert_eq!(*holders.found(), found(&[], NOT_YET));
         // Once a round, not again and again.
         let before = told.world().listings;

@@ -21,12 +21,13 @@ use super::namespace;
 use super::seat;
 use super::status::{Status, login_uid};
 use super::users::Users;
+use crate::faults::FoundFault;
 use crate::procfs::file::{failed, is_absent, read_at_most};
 use crate::procfs::stat::{Stat, terminal};
 use gpukill_policy::job::{Kin, notebook_servers};
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{Place, ProcessKey};
+use gpukill_proto::snapshot::{FaultCode, Place, ProcessKey};
 use gpukill_proto::units::{Bytes, Timestamp};
 use known::{Known, executes_another, job_of};
 use std::collections::{BTreeMap, BTreeSet};
@@ -178,11 +179,13 @@ impl Processes {
     }
 
     /// What is wrong with finding them now: the part, and what.
-    pub(crate) fn faults(&self) -> Vec<(String, String)> {
+    pub(crate) fn faults(&self) -> Vec<FoundFault> {
         let commands = self.commands.fault().into_iter();
-        let commands = commands.map(|fault| ("processes".to_owned(), fault));
+        let commands =
+            commands.map(|fault| FoundFault::new("processes", FaultCode::CommandLinesStuck, fault));
         let containers = self.containers.faults().into_iter();
-        let containers = containers.map(|fault| ("containers".to_owned(), fault));
+        let containers = containers
+            .map(|fault| FoundFault::new("containers", FaultCode::ContainerFilesStuck, fault));
         commands.chain(containers).collect()
     }
 

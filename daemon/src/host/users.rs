@@ -2,10 +2,12 @@
 //! LDAP and may hang for minutes.
 
 use super::asked::{Answer, Asked, Manner};
+use crate::faults::FaultCause;
 use crate::procfs::file::read_at_most;
 use gpukill_policy::subordinate::{Subordinates, lines};
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
+use gpukill_proto::snapshot::FaultCode;
 use gpukill_proto::text::visible;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -349,18 +351,22 @@ impl Users {
     }
 
     /// What is wrong with the name service now.
-    pub(crate) fn fault(&self) -> Option<String> {
+    pub(crate) fn fault(&self) -> Option<FaultCause> {
         if !self.users.stuck().is_empty() || !self.groups.stuck().is_empty() {
-            return Some("the name service does not answer: users are shown by number".into());
+            let what = "the name service does not answer: users are shown by number";
+            return Some(FaultCause::new(FaultCode::UserNamesUnanswered, what));
         }
         if !self.memberships.stuck().is_empty() {
             let what = "the name service does not answer: groups of users are not known";
-            return Some(what.into());
+            return Some(FaultCause::new(FaultCode::GroupNamesUnanswered, what));
         }
         let failure = self.users.failure().or_else(|| self.groups.failure());
         let failure = failure.or_else(|| self.memberships.failure());
         let failure = failure.or_else(|| self.subordinates.failure());
-        failure.map(|failure| format!("the name service fails: {failure}"))
+        failure.map(|failure| {
+            let what = format!("the name service fails: {failure}");
+            FaultCause::new(FaultCode::NameServiceFailed, what)
+        })
     }
 }
 
@@ -458,7 +464,7 @@ mod tests {
         let failed = Reading::Failed("the name service fails".into());
         assert_eq!(users.name(1000), failed);
         assert_eq!(
-            users.fault().as_deref(),
+            users.fault().map(|fault| fault.what).as_deref(),
             Some("the name service fails: receiving on a closed channel")
         );
     }

@@ -25,7 +25,7 @@ use crate::backend::{DeviceReadings, LossCause, LostDevice, Readings};
 use codes::{Class, class, explain, loss, loss_among};
 use device::TEXT_MAX;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent, LossKind, Vendor};
+use gpukill_proto::snapshot::{BackendState, DeviceId, FaultCode, GpuEvent, LossKind, Vendor};
 use gpukill_proto::text::visible;
 use gpukill_proto::units::Bytes;
 use nvml_wrapper::error::NvmlError;
@@ -115,33 +115,42 @@ impl Nvml {
 
     fn state_after(&self, error: &NvmlError) -> BackendState {
         let library = &self.library;
-        let why = match error {
+        let (code, why) = match error {
             NvmlError::LibloadingError(error) if is_absent(library, &error.to_string()) => {
                 return BackendState::Absent(format!(
                     "no library {library}: for NVIDIA GPUs install the driver"
                 ));
             }
-            NvmlError::LibloadingError(_) => format!("cannot load {library}: {}", explain(error)),
-            // It was loaded, and misses another one.
-            NvmlError::LibraryNotFound => format!(
-                "{library} does not find a library that it needs: install the driver's \
-                 libraries again"
+            NvmlError::LibloadingError(_) => (
+                FaultCode::LibraryUnusable,
+                format!("cannot load {library}: {}", explain(error)),
             ),
-            NvmlError::DriverNotLoaded => {
-                "the NVIDIA driver is not loaded: modprobe nvidia".to_owned()
-            }
-            NvmlError::LibRmVersionMismatch => {
+            // It was loaded, and misses another one.
+            NvmlError::LibraryNotFound => (
+                FaultCode::LibraryUnusable,
+                format!(
+                    "{library} does not find a library that it needs: install the driver's \
+                     libraries again"
+                ),
+            ),
+            NvmlError::DriverNotLoaded => (
+                FaultCode::DriverNotLoaded,
+                "the NVIDIA driver is not loaded: modprobe nvidia".to_owned(),
+            ),
+            NvmlError::LibRmVersionMismatch => (
+                FaultCode::VersionMismatch,
                 "the NVIDIA library and the loaded driver are of different versions: \
                  reload the driver or reboot"
-                    .to_owned()
-            }
-            NvmlError::NoPermission | NvmlError::OperatingSystem => {
+                    .to_owned(),
+            ),
+            NvmlError::NoPermission | NvmlError::OperatingSystem => (
+                FaultCode::NotPermitted,
                 "the NVIDIA driver does not let gpukilld in: see the modes of /dev/nvidia*"
-                    .to_owned()
-            }
-            other => explain(other),
+                    .to_owned(),
+            ),
+            other => (FaultCode::DriverError, explain(other)),
         };
-        BackendState::Failed(why)
+        BackendState::Failed(code, why)
     }
 
     fn read(&mut self, nvml: &nvml_wrapper::Nvml, leave_out: &[u32], now: Instant) -> Readings {

@@ -118,7 +118,7 @@ pub(super) fn nothing_of(published: &Published, procfs: &Path, pid: u32) -> Refu
 fn failure(snapshot: &Snapshot) -> Option<String> {
     let mut backends = snapshot.backends.iter();
     let failed = backends.find_map(|backend| match &backend.state {
-        BackendState::Failed(why) => Some(format!("{} failed: {why}", backend.name)),
+        BackendState::Failed(_, why) => Some(format!("{} failed: {why}", backend.name)),
         BackendState::Starting => Some(format!("{} has not answered yet", backend.name)),
         BackendState::Ready | BackendState::Absent(_) | BackendState::Quiesced(_) => None,
     });

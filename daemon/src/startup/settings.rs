@@ -4,9 +4,11 @@ use crate::args::Args;
 use crate::audit::{Event as Recorded, Keep, Store};
 use crate::catalogue::tell;
 use crate::config::{self, Config, Scope};
+use crate::faults::FaultCause;
 use crate::poller::Event;
 use crate::systemd;
 use gpukill_proto::settings::Mistake;
+use gpukill_proto::snapshot::FaultCode;
 use std::sync::Arc;
 use std::sync::mpsc;
 use tokio::sync::watch;
@@ -27,16 +29,19 @@ pub(super) fn reload(
             if let Some(waiting) = &waiting {
                 tracing::warn!("{waiting}");
             }
+            let fault = waiting.map(|what| FaultCause::new(FaultCode::RestartNeeded, what));
             let new = Arc::new(new);
             store.keep(keep(&new));
             store.record(Recorded::Settings(new.document().to_string()));
             // A poller that has ended needs no settings.
-            let _ = events.send(Event::Reload(Arc::clone(&new), waiting));
+            let _ = events.send(Event::Reload(Arc::clone(&new), fault));
             current.send_replace(new);
             tell!(SettingsReloaded);
         }
         Err(invalid) => {
-            let _ = events.send(Event::Refused(refused(invalid.mistakes.len())));
+            let what = refused(invalid.mistakes.len());
+            let fault = FaultCause::new(FaultCode::SettingsMistaken, what);
+            let _ = events.send(Event::Refused(fault));
             for line in invalid.to_string().lines() {
                 tell!(SettingsRefused, mistake = line);
             }

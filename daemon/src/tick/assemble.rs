@@ -16,6 +16,7 @@ use super::indices::Indices;
 use crate::audit::DeviceProcess;
 use crate::backend::reader::Latest;
 use crate::backend::{DeviceReadings, Failure, LossCause, Readings};
+use crate::faults::FoundFault;
 use crate::holders::Found;
 use crate::host::process::Identity;
 use crate::host::users::Users;
@@ -169,7 +170,7 @@ impl Memory {
     }
 
     /// The devices that are gone, as faults.
-    pub(super) fn faults(&self) -> Vec<(String, String)> {
+    pub(super) fn faults(&self) -> Vec<FoundFault> {
         self.gone.faults()
     }
 
@@ -193,7 +194,7 @@ impl Memory {
     fn backend(&mut self, name: &'static str, latest: &Latest, now: Timestamp) -> BackendReport {
         let readings = latest.readings.as_ref().map(|(readings, _)| readings);
         let state = match (&latest.failure, readings) {
-            (Some(Failure::Failed(why)), _) => BackendState::Failed(why.clone()),
+            (Some(Failure::Failed(code, why)), _) => BackendState::Failed(*code, why.clone()),
             (Some(Failure::Quiesced(until)), _) => BackendState::Quiesced(*until),
             (None, Some(readings)) => readings.state.clone(),
             (None, None) => BackendState::Starting,
@@ -323,7 +324,7 @@ mod tests {
     use super::*;
     use crate::backend::{MemoryReadings, ProcessReadings, Utilization};
     use crate::host::users::System;
-    use gpukill_proto::snapshot::{Use, Vendor};
+    use gpukill_proto::snapshot::{FaultCode, Use, Vendor};
     use std::sync::Arc;
 
     const GIB: u64 = 1 << 30;
@@ -393,7 +394,7 @@ mod tests {
         assert_eq!(used(&late, 999), (value.clone(), value));
         assert_eq!(used(&late, 1_000), (old.clone(), old.clone()));
         let [(name, last)] = latest(listed(), false);
-        let failure = Some(Failure::Failed("it ended".into()));
+        let failure = Some(Failure::Failed(FaultCode::SensorFailed, "it ended".into()));
         let failed = [(name, Latest { failure, ..last })];
         assert_eq!(used(&failed, 2), (old.clone(), old));
     }

@@ -3,37 +3,37 @@
 
 use crate::backend::reader::Latest;
 use crate::backend::{DeviceReadings, SILENT};
+use crate::faults::FoundFault;
 use crate::holders::NOT_YET;
 use gpukill_policy::health::complaints;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::IMPOSSIBLE;
-use gpukill_proto::snapshot::{BackendState, Device, DeviceId, LossKind, Snapshot, Vitals};
+use gpukill_proto::snapshot::{
+    BackendState, Device, DeviceId, FaultCode, LossKind, Snapshot, Vitals,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A part, and what is wrong with it.
-type Broken = (String, String);
-
 /// Everything that is broken, the backends first.
-pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> Vec<Broken> {
-    let mut all: Vec<Broken> = Vec::new();
+pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> Vec<FoundFault> {
+    let mut all: Vec<FoundFault> = Vec::new();
     all.extend(snapshot.backends.iter().filter_map(|backend| {
-        let what = match &backend.state {
-            BackendState::Failed(why) => why.clone(),
+        let (code, what) = match &backend.state {
+            BackendState::Failed(code, why) => (*code, why.clone()),
             // A driver that is let go of on request is a wish, and nothing broke.
             BackendState::Ready
             | BackendState::Starting
             | BackendState::Absent(_)
             | BackendState::Quiesced(_) => return None,
         };
-        Some((backend.name.clone(), what))
+        Some(FoundFault::new(&backend.name, code, what))
     }));
     for (name, latest) in latest {
         all.extend(late(name, latest, snapshot));
         let readings = latest.readings.as_ref().map(|(readings, _)| readings);
         let beyond = readings.into_iter().flat_map(|readings| &readings.faults);
-        all.extend(beyond.map(|fault| ((*name).to_owned(), fault.clone())));
+        all.extend(beyond.map(|fault| fault.clone().found_in(*name)));
     }
     let works = |vendor: &str| {
         let backend = snapshot.backends.iter().find(|it| it.name == vendor);
@@ -53,7 +53,8 @@ pub(super) fn faults(latest: &[(&'static str, Latest)], snapshot: &Snapshot) -> 
             match read.get(&device.id) {
                 // Why each value is old or missing is told once.
                 Some(read) if read.silent_since.is_some() => {
-                    all.push((format!("GPU {}", device.index), SILENT.to_owned()));
+                    let part = format!("GPU {}", device.index);
+                    all.push(FoundFault::new(part, FaultCode::GpuSilent, SILENT));
                 }
                 Some(_) => all.extend(of_device(device, works(name))),
                 None => {}
@@ -94,13 +95,13 @@ const LATE: Duration = Duration::from_secs(3);
 /// What is wrong with a backend whose driver is slow.
 const SLOW: &str = "answers slowly: polls are less frequent until it answers in time again";
 
-fn late(name: &str, latest: &Latest, snapshot: &Snapshot) -> Option<Broken> {
+fn late(name: &str, latest: &Latest, snapshot: &Snapshot) -> Option<FoundFault> {
     if latest.failure.is_some() {
         return None;
     }
     // One fault while it lasts, though every other answer may come in time.
     if latest.slow.is_some() {
-        return Some((name.to_owned(), SLOW.to_owned()));
+        return Some(FoundFault::new(name, FaultCode::AnswersSlowly, SLOW));
     }
     if latest.is_fresh() {
         return None;
@@ -114,16 +115,22 @@ fn late(name: &str, latest: &Latest, snapshot: &Snapshot) -> Option<Broken> {
     if starts {
         return None;
     }
-    let what = match &latest.readings {
+    let (code, what) = match &latest.readings {
         Some((_, taken_at)) if snapshot.taken_at.since(*taken_at) < LATE => return None,
-        Some(_) => "does not answer in time: readings are old",
-        None => "has not answered yet: the driver may be waking its devices",
+        Some(_) => (
+            FaultCode::ReadingsOld,
+            "does not answer in time: readings are old",
+        ),
+        None => (
+            FaultCode::NoAnswerYet,
+            "has not answered yet: the driver may be waking its devices",
+        ),
     };
-    Some((name.to_owned(), what.to_owned()))
+    Some(FoundFault::new(name, code, what))
 }
 
 /// Why not everybody who uses a GPU may be listed: once, whatever the GPU.
-fn unseen(latest: &[(&'static str, Latest)]) -> BTreeSet<Broken> {
+fn unseen(latest: &[(&'static str, Latest)]) -> BTreeSet<FoundFault> {
     let readings = latest.iter();
     let readings = readings.filter_map(|(_, latest)| latest.readings.as_ref());
     let devices = readings.flat_map(|(readings, _)| &readings.devices);
@@ -131,7 +138,7 @@ fn unseen(latest: &[(&'static str, Latest)]) -> BTreeSet<Broken> {
         .filter_map(|device| device.unseen.clone())
         // It is on its way.
         .filter(|why| why != NOT_YET)
-        .map(|why| ("processes".to_owned(), why))
+        .map(|why| FoundFault::new("processes", FaultCode::ListIncomplete, why))
         .into_set()
 }
 
@@ -140,7 +147,7 @@ fn lists(
     latest: &[(&'static str, Latest)],
     indices: &BTreeMap<&DeviceId, u32>,
     works: &dyn Fn(&str) -> bool,
-) -> Vec<Broken> {
+) -> Vec<FoundFault> {
     let readings = latest
         .iter()
         .filter(|(name, _)| works(name))
@@ -152,13 +159,13 @@ fn lists(
         .flat_map(|device| {
             let index = indices.get(&device.id).copied().unwrap_or(device.index);
             let what = what_of_lists(device).into_iter();
-            what.map(move |what| (format!("GPU {index}"), what))
+            what.map(move |(code, what)| FoundFault::new(format!("GPU {index}"), code, what))
         })
         .collect()
 }
 
 /// What is wrong with the lists of processes and of instances of one device.
-fn what_of_lists(device: &DeviceReadings) -> Vec<String> {
+fn what_of_lists(device: &DeviceReadings) -> Vec<(FaultCode, String)> {
     let list = device.processes.failure();
     let instances = device.instances_fault.as_deref();
     let held = device.processes.known().into_iter().flatten();
@@ -166,12 +173,16 @@ fn what_of_lists(device: &DeviceReadings) -> Vec<String> {
     // One is told: of many the same thing is wrong.
     let impossible = held.find(|why| why.starts_with(IMPOSSIBLE));
     let all = [
-        ("processes", list),
-        ("instances", instances),
-        ("memory of a process", impossible),
+        (FaultCode::ProcessListFailed, "processes", list),
+        (FaultCode::InstanceListFailed, "instances", instances),
+        (
+            FaultCode::ProcessMemoryImpossible,
+            "memory of a process",
+            impossible,
+        ),
     ];
     let all = all.into_iter();
-    all.filter_map(|(what, why)| Some(format!("{what}: {}", why?)))
+    all.filter_map(|(code, what, why)| Some((code, format!("{what}: {}", why?))))
         .collect()
 }
 
@@ -182,12 +193,18 @@ fn is_asleep(vitals: &Vitals) -> bool {
 
 /// `works`: whether its backend does; else each reading fails for that reason,
 /// which is told already.
-fn of_device(device: &Device, works: bool) -> Vec<Broken> {
+fn of_device(device: &Device, works: bool) -> Vec<FoundFault> {
     let part = format!("GPU {}", device.index);
     if let Some(loss) = &device.lost {
         let (words, remedy) = (loss.kind.words(), loss.kind.remedy());
         let what = format!("{words} ({}){remedy}", loss.reason);
-        return vec![(part, what)];
+        let code = match loss.kind {
+            LossKind::Lost => FaultCode::GpuLost,
+            LossKind::Gone => FaultCode::GpuGone,
+            LossKind::NotPermitted => FaultCode::NotPermitted,
+            LossKind::Unknown => FaultCode::GpuStateUnknown,
+        };
+        return vec![FoundFault::new(part, code, what)];
     }
     if !works || is_asleep(&device.vitals) {
         return Vec::new();
@@ -212,17 +229,19 @@ fn of_device(device: &Device, works: bool) -> Vec<Broken> {
         }
         let others = all.iter().filter(same).count() > 1;
         let others = if others { " and others" } else { "" };
-        Some(format!("{what}{others}: {why}"))
+        let what = format!("{what}{others}: {why}");
+        Some((FaultCode::ReadingFailed, what))
     });
     let parts = device.instances.iter().filter_map(|it| {
         let why = it.memory_used.failure()?;
-        Some(format!("memory of instance {}: {why}", it.id))
+        let what = format!("memory of instance {}: {why}", it.id);
+        Some((FaultCode::InstanceMemoryFailed, what))
     });
     failed
         .chain(parts)
         .chain(complaints(device))
-        .map(|what| (part.clone(), what))
-        .collect::<Vec<(String, String)>>()
+        .map(|(code, what)| FoundFault::new(&part, code, what))
+        .collect()
 }
 
 #[cfg(test)]
@@ -255,7 +274,7 @@ mod tests {
                 on_time,
                 ..Latest::default()
             };
-            late("nvidia", &latest, &snapshot).map(|(_, what)| what)
+            late("nvidia", &latest, &snapshot).map(|fault| fault.cause.what)
         };
         let old = Some("does not answer in time: readings are old".to_owned());
         assert_eq!(told(Some(2_999), false), None);
@@ -276,7 +295,8 @@ mod tests {
             faults: Vec::new(),
         };
         let fault = late("nvidia", &slow, &snapshot);
-        assert_eq!(fault, Some(("nvidia".to_owned(), SLOW.to_owned())));
+        let expected = FoundFault::new("nvidia", FaultCode::AnswersSlowly, SLOW);
+        assert_eq!(fault, Some(expected));
         let never = "has not answered yet: the driver may be waking its devices";
         assert_eq!(told(None, false), Some(never.to_owned()));
     }
@@ -290,7 +310,7 @@ mod tests {
         device.memory_used = Reading::Failed("999".into());
         device.process_count = Reading::Failed("not looked everywhere yet".into());
         device.vitals.encoder = device.process_count.because();
-        let fault = |what: &str| ("GPU 3".to_owned(), what.to_owned());
+        let fault = |what: &str| FoundFault::new("GPU 3", FaultCode::ReadingFailed, what);
         assert_eq!(
             of_device(&device, true),
             [fault("memory: 999"), fault("fan: timeout")]

@@ -6,11 +6,12 @@
 
 use super::slots::Bus;
 use crate::backend::reader::Latest;
+use crate::faults::FoundFault;
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
-    BackendState, Device, DeviceId, EventKind, GpuEvent, Loss, LossKind,
+    BackendState, Device, DeviceId, EventKind, FaultCode, GpuEvent, Loss, LossKind,
 };
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,11 +142,11 @@ impl Gone {
     }
 
     /// What is wrong: for each GPU that is gone, or once for all of a driver.
-    pub(super) fn faults(&self) -> Vec<(String, String)> {
+    pub(super) fn faults(&self) -> Vec<FoundFault> {
         let unloaded = self.unloaded();
         let of_drivers = unloaded.iter().map(|(backend, number)| {
             let what = format!("all {number} GPUs are gone: its driver was unloaded");
-            ((*backend).to_owned(), what)
+            FoundFault::new(*backend, FaultCode::DriverUnloaded, what)
         });
         let one_by_one = self.known.values().filter_map(|known| {
             let loss = known.loss.as_ref()?;
@@ -160,7 +161,8 @@ impl Gone {
             let reason = &loss.reason;
             let what =
                 format!("gone ({reason}): where it stays away, gpukillctl forget --gpu {called}");
-            (!unloaded.contains_key(known.backend)).then(|| (format!("GPU {index}"), what))
+            (!unloaded.contains_key(known.backend))
+                .then(|| FoundFault::new(format!("GPU {index}"), FaultCode::GpuGone, what))
         });
         of_drivers.chain(one_by_one).collect()
     }
@@ -267,7 +269,9 @@ mod tests {
             assert_eq!(device.memory_used, Reading::Failed("gone".to_owned()));
             Some((device.id.0, loss.since.0))
         });
-        (events.collect(), rows.collect(), gone.faults())
+        let faults = gone.faults().into_iter();
+        let faults = faults.map(|fault| (fault.part, fault.cause.what));
+        (events.collect(), rows.collect(), faults.collect())
     }
 
     fn names(ids: &[&str]) -> Vec<String> {
@@ -310,7 +314,7 @@ mod tests {
     #[test]
     fn where_a_driver_does_not_answer_or_is_let_go_of_nothing_is_gone() {
         for failure in [
-            Failure::Failed("it hangs".to_owned()),
+            Failure::Failed(FaultCode::SensorHangs, "it hangs".to_owned()),
             Failure::Quiesced(Timestamp(9)),
         ] {
             let mut gone = Gone::default();

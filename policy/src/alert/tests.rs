@@ -2,7 +2,7 @@
 
 use super::*;
 use gpukill_proto::reading::Reading::{Failed, Stale, Unsupported, Value, Withheld};
-use gpukill_proto::snapshot::{Fault, Vendor};
+use gpukill_proto::snapshot::{Fault, FaultCode, Vendor};
 use proptest::prelude::*;
 
 const GIB: u64 = 1 << 30;
@@ -334,6 +334,7 @@ fn what_a_device_tells_now_is_told_beside_its_alert_and_no_other() {
     };
     let fault = |part: &str, what: &str| Fault {
         part: part.into(),
+        code: FaultCode::TemperatureAlert,
         what: what.into(),
         since: Timestamp(1_000),
     };

@@ -31,7 +31,7 @@ impl Losses {
         let lost = devices().filter_map(|it| Some((it.id.clone(), it.lost.clone()?)));
         let is_told = |state: &BackendState| match state {
             BackendState::Ready | BackendState::Absent(_) => true,
-            BackendState::Starting | BackendState::Failed(_) | BackendState::Quiesced(_) => false,
+            BackendState::Starting | BackendState::Failed(..) | BackendState::Quiesced(_) => false,
         };
         let are_told = snapshot.backends.iter().all(|it| is_told(&it.state));
         let is_whole = are_told && !snapshot.backends.is_empty();

@@ -28,7 +28,7 @@ pub fn standing(id: &DeviceId, vendor: Vendor, snapshot: &Snapshot) -> Standing 
         Some(BackendState::Starting) | None => {
             return Standing::Unread("the driver was not asked yet".into());
         }
-        Some(BackendState::Absent(why) | BackendState::Failed(why)) => {
+        Some(BackendState::Absent(why) | BackendState::Failed(_, why)) => {
             return Standing::Silent(why.clone());
         }
     }

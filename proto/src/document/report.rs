@@ -1,37 +1,40 @@
-//! What `gpukillctl status --report` tells: a bundle for a report of a bug, which names
-//! nobody. Nothing is filtered out of it: it is made of what may stand in it, and what
-//! that is its types say ([`Tellable`]).
+//! `gpukillctl status --report`: a bundle for a bug report, which names nobody. It is
+//! made of typed fields and fault codes, and its types hold no free text ([`Redacted`]).
 
-mod sentence;
-
-mod word;
-
-mod model;
-
-mod made;
+mod redacted;
 
 pub use super::status::ValueDocument;
-pub use made::rights;
-pub use sentence::SENTENCES;
-pub use word::{Tellable, Word};
+pub use redacted::{
+    Component, FileMode, ModelNumber, Printed, Redacted, SettingKey, Version, distribution,
+};
 
+use super::status::right;
 use super::{RuleCountsDocument, SCHEMA};
-use word::told;
+use crate::ProtocolVersion;
+use crate::audit::ActionRecord;
+use crate::guard::GuardReport;
+use crate::rogue::{Risk, RogueReport};
+use crate::snapshot::{BackendReport, BackendState, Device, Fault, FaultCode, GpuEvent, LossKind};
+use crate::status::{ChangedSetting, Right, Status, StoreReport};
+use crate::units::Timestamp;
+use redacted::{error_number, failed_reading, redacted, version};
+use serde::Deserialize;
+use std::io;
 
-impl Tellable for RuleCountsDocument {}
-impl Tellable for ValueDocument {}
+impl Redacted for RuleCountsDocument {}
+impl Redacted for ValueDocument {}
 
-/// What is left out, whatever it is about.
+/// What a report leaves out.
 pub const LEAVES_OUT: &str = "names of users, groups, hosts, processes, containers, jobs, units \
-    and rules; command lines; labels; paths, but for the usual ones; UUIDs, serial numbers and \
-    addresses; texts in settings";
+    and rules; texts of faults; command lines; labels; paths, but for the usual ones; UUIDs, \
+    serial numbers and addresses; texts in settings";
 
-told! {
+redacted! {
     /// The whole.
     ReportDocument {
         schema: u32,
         /// The client's clock.
-        ts: Word,
+        ts: Printed<Timestamp>,
         leaves_out: &'static str,
         client: ClientPart,
         host: HostPart,
@@ -49,8 +52,8 @@ told! {
 
     /// Who asks, and how.
     ClientPart {
-        version: Word,
-        protocol: Word,
+        version: &'static str,
+        protocol: Printed<ProtocolVersion>,
         settings: Vec<SettingPart>,
         /// How many mistakes are in them; where there are any, none of them holds.
         settings_mistakes: u64,
@@ -61,19 +64,19 @@ told! {
 
     /// A setting that is not what it is by default.
     SettingPart {
-        key: Word,
+        key: SettingKey,
         /// Of a length of time, so many milliseconds; `null` of a text or a list.
         value: Option<ValueDocument>,
     }
 
     /// What runs on the box.
     HostPart {
-        kernel: Word,
+        kernel: Version,
         architecture: &'static str,
-        distribution: Option<Word>,
-        distribution_version: Option<Word>,
+        distribution: Option<&'static str>,
+        distribution_version: Option<Version>,
         /// Of the one that is installed.
-        systemd: Option<Word>,
+        systemd: Option<Version>,
         /// Whether it runs the box.
         systemd_runs: bool,
     }
@@ -84,9 +87,11 @@ told! {
         place: &'static str,
         /// Of the box's alone.
         path: Option<&'static str>,
-        /// `socket`, `other`, `missing`, or why it cannot be looked at.
-        is: Word,
-        mode: Option<Word>,
+        /// `socket`, `other`, `missing`, `unreadable`.
+        is: &'static str,
+        /// Why it cannot be read.
+        error: Option<Printed<io::ErrorKind>>,
+        mode: Option<Printed<FileMode>>,
         /// `root`, `you`, `another`.
         owner: Option<&'static str>,
     }
@@ -104,9 +109,9 @@ told! {
     FailurePart {
         what: &'static str,
         /// What the kernel says.
-        error: Option<Word>,
-        /// The wire that the daemon speaks, where that is another.
-        protocol: Option<Word>,
+        error: Option<Printed<io::ErrorKind>>,
+        /// The daemon's protocol, where it differs.
+        protocol: Option<Printed<ProtocolVersion>>,
         /// What tells more.
         see: Option<&'static str>,
         /// The exit code.
@@ -115,17 +120,18 @@ told! {
 
     /// How the daemon stands.
     DaemonPart {
-        version: Word,
-        protocol: Word,
-        started_at: Word,
+        version: Version,
+        protocol: Printed<ProtocolVersion>,
+        started_at: Printed<Timestamp>,
         uptime_seconds: u64,
         personal: bool,
-        will_not_act: Option<Word>,
+        /// Whether the daemon ends no process.
+        will_not_act: bool,
         settings: Vec<SettingPart>,
         backends: Vec<BackendPart>,
         faults: Vec<FaultPart>,
         poll_interval_ms: u64,
-        last_poll_at: Option<Word>,
+        last_poll_at: Option<Printed<Timestamp>>,
         polls: u64,
         polls_late: u64,
         store: StorePart,
@@ -135,28 +141,38 @@ told! {
 
     /// One backend.
     BackendPart {
-        name: Word,
+        name: Printed<Component>,
         state: &'static str,
-        why: Option<Word>,
-        since: Word,
+        /// Why it does not work.
+        code: Option<FaultCode>,
+        error_number: Option<u16>,
+        since: Printed<Timestamp>,
         gpus: Option<u64>,
-        driver: Option<Word>,
-        cuda: Option<Word>,
+        driver: Option<Version>,
+        cuda: Option<Version>,
         poll_cost_us: Option<u64>,
     }
 
     /// What is broken.
     FaultPart {
-        part: Word,
-        what: Word,
-        since: Word,
+        part: Printed<Component>,
+        code: FaultCode,
+        /// The reading that fails.
+        reading: Option<&'static str>,
+        /// Of NVML or of the system.
+        error_number: Option<u16>,
+        since: Printed<Timestamp>,
+        /// Its age.
+        seconds: u64,
     }
 
     /// What was broken, or is.
     RecentPart {
-        at: Word,
-        part: Word,
-        what: Word,
+        at: Printed<Timestamp>,
+        part: Printed<Component>,
+        code: Option<FaultCode>,
+        reading: Option<&'static str>,
+        error_number: Option<u16>,
         /// Whether it was over then.
         over: bool,
         times: u64,
@@ -166,7 +182,7 @@ told! {
     StorePart {
         samples_bytes: u64,
         audit_bytes: u64,
-        written_at: Option<Word>,
+        written_at: Option<Printed<Timestamp>>,
         written: u64,
         dropped: u64,
     }
@@ -180,10 +196,10 @@ told! {
         has_file: bool,
         mistakes: u64,
         file_changed: Option<bool>,
-        judged_at: Option<Word>,
+        judged_at: Option<Printed<Timestamp>>,
         dropped: u64,
         beyond: u64,
-        tripped_at: Option<Word>,
+        tripped_at: Option<Printed<Timestamp>>,
         open: u64,
         would_have_ended: u64,
         warned_today: u64,
@@ -206,7 +222,8 @@ told! {
     DevicePart {
         gpu_index: u64,
         vendor: &'static str,
-        model: Option<Word>,
+        /// The numbers in the name of its model.
+        model: Option<ModelNumber>,
         lost: bool,
         mem_total_bytes: Option<u64>,
         instances: u64,
@@ -218,6 +235,183 @@ told! {
 impl ReportDocument {
     /// The version of its shape.
     pub const SCHEMA: u32 = SCHEMA;
+}
+
+/// Rights, as `status` has them in JSON.
+#[must_use]
+pub fn rights(rights: &[Right]) -> Vec<&'static str> {
+    rights.iter().copied().map(right).collect()
+}
+
+impl From<&ChangedSetting> for SettingPart {
+    fn from(changed: &ChangedSetting) -> Self {
+        Self {
+            key: SettingKey::parse(&changed.key),
+            value: ValueDocument::of(changed.value),
+        }
+    }
+}
+
+impl From<&Status> for DaemonPart {
+    fn from(status: &Status) -> Self {
+        let polling = &status.polling;
+        Self {
+            version: Version::parse(&status.version),
+            protocol: Printed(status.protocol),
+            started_at: Printed(status.started_at),
+            uptime_seconds: status.now.since(status.started_at).as_secs(),
+            personal: status.personal,
+            will_not_act: status.will_not_act.is_some(),
+            settings: status.settings.iter().map(SettingPart::from).collect(),
+            backends: status.backends.iter().map(BackendPart::from).collect(),
+            faults: status
+                .faults
+                .iter()
+                .map(|fault| FaultPart::new(fault, status.now))
+                .collect(),
+            poll_interval_ms: polling.interval_ms,
+            last_poll_at: polling.last_at.map(Printed),
+            polls: polling.ticks,
+            polls_late: polling.late,
+            store: StorePart::from(&status.store),
+            guard: GuardPart::from(&status.guard),
+            rogue: RoguePart::from(&status.rogue),
+        }
+    }
+}
+
+impl From<&BackendReport> for BackendPart {
+    fn from(backend: &BackendReport) -> Self {
+        let (state, failure) = match &backend.state {
+            BackendState::Ready => ("ready", None),
+            BackendState::Starting => ("starting", None),
+            BackendState::Absent(_) => ("absent", None),
+            BackendState::Failed(code, why) => ("failed", Some((*code, error_number(why)))),
+            BackendState::Quiesced(_) => ("quiesced", None),
+        };
+        // What nobody has looked for is not 0.
+        let has_answered = backend.state != BackendState::Starting;
+        Self {
+            name: Printed(Component::parse(&backend.name)),
+            state,
+            code: failure.map(|(code, _)| code),
+            error_number: failure.and_then(|(_, number)| number),
+            since: Printed(backend.since),
+            gpus: has_answered.then_some(backend.devices.into()),
+            driver: version(&backend.driver),
+            cuda: version(&backend.cuda),
+            poll_cost_us: has_answered.then_some(backend.poll_cost_us),
+        }
+    }
+}
+
+impl FaultPart {
+    fn new(fault: &Fault, now: Timestamp) -> Self {
+        Self {
+            part: Printed(Component::parse(&fault.part)),
+            code: fault.code,
+            reading: failed_reading(fault.code, &fault.what),
+            error_number: error_number(&fault.what),
+            since: Printed(fault.since),
+            seconds: now.since(fault.since).as_secs(),
+        }
+    }
+}
+
+/// What the record has of a fault besides its text.
+#[derive(Deserialize)]
+struct FaultRecord {
+    code: FaultCode,
+}
+
+impl From<&ActionRecord> for RecentPart {
+    /// Of a record of kind `fault` or `fault_over`.
+    fn from(record: &ActionRecord) -> Self {
+        let what = record.what.as_deref().unwrap_or_default();
+        let (part, what) = what.split_once(": ").unwrap_or(("", what));
+        let content = record.plan.known();
+        let content = content.and_then(|json| serde_json::from_str::<FaultRecord>(json).ok());
+        let code = content.map(|fault| fault.code);
+        Self {
+            at: Printed(record.at),
+            part: Printed(Component::parse(part)),
+            code,
+            reading: code.and_then(|code| failed_reading(code, what)),
+            error_number: error_number(what),
+            over: record.kind == "fault_over",
+            times: record.times,
+        }
+    }
+}
+
+impl From<&StoreReport> for StorePart {
+    fn from(store: &StoreReport) -> Self {
+        Self {
+            samples_bytes: store.samples.0,
+            audit_bytes: store.audit.0,
+            written_at: store.written_at.map(Printed),
+            written: store.written,
+            dropped: store.dropped,
+        }
+    }
+}
+
+impl From<&GuardReport> for GuardPart {
+    fn from(guard: &GuardReport) -> Self {
+        Self {
+            mode: guard.mode.name(),
+            rehearses: guard.rehearses.name(),
+            rule_counts: guard.rules.into(),
+            has_file: guard.revision.is_some(),
+            mistakes: guard.mistakes.len() as u64,
+            file_changed: guard.is_file_changed,
+            judged_at: guard.judged_at.map(Printed),
+            dropped: guard.dropped,
+            beyond: guard.beyond,
+            tripped_at: guard.tripped_at.map(Printed),
+            open: guard.open.into(),
+            would_have_ended: guard.would_have_ended.into(),
+            warned_today: guard.warned_today.into(),
+            ended_today: guard.ended_today.into(),
+            simulated_warned_today: guard.simulated_warned_today.into(),
+            simulated_ended_today: guard.simulated_ended_today.into(),
+        }
+    }
+}
+
+impl From<&RogueReport> for RoguePart {
+    fn from(rogue: &RogueReport) -> Self {
+        Self {
+            has_file: rogue.revision.is_some(),
+            mistakes: rogue.mistakes.len() as u64,
+            watched: rogue.watched.into(),
+            beyond: rogue.beyond.into(),
+            findings: rogue.findings.into(),
+            worst: rogue.worst.map(Risk::name),
+        }
+    }
+}
+
+impl From<&Device> for DevicePart {
+    fn from(device: &Device) -> Self {
+        let xid = |event: &GpuEvent| event.kind.xid();
+        Self {
+            gpu_index: device.index.into(),
+            vendor: device.vendor.name(),
+            model: device
+                .name
+                .last_known()
+                .and_then(|name| ModelNumber::parse(name)),
+            lost: device
+                .lost
+                .as_ref()
+                .is_some_and(|it| it.kind == LossKind::Lost),
+            mem_total_bytes: device.memory_total.last_known().map(|bytes| bytes.0),
+            instances: device.instances.len() as u64,
+            pids: device.process_count.last_known().copied().map(u64::from),
+            last_xid: device.last_xid.as_ref().and_then(xid),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -216,7 +216,7 @@ impl From<&BackendReport> for BackendDocument {
             BackendState::Ready => ("ready", None),
             BackendState::Starting => ("starting", None),
             BackendState::Absent(why) => ("absent", Some(why.clone())),
-            BackendState::Failed(why) => ("failed", Some(why.clone())),
+            BackendState::Failed(_, why) => ("failed", Some(why.clone())),
             BackendState::Quiesced(until) => {
                 ("quiesced", Some(format!("until {}", until.to_rfc3339())))
             }
@@ -225,7 +225,7 @@ impl From<&BackendReport> for BackendDocument {
         // What nobody has looked for is not 0.
         let read = |number: u64| match &backend.state {
             BackendState::Ready
-            | BackendState::Failed(_)
+            | BackendState::Failed(..)
             | BackendState::Absent(_)
             | BackendState::Quiesced(_) => Reading::Value(number),
             BackendState::Starting => Reading::Failed("it has not answered yet".into()),

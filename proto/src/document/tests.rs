@@ -206,6 +206,7 @@ fn snapshot(device: Device, process: GpuProcess) -> Snapshot {
         }],
         faults: vec![Fault {
             part: "names".into(),
+            code: crate::snapshot::FaultCode::NameServiceFailed,
             what: "slow".into(),
             since: NOW,
         }],

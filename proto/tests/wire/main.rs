@@ -16,8 +16,8 @@ use gpukill_proto::audit::{AuditRecord, AuditSubject};
 use gpukill_proto::reading::Reading;
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::snapshot::{
-    BackendState, DeviceId, InstanceId, Job, NetworkRole, Owner, OwnerKind, ProcessKey, Scheduler,
-    Vendor,
+    BackendState, DeviceId, FaultCode, InstanceId, Job, NetworkRole, Owner, OwnerKind, ProcessKey,
+    Scheduler, Vendor,
 };
 use gpukill_proto::status::{
     AlertValue, CallerReport, ChangedSetting, PollingReport, Right, SettingValue, Status,
@@ -104,6 +104,7 @@ fn everything() -> Vec<(String, Vec<u8>)> {
         [Right::Look, Right::EndOwn, Right::EndAny, Right::EditRules],
     ));
     all.extend(variants("backend state", backend_states()));
+    all.extend(variants("fault code", FaultCode::ALL.iter().copied()));
     all.extend(variants("event", sample::event_kinds()));
     all.extend(variants("job", jobs()));
     all.extend(variants(
@@ -203,7 +204,7 @@ fn backend_states() -> Vec<BackendState> {
         BackendState::Ready,
         BackendState::Starting,
         BackendState::Absent("x".into()),
-        BackendState::Failed("x".into()),
+        BackendState::Failed(FaultCode::DriverError, "x".into()),
         BackendState::Quiesced(Timestamp(1)),
     ];
     for state in &all {
@@ -211,7 +212,7 @@ fn backend_states() -> Vec<BackendState> {
             BackendState::Ready
             | BackendState::Starting
             | BackendState::Absent(_)
-            | BackendState::Failed(_)
+            | BackendState::Failed(..)
             | BackendState::Quiesced(_) => {}
         }
     }

@@ -3,9 +3,9 @@
 use gpukill_proto::reading::Reading;
 use gpukill_proto::snapshot::{
     BackendReport, BackendState, Container, ContainerId, Device, DeviceId, EventKind, Fault,
-    GpuEvent, GpuProcess, Instance, InstanceId, Job, Loss, LossKind, NetworkRole, Owner, OwnerKind,
-    Parent, Place, Pod, ProcessKey, RecoveryAction, RemappedRows, RetiredPages, Scheduler,
-    SchedulerJob, Snapshot, ThrottleReasons, Unit, Use, Vendor, Vitals,
+    FaultCode, GpuEvent, GpuProcess, Instance, InstanceId, Job, Loss, LossKind, NetworkRole, Owner,
+    OwnerKind, Parent, Place, Pod, ProcessKey, RecoveryAction, RemappedRows, RetiredPages,
+    Scheduler, SchedulerJob, Snapshot, ThrottleReasons, Unit, Use, Vendor, Vitals,
 };
 use gpukill_proto::units::{Bytes, Celsius, Megahertz, Milliwatts, Percent, Timestamp};
 
@@ -95,6 +95,7 @@ pub(super) fn snapshot() -> Snapshot {
         backends: super::backend_states().into_iter().map(backend).collect(),
         faults: vec![Fault {
             part: "store".into(),
+            code: FaultCode::DiskFull,
             what: "x".into(),
             since: Timestamp(1),
         }],

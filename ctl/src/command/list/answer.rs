@@ -143,7 +143,7 @@ fn failed_backend(backends: &[BackendReport], vendors: &[Vendor]) -> Option<Fail
             vendors.is_empty() || wanted.any(|vendor| reads(&backend.name, *vendor))
         })
         .find_map(|backend| match &backend.state {
-            BackendState::Failed(why) => {
+            BackendState::Failed(_, why) => {
                 Some(Failure::Vendor(format!("{} failed: {why}", backend.name)))
             }
             BackendState::Starting => Some(Failure::Vendor(format!(
@@ -180,6 +180,7 @@ mod tests {
     use crate::output::sample;
     use gpukill_policy::select::pattern;
     use gpukill_proto::reading::Reading;
+    use gpukill_proto::snapshot::FaultCode;
 
     fn said(snapshot: Snapshot, selection: &Selection) -> (usize, usize, Option<(u8, String)>) {
         let is_zoe_or_number = |user: &str| user == "zoe" || user.parse::<u32>().is_ok();
@@ -274,7 +275,8 @@ mod tests {
         unlisted.processes.clear();
         unlisted.devices[0].process_count = Reading::Failed("not permitted".into());
         let mut broken = unlisted.clone();
-        broken.backends[0].state = BackendState::Failed("version mismatch".into());
+        broken.backends[0].state =
+            BackendState::Failed(FaultCode::VersionMismatch, "version mismatch".into());
         unlisted.backends.clear();
         let mut lost = unlisted.clone();
         lost.devices[0].lost = Some(gpukill_proto::snapshot::Loss {
@@ -360,7 +362,12 @@ mod tests {
 
     #[test]
     fn a_failed_vendor_is_the_reason_when_there_is_nothing_to_show() {
-        let failed = || without_devices(BackendState::Failed("version mismatch".into()));
+        let failed = || {
+            without_devices(BackendState::Failed(
+                FaultCode::VersionMismatch,
+                "version mismatch".into(),
+            ))
+        };
         let text = "nvidia failed: version mismatch".to_owned();
         let verdict = Some((2, text));
         for selection in [Selection::default(), gpu("0")] {

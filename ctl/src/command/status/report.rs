@@ -13,8 +13,8 @@ use crate::settings::{Format, Settings};
 use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::audit::ActionQuery;
 use gpukill_proto::document::report::{
-    ClientPart, DaemonPart, DevicePart, FailurePart, LEAVES_OUT, RecentPart, ReportDocument, Word,
-    rights,
+    ClientPart, DaemonPart, DevicePart, FailurePart, LEAVES_OUT, Printed, RecentPart,
+    ReportDocument, rights,
 };
 use gpukill_proto::refusal::Refusal;
 use gpukill_proto::status::Status;
@@ -76,11 +76,11 @@ fn by_the_client(settings: &Settings) -> ReportDocument {
     let socket = choose(settings.socket.as_deref()).ok();
     ReportDocument {
         schema: ReportDocument::SCHEMA,
-        ts: Word::moment(now()),
+        ts: Printed(now()),
         leaves_out: LEAVES_OUT,
         client: ClientPart {
-            version: Word::version(env!("CARGO_PKG_VERSION")),
-            protocol: Word::version(&PROTOCOL_VERSION.to_string()),
+            version: env!("CARGO_PKG_VERSION"),
+            protocol: Printed(PROTOCOL_VERSION),
             settings: settings.changed(),
             settings_mistakes: 0,
             rights: Vec::new(),
@@ -152,13 +152,13 @@ fn part(failure: &Failure) -> FailurePart {
         Failure::Connect(_, ConnectError::NotPermitted) => "the socket may not be opened",
         Failure::Connect(_, ConnectError::Busy) | Failure::Refused(Refusal::Busy) => "it is busy",
         Failure::Connect(_, ConnectError::Version(version)) | Failure::OlderDaemon(version) => {
-            protocol = Some(Word::version(&version.to_string()));
+            protocol = Some(Printed(*version));
             "it speaks another protocol"
         }
         Failure::Connect(_, ConnectError::TurnedAway(_)) => "it turns this client away",
         Failure::Connect(_, ConnectError::NotGpukilld) => "what answers is no gpukilld",
         Failure::Connect(_, ConnectError::Io(why)) => {
-            error = Some(Word::of_error(why.kind()));
+            error = Some(Printed(why.kind()));
             "the connection fails"
         }
         Failure::UnsafeSocket(..) => {

@@ -30,7 +30,7 @@ pub(super) fn guard(guard: &GuardPart) -> Vec<String> {
         ),
         format!(
             "last sample judged: {}; {} came too fast, no room for {}",
-            or(&guard.judged_at, "none"),
+            or(guard.judged_at, "none"),
             guard.dropped,
             guard.beyond
         ),
@@ -40,8 +40,8 @@ pub(super) fn guard(guard: &GuardPart) -> Vec<String> {
         Some(false) => {}
         None => items.push("whether the file has changed cannot be told".into()),
     }
-    if let Some(at) = &guard.tripped_at {
-        items.push(format!("ends nobody any more since {}", at.as_str()));
+    if let Some(at) = guard.tripped_at {
+        items.push(format!("ends nobody any more since {at}"));
     }
     items
 }

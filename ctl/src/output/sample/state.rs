@@ -6,7 +6,7 @@ use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::guard::GuardReport;
 use gpukill_proto::reading::Reading::{Unsupported, Value};
 use gpukill_proto::rogue::RogueReport;
-use gpukill_proto::snapshot::{BackendReport, BackendState, Fault};
+use gpukill_proto::snapshot::{BackendReport, BackendState, Fault, FaultCode};
 use gpukill_proto::status::{CallerReport, PollingReport, Right, Status, StoreReport};
 use gpukill_proto::units::{Bytes, Timestamp};
 
@@ -31,8 +31,9 @@ pub(crate) fn status() -> Status {
         poll_cost_us: 4_100,
         ..backend("nvidia", BackendState::Ready)
     };
-    let fault = |part: &str, what: &str| Fault {
+    let fault = |part: &str, code, what: &str| Fault {
         part: part.into(),
+        code,
         what: what.into(),
         since: NOW.plus_seconds(-267),
     };
@@ -55,7 +56,10 @@ pub(crate) fn status() -> Status {
             backend("amd", BackendState::Absent("no device".into())),
             backend(
                 "intel",
-                BackendState::Failed("cannot read /sys/class/drm: permission denied".into()),
+                BackendState::Failed(
+                    FaultCode::NotPermitted,
+                    "cannot read /sys/class/drm: permission denied".into(),
+                ),
             ),
             backend(
                 "apple",
@@ -65,10 +69,12 @@ pub(crate) fn status() -> Status {
         faults: vec![
             fault(
                 "GPU 7",
+                FaultCode::GpuLost,
                 "lost (XID 79): needs a reset or a reboot; 9 others unaffected",
             ),
             fault(
                 "names",
+                FaultCode::UserNamesUnanswered,
                 "the name service does not answer: users are shown by number",
             ),
         ],

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::output::sample::hostile;
+use gpukill_proto::snapshot::FaultCode;
 
 #[test]
 fn nothing_that_a_process_is_called_can_steer_the_terminal() {
@@ -37,7 +38,7 @@ fn nothing_that_a_process_is_called_can_steer_the_terminal() {
         backend.name = HOSTILE.into();
         backend.driver = Reading::Value(HOSTILE.into());
     }
-    state.backends[1].state = BackendState::Failed(HOSTILE.into());
+    state.backends[1].state = BackendState::Failed(FaultCode::DriverError, HOSTILE.into());
     state.version = HOSTILE.into();
     state.will_not_act = Some(HOSTILE.into());
     state.store.directory = HOSTILE.into();

@@ -3,10 +3,13 @@
 use super::super::report::lines;
 use super::super::sample::{NOW, actions, look, snapshot, status};
 use super::{check, text};
+use gpukill_proto::PROTOCOL_VERSION;
 use gpukill_proto::document::report::{
-    ClientPart, DaemonPart, DevicePart, FailurePart, HostPart, LEAVES_OUT, RecentPart,
-    ReportDocument, SettingPart, SocketPart, UnitPart, ValueDocument, Word, rights,
+    ClientPart, DaemonPart, DevicePart, FailurePart, FileMode, HostPart, LEAVES_OUT, Printed,
+    RecentPart, ReportDocument, SettingKey, SettingPart, SocketPart, UnitPart, ValueDocument,
+    Version, distribution, rights,
 };
+use gpukill_proto::reading::Reading;
 use gpukill_proto::status::{ChangedSetting, SettingValue, Status};
 
 fn changed(status: Status) -> Status {
@@ -29,19 +32,20 @@ fn whole() -> ReportDocument {
     let status = changed(status());
     let recent = actions().into_iter().map(|mut record| {
         record.kind = "fault".into();
-        record.what = Some("GPU 3: temperature at or above 85 °C".into());
+        record.what = Some("GPU 3: fan: NVML reports an unknown error (999)".into());
+        record.plan = Reading::Value("{\"code\":\"reading_failed\"}".into());
         RecentPart::from(&record)
     });
     let snapshot = snapshot();
     ReportDocument {
         schema: ReportDocument::SCHEMA,
-        ts: Word::moment(NOW),
+        ts: Printed(NOW),
         leaves_out: LEAVES_OUT,
         client: ClientPart {
-            version: Word::version("0.1.0"),
-            protocol: Word::version("1.0"),
+            version: "0.1.0",
+            protocol: Printed(PROTOCOL_VERSION),
             settings: vec![SettingPart {
-                key: Word::of("use_colors"),
+                key: SettingKey::parse("use_colors"),
                 value: Some(ValueDocument::Name("never")),
             }],
             settings_mistakes: 0,
@@ -49,18 +53,19 @@ fn whole() -> ReportDocument {
             log_in_again: true,
         },
         host: HostPart {
-            kernel: Word::version("6.8.0-51-generic"),
+            kernel: Version::parse("6.8.0-51-generic"),
             architecture: "x86_64",
-            distribution: Some(Word::distribution("ubuntu")),
-            distribution_version: Some(Word::release("24.04")),
-            systemd: Some(Word::version("255")),
+            distribution: Some(distribution("ubuntu")),
+            distribution_version: Some(Version::parse("24.04")),
+            systemd: Some(Version::parse("255")),
             systemd_runs: true,
         },
         socket: SocketPart {
             place: "box",
             path: Some("/run/gpukill/gpukilld.sock"),
-            is: Word::of("socket"),
-            mode: Some(Word::mode(0o666)),
+            is: "socket",
+            error: None,
+            mode: Some(Printed(FileMode(0o666))),
             owner: Some("another"),
         },
         unit: UnitPart {
@@ -95,7 +100,8 @@ fn without_a_daemon() -> ReportDocument {
         socket: SocketPart {
             place: "named",
             path: None,
-            is: Word::of("missing"),
+            is: "missing",
+            error: None,
             mode: None,
             owner: None,
         },

@@ -2,7 +2,7 @@
 //! are not empty ones.
 
 use super::*;
-use gpukill_proto::snapshot::{Fault, Vendor};
+use gpukill_proto::snapshot::{Fault, FaultCode, Vendor};
 use gpukill_proto::units::Bytes;
 
 fn details(snapshot: &Snapshot, width: usize) -> String {
@@ -82,6 +82,7 @@ fn only_faults_of_what_is_shown_or_of_all_are_counted() {
     let mut it = snapshot();
     let fault = |part: &str| Fault {
         part: part.to_owned(),
+        code: FaultCode::DriverError,
         what: "broken".to_owned(),
         since: NOW,
     };

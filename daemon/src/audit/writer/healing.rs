@@ -8,6 +8,8 @@ use super::super::trouble::{Trouble, Unusable};
 use super::super::{Event, aside, lock, restore};
 use super::{MOST_PENDING, Pending, RETRY, Writer};
 use crate::catalogue::tell;
+use crate::faults::FaultCause;
+use gpukill_proto::snapshot::FaultCode;
 use gpukill_proto::units::{Bytes, Timestamp};
 use rusqlite::Connection;
 use std::path::Path;
@@ -248,17 +250,19 @@ impl Writer {
                 FLOOR >> 20
             )
         });
-        let reserve = self.reserve.fault().filter(|_| self.audit.is_some());
-        let faults = [
-            self.samples_fault.clone(),
-            self.audit_fault.clone(),
-            paused,
-            reserve,
+        let files = [
+            (FaultCode::SamplesUnusable, self.samples_fault.clone()),
+            (FaultCode::AuditUnusable, self.audit_fault.clone()),
+            (FaultCode::SamplesPaused, paused),
         ];
-        let mut faults: Vec<String> = faults.into_iter().flatten().collect();
+        let files = files.into_iter();
+        let files = files.filter_map(|(code, what)| Some(FaultCause::new(code, what?)));
+        let reserve = self.reserve.fault().filter(|_| self.audit.is_some());
+        let mut faults: Vec<FaultCause> = files.chain(reserve).collect();
         // Both files may lack the same directory.
-        faults.dedup();
-        faults.extend(self.told_aside.iter().cloned());
+        faults.dedup_by(|one, other| one.what == other.what);
+        let quarantined = self.told_aside.iter();
+        faults.extend(quarantined.map(|what| FaultCause::new(FaultCode::FileQuarantined, what)));
         let mut standing = lock(&self.shared);
         standing.faults = faults;
         standing.samples = size(&self.directory, &SAMPLES);

@@ -1,6 +1,8 @@
 //! Texts after the form that `ioreg` prints, and programs in its place.
 
 use super::*;
+use crate::faults::FaultCause;
+use gpukill_proto::snapshot::FaultCode;
 use proptest::prelude::*;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -216,7 +218,8 @@ fn a_gpu_of_another_maker_has_no_clients_that_are_known() {
 fn a_gpu_that_was_started_again_is_a_fault_once() {
     let mut memory = Memory::default();
     let hung = M4.replace("\"recoveryCount\"=3", "\"recoveryCount\"=4");
-    let fault = "AGXAcceleratorG16G hung and was started again".to_owned();
+    let fault = "AGXAcceleratorG16G hung and was started again";
+    let fault = FaultCause::new(FaultCode::GpuRestarted, fault);
     for (text, faults) in [(M4, vec![]), (&hung, vec![fault]), (&hung, vec![])] {
         let readings = memory.readings(text, Ok(""), Instant::now(), Timestamp(0));
         assert_eq!(readings.faults, faults);
@@ -253,7 +256,7 @@ fn apple(directory: &tempfile::TempDir, script: &str) -> Apple {
 fn read(apple: &mut Apple) -> Result<Readings, Failure> {
     loop {
         match apple.read() {
-            Err(Failure::Failed(why)) if why.contains("Text file busy") => {}
+            Err(Failure::Failed(_, why)) if why.contains("Text file busy") => {}
             result => return result,
         }
     }
@@ -287,7 +290,10 @@ fn an_ioreg_that_fails_is_a_failure_and_one_that_knows_no_gpu_is_none() {
     let directory = tempfile::tempdir().unwrap();
     let failed = read(&mut apple(&directory, "exit 1"));
     let why = "ioreg failed: exit status: 1";
-    assert_eq!(failed, Err(Failure::Failed(why.into())));
+    assert_eq!(
+        failed,
+        Err(Failure::Failed(FaultCode::ProgramFailed, why.into()))
+    );
     let absent = BackendState::Absent("ioreg lists no GPU".into());
     let none = read(&mut apple(&directory, "exit 0")).unwrap();
     assert_eq!((none.state, none.devices), (absent, vec![]));

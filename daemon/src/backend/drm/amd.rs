@@ -34,8 +34,9 @@ use super::hwmon::{Hwmon, Kept};
 use super::lacking::Attributes;
 use super::names;
 use crate::backend::MemoryReadings;
+use crate::faults::FaultCause;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::Vitals;
+use gpukill_proto::snapshot::{FaultCode, Vitals};
 use gpukill_proto::units::Bytes;
 use metrics::Metrics;
 use seldom::Seldom;
@@ -98,7 +99,10 @@ impl Amd {
         let (memory, vitals) = self.counted(vitals);
         let (mut listed, faults) = match listed::users(&self.processes(), &nodes) {
             Ok(listed) => (listed, Vec::new()),
-            Err(fault) => (Vec::new(), vec![fault]),
+            Err(what) => {
+                let fault = FaultCause::new(FaultCode::ProcessListFailed, what);
+                (Vec::new(), vec![fault])
+            }
         };
         if self.integrated {
             listed.iter_mut().for_each(memory::without_zero);

@@ -6,12 +6,13 @@ use super::card::{Card, Cards};
 use super::one::One;
 use crate::backend::reader::{Latest, Reader};
 use crate::backend::{Backend, DeviceReadings, Failure, Readings, Roots, SILENT};
+use crate::faults::FaultCause;
 use crate::holders::{DeviceNumber, Holders, When};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::collect::IntoSet as _;
 use gpukill_proto::collect::SortIndirect as _;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, DeviceId, GpuEvent};
+use gpukill_proto::snapshot::{BackendState, DeviceId, FaultCode, GpuEvent};
 use gpukill_proto::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
@@ -70,7 +71,7 @@ pub(crate) struct Drm {
     readers: BTreeMap<DeviceId, (Card, Reader)>,
     /// What each card was called when it last answered, whatever drove it then.
     names: BTreeMap<DeviceId, Reading<String>>,
-    faults: Vec<String>,
+    faults: Vec<FaultCause>,
 }
 
 impl Drm {
@@ -106,9 +107,10 @@ impl Drm {
                 Ok(reader) => {
                     self.readers.insert(id, (card, reader));
                 }
-                Err(_) => self
-                    .faults
-                    .push(format!("{}: the system gives no thread", card.name)),
+                Err(_) => {
+                    let what = format!("{}: the system gives no thread", card.name);
+                    self.faults.push(FaultCause::new(FaultCode::NoThread, what));
+                }
             }
         }
     }
@@ -138,20 +140,22 @@ impl Drm {
 
 /// The cards that are read, by what names them, and what to say of the others: those
 /// whose names come last are left out.
-fn bounded(cards: &[Card]) -> (BTreeMap<DeviceId, Card>, Option<String>) {
+fn bounded(cards: &[Card]) -> (BTreeMap<DeviceId, Card>, Option<FaultCause>) {
     let all = cards.iter().map(|card| (card.id(), card.clone()));
     let mut here: BTreeMap<DeviceId, Card> = all.into_map();
     let left_out = here.len().saturating_sub(MOST_CARDS);
     for _ in 0..left_out {
         here.pop_last();
     }
-    let fault = (left_out > 0)
-        .then(|| format!("{left_out} cards are left out: no more than {MOST_CARDS} are read"));
+    let fault = (left_out > 0).then(|| {
+        let what = format!("{left_out} cards are left out: no more than {MOST_CARDS} are read");
+        FaultCause::new(FaultCode::GpusLeftOut, what)
+    });
     (here, fault)
 }
 
 /// What the card answered in this round; `None` where it did not.
-fn told(latest: &Latest, faults: &mut Vec<String>) -> Option<DeviceReadings> {
+fn told(latest: &Latest, faults: &mut Vec<FaultCause>) -> Option<DeviceReadings> {
     if !latest.is_fresh() {
         return None;
     }
@@ -242,7 +246,7 @@ mod tests {
             (
                 here.len(),
                 here.last_key_value().map(|(id, _)| id.0.clone()),
-                fault,
+                fault.map(|fault| fault.what),
             )
         };
         let last = || Some("0127.gpu".to_owned());

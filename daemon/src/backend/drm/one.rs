@@ -14,10 +14,11 @@ use super::{Listed, Told};
 use crate::backend::{
     Backend, DeviceReadings, Failure, ProcessReadings, Readings, Roots, Utilization,
 };
+use crate::faults::FaultCause;
 use crate::holders::{Found, Holders, Open};
 use gpukill_proto::collect::IntoMap as _;
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, GpuEvent, Use, Vitals};
+use gpukill_proto::snapshot::{BackendState, FaultCode, GpuEvent, Use, Vitals};
 use gpukill_proto::units::Bytes;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -71,7 +72,7 @@ impl One {
         }
     }
 
-    fn device(&mut self, found: &Found, now: Instant) -> (DeviceReadings, Vec<String>) {
+    fn device(&mut self, found: &Found, now: Instant) -> (DeviceReadings, Vec<FaultCause>) {
         if self.card.is_suspended() {
             self.last = None;
             if let Own::Amd(amd) = &mut self.own {
@@ -97,7 +98,7 @@ impl One {
         device.vitals = self.contradiction.resolve(device.vitals, &clients_share);
         // Where a list could not be had, who is on the card is not known.
         self.last = faults.is_empty().then(|| (now, device.clone()));
-        faults.extend(fault);
+        faults.extend(fault.map(|what| FaultCause::new(FaultCode::DescriptorsLeftOut, what)));
         (device, faults)
     }
 
@@ -419,7 +420,7 @@ mod tests {
             write("power/runtime_status", status);
             let now = began + std::time::Duration::from_secs(second.into());
             let (device, faults) = one.device(found, now);
-            assert_eq!(faults, [""; 0]);
+            assert_eq!(faults, []);
             assert_eq!(
                 device.vitals.suspended,
                 Reading::Value(status == "suspended")
@@ -470,13 +471,15 @@ mod tests {
         std::fs::write(&kfd, "").unwrap();
         let (device, faults) = one.device(&nobody, began + std::time::Duration::from_secs(58));
         assert_eq!(device.vitals.utilization, fresh(56).0);
-        assert_eq!(faults, ["KFD's list of processes: not readable"]);
+        let unreadable = "KFD's list of processes: not readable";
+        let unreadable = FaultCause::new(FaultCode::ProcessListFailed, unreadable);
+        assert_eq!(faults, [unreadable]);
         // Who was on it then is not known: it is asked again.
         std::fs::remove_file(&kfd).unwrap();
         write("gpu_busy_percent", "60\n");
         let (device, faults) = one.device(&nobody, began + std::time::Duration::from_secs(60));
         assert_eq!(device.vitals.utilization, fresh(60).0);
-        assert_eq!(faults, [""; 0]);
+        assert_eq!(faults, []);
     }
 
     /// A card of amdgpu below this, with these files.

@@ -6,8 +6,9 @@
 
 use super::codes::{Class, class, explain};
 use super::raw::{RawEvent, Set, device_key};
+use crate::faults::FaultCause;
 use gpukill_proto::collect::IntoSet as _;
-use gpukill_proto::snapshot::{DeviceId, EventKind, GpuEvent};
+use gpukill_proto::snapshot::{DeviceId, EventKind, FaultCode, GpuEvent};
 use gpukill_proto::units::Timestamp;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
@@ -129,15 +130,19 @@ impl Events {
     }
 
     /// What is not heard, and why.
-    pub(super) fn faults(&self) -> Vec<String> {
+    pub(super) fn faults(&self) -> Vec<FaultCause> {
         let all = self.deaf_to_all.iter();
-        let all = all.map(|why| format!("XIDs and other events are not heard: {why}"));
+        let unheard = |what| FaultCause::new(FaultCode::EventsNotReceived, what);
+        let all = all.map(|why| unheard(format!("XIDs and other events are not heard: {why}")));
         let some = self.deaf.values();
-        let some = some.map(|why| format!("XIDs of a GPU are not heard: {why}"));
-        let cut = self
-            .cut
-            .then(|| "more events at once than are told".to_owned());
-        let faults: BTreeSet<String> = all.chain(some).chain(cut).into_set();
+        let some = some.map(|why| unheard(format!("XIDs of a GPU are not heard: {why}")));
+        let cut = self.cut.then(|| {
+            FaultCause::new(
+                FaultCode::EventsDropped,
+                "more events at once than are told",
+            )
+        });
+        let faults: BTreeSet<FaultCause> = all.chain(some).chain(cut).into_set();
         faults.into_iter().collect()
     }
 

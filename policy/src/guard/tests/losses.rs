@@ -7,7 +7,9 @@ use crate::guard::replay::{Replay, Replayed};
 use crate::samples::backend;
 use gpukill_proto::guard::{GuardStep, OpenViolation, Subject};
 use gpukill_proto::reading::Reading;
-use gpukill_proto::snapshot::{BackendState, Device, DeviceId, Loss, LossKind, Snapshot, Vendor};
+use gpukill_proto::snapshot::{
+    BackendState, Device, DeviceId, FaultCode, Loss, LossKind, Snapshot, Vendor,
+};
 
 /// bob holds too much on two devices together, and is where he may not be on the second.
 fn broken() -> (Guard, World) {
@@ -134,7 +136,10 @@ fn a_process_that_is_only_out_of_sight_is_still_known() {
 fn a_device_that_is_away_since_before_a_restart_is_gone_once_its_driver_has_told() {
     for (state, expected) in [
         (BackendState::Starting, &BOTH[..]),
-        (BackendState::Failed("it hangs".into()), &BOTH[..]),
+        (
+            BackendState::Failed(FaultCode::SensorHangs, "it hangs".into()),
+            &BOTH[..],
+        ),
         (BackendState::Quiesced(Timestamp(0)), &BOTH[..]),
         (BackendState::Ready, &["default: memory"][..]),
     ] {

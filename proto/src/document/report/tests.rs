@@ -1,4 +1,4 @@
-//! A report of a box where everything has a name, and none of the names in it.
+//! No report has a name in it, whatever the box is full of.
 
 use super::*;
 use crate::audit::ActionRecord;
@@ -6,18 +6,31 @@ use crate::document::tests::page::status;
 use crate::document::tests::{NOW, device};
 use crate::guard::RulesRevision;
 use crate::reading::Reading;
-use crate::snapshot::{BackendState, DeviceId, Fault, Loss, LossKind};
+use crate::snapshot::{BackendState, DeviceId, Fault, FaultCode, Loss, LossKind};
 use crate::status::{AlertValue, ChangedSetting, SettingValue, Status};
+use proptest::prelude::*;
 
-/// A name that no word of ours has in it.
-const NAME: &str = "qzmallory";
+/// In every name of [`hostile_names`], and in no word of a report.
+const MARK: &str = "qz";
 
-fn name() -> String {
-    NAME.to_owned()
+/// Names of people, files, hosts, containers and models.
+fn hostile_names() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "(qz|Qz|QZ)[A-Za-z]{1,9}",
+        "qz[a-z]{3,9} qz[A-Z][a-z]{2,9}",
+        "/home/qz[a-z]{1,9}/[0-9]{1,3}\\.qz",
+        "qz[a-z]{1,9}@qz[a-z]{1,9}\\.org",
+        "qz[a-z]{1,9}-[0-9a-f]{1,12}",
+        "NVIDIA QZ[A-Z][A-Z0-9]{1,9} QZ[A-Z][0-9]{1,4}-QZ[A-Z]{1,3}",
+        "fan and others: qz[a-z]{1,9} \\(qz[0-9]{1,3}\\)",
+        "6\\.8\\.0-qz[a-z]{1,9}",
+        "gpu_lost qz\"[a-z]{1,9}",
+    ]
 }
 
-/// Every text of it is somebody's name.
-fn named() -> Status {
+/// Every text of it is this name.
+fn named(name: &str) -> Status {
+    let name = || name.to_owned();
     let mut status = status();
     status.version = name();
     status.host = name();
@@ -26,24 +39,26 @@ fn named() -> Status {
     status.caller.log_in_again_for = Some(name());
     for backend in &mut status.backends {
         backend.name = name();
-        backend.state = BackendState::Failed(name());
+        backend.state = BackendState::Failed(FaultCode::DriverError, name());
         backend.driver = Reading::Value(name());
         backend.cuda = Reading::Stale(name(), 4);
     }
-    let fault = |part: &str, what: String| Fault {
-        part: part.into(),
-        what,
-        since: NOW,
-    };
-    status.faults = vec![
-        fault(NAME, name()),
-        fault(
-            "store",
-            format!("cannot make the directory /home/{NAME}: {NAME}"),
-        ),
-        fault("names", format!("the name service fails: {NAME}")),
-        fault("GPU 0", format!("fan: {NAME}")),
-    ];
+    status.faults = FaultCode::ALL
+        .iter()
+        .flat_map(|code| {
+            let texts = [
+                (name(), name()),
+                ("store".into(), format!("{}: {}", name(), name())),
+                ("GPU 0".into(), format!("fan: {}", name())),
+            ];
+            texts.map(|(part, what)| Fault {
+                part,
+                code: *code,
+                what,
+                since: NOW,
+            })
+        })
+        .collect();
     status.alerts = vec![AlertValue {
         part: name(),
         what: name(),
@@ -63,13 +78,14 @@ fn named() -> Status {
         value,
     };
     status.settings = vec![
-        changed(&format!("/home/{NAME}"), SettingValue::NotTold),
+        changed(&format!("/home/{}", name()), SettingValue::NotTold),
         changed("audit.keep_samples", SettingValue::Length(86_400_000)),
     ];
     status
 }
 
-fn record() -> ActionRecord {
+fn record(name: &str) -> ActionRecord {
+    let name = || name.to_owned();
     ActionRecord {
         id: 1,
         at: NOW,
@@ -77,20 +93,22 @@ fn record() -> ActionRecord {
         uid: Some(4_182),
         user: Some(name()),
         device: Some(DeviceId(name())),
-        what: Some(format!("{NAME}: {NAME}: {NAME}")),
+        what: Some(format!("{}: {}: {}", name(), name(), name())),
         times: 2,
         word: Some(name()),
         finished_at: None,
         why: Some(name()),
-        plan: Reading::Value(name()),
+        plan: Reading::Value(serde_json::json!({"code": "gpu_lost", name(): name()}).to_string()),
         outcome: Reading::Value(name()),
     }
 }
 
-/// One of everything.
-pub(in crate::document) fn bundle() -> ReportDocument {
+/// A report of a box where every text is this name.
+pub(in crate::document) fn bundle(name: &str) -> ReportDocument {
+    let name = || name.to_owned();
     let mut device = device();
     device.id = DeviceId(name());
+    device.name = Reading::Value(format!("{0} {0}-H100 H100-{0}", name()));
     device.pci = Reading::Value(name());
     device.vitals.serial = Reading::Value(name());
     device.lost = Some(Loss {
@@ -98,38 +116,35 @@ pub(in crate::document) fn bundle() -> ReportDocument {
         reason: name(),
         kind: LossKind::Lost,
     });
-    let setting = SettingPart {
-        key: Word::key(NAME),
-        value: None,
-    };
     ReportDocument {
         schema: ReportDocument::SCHEMA,
-        ts: Word::moment(NOW),
+        ts: Printed(NOW),
         leaves_out: LEAVES_OUT,
         client: ClientPart {
-            version: Word::version(NAME),
-            protocol: Word::version("1.0"),
+            version: "0.1.0",
+            protocol: Printed(status().protocol),
             settings: vec![SettingPart {
-                key: Word::of("socket"),
-                ..setting
+                key: SettingKey::parse("socket"),
+                value: None,
             }],
             settings_mistakes: 2,
             rights: rights(&status().caller.rights),
             log_in_again: true,
         },
         host: HostPart {
-            kernel: Word::version(&format!("6.8.0-{NAME}")),
+            kernel: Version::parse(&format!("6.8.0-{}", name())),
             architecture: "x86_64",
-            distribution: Some(Word::distribution(NAME)),
-            distribution_version: Some(Word::release(NAME)),
-            systemd: Some(Word::version(NAME)),
+            distribution: Some(distribution(&name())),
+            distribution_version: Some(Version::parse(&name())),
+            systemd: Some(Version::parse(&name())),
             systemd_runs: true,
         },
         socket: SocketPart {
             place: "named",
             path: None,
-            is: Word::of("socket"),
-            mode: Some(Word::mode(0o666)),
+            is: "socket",
+            error: Some(Printed(io::ErrorKind::PermissionDenied)),
+            mode: Some(Printed(FileMode(0o666))),
             owner: Some("you"),
         },
         unit: UnitPart {
@@ -139,28 +154,30 @@ pub(in crate::document) fn bundle() -> ReportDocument {
         },
         failure: Some(FailurePart {
             what: "nothing listens",
-            error: Some(Word::of_error(std::io::ErrorKind::Other)),
+            error: Some(Printed(io::ErrorKind::Other)),
             protocol: None,
             see: Some("systemctl status gpukilld"),
             exit: 6,
         }),
-        daemon: Some(DaemonPart::from(&named())),
+        daemon: Some(DaemonPart::from(&named(&name()))),
         devices: Some(vec![DevicePart::from(&device)]),
         processes: Some(3),
-        recent_faults: Some(vec![RecentPart::from(&record())]),
+        recent_faults: Some(vec![RecentPart::from(&record(&name()))]),
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_report_of_a_box_full_of_names_has_none_of_them(name in hostile_names()) {
+        let json = serde_json::to_string_pretty(&bundle(&name)).unwrap();
+        prop_assert!(!json.to_lowercase().contains(MARK), "{name}: {json}");
+        // Numbers that name somebody are no part of it either.
+        prop_assert!(!json.contains("4182"), "{json}");
     }
 }
 
 #[test]
-fn where_every_text_is_a_name_the_report_has_none() {
-    let json = serde_json::to_string_pretty(&bundle()).unwrap();
-    assert!(!json.contains(NAME), "{json}");
-    // Numbers that name somebody are no part of it either.
-    assert!(!json.contains("4182"), "{json}");
-}
-
-#[test]
-fn what_names_nobody_is_told_whole() {
+fn what_names_nobody_is_kept() {
     let mut status = status();
     status.version = "0.1.0".into();
     let daemon = DaemonPart::from(&status);
@@ -169,4 +186,6 @@ fn what_names_nobody_is_told_whole() {
     assert_eq!(daemon.backends.len(), status.backends.len());
     let device = DevicePart::from(&device());
     assert!(device.model.is_some());
+    let recent = RecentPart::from(&record("alice"));
+    assert_eq!(recent.code, Some(FaultCode::GpuLost));
 }

@@ -139,6 +139,7 @@ fn the_page_describes_every_field_and_no_other() {
     let replay = guard::replay();
     let scan = rogue::scan();
     let suspect = &scan["findings"][0];
+    let bundle = serde_json::to_value(bundle("alice")).unwrap();
     let documents = [
         ("document", list.clone()),
         ("gpus[]", list["gpus"][0].clone()),
@@ -150,7 +151,15 @@ fn the_page_describes_every_field_and_no_other() {
             "status",
             serde_json::to_value(StatusDocument::from(&status())).unwrap(),
         ),
-        ("status report", serde_json::to_value(bundle()).unwrap()),
+        ("status report", bundle.clone()),
+        (
+            "backends[] of a report",
+            bundle["daemon"]["backends"][0].clone(),
+        ),
+        (
+            "faults[] of a report",
+            bundle["daemon"]["faults"][0].clone(),
+        ),
         ("holders", held.clone()),
         ("held_gpus[]", held["held_gpus"][0].clone()),
         ("holders[]", held["held_gpus"][0]["holders"][0].clone()),

@@ -3,6 +3,8 @@
 use super::super::super::database::{Kind, SAMPLES};
 use super::clock::sample;
 use super::*;
+use crate::faults::FaultCause;
+use gpukill_proto::snapshot::FaultCode;
 use std::os::unix::fs::FileExt as _;
 
 /// A writer whose files have many pages, all of them in the files themselves.
@@ -71,7 +73,10 @@ fn assert_healed(writer: &mut Writer, kind: &Kind) {
         kind.file,
         aside.display()
     );
-    assert_eq!(lock(&writer.shared).faults, [told]);
+    assert_eq!(
+        lock(&writer.shared).faults,
+        [FaultCause::new(FaultCode::FileQuarantined, told)]
+    );
     let connection = Connection::open(audit(&directory)).unwrap();
     let select = "SELECT detail FROM event WHERE kind = 'broken' ORDER BY id DESC LIMIT 1";
     let detail: String = connection.query_row(select, [], |row| row.get(0)).unwrap();
@@ -80,7 +85,7 @@ fn assert_healed(writer: &mut Writer, kind: &Kind) {
     // Once somebody took it away all is well.
     std::fs::rename(aside, directory.join("taken away")).unwrap();
     writer.tell();
-    assert_eq!(lock(&writer.shared).faults, Vec::<String>::new());
+    assert_eq!(lock(&writer.shared).faults, []);
 }
 
 #[test]

@@ -7,7 +7,8 @@ use super::*;
 
 fn faults(writer: &mut Writer) -> Vec<String> {
     writer.tell();
-    lock(&writer.shared).faults.clone()
+    let faults = lock(&writer.shared).faults.clone().into_iter();
+    faults.map(|fault| fault.what).collect()
 }
 
 /// A writer that has its reserve.
